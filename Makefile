@@ -1,0 +1,105 @@
+# Everything a contributor does, by name. `make` alone lists it.
+
+PYTHON ?= python3
+ARGS   ?=
+
+VENV    := .venv
+BIN     := $(VENV)/bin
+HARNESS := tests/conformance
+PIP     := $(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check
+
+# Installs are recorded by a stamp, so that repeating them costs nothing until an input changes.
+RUN_STAMP  := $(VENV)/.installed-run
+DEV_STAMP  := $(VENV)/.installed-dev
+NODE_STAMP := $(HARNESS)/node_modules/.package-lock.json
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install install-dev run serve test check conformance bench lock clean need-python need-node
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(RUN_STAMP) ## Install what the server needs into .venv
+
+install-dev: $(DEV_STAMP) ## Install the test and lint tools too
+
+run: $(RUN_STAMP) ## Install, then serve from ./data (ARGS="--port 8080")
+	@exec $(BIN)/headwater serve --data ./data $(ARGS)
+
+serve: run ## Same as run
+
+test: need-node $(DEV_STAMP) $(NODE_STAMP) ## Run every test (ARGS="-k name")
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(DEV_STAMP) ## Lint, formatting, types, import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict
+	$(BIN)/lint-imports
+
+conformance: need-node $(DEV_STAMP) $(NODE_STAMP) ## Run the public protocol suite against both engines
+	$(BIN)/python -m pytest -m conformance $(HARNESS) $(ARGS)
+
+bench: $(DEV_STAMP) ## Run the benchmarks (ARGS="--help")
+	$(BIN)/python -m benchmarks $(ARGS)
+
+clean: ## Remove installs and caches; ./data is kept
+	rm -rf $(VENV) $(HARNESS)/node_modules build dist
+	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .schemathesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- Locking -------------------------------------------------------------------------------------
+# The lock files hold versions and hashes for every platform and no addresses, so that they work
+# with any package index. dev.txt is constrained by run.txt: tests run against what is shipped.
+
+UV := build/lock/bin/uv
+COMPILE = $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	--no-config --no-header --no-annotate --no-strip-extras pyproject.toml requirements/build.in
+LOCK_NOTE := \# Locked versions and hashes. Refresh with `make lock`; do not edit by hand.
+
+lock: need-python need-node ## Refresh requirements/*.txt; bring the npm lock in line with package.json
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/pip install --quiet --no-input --upgrade uv
+	$(COMPILE) --output-file build/lock/run.txt
+	$(COMPILE) --output-file build/lock/dev.txt --extra dev --constraint build/lock/run.txt
+	for name in run dev; do \
+		{ echo '$(LOCK_NOTE)'; cat build/lock/$$name.txt; } > requirements/$$name.txt; done
+	cd $(HARNESS) && npm install --package-lock-only --ignore-scripts
+	@! grep -nE '"resolved"' $(HARNESS)/package-lock.json \
+		|| { echo "headwater: the npm lock holds addresses; see $(HARNESS)/.npmrc" >&2; exit 1; }
+
+# --- Installs ------------------------------------------------------------------------------------
+
+$(BIN)/python: | need-python
+	$(PYTHON) -m venv $(VENV)
+
+$(RUN_STAMP): requirements/run.txt pyproject.toml | $(BIN)/python
+	$(PIP) --require-hashes --requirement requirements/run.txt
+	$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(DEV_STAMP): requirements/dev.txt $(RUN_STAMP)
+	$(PIP) --require-hashes --requirement requirements/dev.txt
+	@touch $@
+
+# npm writes this file last, so it doubles as the stamp.
+$(NODE_STAMP): $(HARNESS)/package.json $(HARNESS)/package-lock.json | need-node
+	cd $(HARNESS) && npm ci --no-audit --no-fund
+	@touch $@
+
+need-python:
+	@command -v $(PYTHON) >/dev/null \
+		|| { echo "headwater: $(PYTHON) not found; install Python 3.11 or newer" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "headwater: $$($(PYTHON) -V) is too old; install Python 3.11 or newer and run make PYTHON=python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+		|| { echo "headwater: $(PYTHON) cannot make virtual environments; install python3-venv" >&2; exit 1; }
+
+need-node:
+	@command -v node >/dev/null \
+		|| { echo "headwater: node not found; install Node.js 20.19 or newer (only tests need it)" >&2; exit 1; }
+	@node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)' \
+		|| { echo "headwater: node $$(node -v) is too old; install Node.js 20.19 or newer" >&2; exit 1; }
+	@command -v npm >/dev/null \
+		|| { echo "headwater: npm not found; install npm (it comes with Node.js)" >&2; exit 1; }

@@ -1,0 +1,3 @@
+"""Headwater: durable streams for Python and Spark."""
+
+__version__ = "0.1.0"

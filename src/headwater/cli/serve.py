@@ -1,0 +1,99 @@
+"""`headwater serve`: assemble the system, run it, end it well."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from ipaddress import ip_address
+
+import structlog
+import uvloop
+
+from headwater import __version__
+from headwater.http.app import App
+from headwater.http.beats import Heartbeat
+from headwater.http.live import Hub
+from headwater.http.server import Server
+from headwater.service.log import Log
+from headwater.settings import Settings
+from headwater.store.database import DataDirectoryError
+from headwater.store.engine import Engine
+from headwater.store.memory import MemoryEngine
+from headwater.store.sqlite import SqliteEngine
+
+log = structlog.get_logger()
+
+
+class CannotServe(Exception):
+    """The server cannot start; the message is one line that says why."""
+
+
+def open_engine(settings: Settings) -> Engine:
+    if settings.memory:
+        return MemoryEngine()
+    return SqliteEngine(settings.data, settings.limits().producers_preloaded_max)
+
+
+def check_address(settings: Settings) -> None:
+    """Without access control, only this machine may connect, unless that is really meant."""
+    try:
+        loopback = ip_address(settings.host).is_loopback
+    except ValueError:
+        loopback = settings.host == "localhost"
+    if not loopback and not settings.insecure:
+        raise CannotServe(
+            f"{settings.host} is reachable from other machines and anyone could read and write; "
+            "use --host 127.0.0.1, or --insecure if that is what you want"
+        )
+
+
+def serve(settings: Settings) -> None:
+    check_address(settings)
+    try:
+        engine = open_engine(settings)
+    except DataDirectoryError as error:
+        raise CannotServe(str(error)) from None
+    uvloop.run(_serve(settings, engine))
+
+
+async def _serve(settings: Settings, engine: Engine) -> None:
+    limits = settings.limits()
+    streams = await Log.start(engine, limits, linger_ms=settings.linger_ms)
+    heartbeat = Heartbeat(settings.sse_lifetime_ms / 1000)
+    hub = Hub(streams, settings.long_poll_timeout_ms, heartbeat)
+    server = Server(App(streams, hub), limits, cors_origin=settings.cors_origin)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        port = await server.start(settings.host, settings.port)
+    except OSError as error:
+        await streams.stop()
+        raise CannotServe(
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}"
+        ) from None
+    _greet(settings, port)
+    await stop.wait()
+    log.info("stopping", connections=server.connections)
+    hub.release_polls()
+    await server.stop(settings.shutdown_grace_ms / 1000)
+    heartbeat.stop()
+    await streams.stop()
+    log.info("stopped")
+
+
+def _greet(settings: Settings, port: int) -> None:
+    """Lines to paste. On stdout, because they are what a person came for."""
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    base = f"http://{host}:{port}/v1/stream"
+    where = "memory" if settings.memory else settings.data
+    print(
+        f"Headwater {__version__} listens on http://{host}:{port} (streams in {where})\n\n"
+        f"  curl -X PUT  {base}/hello -H 'Content-Type: application/json'\n"
+        f"  curl -X POST {base}/hello -H 'Content-Type: application/json' -d '{{\"n\": 1}}'\n"
+        f"  curl -N     '{base}/hello?offset=-1&live=sse'\n",
+        flush=True,
+    )
+    sys.stdout.flush()

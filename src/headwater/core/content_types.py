@@ -1,0 +1,45 @@
+"""Content types.
+
+A stream keeps the content type it was created with, as sent. Two content types are the same when
+their media types are, without regard to case or to parameters such as `charset`: clients add
+those on their own. `application/json` switches a stream to JSON mode.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from headwater.core.errors import InvalidHeader
+from headwater.core.limits import CONTENT_TYPE_CHARS_MAX
+
+DEFAULT: Final = "application/octet-stream"
+JSON: Final = "application/json"
+
+_TOKEN = r"[A-Za-z0-9!#$%&'*+\-.^_`|~]+"
+# A parameter section is echoed in responses, so it may hold nothing but visible ASCII and blanks.
+_CONTENT_TYPE = re.compile(rf"{_TOKEN}/{_TOKEN}[ \t]*(;[\x20-\x7e\t]*)?")
+
+
+@lru_cache(maxsize=1024)
+def media_type(content_type: str) -> str:
+    """The part that counts when two content types are compared."""
+    return content_type.partition(";")[0].strip().lower()
+
+
+@lru_cache(maxsize=1024)
+def check_content_type(value: str) -> str:
+    if len(value) > CONTENT_TYPE_CHARS_MAX or _CONTENT_TYPE.fullmatch(value) is None:
+        raise InvalidHeader("Content-Type", "must look like type/subtype, e.g. application/json")
+    return value
+
+
+def is_json(content_type: str) -> bool:
+    return media_type(content_type) == JSON
+
+
+def is_text(content_type: str) -> bool:
+    """Whether a Server-Sent Event can carry the bytes as they are."""
+    media = media_type(content_type)
+    return media.startswith("text/") or media == JSON

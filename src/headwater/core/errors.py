@@ -1,0 +1,249 @@
+"""Everything that a request can be refused for, one class per reason.
+
+A failure carries its data as attributes, a stable `code` that programs may rely on, and a message
+that tells a person what to do about it. How a failure looks on the wire (its HTTP status and
+headers) is decided in one place, `headwater.http.errors`.
+
+    StreamError
+    ├── InvalidRequest             the request itself is malformed
+    │   ├── InvalidPath
+    │   ├── InvalidOffset
+    │   ├── UnknownOffset          well formed, but no position of this stream
+    │   ├── InvalidHeader
+    │   ├── InvalidQuery
+    │   ├── InvalidJson
+    │   ├── EmptyBody
+    │   ├── MissingContentType
+    │   ├── InvalidFork
+    │   └── EpochMustStartAtZero
+    ├── StreamNotFound
+    ├── StreamGone                 deleted, but kept alive for its forks
+    ├── Conflict
+    │   ├── ConfigConflict
+    │   ├── PathReserved           the path belongs to a deleted stream that forks still need
+    │   ├── SourceDeleted          forking from a deleted stream
+    │   ├── ContentTypeMismatch
+    │   ├── StreamClosed
+    │   ├── SequenceGap
+    │   └── StreamSeqConflict
+    ├── StaleEpoch
+    ├── BodyTooLarge
+    ├── TooBusy                    a queue is full; nothing was written
+    │   └── TooManyReaders
+    ├── StorageUnavailable         the engine could not commit or read
+    └── DataCorrupt                stored bytes do not match their checksum
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class StreamError(Exception):
+    """A request that is refused, with a stable code and a message that says what to do."""
+
+    code: ClassVar[str] = "error"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class InvalidRequest(StreamError):
+    code = "invalid_request"
+
+
+class InvalidPath(InvalidRequest):
+    code = "invalid_path"
+
+
+class InvalidOffset(InvalidRequest):
+    code = "invalid_offset"
+
+
+class UnknownOffset(InvalidRequest):
+    code = "unknown_offset"
+
+    def __init__(self, offset: str) -> None:
+        super().__init__(
+            f"{offset} is not a position of this stream (it may belong to an earlier stream of "
+            "the same name); start again with offset=-1 or use an offset this stream gave out"
+        )
+        self.offset = offset
+
+
+class InvalidHeader(InvalidRequest):
+    code = "invalid_header"
+
+    def __init__(self, header: str, problem: str) -> None:
+        super().__init__(f"{header}: {problem}")
+        self.header = header
+
+
+class InvalidQuery(InvalidRequest):
+    code = "invalid_query"
+
+
+class InvalidJson(InvalidRequest):
+    code = "invalid_json"
+
+
+class EmptyBody(InvalidRequest):
+    code = "empty_body"
+
+
+class MissingContentType(InvalidRequest):
+    code = "missing_content_type"
+
+    def __init__(self) -> None:
+        super().__init__("send a Content-Type header that matches the stream's")
+
+
+class InvalidFork(InvalidRequest):
+    code = "invalid_fork"
+
+
+class EpochMustStartAtZero(InvalidRequest):
+    code = "epoch_must_start_at_zero"
+
+    def __init__(self, epoch: int, seq: int) -> None:
+        super().__init__(f"the first request of epoch {epoch} must have Producer-Seq 0, not {seq}")
+        self.epoch = epoch
+        self.seq = seq
+
+
+class StreamNotFound(StreamError):
+    code = "stream_not_found"
+
+    def __init__(self, path: str) -> None:
+        super().__init__("no such stream; create it with PUT")
+        self.path = path
+
+
+class StreamGone(StreamError):
+    code = "stream_gone"
+
+    def __init__(self, path: str) -> None:
+        super().__init__("the stream was deleted; forks of it can still be read")
+        self.path = path
+
+
+class Conflict(StreamError):
+    code = "conflict"
+
+
+class ConfigConflict(Conflict):
+    code = "config_conflict"
+
+    def __init__(self, setting: str) -> None:
+        super().__init__(f"the stream already exists with a different {setting}")
+        self.setting = setting
+
+
+class PathReserved(Conflict):
+    code = "path_reserved"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            "a deleted stream at this path still has forks; delete those or choose another path"
+        )
+        self.path = path
+
+
+class SourceDeleted(Conflict):
+    code = "source_deleted"
+
+    def __init__(self, path: str) -> None:
+        super().__init__("the source stream was deleted and cannot be forked any more")
+        self.path = path
+
+
+class ContentTypeMismatch(Conflict):
+    code = "content_type_mismatch"
+
+    def __init__(self, expected: str, received: str) -> None:
+        super().__init__(f"the stream holds {expected}; the request says {received}")
+        self.expected = expected
+        self.received = received
+
+
+class StreamClosed(Conflict):
+    code = "stream_closed"
+
+    def __init__(self, next_offset: str) -> None:
+        super().__init__("the stream is closed and takes no more appends")
+        self.next_offset = next_offset
+
+
+class SequenceGap(Conflict):
+    code = "sequence_gap"
+
+    def __init__(self, expected: int, received: int) -> None:
+        super().__init__(
+            f"Producer-Seq {received} is ahead of the expected {expected}; "
+            f"send the requests from {expected} on first"
+        )
+        self.expected = expected
+        self.received = received
+
+
+class StreamSeqConflict(Conflict):
+    code = "stream_seq_conflict"
+
+    def __init__(self, last: str, received: str) -> None:
+        super().__init__(f"Stream-Seq {received!r} must sort after the last one, {last!r}")
+        self.last = last
+        self.received = received
+
+
+class StaleEpoch(StreamError):
+    code = "stale_epoch"
+
+    def __init__(self, current: int) -> None:
+        super().__init__(
+            f"a newer instance of this producer has taken over with epoch {current}; "
+            f"stop, or claim epoch {current + 1} starting at Producer-Seq 0"
+        )
+        self.current = current
+
+
+class BodyTooLarge(StreamError):
+    code = "body_too_large"
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(f"the body is larger than {limit_bytes} bytes; send it in several appends")
+        self.limit_bytes = limit_bytes
+
+
+class TooBusy(StreamError):
+    code = "too_busy"
+
+    def __init__(self, message: str = "the write queue is full; try again shortly") -> None:
+        super().__init__(message)
+
+
+class TooManyReaders(TooBusy):
+    code = "too_many_readers"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"{limit} live readers follow this stream already; try again later")
+        self.limit = limit
+
+
+class StorageUnavailable(StreamError):
+    code = "storage_unavailable"
+
+    def __init__(
+        self, message: str = "the storage engine could not commit; nothing was written; try again"
+    ) -> None:
+        super().__init__(message)
+
+
+class DataCorrupt(StreamError):
+    code = "data_corrupt"
+
+    def __init__(self, where: str) -> None:
+        super().__init__(
+            f"stored data is damaged ({where}); run 'headwater verify' on the data directory"
+        )
+        self.where = where

@@ -1,0 +1,87 @@
+"""How long a stream lives.
+
+A time to live (`Stream-TTL`, whole seconds) slides: every read or write starts it again, HEAD
+does not. An expiry (`Stream-Expires-At`, RFC 3339) is an instant and never moves. A stream has one
+of the two or neither.
+
+The moment of the last access lives in memory and reaches the disk only now and then, because a
+read must not cost a commit. What is on disk may lag by `touch_interval_ms`, and whoever loads a
+stream allows for that lag, so a crash can lengthen a life a little but never shorten it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from headwater.core.errors import InvalidHeader
+from headwater.core.limits import TTL_SECONDS_MAX
+
+_TTL = re.compile(r"0|[1-9][0-9]{0,10}")
+_RFC3339 = re.compile(
+    r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})", re.ASCII
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """When a stream ends: after `ttl_s` without access, or at `expires_at_ms`, or never."""
+
+    ttl_s: int | None = None
+    expires_at_ms: int | None = None
+    expires_at_text: str | None = None
+
+    @property
+    def is_forever(self) -> bool:
+        return self.ttl_s is None and self.expires_at_ms is None
+
+    def same_as(self, other: Lifetime) -> bool:
+        return self.ttl_s == other.ttl_s and self.expires_at_ms == other.expires_at_ms
+
+    def deadline_ms(self, touched_at_ms: int) -> int | None:
+        if self.ttl_s is not None:
+            return touched_at_ms + self.ttl_s * 1000
+        return self.expires_at_ms
+
+    def is_over(self, touched_at_ms: int, now_ms: int) -> bool:
+        deadline = self.deadline_ms(touched_at_ms)
+        return deadline is not None and now_ms >= deadline
+
+
+FOREVER = Lifetime()
+
+
+def parse_lifetime(ttl: str | None, expires_at: str | None) -> Lifetime:
+    if ttl is not None and expires_at is not None:
+        raise InvalidHeader("Stream-TTL", "send Stream-TTL or Stream-Expires-At, not both")
+    if ttl is not None:
+        if _TTL.fullmatch(ttl) is None or int(ttl) > TTL_SECONDS_MAX:
+            raise InvalidHeader(
+                "Stream-TTL", f"must be whole seconds in plain digits, at most {TTL_SECONDS_MAX}"
+            )
+        return Lifetime(ttl_s=int(ttl))
+    if expires_at is not None:
+        return Lifetime(expires_at_ms=_instant_ms(expires_at), expires_at_text=expires_at)
+    return FOREVER
+
+
+def _instant_ms(text: str) -> int:
+    problem = InvalidHeader(
+        "Stream-Expires-At", "must be an RFC 3339 time with a zone, e.g. 2030-01-31T12:00:00Z"
+    )
+    if _RFC3339.fullmatch(text) is None:
+        raise problem
+    try:
+        # The library's fraction is limited to microseconds; finer digits do not matter here.
+        moment = datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", text.upper()))
+    except ValueError:
+        raise problem from None
+    return int(moment.astimezone(UTC).timestamp() * 1000)
+
+
+def touch_interval_ms(lifetime: Lifetime) -> int:
+    """How stale the stored moment of the last access may get."""
+    if lifetime.ttl_s is None:
+        return 0
+    return min(60_000, max(250, lifetime.ttl_s * 1000 // 8))

@@ -1,0 +1,60 @@
+"""Every bound of the system in one place, asserted against each other.
+
+Sizes are in bytes, counts are plain numbers, times carry their unit last in the name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KIB = 1024
+MIB = 1024 * KIB
+
+# Fixed by the wire contract, so not configurable.
+PATH_BYTES_MAX = 1024
+SEGMENT_CHARS_MAX = 100
+PRODUCER_NUMBER_MAX = 2**53 - 1
+PRODUCER_ID_CHARS_MAX = 256
+STREAM_SEQ_CHARS_MAX = 256
+CONTENT_TYPE_CHARS_MAX = 256
+TTL_SECONDS_MAX = 100 * 365 * 24 * 3600
+LIST_PAGE_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one server takes on before it says no. All of it can be configured."""
+
+    body_bytes_max: int = 64 * MIB
+    header_bytes_max: int = 16 * KIB
+    connections_max: int = 20_000
+    chunk_bytes_max: int = MIB
+    queue_bytes_max: int = 128 * MIB
+    readers_per_stream_max: int = 10_000
+    reader_buffer_bytes_max: int = MIB
+    hot_bytes_per_stream_max: int = MIB
+    hot_bytes_max: int = 256 * MIB
+    streams_in_memory_max: int = 20_000
+    producers_preloaded_max: int = 1_000
+    producer_window: int = 5
+    producer_wait_ms: int = 100
+
+    def __post_init__(self) -> None:
+        self._require(self.body_bytes_max >= 1, "body_bytes_max must be at least 1")
+        self._require(
+            self.queue_bytes_max >= self.body_bytes_max,
+            "queue_bytes_max must hold at least one body of body_bytes_max",
+        )
+        self._require(self.chunk_bytes_max >= 1, "chunk_bytes_max must be at least 1")
+        self._require(self.header_bytes_max >= KIB, "header_bytes_max must be at least 1024")
+        self._require(
+            self.hot_bytes_max >= self.hot_bytes_per_stream_max,
+            "hot_bytes_max must be at least hot_bytes_per_stream_max",
+        )
+        self._require(self.streams_in_memory_max >= 16, "streams_in_memory_max must be at least 16")
+        self._require(self.connections_max >= 1, "connections_max must be at least 1")
+
+    @staticmethod
+    def _require(holds: bool, otherwise: str) -> None:
+        if not holds:
+            raise ValueError(otherwise)

@@ -1,0 +1,134 @@
+"""Forks: which stream wrote which bytes.
+
+A fork reads as its source up to the fork point and then as itself, in one offset space and without
+copying anything. Its lineage is the list of runs it inherits, oldest first: "bytes up to `end`
+were written by stream `run`". Forking a fork carries the list on, cut at the new fork point.
+
+The fork point is an offset of the source (its tail by default) plus a sub-offset: a number of
+messages in JSON mode, of bytes otherwise, that reaches into the append behind that offset but not
+past its end.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headwater.core import json_mode
+from headwater.core.errors import InvalidFork, UnknownOffset
+from headwater.core.offsets import Anchor, Offset, parse_offset
+
+_DIGITS = re.compile(r"[0-9]{1,16}", re.ASCII)
+
+
+class Inherited(NamedTuple):
+    """Bytes up to position `end` were written by stream `run`."""
+
+    run: int
+    end: int
+
+
+class Span(NamedTuple):
+    """A piece of a read: bytes `start` to `end` of what stream `run` wrote."""
+
+    run: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """The runs of one stream: what it inherits, then its own."""
+
+    own: int
+    inherited: tuple[Inherited, ...] = ()
+
+    def run_at(self, position: int) -> int:
+        """The stream that wrote the byte just before the position; 0 at the beginning."""
+        if position == 0:
+            return 0
+        for run, end in self.inherited:
+            if position <= end:
+                return run
+        return self.own
+
+    @property
+    def base(self) -> int:
+        """Where the stream's own bytes begin."""
+        return self.inherited[-1].end if self.inherited else 0
+
+    def locate(self, offset: Anchor | Offset, tail: int) -> int:
+        """The position an offset stands for, if it is one of this stream's."""
+        if offset is Anchor.START:
+            return 0
+        if offset is Anchor.TAIL:
+            return tail
+        assert isinstance(offset, Offset)
+        if offset.position > tail or self.run_at(offset.position) != offset.run:
+            raise UnknownOffset(str(offset))
+        return offset.position
+
+    def spans(self, start: int, end: int) -> list[Span]:
+        """Cut a range into the pieces that each stream of the lineage wrote."""
+        found: list[Span] = []
+        for run, run_end in (*self.inherited, Inherited(self.own, end)):
+            stop = min(run_end, end)
+            if start < stop:
+                found.append(Span(run, start, stop))
+                start = stop
+        return found
+
+    def cut_at(self, position: int) -> tuple[Inherited, ...]:
+        """What a fork of this stream at the position inherits."""
+        return tuple(Inherited(run, end) for run, _, end in self.spans(0, position))
+
+
+@dataclass(frozen=True, slots=True)
+class ForkRequest:
+    """A fork as asked for. Kept with the stream, so that asking again is recognised."""
+
+    source: str
+    offset: str | None = None
+    sub_offset: int = 0
+
+    def anchor(self) -> Anchor | Offset:
+        return Anchor.TAIL if self.offset is None else parse_offset(self.offset)
+
+
+def parse_fork(
+    source: str | None, offset: str | None, sub_offset: str | None
+) -> ForkRequest | None:
+    if source is None:
+        if offset is not None or sub_offset is not None:
+            raise InvalidFork("a fork offset needs Stream-Forked-From: name the source stream")
+        return None
+    count = 0
+    if sub_offset is not None:
+        if _DIGITS.fullmatch(sub_offset) is None:
+            raise InvalidFork("Stream-Fork-Sub-Offset must be a plain count in digits")
+        count = int(sub_offset)
+    if count > 0 and offset is None:
+        raise InvalidFork("Stream-Fork-Sub-Offset counts from Stream-Fork-Offset: send that too")
+    if offset is not None:
+        parse_offset(offset)
+    return ForkRequest(source, offset, count)
+
+
+def measure_sub_offset(stored: bytes | None, count: int, *, json: bool) -> tuple[int, int]:
+    """How many bytes and messages of the append behind the offset a sub-offset takes in.
+
+    `stored` is that append in stored form, None when the offset is the tail.
+    """
+    if count == 0:
+        return 0, 0
+    messages = json_mode.decode(stored or b"") if json else []
+    available = len(messages) if json else len(stored or b"")
+    if count > available:
+        raise InvalidFork(
+            f"Stream-Fork-Sub-Offset {count} passes the end of the next append ({available})"
+        )
+    if json:
+        return sum(len(message) + 1 for message in messages[:count]), count
+    # A prefix of an append's bytes counts as one message of the fork.
+    return count, 1

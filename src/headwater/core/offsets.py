@@ -1,0 +1,73 @@
+"""Offsets: opaque tokens for positions in a stream.
+
+A position is the number of stored bytes before it, and it lies between two appends. The token of
+a position is `{run}_{position}`, each number sixteen digits wide, so that tokens sort as text.
+
+The run is the id of the stream that wrote the bytes just before the position, and 0 at the very
+beginning. Ids are given out in increasing order and never again, and a fork is always younger
+than its source, which gives tokens three properties for nothing:
+
+- within one stream they strictly increase, across the seam between inherited and own data too;
+- a fork and its source share the tokens of what they share, so an offset of one is good on the
+  other up to the point where they part;
+- an offset of a deleted stream is recognised on a younger stream of the same name, instead of
+  quietly pointing into the wrong data.
+
+`-1` stands for the beginning and `now` for the tail.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from headwater.core.errors import InvalidOffset
+
+BEGINNING: Final = "-1"
+NOW: Final = "now"
+_WIDTH: Final = 16
+_TOKEN_LENGTH: Final = 2 * _WIDTH + 1
+
+
+class Anchor(Enum):
+    """The two positions that have a name."""
+
+    START = BEGINNING
+    TAIL = NOW
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """A token taken apart. Whether it belongs to a given stream is the lineage's to say."""
+
+    run: int
+    position: int
+
+    def __str__(self) -> str:
+        return format_offset(self.run, self.position)
+
+
+def format_offset(run: int, position: int) -> str:
+    return f"{run:016d}_{position:016d}"
+
+
+def parse_offset(text: str) -> Anchor | Offset:
+    """Read an offset as a client sends it; anything that no server gave out is refused."""
+    if text == BEGINNING:
+        return Anchor.START
+    if text == NOW:
+        return Anchor.TAIL
+    run, position = text[:_WIDTH], text[_WIDTH + 1 :]
+    well_formed = (
+        len(text) == _TOKEN_LENGTH
+        and text[_WIDTH] == "_"
+        and text.isascii()
+        and run.isdigit()
+        and position.isdigit()
+    )
+    if not well_formed:
+        raise InvalidOffset(
+            "offset must be -1, now, or a token from Stream-Next-Offset, exactly as received"
+        )
+    return Offset(int(run), int(position))

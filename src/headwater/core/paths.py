@@ -1,0 +1,42 @@
+"""Stream paths.
+
+A path is one or more segments separated by `/`. A segment has 1 to 100 characters, each one that
+needs no escaping in a URL path (letters, digits, `-._~`, the sub-delimiters, `:`, `@`) or `%`.
+`.` and `..` are no segments, because clients and proxies resolve them away. A path has at most
+1,024 bytes.
+
+Reserved, so that no stream can shadow a control resource: everything below `__ds`, and a control
+name (`_details`, `_groups`, …) as one of the last two segments.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from headwater.core.errors import InvalidPath
+from headwater.core.limits import PATH_BYTES_MAX, SEGMENT_CHARS_MAX
+
+CONTROL_ROOT: Final = "__ds"
+CONTROL_NAMES: Final = frozenset(
+    {"_details", "_profile", "_groups", "_snapshots", "_segments", "_bulk"}
+)
+
+_SEGMENT = re.compile(rf"[A-Za-z0-9\-._~!$&'()*+,;=:@%]{{1,{SEGMENT_CHARS_MAX}}}")
+_DOTS = frozenset({".", ".."})
+
+
+def check_path(path: str) -> str:
+    """Return the path if a stream may be called so."""
+    if len(path) > PATH_BYTES_MAX:
+        raise InvalidPath(f"a stream path has at most {PATH_BYTES_MAX} bytes")
+    segments = path.split("/")
+    for segment in segments:
+        if segment in _DOTS or _SEGMENT.fullmatch(segment) is None:
+            raise InvalidPath(
+                f"each segment of a stream path has 1 to {SEGMENT_CHARS_MAX} characters of "
+                "A-Z a-z 0-9 - . _ ~ ! $ & ' ( ) * + , ; = : @ % and is not . or .."
+            )
+    if segments[0] == CONTROL_ROOT or not CONTROL_NAMES.isdisjoint(segments[-2:]):
+        raise InvalidPath("this path is reserved for a control resource; choose another name")
+    return path

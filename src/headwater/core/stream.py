@@ -1,0 +1,175 @@
+"""What a stream is, and what can happen to it.
+
+`StreamState` is everything that a decision needs to know about one stream. It changes only by
+mutations: `evolve` folds a mutation into the state, and the storage engines persist the very same
+mutations, so what is in memory and what is on disk cannot drift apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from headwater.core import content_types
+from headwater.core.expiry import FOREVER, Lifetime
+from headwater.core.lineage import ForkRequest, Lineage
+from headwater.core.offsets import format_offset
+from headwater.core.producers import ProducerStamp, ProducerState
+
+
+@dataclass(frozen=True)
+class StreamConfig:
+    """What is fixed when a stream is created."""
+
+    id: int
+    path: str
+    content_type: str
+    created_at_ms: int
+    lifetime: Lifetime = FOREVER
+    lifetime_inherited: bool = False
+    lineage: Lineage = field(default_factory=lambda: Lineage(0))
+    source_id: int | None = None
+    fork: ForkRequest | None = None
+    # Messages inherited by a fork: its own count goes on from there.
+    base_messages: int = 0
+
+    @cached_property
+    def is_json(self) -> bool:
+        return content_types.is_json(self.content_type)
+
+
+@dataclass(slots=True)
+class StreamState:
+    """One stream as of its last mutation."""
+
+    config: StreamConfig
+    tail: int
+    messages: int
+    touched_at_ms: int
+    stored_touch_ms: int
+    closed: bool = False
+    closed_by: ProducerStamp | None = None
+    last_stream_seq: str | None = None
+    producers: dict[str, ProducerState] = field(default_factory=dict)
+    forks: int = 0
+    soft_deleted: bool = False
+    deleted: bool = False
+
+    @classmethod
+    def created(cls, config: StreamConfig) -> StreamState:
+        now = config.created_at_ms
+        return cls(config, config.lineage.base, config.base_messages, now, now)
+
+    def token(self, position: int) -> str:
+        return format_offset(self.config.lineage.run_at(position), position)
+
+    @property
+    def tail_token(self) -> str:
+        return self.token(self.tail)
+
+    def is_expired(self, now_ms: int) -> bool:
+        return self.config.lifetime.is_over(self.touched_at_ms, now_ms)
+
+
+# ── Mutations: what a decision changes, what an engine stores ────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    config: StreamConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """One append, already in stored form. The hot path: one of these per request."""
+
+    stream_id: int
+    start: int
+    body: bytes
+    first_message: int
+    messages: int
+    at_ms: int
+    producer: ProducerStamp | None = None
+    stream_seq: str | None = None
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    stream_id: int
+    at_ms: int
+    producer: ProducerStamp | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """The moment of the last access, written down now and then for streams with a TTL."""
+
+    stream_id: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SoftDeleted:
+    """Gone for everyone but its forks, which still read the data."""
+
+    stream_id: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """Gone for good: the path is free at once, the data is removed in the background."""
+
+    stream_id: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForkCounted:
+    """A fork of this stream came (+1) or went (−1). Not stored: engines count the forks."""
+
+    stream_id: int
+    change: int
+
+
+Mutation = Created | Appended | Closed | Touched | SoftDeleted | Deleted | ForkCounted
+
+
+def evolve(state: StreamState, mutation: Mutation) -> None:
+    """Fold one mutation into the state it belongs to."""
+    match mutation:
+        case Appended():
+            state.tail = mutation.end
+            state.messages = mutation.first_message + mutation.messages
+            if mutation.producer is not None:
+                stamp = mutation.producer
+                state.producers[stamp.id] = ProducerState(stamp.epoch, stamp.seq)
+            if mutation.stream_seq is not None:
+                state.last_stream_seq = mutation.stream_seq
+            _touch(state, mutation.at_ms)
+        case Closed():
+            state.closed = True
+            state.closed_by = mutation.producer
+            if mutation.producer is not None:
+                stamp = mutation.producer
+                state.producers[stamp.id] = ProducerState(stamp.epoch, stamp.seq)
+            _touch(state, mutation.at_ms)
+        case Touched():
+            _touch(state, mutation.at_ms)
+            state.stored_touch_ms = mutation.at_ms
+        case SoftDeleted():
+            state.soft_deleted = True
+        case Deleted():
+            state.deleted = True
+        case ForkCounted():
+            state.forks += mutation.change
+        case Created():
+            raise ValueError("a created stream starts from StreamState.created")
+
+
+def _touch(state: StreamState, at_ms: int) -> None:
+    state.touched_at_ms = max(state.touched_at_ms, at_ms)

@@ -1,0 +1,1 @@
+"""HTTP: translates requests into commands and replies into responses. Decides nothing."""

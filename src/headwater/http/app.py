@@ -1,0 +1,158 @@
+"""The routes: which resource a request is for."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+from urllib.parse import parse_qs
+
+import msgspec
+
+from headwater import __version__
+from headwater.core.errors import InvalidQuery, StreamError
+from headwater.core.limits import LIST_PAGE_MAX
+from headwater.core.paths import CONTROL_NAMES, check_path
+from headwater.http.errors import error_response, plain_error
+from headwater.http.headers import preflight_headers
+from headwater.http.live import Hub
+from headwater.http.messages import Answer, Deferred, Headers, Request, Response
+from headwater.http.streams import StreamResource
+from headwater.http.targets import STREAM_ROOT, decode_path, origin_form
+from headwater.service.log import Log
+from headwater.store.engine import StreamSummary
+
+_LIST_PAGE_DEFAULT: Final = 100
+_JSON: Final[Headers] = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
+
+Resource = Callable[[Request], Answer | Deferred | Awaitable[Answer]]
+
+
+class App:
+    """The handler that the connection calls for every request."""
+
+    def __init__(self, log: Log, hub: Hub) -> None:
+        self._log = log
+        self._streams = StreamResource(log, hub)
+        self._hub = hub
+        self._fixed: dict[bytes, Resource] = {
+            b"/": self._index,
+            b"/healthz": self._healthz,
+            b"/readyz": self._readyz,
+            b"/v1/streams": self._list,
+        }
+
+    def __call__(self, request: Request) -> Answer | Deferred | Awaitable[Answer]:
+        try:
+            return self._route(request)
+        except StreamError as error:
+            return error_response(error)
+
+    def _route(self, request: Request) -> Answer | Deferred | Awaitable[Answer]:
+        target = request.path if request.path[:1] == b"/" else origin_form(request.path)
+        if request.method == "OPTIONS":
+            return Response(204, preflight_headers())
+        if target.startswith(STREAM_ROOT):
+            return self._stream(request, decode_path(target[len(STREAM_ROOT) :]))
+        resource = self._fixed.get(target)
+        if resource is None:
+            return plain_error(404, "not_found", "streams live below /v1/stream/")
+        if request.method not in ("GET", "HEAD"):
+            return _not_allowed("GET, HEAD, OPTIONS")
+        return resource(request)
+
+    def _stream(self, request: Request, path: str) -> Answer | Deferred | Awaitable[Answer]:
+        owner, _, name = path.rpartition("/")
+        if name in CONTROL_NAMES and owner and request.method != "PUT":
+            return self._control(request, owner, name)
+        if request.method not in self._streams.methods:
+            return _not_allowed(", ".join([*self._streams.methods, "OPTIONS"]))
+        if request.method != "POST":
+            # An append to a path that cannot exist is simply not found, without being parsed.
+            check_path(path)
+        return self._streams.handle(request, path)
+
+    def _control(
+        self, request: Request, owner: str, name: str
+    ) -> Answer | Deferred | Awaitable[Answer]:
+        if name != "_details":
+            return plain_error(404, "not_found", f"this server has no {name} resource")
+        if request.method not in ("GET", "HEAD"):
+            return _not_allowed("GET, HEAD, OPTIONS")
+        return self._details(check_path(owner))
+
+    # ── Fixed resources ──────────────────────────────────────────────────────────────────────
+
+    def _index(self, request: Request) -> Response:
+        body = (
+            f"Headwater {__version__}\n\n"
+            "GET  /v1/streams        the streams of this server\n"
+            "PUT  /v1/stream/{path}  create one\n"
+            "GET  /healthz           is the process alive\n"
+            "GET  /readyz            can it commit\n"
+        )
+        return Response(200, [("Content-Type", "text/plain; charset=utf-8")], body.encode())
+
+    def _healthz(self, request: Request) -> Response:
+        return Response(200, list(_JSON), b'{"status":"ok"}')
+
+    async def _readyz(self, request: Request) -> Response:
+        """Ready means: the engine answers. A probe reads, so that probing costs no commit."""
+        await self._log.in_thread(self._log.engine.next_stream_id)
+        return Response(200, list(_JSON), b'{"status":"ready"}')
+
+    async def _list(self, request: Request) -> Response:
+        prefix, after, limit = _list_query(request)
+        page = await self._log.list_streams(prefix, after, limit + 1)
+        more = len(page) > limit
+        body = {
+            "streams": [_summary_json(summary) for summary in page[:limit]],
+            "next": page[limit - 1].path if more else None,
+        }
+        return Response(200, list(_JSON), msgspec.json.encode(body))
+
+    async def _details(self, path: str) -> Response:
+        entry = await self._log.entry(path)
+        view, state = self._log.view(entry), entry.state
+        fork = view.config.fork
+        details = {
+            **_summary_json(view.summary()),
+            "forked_from": fork.source if fork else None,
+            "forks": state.forks if state else 0,
+            "producers": len(state.producers) if state else 0,
+            "readers": self._hub.readers_of(entry),
+        }
+        return Response(200, list(_JSON), msgspec.json.encode(details))
+
+
+def _summary_json(summary: StreamSummary) -> dict[str, object]:
+    return {
+        "name": summary.path,
+        "content_type": summary.content_type,
+        "tail": summary.tail,
+        "closed": summary.closed,
+        "created": summary.created_at_ms,
+        "size_bytes": summary.size_bytes,
+        "messages": summary.messages,
+        "ttl_s": summary.ttl_s,
+        "expires_at": summary.expires_at_ms,
+    }
+
+
+def _list_query(request: Request) -> tuple[str, str, int]:
+    try:
+        query = parse_qs(request.query.decode("ascii"), max_num_fields=16, errors="strict")
+    except ValueError:
+        raise InvalidQuery("the query string is malformed or has too many fields") from None
+    limit_text = query.get("limit", [str(_LIST_PAGE_DEFAULT)])[0]
+    if not (limit_text.isascii() and limit_text.isdigit() and len(limit_text) <= 6):
+        raise InvalidQuery(f"limit must be a number from 1 to {LIST_PAGE_MAX}")
+    limit = int(limit_text)
+    if not 1 <= limit <= LIST_PAGE_MAX:
+        raise InvalidQuery(f"limit must be a number from 1 to {LIST_PAGE_MAX}")
+    return query.get("prefix", [""])[0], query.get("after", [""])[0], limit
+
+
+def _not_allowed(allowed: str) -> Response:
+    return plain_error(
+        405, "method_not_allowed", f"this resource answers {allowed}", [("Allow", allowed)]
+    )

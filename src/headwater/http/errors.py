@@ -1,0 +1,55 @@
+"""How a refusal looks on the wire: the one place that maps errors to HTTP."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from headwater.core import errors
+from headwater.core.errors import StreamError
+from headwater.http.messages import Headers, Response
+
+# The nearest class in an error's ancestry decides.
+STATUS: Final[dict[type[StreamError], int]] = {
+    errors.InvalidRequest: 400,
+    errors.StaleEpoch: 403,
+    errors.StreamNotFound: 404,
+    errors.Conflict: 409,
+    errors.StreamGone: 410,
+    errors.BodyTooLarge: 413,
+    errors.TooBusy: 429,
+    errors.DataCorrupt: 500,
+    errors.StorageUnavailable: 503,
+    StreamError: 400,
+}
+RETRY_AFTER_S: Final = "1"
+
+
+def error_response(error: StreamError) -> Response:
+    status = next(STATUS[cls] for cls in type(error).__mro__ if cls in STATUS)
+    headers = _extra_headers(error)
+    if status in (429, 503):
+        headers.append(("Retry-After", RETRY_AFTER_S))
+    return plain_error(status, error.code, error.message, headers)
+
+
+def plain_error(status: int, code: str, message: str, headers: Headers | None = None) -> Response:
+    body = msgspec.json.encode({"error": {"code": code, "message": message}})
+    base: Headers = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
+    return Response(status, base + (headers or []), body)
+
+
+def _extra_headers(error: StreamError) -> Headers:
+    match error:
+        case errors.StreamClosed():
+            return [("Stream-Closed", "true"), ("Stream-Next-Offset", error.next_offset)]
+        case errors.SequenceGap():
+            return [
+                ("Producer-Expected-Seq", str(error.expected)),
+                ("Producer-Received-Seq", str(error.received)),
+            ]
+        case errors.StaleEpoch():
+            return [("Producer-Epoch", str(error.current))]
+        case _:
+            return []

@@ -1,0 +1,137 @@
+"""Catch-up reads: from a chunk of a stream to a response."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from urllib.parse import parse_qsl
+
+from headwater.core import cursors, etags, json_mode
+from headwater.core.errors import InvalidOffset, InvalidQuery
+from headwater.core.offsets import Anchor, Offset, parse_offset
+from headwater.http import compression
+from headwater.http import headers as names
+from headwater.http.messages import Headers, Request, Response
+from headwater.service.log import Chunk
+
+CATCH_UP_CACHE = "public, max-age=60, stale-while-revalidate=300"
+_QUERY_FIELDS_MAX = 32
+_LIVE_MODES = ("long-poll", "sse")
+
+Offload = Callable[..., Awaitable[bytes]]
+
+
+class ReadQuery:
+    """The query of a GET, checked."""
+
+    __slots__ = ("cursor", "live", "offset")
+
+    def __init__(self, query: bytes) -> None:
+        values: dict[str, list[str]] = {}
+        try:
+            pairs = parse_qsl(
+                query.decode("ascii"),
+                keep_blank_values=True,
+                max_num_fields=_QUERY_FIELDS_MAX,
+                errors="strict",
+            )
+        except ValueError:
+            raise InvalidQuery("the query string is malformed or has too many fields") from None
+        for name, value in pairs:
+            values.setdefault(name, []).append(value)
+        self.offset = self._offset(values.get("offset"))
+        self.live = self._live(values.get("live"))
+        self.cursor = cursors.parse_cursor(values.get("cursor", [None])[0])
+        if self.live is not None and "offset" not in values:
+            raise InvalidOffset(f"a live={self.live} read needs an offset; -1 is the beginning")
+
+    @staticmethod
+    def _offset(values: list[str] | None) -> Anchor | Offset:
+        if values is None:
+            return Anchor.START
+        if len(values) > 1:
+            raise InvalidOffset("send one offset, not several")
+        return parse_offset(values[0])
+
+    @staticmethod
+    def _live(values: list[str] | None) -> str | None:
+        if values is None or values[0] in ("", "false"):
+            return None
+        if values[0] not in _LIVE_MODES:
+            raise InvalidQuery("live must be long-poll, sse or false")
+        return values[0]
+
+
+def chunk_headers(chunk: Chunk) -> Headers:
+    """Where a read got to: in every response that carries data or says there is none."""
+    headers: Headers = [("Stream-Next-Offset", chunk.next_offset)]
+    if chunk.up_to_date:
+        headers.append(("Stream-Up-To-Date", "true"))
+    if chunk.closed:
+        headers.append(("Stream-Closed", "true"))
+    return headers
+
+
+def chunk_body(chunk: Chunk) -> bytes:
+    stored = b"".join(chunk.bodies)
+    return json_mode.as_array(stored) if chunk.config.is_json else stored
+
+
+def read_response(
+    request: Request, chunk: Chunk, cursor: int | None, offload: Offload
+) -> Response | Awaitable[Response]:
+    """A chunk as a response: conditional, cacheable as far as that is safe, compressed."""
+    config = chunk.config
+    tag = etags.etag(config.id, config.path, chunk.start, chunk.end, closed=chunk.closed)
+    # What ends at the tail of an open stream goes stale with the next append.
+    cacheable = chunk.closed or not chunk.up_to_date
+    headers: Headers = [
+        ("Content-Type", config.content_type),
+        *chunk_headers(chunk),
+        ("ETag", tag),
+        ("Cache-Control", CATCH_UP_CACHE if cacheable else "no-cache"),
+    ]
+    if cursor is not None and not chunk.closed:
+        headers.append(("Stream-Cursor", str(cursor)))
+    if_none_match = request.headers.get(names.IF_NONE_MATCH)
+    if if_none_match is not None and etags.matches(if_none_match.decode("latin-1"), tag):
+        return Response(304, headers)
+    return compressed(request, Response(200, headers, chunk_body(chunk)), offload)
+
+
+def now_response(chunk: Chunk) -> Response:
+    """`offset=now` without a live mode: no data, just the position, never cached."""
+    headers: Headers = [
+        ("Content-Type", chunk.config.content_type),
+        *chunk_headers(chunk),
+        ("Cache-Control", "no-store"),
+    ]
+    return Response(200, headers, b"[]" if chunk.config.is_json else b"")
+
+
+def compressed(
+    request: Request, response: Response, offload: Offload
+) -> Response | Awaitable[Response]:
+    """Encode the body as the client likes it; large ones on a thread."""
+    content_type = response.headers[0][1]
+    if not compression.is_compressible(content_type):
+        return response
+    response.headers.append(("Vary", "Accept-Encoding"))
+    accepted = request.headers.get(names.ACCEPT_ENCODING)
+    if accepted is None or len(response.body) < compression.MINIMUM_BYTES:
+        return response
+    encoding = compression.choose_encoding(accepted.decode("latin-1"))
+    if encoding is None:
+        return response
+    response.headers.append(("Content-Encoding", encoding))
+    encode = compression.ENCODERS[encoding]
+    if len(response.body) > compression.INLINE_BYTES_MAX:
+        return _compress_on_thread(response, encode, offload)
+    response.body = encode(response.body)
+    return response
+
+
+async def _compress_on_thread(
+    response: Response, encode: Callable[[bytes], bytes], offload: Offload
+) -> Response:
+    response.body = await offload(encode, response.body)
+    return response

@@ -1,0 +1,57 @@
+"""Server-Sent Events: the encoding of chunks, and nothing else.
+
+Each `data` event is followed by exactly one `control` event that says where the reader is. Text
+and JSON go as they are, every line on a `data:` line of its own, so that no payload can forge an
+event; everything else goes in base64.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+
+import msgspec
+
+from headwater.core import content_types, json_mode
+from headwater.core.stream import StreamConfig
+
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+KEEP_ALIVE = b": keep-alive\n\n"
+
+
+def needs_base64(config: StreamConfig) -> bool:
+    return not content_types.is_text(config.content_type)
+
+
+def data_event(config: StreamConfig, bodies: list[bytes]) -> bytes:
+    stored = b"".join(bodies)
+    if config.is_json:
+        return _event(b"data", json_mode.as_array(stored))
+    if needs_base64(config):
+        return _event(b"data", b64encode(stored))
+    return _event(b"data", stored)
+
+
+def control_event(next_offset: str, cursor: int, *, up_to_date: bool, closed: bool) -> bytes:
+    fields: dict[str, str | bool] = {"streamNextOffset": next_offset}
+    if not closed:
+        fields["streamCursor"] = str(cursor)
+    if up_to_date:
+        fields["upToDate"] = True
+    if closed:
+        fields["streamClosed"] = True
+    return _event(b"control", msgspec.json.encode(fields))
+
+
+def deleted_event(next_offset: str) -> bytes:
+    return _event(b"deleted", msgspec.json.encode({"streamNextOffset": next_offset}))
+
+
+def _event(kind: bytes, data: bytes) -> bytes:
+    lines = b"".join([_data_line(line) for line in _LINE_END.split(data)])
+    return b"event: %b\n%b\n" % (kind, lines)
+
+
+def _data_line(line: bytes) -> bytes:
+    # A reader takes one blank behind the colon away; one that belongs to the data must survive.
+    return b"data: %b\n" % line if line.startswith(b" ") else b"data:%b\n" % line

@@ -1,0 +1,237 @@
+"""The stream resource: PUT, POST, GET, HEAD and DELETE on /v1/stream/{path}."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Final
+
+from headwater.core import content_types
+from headwater.core.decisions import Append, AppendReply, Create
+from headwater.core.errors import InvalidPath, StreamError
+from headwater.core.expiry import parse_lifetime
+from headwater.core.lineage import ForkRequest, parse_fork
+from headwater.core.offsets import Anchor
+from headwater.core.paths import check_path
+from headwater.core.producers import parse_stamp
+from headwater.http import headers as names
+from headwater.http import sse
+from headwater.http.live import Hub, SseReader
+from headwater.http.long_poll import nothing_new
+from headwater.http.messages import Answer, Deferred, EventStream, Headers, Request, Response, Sink
+from headwater.http.reads import ReadQuery, chunk_headers, now_response, read_response
+from headwater.http.targets import STREAM_ROOT, decode_path
+from headwater.service.entries import Entry
+from headwater.service.log import Chunk, Log
+
+_NO_STORE: Final = ("Cache-Control", "no-store")
+
+
+class StreamResource:
+    def __init__(self, log: Log, hub: Hub) -> None:
+        self._log = log
+        self._hub = hub
+        self._methods = {
+            "POST": self._post,
+            "GET": self._get,
+            "PUT": self._put,
+            "HEAD": self._head,
+            "DELETE": self._delete,
+        }
+
+    @property
+    def methods(self) -> list[str]:
+        return list(self._methods)
+
+    def handle(self, request: Request, path: str) -> Answer | Deferred | Awaitable[Answer]:
+        return self._methods[request.method](request, path)
+
+    # ── PUT ──────────────────────────────────────────────────────────────────────────────────
+
+    async def _put(self, request: Request, path: str) -> Response:
+        command = Create(
+            path=check_path(path),
+            content_type=_content_type(request),
+            body=request.body,
+            lifetime=parse_lifetime(
+                request.header(names.STREAM_TTL), request.header(names.STREAM_EXPIRES_AT)
+            ),
+            closed=request.flag(names.STREAM_CLOSED),
+            fork=_fork(request),
+        )
+        reply = await self._log.create(command)
+        headers: Headers = [
+            ("Content-Type", reply.content_type),
+            ("Stream-Next-Offset", reply.next_offset),
+            _NO_STORE,
+        ]
+        if reply.closed:
+            headers.append(("Stream-Closed", "true"))
+        if not reply.new:
+            return Response(200, headers)
+        headers.append(("Location", _location(request)))
+        return Response(201, headers)
+
+    # ── POST ─────────────────────────────────────────────────────────────────────────────────
+
+    def _post(self, request: Request, path: str) -> Deferred | Awaitable[Answer]:
+        entry = self._log.ready(path)
+        if entry is None:
+            return self._post_cold(request, path)
+        try:
+            command = _append_command(request)
+        except StreamError:
+            # Whether the stream is there comes before whether the headers are well formed.
+            self._log.view(entry)
+            raise
+        reply = self._log.append(path, command)
+        if isinstance(reply, asyncio.Future):
+            return Deferred(reply, append_response)
+        return self._post_later(reply)
+
+    async def _post_cold(self, request: Request, path: str) -> Answer:
+        await self._log.entry(path)
+        answer = self._post(request, path)
+        return await (answer.resolve() if isinstance(answer, Deferred) else answer)
+
+    async def _post_later(self, reply: Awaitable[AppendReply]) -> Answer:
+        return append_response(await reply)
+
+    # ── GET ──────────────────────────────────────────────────────────────────────────────────
+
+    def _get(self, request: Request, path: str) -> Answer | Awaitable[Answer]:
+        query = ReadQuery(request.query)
+        entry = self._log.ready(path)
+        if entry is None:
+            return self._get_cold(request, path, query)
+        chunk = self._log.read_hot(entry, query.offset)
+        if chunk is None and query.live != "sse":
+            return self._read_cold(request, entry, query)
+        return self._read(request, entry, query, chunk)
+
+    async def _get_cold(self, request: Request, path: str, query: ReadQuery) -> Answer:
+        entry = await self._log.entry(path)
+        chunk = self._log.read_hot(entry, query.offset)
+        if chunk is None and query.live != "sse":
+            return await self._read_cold(request, entry, query)
+        answer = self._read(request, entry, query, chunk)
+        return answer if isinstance(answer, Response | EventStream) else await answer
+
+    async def _read_cold(self, request: Request, entry: Entry, query: ReadQuery) -> Answer:
+        chunk = await self._log.read_cold(entry, query.offset)
+        answer = self._read(request, entry, query, chunk)
+        return answer if isinstance(answer, Response | EventStream) else await answer
+
+    def _read(
+        self, request: Request, entry: Entry, query: ReadQuery, chunk: Chunk | None
+    ) -> Answer | Awaitable[Answer]:
+        if query.live == "sse":
+            return self._events(entry, query)
+        assert chunk is not None
+        if query.live == "long-poll":
+            cursor = self._hub.cursor(query.cursor)
+            if not chunk.bodies:
+                if chunk.closed:
+                    return nothing_new(chunk, cursor)
+                view = self._log.view(entry)
+                return self._hub.feed(entry, view).polls.wait(request, view, query.cursor)
+            return read_response(request, chunk, cursor, self._log.in_thread)
+        if query.offset is Anchor.TAIL:
+            return now_response(chunk)
+        return read_response(request, chunk, None, self._log.in_thread)
+
+    def _events(self, entry: Entry, query: ReadQuery) -> EventStream:
+        view = self._log.view(entry)
+        position = view.config.lineage.locate(query.offset, view.tail)
+        feed = self._hub.feed(entry, view)
+        reader = SseReader(feed, position, query.cursor)
+
+        def start(sink: Sink) -> None:
+            feed.join(reader, sink)
+
+        headers: Headers = [
+            ("Content-Type", "text/event-stream"),
+            ("Cache-Control", "no-cache"),
+            ("X-Accel-Buffering", "no"),
+        ]
+        if sse.needs_base64(view.config):
+            headers.append(("Stream-SSE-Data-Encoding", "base64"))
+        return EventStream(headers, start, lambda: feed.leave(reader))
+
+    # ── HEAD, DELETE ─────────────────────────────────────────────────────────────────────────
+
+    async def _head(self, request: Request, path: str) -> Response:
+        entry = await self._log.entry(path)
+        view = self._log.view(entry)
+        at_tail = Chunk(view.config, view.tail, view.tail, [], False, view.closed)
+        headers: Headers = [
+            ("Content-Type", view.config.content_type),
+            *chunk_headers(at_tail),
+            _NO_STORE,
+        ]
+        lifetime = view.config.lifetime
+        if lifetime.ttl_s is not None:
+            headers.append(("Stream-TTL", str(lifetime.ttl_s)))
+        if lifetime.expires_at_text is not None:
+            headers.append(("Stream-Expires-At", lifetime.expires_at_text))
+        return Response(200, headers)
+
+    async def _delete(self, request: Request, path: str) -> Response:
+        await self._log.delete(path)
+        return Response(204, [_NO_STORE])
+
+
+def _append_command(request: Request) -> Append:
+    header = request.header
+    return Append(
+        body=request.body,
+        content_type=header(names.CONTENT_TYPE),
+        close=request.flag(names.STREAM_CLOSED),
+        producer=parse_stamp(
+            header(names.PRODUCER_ID), header(names.PRODUCER_EPOCH), header(names.PRODUCER_SEQ)
+        ),
+        stream_seq=header(names.STREAM_SEQ),
+    )
+
+
+def append_response(reply: AppendReply) -> Response:
+    headers: Headers = [("Stream-Next-Offset", reply.next_offset), _NO_STORE]
+    status = 204
+    if reply.producer is not None:
+        headers.append(("Producer-Epoch", str(reply.producer.epoch)))
+        headers.append(("Producer-Seq", str(reply.producer.seq)))
+        status = 204 if reply.duplicate or reply.close_only else 200
+    if reply.closed:
+        headers.append(("Stream-Closed", "true"))
+    return Response(status, headers)
+
+
+def _content_type(request: Request) -> str | None:
+    value = request.header(names.CONTENT_TYPE)
+    return content_types.check_content_type(value.strip()) if value and value.strip() else None
+
+
+def _fork(request: Request) -> ForkRequest | None:
+    source = request.header(names.STREAM_FORKED_FROM)
+    if source is not None:
+        source = _source_path(source)
+    return parse_fork(
+        source,
+        request.header(names.STREAM_FORK_OFFSET),
+        request.header(names.STREAM_FORK_SUB_OFFSET),
+    )
+
+
+def _source_path(value: str) -> str:
+    """The source of a fork, given as a stream path or as the URL path of one."""
+    raw = value.encode()
+    path = raw.removeprefix(STREAM_ROOT) if raw.startswith(b"/") else raw
+    if not path or path.startswith(b"/"):
+        raise InvalidPath("Stream-Forked-From names the source stream, e.g. /v1/stream/source")
+    return check_path(decode_path(path))
+
+
+def _location(request: Request) -> str:
+    path = request.path.decode("ascii", "replace")
+    host = request.headers.get(b"host")
+    return f"http://{host.decode('latin-1')}{path}" if host else path

@@ -1,0 +1,1 @@
+"""The running system: one writer for all streams, their live state in memory, their readers."""

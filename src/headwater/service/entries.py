@@ -1,0 +1,232 @@
+"""Streams in memory.
+
+An entry is what the process holds of one path while it is in use. It has two sides that must not
+be confused:
+
+- `state` is what the next decision builds on. It runs ahead of the disk by whatever is queued.
+- `view` is what readers may see: the committed stream and nothing else.
+
+Entries are loaded on demand and dropped when idle, so memory follows the streams in use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from itertools import islice
+
+from headwater.core.errors import StreamGone, StreamNotFound
+from headwater.core.limits import Limits
+from headwater.core.offsets import format_offset
+from headwater.core.stream import (
+    Appended,
+    Closed,
+    Created,
+    Deleted,
+    Mutation,
+    SoftDeleted,
+    StreamConfig,
+    StreamState,
+)
+from headwater.service.hot import HotTail
+from headwater.store.engine import LoadedStream, StreamSummary
+
+
+class Event(Enum):
+    """What a listener is told. `CHANGED` means: look at the view again."""
+
+    CHANGED = "changed"
+    DELETED = "deleted"
+
+
+Listener = Callable[[Event], None]
+
+
+class View:
+    """The committed side of a stream."""
+
+    __slots__ = ("closed", "config", "hot", "messages", "soft_deleted", "tail")
+
+    def __init__(self, state: StreamState) -> None:
+        self.config: StreamConfig = state.config
+        self.tail = state.tail
+        self.messages = state.messages
+        self.closed = state.closed
+        self.soft_deleted = state.soft_deleted
+        self.hot = HotTail(state.tail)
+
+    def summary(self) -> StreamSummary:
+        config = self.config
+        return StreamSummary(
+            path=config.path,
+            content_type=config.content_type,
+            tail=format_offset(config.lineage.run_at(self.tail), self.tail),
+            closed=self.closed,
+            created_at_ms=config.created_at_ms,
+            size_bytes=self.tail,
+            messages=self.messages,
+            ttl_s=config.lifetime.ttl_s,
+            expires_at_ms=config.lifetime.expires_at_ms,
+        )
+
+
+class Entry:
+    __slots__ = (
+        "_loading",
+        "listeners",
+        "loaded",
+        "path",
+        "pending",
+        "producers_complete",
+        "state",
+        "view",
+        "waiting",
+    )
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.state: StreamState | None = None
+        self.view: View | None = None
+        self.loaded = False
+        self.producers_complete = True
+        self.listeners: set[Listener] = set()
+        # The last batch with a change of this stream in it, while that is not committed.
+        self.pending: object | None = None
+        # Requests that overtook others of their producer; see `headwater.service.overtaking`.
+        self.waiting = 0
+        self._loading: asyncio.Future[None] | None = None
+
+    @property
+    def idle(self) -> bool:
+        return (
+            not self.listeners
+            and self.pending is None
+            and not self.waiting
+            and self._loading is None
+        )
+
+    def require_view(self) -> View:
+        """The committed stream, if it is there for everyone."""
+        if self.view is None:
+            raise StreamNotFound(self.path)
+        if self.view.soft_deleted:
+            raise StreamGone(self.path)
+        return self.view
+
+    def install(self, loaded: LoadedStream | None) -> None:
+        """Start from what the engine holds. Readers that were here before are told of changes."""
+        before = self.view
+        self.loaded = True
+        self.state = state = loaded.state if loaded else None
+        self.producers_complete = loaded.producers_complete if loaded else True
+        self.view = View(state) if state else None
+        if before is None or not self.listeners:
+            return
+        if state is None or state.config.id != before.config.id:
+            self.notify(Event.DELETED)
+        elif (state.tail, state.closed) != (before.tail, before.closed):
+            self.notify(Event.CHANGED)
+
+    def forget_state(self) -> None:
+        """A commit failed: what was decided since is void, the engine knows what holds."""
+        self.loaded = False
+        self.state = None
+
+    async def load(self, fetch: Callable[[str], Awaitable[LoadedStream | None]]) -> None:
+        """Load from the engine; everyone who asks meanwhile waits for the same answer."""
+        while not self.loaded:
+            if self._loading is not None:
+                await asyncio.shield(self._loading)
+                continue
+            self._loading = asyncio.get_running_loop().create_future()
+            try:
+                self.install(await fetch(self.path))
+            finally:
+                self._loading.set_result(None)
+                self._loading = None
+
+    def publish(self, mutation: Mutation, limits: Limits) -> Event | None:
+        """Let readers see a mutation that is now committed."""
+        match mutation:
+            case Appended():
+                assert self.view is not None
+                self.view.tail = mutation.end
+                self.view.messages = mutation.first_message + mutation.messages
+                self.view.hot.push(mutation.body, limits.hot_bytes_per_stream_max)
+                return Event.CHANGED
+            case Closed():
+                assert self.view is not None
+                self.view.closed = True
+                return Event.CHANGED
+            case Created(config):
+                self.view = View(StreamState.created(config))
+            case Deleted():
+                self.view = None
+                return Event.DELETED
+            case SoftDeleted():
+                assert self.view is not None
+                self.view.soft_deleted = True
+                return Event.DELETED
+            case _:
+                pass
+        return None
+
+    def notify(self, event: Event) -> None:
+        for listener in tuple(self.listeners):
+            listener(event)
+
+
+class Registry:
+    """The entries, most recently used last."""
+
+    def __init__(
+        self, limits: Limits, fetch: Callable[[str], Awaitable[LoadedStream | None]]
+    ) -> None:
+        self._limits = limits
+        self._fetch = fetch
+        self._entries: OrderedDict[str, Entry] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def ready(self, path: str) -> Entry | None:
+        """The entry if it is loaded: the fast path, without waiting for anything."""
+        entry = self._entries.get(path)
+        if entry is None or not entry.loaded:
+            return None
+        self._entries.move_to_end(path)
+        return entry
+
+    async def get(self, path: str) -> Entry:
+        """The entry, loaded. Use it before the next await: after that it may have been dropped."""
+        while (entry := self.ready(path)) is None:
+            loading = self._entries.get(path)
+            if loading is None:
+                loading = self._entries[path] = Entry(path)
+                self._shrink()
+            await loading.load(self._fetch)
+        return entry
+
+    def release_hot(self) -> None:
+        """Give back the memory of hot tails, least recently used first, until within bounds."""
+        total = sum(entry.view.hot.size_bytes for entry in self._entries.values() if entry.view)
+        for entry in self._entries.values():
+            if total <= self._limits.hot_bytes_max:
+                break
+            if entry.view is not None and not entry.listeners:
+                total -= entry.view.hot.size_bytes
+                entry.view.hot.clear()
+
+    def _shrink(self) -> None:
+        excess = len(self._entries) - self._limits.streams_in_memory_max
+        if excess <= 0:
+            return
+        # Look a little further than needed: some of the oldest may be busy.
+        for entry in list(islice(self._entries.values(), excess + 64)):
+            if excess <= 0:
+                break
+            if entry.idle and entry.loaded:
+                del self._entries[entry.path]
+                excess -= 1

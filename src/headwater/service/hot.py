@@ -1,0 +1,63 @@
+"""The last part of a stream, kept in memory in stored form.
+
+Live readers are served from here without touching the engine. It always ends at the committed
+tail; how far back it reaches is bounded.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+
+class HotTail:
+    __slots__ = ("_bodies", "_starts", "end", "size_bytes")
+
+    def __init__(self, end: int) -> None:
+        self.end = end
+        self.size_bytes = 0
+        self._starts: list[int] = []
+        self._bodies: list[bytes] = []
+
+    @property
+    def start(self) -> int:
+        return self._starts[0] if self._starts else self.end
+
+    def push(self, body: bytes, max_bytes: int) -> None:
+        """Add what was just committed, and forget the oldest part beyond the bound."""
+        self._starts.append(self.end)
+        self._bodies.append(body)
+        self.end += len(body)
+        self.size_bytes += len(body)
+        # Trim in strides: dropping one element from the front of a list moves all the others.
+        if self.size_bytes > max_bytes + max_bytes // 4 or len(self._bodies) > 16_384:
+            self._trim(max_bytes)
+
+    def _trim(self, max_bytes: int) -> None:
+        drop, excess = 0, self.size_bytes - max_bytes
+        last = len(self._bodies) - 1
+        while drop < last and (excess > 0 or last - drop > 8_192):
+            excess -= len(self._bodies[drop])
+            drop += 1
+        self.size_bytes -= sum(map(len, self._bodies[:drop]))
+        del self._bodies[:drop], self._starts[:drop]
+
+    def clear(self) -> None:
+        self.size_bytes = 0
+        self._starts.clear()
+        self._bodies.clear()
+
+    def read(self, position: int, max_bytes: int) -> list[bytes] | None:
+        """Appends from the position on, at least one; None when it is not an append held here."""
+        first = bisect_left(self._starts, position)
+        if first == len(self._starts) or self._starts[first] != position:
+            return None
+        if self.end - position <= max_bytes:
+            return self._bodies[first:]
+        last = bisect_left(self._starts, position + max_bytes + 1)
+        # The append that starts within the limit may end beyond it.
+        while last > first + 1 and self._end_of(last - 1) - position > max_bytes:
+            last -= 1
+        return self._bodies[first:last]
+
+    def _end_of(self, index: int) -> int:
+        return self._starts[index] + len(self._bodies[index])

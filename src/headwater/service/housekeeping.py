@@ -1,0 +1,69 @@
+"""What happens without a request: streams expire, and the data of deleted ones is removed.
+
+Both work in small steps through the same writer as everyone else, so neither holds up a commit for
+long. Between two rounds this sleeps until something is due, or until the idle interval is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from headwater.core.errors import StreamError
+
+if TYPE_CHECKING:
+    from headwater.service.log import Log
+
+_EXPIRE_AT_ONCE_MAX: Final = 256
+_REAP_APPENDS: Final = 500
+_IDLE_MS: Final = 1_000
+
+log = structlog.get_logger()
+
+
+class Housekeeping:
+    def __init__(self, streams: Log) -> None:
+        self._streams = streams
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._expire()
+                await self._reap()
+                pause_ms = await self._pause_ms()
+            except StreamError as error:
+                log.warning("housekeeping_failed", error=error.message)
+                pause_ms = _IDLE_MS
+            await asyncio.sleep(pause_ms / 1000)
+
+    async def _expire(self) -> None:
+        streams = self._streams
+        due = await streams.in_thread(streams.engine.expired, streams.clock(), _EXPIRE_AT_ONCE_MAX)
+        for path in due:
+            await streams.expire(path)
+
+    async def _reap(self) -> None:
+        streams = self._streams
+        more = True
+        while more:
+            # Each step is a job of its own, so commits get their turn in between.
+            more = await streams.writer.run(lambda: streams.engine.reap(_REAP_APPENDS))
+
+    async def _pause_ms(self) -> int:
+        deadline = await self._streams.in_thread(self._streams.engine.next_deadline_ms)
+        if deadline is None:
+            return _IDLE_MS
+        return max(50, min(_IDLE_MS, deadline - self._streams.clock()))

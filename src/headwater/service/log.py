@@ -1,0 +1,389 @@
+"""The log: everything that can be done with streams, in one process.
+
+HTTP and embedded use both come through here. Commands are decided by `core`, committed by the
+writer, and read back from the hot tail or the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from headwater.core import decisions
+from headwater.core.decisions import Append, AppendReply, Create, CreateReply, ForkPoint
+from headwater.core.errors import SequenceGap, StreamError, UnknownOffset
+from headwater.core.limits import Limits
+from headwater.core.lineage import ForkRequest, Span, measure_sub_offset
+from headwater.core.offsets import Anchor, Offset
+from headwater.core.producers import worth_waiting
+from headwater.core.stream import Created, Mutation, StreamConfig, StreamState
+from headwater.service.entries import Entry, Registry, View
+from headwater.service.housekeeping import Housekeeping
+from headwater.service.overtaking import WaitingRoom
+from headwater.service.writer import Effect, Writer
+from headwater.store.engine import Engine, LoadedStream, StreamSummary
+
+R = TypeVar("R")
+_READ_THREADS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of a stream as a reader gets it: whole appends, in stored form."""
+
+    config: StreamConfig
+    start: int
+    end: int
+    bodies: list[bytes]
+    up_to_date: bool
+    closed: bool
+    """The stream is closed and this chunk reaches its end."""
+
+    @property
+    def next_offset(self) -> str:
+        return offset_token(self.config, self.end)
+
+
+def offset_token(config: StreamConfig, position: int) -> str:
+    return str(Offset(config.lineage.run_at(position), position))
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Log:
+    """All streams of one engine. Make it with `await Log.start(...)`, end it with `stop()`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        limits: Limits,
+        linger_ms: int,
+        clock: Callable[[], int],
+        next_stream_id: int,
+    ) -> None:
+        self.engine = engine
+        self.limits = limits
+        self.clock = clock
+        self._threads = ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="headwater-read")
+        self._registry = Registry(limits, self._fetch)
+        self.writer = Writer(engine, limits, linger_ms, self._registry.release_hot)
+        self._waiting_room = WaitingRoom(limits.producer_wait_ms, self._append_again)
+        self._next_stream_id = next_stream_id
+        self._housekeeping = Housekeeping(self)
+
+    @classmethod
+    async def start(
+        cls,
+        engine: Engine,
+        limits: Limits | None = None,
+        *,
+        linger_ms: int = 0,
+        clock: Callable[[], int] = wall_clock_ms,
+    ) -> Log:
+        loop = asyncio.get_running_loop()
+        next_stream_id = await loop.run_in_executor(None, engine.next_stream_id)
+        log = cls(engine, limits or Limits(), linger_ms, clock, next_stream_id)
+        log._housekeeping.start()
+        return log
+
+    async def stop(self) -> None:
+        """Finish what was taken, then let go of the engine."""
+        await self._housekeeping.stop()
+        await self.writer.drain()
+        self._threads.shutdown()
+        self.engine.close()
+
+    # ── Loading ──────────────────────────────────────────────────────────────────────────────
+
+    async def in_thread(self, work: Callable[..., R], *arguments: object) -> R:
+        """Ask the engine something without holding up the loop."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, work, *arguments)
+
+    def _fetch(self, path: str) -> Awaitable[LoadedStream | None]:
+        return self.in_thread(self.engine.load, path)
+
+    def ready(self, path: str) -> Entry | None:
+        """The stream's entry if it is in memory; without it, use `entry`."""
+        return self._registry.ready(path)
+
+    async def entry(self, path: str) -> Entry:
+        return await self._registry.get(path)
+
+    async def _with_ancestors(self, path: str) -> tuple[Entry, tuple[Entry, ...]]:
+        """An entry and those of its sources, all loaded at the same moment."""
+        while True:
+            entry = await self._registry.get(path)
+            family = [entry]
+            state = entry.state
+            while state is not None and state.config.source_id is not None:
+                source = await self.in_thread(self.engine.load_id, state.config.source_id)
+                if source is None:
+                    break
+                family.append(await self._registry.get(source.state.config.path))
+                state = family[-1].state
+            if self._all_ready(family):
+                return entry, tuple(family[1:])
+
+    def _all_ready(self, entries: Iterable[Entry]) -> bool:
+        """Whether none of them was dropped while another was being loaded."""
+        return all(self._registry.ready(entry.path) is entry for entry in entries)
+
+    # ── Create ───────────────────────────────────────────────────────────────────────────────
+
+    async def create(self, command: Create) -> CreateReply:
+        while True:
+            entry, ancestors = await self._with_ancestors(command.path)
+            family = [entry, *ancestors]
+            fork = command.fork
+            if fork is None or decisions.is_taken(entry.state, self.clock()):
+                source, measured = None, None
+                break
+            source = await self._registry.get(fork.source)
+            measured = await self._measure_fork(source, fork)
+            family.append(source)
+            if self._all_ready(family):
+                break
+        now_ms = self.clock()
+        try:
+            fork_point = None
+            if source is not None and measured is not None:
+                state = decisions.require_source(source.state, source.path, now_ms)
+                fork_point = ForkPoint(state, *measured)
+            decision = decisions.decide_create(
+                entry.state, _states(ancestors), command, fork_point, self._next_stream_id, now_ms
+            )
+        except StreamError as error:
+            await self.writer.fail_after(entry, error)
+            raise
+        if not decision.mutations:
+            self.touch(entry, now_ms)
+            return await self.writer.reply_after(entry, decision.reply)
+        self._next_stream_id += 1
+        return await self.writer.submit(_effects(family, decision.mutations), decision.reply)
+
+    async def _measure_fork(self, source: Entry, fork: ForkRequest) -> tuple[int, int]:
+        """The position and message count at which a fork parts from its source."""
+        # A fork inherits only what is committed, so nothing of it can still go away.
+        await self.writer.reply_after(source, None)
+        state = decisions.require_source(source.state, source.path, self.clock())
+        view = source.require_view()
+        lineage, json = state.config.lineage, state.config.is_json
+        position = lineage.locate(fork.anchor(), view.tail)
+        if position == view.tail:
+            measure_sub_offset(None, fork.sub_offset, json=json)
+            return position, view.messages
+        span = lineage.spans(position, view.tail)[0]
+        append = await self.in_thread(self.engine.append_at, span.run, position)
+        if append is None or append.start != position:
+            raise UnknownOffset(offset_token(state.config, position))
+        # Inherited data may end inside an append of the stream that wrote it.
+        stored = append.body[: span.end - position]
+        size, count = measure_sub_offset(stored, fork.sub_offset, json=json)
+        return position + size, append.first_message + count
+
+    # ── Append, close ────────────────────────────────────────────────────────────────────────
+
+    def append(self, path: str, command: Append) -> Awaitable[AppendReply]:
+        """Append or close. The decision is made at once when the stream is in memory."""
+        entry = self._registry.ready(path)
+        if entry is None or self._lacks_producer(entry, command):
+            return self._append_cold(path, command)
+        return self._append(entry, command)
+
+    def _lacks_producer(self, entry: Entry, command: Append) -> bool:
+        return (
+            command.producer is not None
+            and not entry.producers_complete
+            and entry.state is not None
+            and command.producer.id not in entry.state.producers
+        )
+
+    async def _append_cold(self, path: str, command: Append) -> AppendReply:
+        entry = await self._registry.get(path)
+        while self._lacks_producer(entry, command):
+            assert entry.state is not None
+            assert command.producer is not None
+            state, producer_id = entry.state, command.producer.id
+            known = await self.in_thread(self.engine.producer, state.config.id, producer_id)
+            entry = await self._registry.get(path)
+            if entry.state is state and producer_id not in state.producers:
+                if known is None:
+                    return await self._append(entry, command)
+                state.producers[producer_id] = known
+        return await self._append(entry, command)
+
+    def _append(
+        self, entry: Entry, command: Append, *, may_wait: bool = True
+    ) -> asyncio.Future[AppendReply]:
+        now_ms = self.clock()
+        try:
+            state = decisions.require(entry.state, entry.path, now_ms)
+            decision = decisions.decide_append(state, command, now_ms)
+        except SequenceGap as gap:
+            worthwhile = may_wait and worth_waiting(gap, self.limits.producer_window)
+            if worthwhile and self._waiting_room.has_room(entry):
+                return self._waiting_room.admit(entry, command)
+            return self.writer.fail_after(entry, gap)
+        except StreamError as error:
+            return self.writer.fail_after(entry, error)
+        if not decision.mutations:
+            self.touch(entry, now_ms)
+            return self.writer.reply_after(entry, decision.reply)
+        effects = [(entry, mutation) for mutation in decision.mutations]
+        try:
+            future = self.writer.submit(effects, decision.reply)
+        except StreamError as error:
+            return _failed(error)
+        if state.config.lifetime.ttl_s is not None:
+            self.touch(entry, now_ms)
+        if entry.waiting and command.producer is not None:
+            self._waiting_room.accepted(entry, command.producer)
+        return future
+
+    def _append_again(self, entry: Entry, command: Append) -> Awaitable[AppendReply]:
+        """After a wait for overtaken requests, which was the only one."""
+        if self._registry.ready(entry.path) is entry:
+            return self._append(entry, command, may_wait=False)
+        return self._append_cold(entry.path, command)
+
+    def touch(self, entry: Entry, now_ms: int) -> None:
+        """Note an access, which starts the stream's time to live again."""
+        state = entry.state
+        if state is None or state.config.lifetime.ttl_s is None:
+            return
+        state.touched_at_ms = max(state.touched_at_ms, now_ms)
+        due = decisions.decide_touch(state, now_ms)
+        if due is not None:
+            # If the queue is full the access still counts; its note is written with the next one.
+            with suppress(StreamError):
+                self.writer.submit([(entry, due)], None).add_done_callback(_ignore)
+
+    # ── Delete ───────────────────────────────────────────────────────────────────────────────
+
+    async def delete(self, path: str) -> None:
+        entry, ancestors = await self._with_ancestors(path)
+        now_ms = self.clock()
+        try:
+            state = decisions.require(entry.state, path, now_ms)
+            decision = decisions.decide_delete(state, _states(ancestors), now_ms)
+        except StreamError as error:
+            await self.writer.fail_after(entry, error)
+            raise
+        effects = _effects((entry, *ancestors), decision.mutations)
+        return await self.writer.submit(effects, None)
+
+    async def expire(self, path: str) -> bool:
+        """Delete a stream if its time is over. Used by housekeeping."""
+        entry, ancestors = await self._with_ancestors(path)
+        if entry.state is None:
+            return False
+        decision = decisions.decide_expire(entry.state, _states(ancestors), self.clock())
+        if not decision.mutations:
+            return False
+        return await self.writer.submit(
+            _effects((entry, *ancestors), decision.mutations), decision.reply
+        )
+
+    # ── Read ─────────────────────────────────────────────────────────────────────────────────
+
+    def view(self, entry: Entry) -> View:
+        """The committed stream that readers may see now."""
+        view, state = entry.require_view(), entry.state
+        if state is not None and state.config is view.config and state.is_expired(self.clock()):
+            decisions.require(state, entry.path, self.clock())
+        return view
+
+    async def read(self, path: str, offset: Anchor | Offset) -> Chunk:
+        """One chunk from an offset on."""
+        entry = self._registry.ready(path) or await self._registry.get(path)
+        chunk = self.read_hot(entry, offset)
+        return chunk if chunk is not None else await self.read_cold(entry, offset)
+
+    def read_hot(self, entry: Entry, offset: Anchor | Offset) -> Chunk | None:
+        """One chunk without waiting, or None when it has to come from the engine."""
+        view = self.view(entry)
+        position = view.config.lineage.locate(offset, view.tail)
+        self.touch(entry, self.clock())
+        return self.chunk_at(view, position)
+
+    def chunk_at(self, view: View, position: int) -> Chunk | None:
+        if position == view.tail:
+            return _chunk(view, position, [])
+        bodies = view.hot.read(position, self.limits.chunk_bytes_max)
+        return None if bodies is None else _chunk(view, position, bodies)
+
+    async def read_cold(self, entry: Entry, offset: Anchor | Offset) -> Chunk:
+        view = self.view(entry)
+        position = view.config.lineage.locate(offset, view.tail)
+        spans = view.config.lineage.spans(position, view.tail)
+        try:
+            bodies = await self.in_thread(
+                _read_spans, self.engine, spans, self.limits.chunk_bytes_max
+            )
+        except UnknownOffset:
+            # Data of a stream that was deleted meanwhile may be gone: say that, if it is so.
+            self.view(entry)
+            raise
+        return _chunk(view, position, bodies)
+
+    async def list_streams(self, prefix: str, after: str, limit: int) -> list[StreamSummary]:
+        return await self.in_thread(self.engine.list_streams, prefix, after, limit)
+
+
+def _read_spans(engine: Engine, spans: list[Span], max_bytes: int) -> list[bytes]:
+    """Appends across the pieces of a range, until the limit would be passed."""
+    bodies: list[bytes] = []
+    for span in spans:
+        part = engine.read(span, max_bytes)
+        size = sum(map(len, part))
+        if bodies and size > max_bytes:
+            break
+        bodies += part
+        max_bytes -= size
+        if size < span.end - span.start or max_bytes <= 0:
+            break
+    return bodies
+
+
+def _chunk(view: View, start: int, bodies: list[bytes]) -> Chunk:
+    end = start + sum(map(len, bodies))
+    up_to_date = end == view.tail
+    return Chunk(view.config, start, end, bodies, up_to_date, view.closed and up_to_date)
+
+
+def _states(entries: tuple[Entry, ...]) -> tuple[StreamState, ...]:
+    return tuple(entry.state for entry in entries if entry.state is not None)
+
+
+def _effects(family: Iterable[Entry], mutations: tuple[Mutation, ...]) -> list[Effect]:
+    """Find the entry that each mutation belongs to; a created stream belongs to its path."""
+    family = tuple(family)
+    by_id = {entry.state.config.id: entry for entry in family if entry.state is not None}
+    by_path = {entry.path: entry for entry in family}
+    effects: list[Effect] = []
+    for mutation in mutations:
+        if isinstance(mutation, Created):
+            entry = by_id[mutation.config.id] = by_path[mutation.config.path]
+        else:
+            entry = by_id[mutation.stream_id]
+        effects.append((entry, mutation))
+    return effects
+
+
+def _failed(error: StreamError) -> asyncio.Future[AppendReply]:
+    future: asyncio.Future[AppendReply] = asyncio.get_running_loop().create_future()
+    future.set_exception(error)
+    return future
+
+
+def _ignore(future: asyncio.Future[None]) -> None:
+    """Nobody waits for this one; the writer has logged what went wrong, if anything did."""
+    future.exception()

@@ -1,0 +1,76 @@
+"""Requests of one producer that overtook each other.
+
+A client that keeps several requests in flight may have them arrive out of order. One that is only
+slightly ahead waits here for the missing ones: it goes on as soon as they are accepted, and gets
+its 409 when they do not come in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from headwater.core.decisions import Append, AppendReply
+from headwater.core.producers import ProducerStamp
+from headwater.service.entries import Entry
+
+_WAITING_PER_STREAM_MAX: Final = 64
+
+Retry = Callable[[Entry, Append], Awaitable[AppendReply]]
+_Key = tuple[Entry, str, int, int]
+
+
+class WaitingRoom:
+    def __init__(self, wait_ms: int, retry: Retry) -> None:
+        self._wait_s = wait_ms / 1000
+        self._retry = retry
+        self._waiting: dict[_Key, list[_Guest]] = {}
+
+    def has_room(self, entry: Entry) -> bool:
+        return self._wait_s > 0 and entry.waiting < _WAITING_PER_STREAM_MAX
+
+    def admit(self, entry: Entry, command: Append) -> asyncio.Future[AppendReply]:
+        """Wait for the requests before this one."""
+        loop = asyncio.get_running_loop()
+        assert command.producer is not None
+        key = (entry, *command.producer)
+        guest = _Guest(command, loop.create_future())
+        guest.timer = loop.call_later(self._wait_s, self._leave, key)
+        self._waiting.setdefault(key, []).append(guest)
+        entry.waiting += 1
+        return guest.future
+
+    def accepted(self, entry: Entry, stamp: ProducerStamp) -> None:
+        """A request was accepted: the one right behind it may go on."""
+        self._leave((entry, stamp.id, stamp.epoch, stamp.seq + 1))
+
+    def _leave(self, key: _Key) -> None:
+        entry = key[0]
+        for guest in self._waiting.pop(key, ()):
+            guest.timer.cancel()
+            entry.waiting -= 1
+            _pass_on(asyncio.ensure_future(self._retry(entry, guest.command)), guest.future)
+
+
+class _Guest:
+    __slots__ = ("command", "future", "timer")
+
+    timer: asyncio.TimerHandle
+
+    def __init__(self, command: Append, future: asyncio.Future[AppendReply]) -> None:
+        self.command = command
+        self.future = future
+
+
+def _pass_on(source: asyncio.Future[AppendReply], target: asyncio.Future[AppendReply]) -> None:
+    def copy(done: asyncio.Future[AppendReply]) -> None:
+        error = done.exception()
+        if target.done():
+            return
+        if error is not None:
+            target.set_exception(error)
+        else:
+            target.set_result(done.result())
+
+    source.add_done_callback(copy)

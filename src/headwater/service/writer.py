@@ -1,0 +1,242 @@
+"""The writer: one commit for everything that is waiting, over all streams.
+
+Decisions are made on the event loop, one after the other, against states that run ahead of the
+disk. Their mutations gather in a batch. A thread commits one batch at a time as one engine
+transaction while the next one gathers: the slower the disk, the larger the batches, without a
+timer. (A `linger_ms` may be set to wait for company even when the disk is free.)
+
+Only after the commit is anything visible or answered: tails are published, readers wake, requests
+get their replies. That holds for replies that changed nothing too. "You sent that before" or "the
+stream is closed" may rest on something that is still on its way to the disk, so such an answer
+waits for it.
+
+When a commit fails, everything in the batch fails, and so does everything gathered meanwhile,
+because it was decided on top of it. The states concerned are dropped and reloaded from the
+engine. Nothing of it was ever visible.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any, Final, TypeVar
+
+import structlog
+
+from headwater.core.errors import StorageUnavailable, StreamError, TooBusy
+from headwater.core.limits import MIB, Limits
+from headwater.core.stream import Appended, Created, Mutation, StreamState, evolve
+from headwater.service.entries import Entry, Event
+from headwater.store.engine import Engine
+
+R = TypeVar("R")
+Effect = tuple[Entry, Mutation]
+Waiter = tuple["asyncio.Future[Any]", Any]
+
+# What a queued mutation weighs besides its body, so that a flood of tiny ones is bounded too.
+_MUTATION_BYTES: Final = 512
+_HOT_CHECK_BYTES: Final = 16 * MIB
+
+log = structlog.get_logger()
+
+
+class Batch:
+    """What will be committed together, and who waits for it."""
+
+    __slots__ = ("effects", "size_bytes", "waiters")
+
+    def __init__(self) -> None:
+        self.effects: list[Effect] = []
+        self.waiters: list[Waiter] = []
+        self.size_bytes = 0
+
+
+class Writer:
+    def __init__(
+        self,
+        engine: Engine,
+        limits: Limits,
+        linger_ms: int = 0,
+        release_hot: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._engine = engine
+        self._limits = limits
+        self._linger_s = linger_ms / 1000
+        self._release_hot = release_hot
+        self._loop = asyncio.get_running_loop()
+        self._gathering = Batch()
+        self._committing: Batch | None = None
+        self._flush_planned = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._closed = False
+        self._since_hot_check_bytes = 0
+        self.failures = 0
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="headwater-commit", daemon=True)
+        self._thread.start()
+
+    @property
+    def queued_bytes(self) -> int:
+        committing = self._committing.size_bytes if self._committing else 0
+        return self._gathering.size_bytes + committing
+
+    # ── Taking work ──────────────────────────────────────────────────────────────────────────
+
+    def submit(self, effects: Sequence[Effect], reply: R) -> asyncio.Future[R]:
+        """Queue decided mutations; the future has the reply once they are committed."""
+        if self._closed:
+            raise StorageUnavailable("the server is shutting down; try again")
+        size = sum(
+            _MUTATION_BYTES + len(mutation.body)
+            if isinstance(mutation, Appended)
+            else _MUTATION_BYTES
+            for _, mutation in effects
+        )
+        if self.queued_bytes + size > self._limits.queue_bytes_max:
+            raise TooBusy
+        batch = self._gathering
+        for entry, mutation in effects:
+            if isinstance(mutation, Created):
+                entry.state = StreamState.created(mutation.config)
+                entry.producers_complete = True
+            else:
+                assert entry.state is not None
+                evolve(entry.state, mutation)
+            entry.pending = batch
+        batch.effects.extend(effects)
+        batch.size_bytes += size
+        self._plan_flush()
+        return self._wait_for(batch, reply)
+
+    def reply_after(self, entry: Entry, reply: R) -> asyncio.Future[R]:
+        """Answer without a change, but not before what the answer rests on is committed."""
+        if isinstance(entry.pending, Batch):
+            return self._wait_for(entry.pending, reply)
+        future: asyncio.Future[R] = self._loop.create_future()
+        _settle(future, reply)
+        return future
+
+    def fail_after(self, entry: Entry, error: StreamError) -> asyncio.Future[Any]:
+        """Refuse, but not before what the refusal rests on is committed."""
+        return self.reply_after(entry, error)
+
+    def _wait_for(self, batch: Batch, reply: R) -> asyncio.Future[R]:
+        future: asyncio.Future[R] = self._loop.create_future()
+        batch.waiters.append((future, reply))
+        return future
+
+    # ── Committing ───────────────────────────────────────────────────────────────────────────
+
+    def _plan_flush(self) -> None:
+        if self._committing is not None or self._flush_planned:
+            return
+        self._flush_planned = True
+        self._idle.clear()
+        if self._linger_s:
+            self._loop.call_later(self._linger_s, self._flush)
+        else:
+            # Not at once: whatever else this turn of the loop brings goes into the same commit.
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_planned = False
+        batch, self._gathering = self._gathering, Batch()
+        self._committing = batch
+        self._jobs.put(lambda: self._commit(batch))
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+    def _commit(self, batch: Batch) -> None:
+        """On the commit thread."""
+        error: Exception | None = None
+        try:
+            self._engine.commit([mutation for _, mutation in batch.effects])
+        except Exception as failure:
+            error = failure
+        # Without a loop the process is going down, and nobody is left to be told.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._finish, batch, error)
+
+    def _finish(self, batch: Batch, error: Exception | None) -> None:
+        self._committing = None
+        if error is None:
+            self._publish(batch.effects)
+            for future, reply in batch.waiters:
+                _settle(future, reply)
+        else:
+            self._fail(batch, error)
+        for entry, _ in batch.effects:
+            if entry.pending is batch:
+                entry.pending = None
+        if self._gathering.effects:
+            self._plan_flush()
+        else:
+            self._idle.set()
+
+    def _publish(self, effects: Iterable[Effect]) -> None:
+        changed: dict[Entry, None] = {}
+        for entry, mutation in effects:
+            event = entry.publish(mutation, self._limits)
+            if event is Event.CHANGED:
+                changed[entry] = None
+            elif event is Event.DELETED:
+                changed.pop(entry, None)
+                entry.notify(event)
+            if isinstance(mutation, Appended):
+                self._since_hot_check_bytes += len(mutation.body)
+        for entry in changed:
+            if entry.listeners:
+                entry.notify(Event.CHANGED)
+        if self._since_hot_check_bytes > _HOT_CHECK_BYTES:
+            self._since_hot_check_bytes = 0
+            self._release_hot()
+
+    def _fail(self, batch: Batch, error: Exception) -> None:
+        self.failures += 1
+        log.error("commit_failed", error=str(error), requests=len(batch.waiters))
+        gathered, self._gathering = self._gathering, Batch()
+        for failed in (batch, gathered):
+            for entry, _ in failed.effects:
+                entry.forget_state()
+                entry.pending = None
+            for future, _ in failed.waiters:
+                _settle(future, StorageUnavailable())
+
+    # ── Other work of the commit thread, and the end ─────────────────────────────────────────
+
+    async def run(self, work: Callable[[], R]) -> R:
+        """Do something between two commits, on the thread that owns the write connection."""
+        future: asyncio.Future[R] = self._loop.create_future()
+
+        def job() -> None:
+            try:
+                outcome: R | Exception = work()
+            except Exception as error:
+                outcome = error
+            self._loop.call_soon_threadsafe(_settle, future, outcome)
+
+        self._jobs.put(job)
+        return await future
+
+    async def drain(self) -> None:
+        """Take nothing more, and finish what was taken."""
+        self._closed = True
+        await self._idle.wait()
+        self._jobs.put(None)
+        await self._loop.run_in_executor(None, self._thread.join)
+
+
+def _settle(future: asyncio.Future[Any], outcome: object) -> None:
+    """Give a future its result. Whoever hung up meanwhile is not told, and that is all."""
+    if future.done():
+        return
+    if isinstance(outcome, Exception):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)

@@ -1,0 +1,1 @@
+"""Storage engines: where committed mutations live. See `headwater.store.engine`."""

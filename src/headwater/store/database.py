@@ -1,0 +1,120 @@
+"""Opening a data directory: the lock, the database file, its schema.
+
+Every page of the file carries a checksum (SQLite's checksum VFS), so a damaged page is an error
+and never data. One process may use a directory at a time; the lock is the kernel's, so it cannot
+outlive its process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Final
+
+import apsw
+import apsw.sqlite_extra
+
+from headwater.store.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
+
+DATABASE_NAME: Final = "headwater.db"
+LOCK_NAME: Final = "LOCK"
+_CHECKSUM_VFS: Final = "cksmvfs"
+_CHECKSUM_BYTES: Final = 8
+_BUSY_TIMEOUT_MS: Final = 10_000
+_STATEMENTS_CACHED: Final = 400
+_WAL_PAGES_BEFORE_CHECKPOINT: Final = 2_000
+_WAL_BYTES_KEPT: Final = 64 * 1024 * 1024
+
+
+class DataDirectoryError(Exception):
+    """The data directory cannot be used; the message is one line that says why."""
+
+
+class DirectoryLock:
+    """Holds a data directory for this process until released."""
+
+    def __init__(self, directory: Path) -> None:
+        self._file = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.read(self._file, 32).decode(errors="replace").strip() or "unknown"
+            os.close(self._file)
+            raise DataDirectoryError(
+                f"{directory} is in use by another headwater process (pid {holder}); "
+                "stop it or choose another directory"
+            ) from None
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        os.close(self._file)
+
+
+def prepare_directory(directory: Path) -> DirectoryLock:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        return DirectoryLock(directory)
+    except OSError as error:
+        raise DataDirectoryError(f"cannot use {directory}: {error.strerror}") from None
+
+
+def connect(path: Path, *, read_only: bool = False) -> apsw.Connection:
+    """A connection with checksummed pages. The file must exist when it is read only."""
+    if _CHECKSUM_VFS not in apsw.vfs_names():
+        apsw.sqlite_extra.load(apsw.Connection(":memory:"), "cksumvfs")
+    flags = apsw.SQLITE_OPEN_READONLY if read_only else 0
+    flags = flags or apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+    connection = apsw.Connection(
+        str(path), flags=flags, vfs=_CHECKSUM_VFS, statementcachesize=_STATEMENTS_CACHED
+    )
+    connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
+    return connection
+
+
+def open_writer(path: Path) -> apsw.Connection:
+    """The one connection that writes, with the file created or migrated as needed."""
+    connection = connect(path)
+    try:
+        connection.reserve_bytes("main", _CHECKSUM_BYTES)
+        _check_identity(connection, path)
+        connection.pragma("journal_mode", "wal")
+        connection.pragma("synchronous", "full")
+        connection.pragma("wal_autocheckpoint", _WAL_PAGES_BEFORE_CHECKPOINT)
+        connection.pragma("journal_size_limit", _WAL_BYTES_KEPT)
+        connection.pragma("cache_size", -64 * 1024)
+        _migrate(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_identity(connection: apsw.Connection, path: Path) -> None:
+    try:
+        version = connection.pragma("user_version")
+        application = connection.pragma("application_id")
+        tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()[0][0]
+    except apsw.NotADBError:
+        raise DataDirectoryError(f"{path} is not a headwater database") from None
+    except apsw.Error as error:
+        raise DataDirectoryError(
+            f"{path} cannot be read ({error}); run 'headwater verify {path.parent}'"
+        ) from None
+    if tables and application != APPLICATION_ID:
+        raise DataDirectoryError(f"{path} is not a headwater database")
+    if version > SCHEMA_VERSION:
+        raise DataDirectoryError(
+            f"{path} was written by a newer headwater (schema {version}, this one knows "
+            f"{SCHEMA_VERSION}); upgrade headwater or use another directory"
+        )
+
+
+def _migrate(connection: apsw.Connection) -> None:
+    version = connection.pragma("user_version")
+    for number, migration in enumerate(MIGRATIONS[version:], start=version + 1):
+        with connection:
+            connection.execute(migration)
+            connection.pragma("application_id", APPLICATION_ID)
+            connection.pragma("user_version", number)

@@ -1,0 +1,109 @@
+"""What an engine promises.
+
+An engine keeps what `core` decided. It commits a batch of mutations over any number of streams as
+one transaction: all of it is durable when `commit` returns, none of it when it raises. It decides
+nothing, and it knows the mutations of `core.stream` and nothing of HTTP.
+
+`commit` and `reap` are called from one thread at a time. Everything else may be called from any
+thread, at any time, and sees only what is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from headwater.core.lineage import Span
+from headwater.core.producers import ProducerState
+from headwater.core.stream import Appended, Mutation, StreamState
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedStream:
+    state: StreamState
+    producers_complete: bool
+    """False when the stream has more producers than were loaded with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSummary:
+    """A line of a listing."""
+
+    path: str
+    content_type: str
+    tail: str
+    closed: bool
+    created_at_ms: int
+    size_bytes: int
+    messages: int
+    ttl_s: int | None
+    expires_at_ms: int | None
+
+    @classmethod
+    def of(cls, state: StreamState) -> StreamSummary:
+        config = state.config
+        return cls(
+            path=config.path,
+            content_type=config.content_type,
+            tail=state.tail_token,
+            closed=state.closed,
+            created_at_ms=config.created_at_ms,
+            size_bytes=state.tail,
+            messages=state.messages,
+            ttl_s=config.lifetime.ttl_s,
+            expires_at_ms=config.lifetime.expires_at_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that `verify` found."""
+
+    where: str
+    what: str
+
+
+class Engine(Protocol):
+    name: str
+
+    def commit(self, mutations: Sequence[Mutation]) -> None:
+        """Make all of it durable, or raise StorageUnavailable and change nothing."""
+
+    def next_stream_id(self) -> int:
+        """The smallest id that was never given out."""
+
+    def load(self, path: str) -> LoadedStream | None:
+        """The stream at a path, soft-deleted ones included."""
+
+    def load_id(self, stream_id: int) -> LoadedStream | None:
+        """A stream by id, to follow a fork to its source."""
+
+    def producer(self, stream_id: int, producer_id: str) -> ProducerState | None: ...
+
+    def read(self, span: Span, max_bytes: int) -> list[bytes]:
+        """Stored appends from the start of the span on, the last one cut at its end.
+
+        Stops before `max_bytes` is passed, but gives at least one append. Raises DataCorrupt when
+        what is stored is not what was committed, UnknownOffset when no append starts there.
+        """
+
+    def append_at(self, run: int, position: int) -> Appended | None:
+        """The append of a run that holds the byte behind the position."""
+
+    def list_streams(self, prefix: str, after: str, limit: int) -> list[StreamSummary]:
+        """Streams whose path starts with the prefix and sorts behind `after`, in order."""
+
+    def expired(self, now_ms: int, limit: int) -> list[str]:
+        """Paths whose time is over as far as the engine knows."""
+
+    def next_deadline_ms(self) -> int | None:
+        """When `expired` will next have something to say."""
+
+    def reap(self, max_appends: int) -> bool:
+        """Remove some data of deleted streams; True when there is more to remove."""
+
+    def verify(self) -> Iterator[Problem | str]:
+        """Walk everything: problems, and lines of progress between them."""
+
+    def close(self) -> None: ...

@@ -1,0 +1,154 @@
+"""The memory engine: for tests and throw-away servers. Nothing survives the process."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from operator import attrgetter
+from threading import RLock
+
+from headwater.core.errors import UnknownOffset
+from headwater.core.expiry import touch_interval_ms
+from headwater.core.lineage import Span
+from headwater.core.offsets import format_offset
+from headwater.core.producers import ProducerState
+from headwater.core.stream import (
+    Appended,
+    Created,
+    Deleted,
+    ForkCounted,
+    Mutation,
+    StreamState,
+    evolve,
+)
+from headwater.store.engine import LoadedStream, Problem, StreamSummary
+
+_START = attrgetter("start")
+
+
+@dataclass(slots=True)
+class _Log:
+    state: StreamState
+    appends: list[Appended] = field(default_factory=list)
+
+
+class MemoryEngine:
+    name = "memory"
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+        self._logs: dict[int, _Log] = {}
+        self._ids: dict[str, int] = {}
+        self._next_id = 1
+
+    def commit(self, mutations: Sequence[Mutation]) -> None:
+        with self._lock:
+            for mutation in mutations:
+                self._apply(mutation)
+
+    def _apply(self, mutation: Mutation) -> None:
+        if isinstance(mutation, Created):
+            config = mutation.config
+            self._logs[config.id] = _Log(StreamState.created(config))
+            self._ids[config.path] = config.id
+            self._next_id = max(self._next_id, config.id + 1)
+            return
+        if isinstance(mutation, ForkCounted):
+            return
+        log = self._logs[mutation.stream_id]
+        evolve(log.state, mutation)
+        if isinstance(mutation, Appended):
+            log.appends.append(mutation)
+        elif isinstance(mutation, Deleted):
+            del self._logs[mutation.stream_id]
+            if self._ids.get(log.state.config.path) == mutation.stream_id:
+                del self._ids[log.state.config.path]
+
+    def next_stream_id(self) -> int:
+        return self._next_id
+
+    def load(self, path: str) -> LoadedStream | None:
+        with self._lock:
+            stream_id = self._ids.get(path)
+            return None if stream_id is None else self.load_id(stream_id)
+
+    def load_id(self, stream_id: int) -> LoadedStream | None:
+        with self._lock:
+            log = self._logs.get(stream_id)
+            if log is None:
+                return None
+            state = copy(log.state)
+            state.producers = dict(state.producers)
+            state.forks = sum(
+                other.state.config.source_id == stream_id for other in self._logs.values()
+            )
+            lag_ms = touch_interval_ms(state.config.lifetime)
+            state.touched_at_ms = state.stored_touch_ms + lag_ms
+            return LoadedStream(state, producers_complete=True)
+
+    def producer(self, stream_id: int, producer_id: str) -> ProducerState | None:
+        with self._lock:
+            log = self._logs.get(stream_id)
+            return log.state.producers.get(producer_id) if log else None
+
+    def _appends(self, run: int) -> Sequence[Appended]:
+        log = self._logs.get(run)
+        return log.appends if log else ()
+
+    def read(self, span: Span, max_bytes: int) -> list[bytes]:
+        with self._lock:
+            appends = self._appends(span.run)
+            first = bisect_left(appends, span.start, key=_START)
+            if first == len(appends) or appends[first].start != span.start:
+                raise UnknownOffset(format_offset(span.run, span.start))
+            bodies: list[bytes] = []
+            size = 0
+            for append in appends[first:]:
+                size += len(append.body)
+                if append.start >= span.end or (bodies and size > max_bytes):
+                    break
+                bodies.append(append.body[: span.end - append.start])
+            return bodies
+
+    def append_at(self, run: int, position: int) -> Appended | None:
+        with self._lock:
+            appends = self._appends(run)
+            index = bisect_right(appends, position, key=_START) - 1
+            if index < 0 or appends[index].end <= position:
+                return None
+            return appends[index]
+
+    def list_streams(self, prefix: str, after: str, limit: int) -> list[StreamSummary]:
+        with self._lock:
+            paths = sorted(p for p in self._ids if p.startswith(prefix) and p > after)
+            states = (self._logs[self._ids[path]].state for path in paths)
+            return [StreamSummary.of(state) for state in states if not state.soft_deleted][:limit]
+
+    def expired(self, now_ms: int, limit: int) -> list[str]:
+        due = [path for deadline, path in self._deadlines() if deadline <= now_ms]
+        return due[:limit]
+
+    def next_deadline_ms(self) -> int | None:
+        return min((deadline for deadline, _ in self._deadlines()), default=None)
+
+    def _deadlines(self) -> list[tuple[int, str]]:
+        found: list[tuple[int, str]] = []
+        with self._lock:
+            for log in self._logs.values():
+                config = log.state.config
+                lag_ms = touch_interval_ms(config.lifetime)
+                deadline = config.lifetime.deadline_ms(log.state.stored_touch_ms + lag_ms)
+                if deadline is not None and not log.state.soft_deleted:
+                    found.append((deadline, config.path))
+        return found
+
+    def reap(self, max_appends: int) -> bool:
+        return False
+
+    def verify(self) -> Iterator[Problem | str]:
+        yield f"{len(self._logs)} streams in memory; nothing is stored"
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,114 @@
+"""Rows of the SQLite database and the values they stand for, one codec for each table."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from headwater.core.expiry import Lifetime, touch_interval_ms
+from headwater.core.lineage import ForkRequest, Inherited, Lineage
+from headwater.core.producers import ProducerStamp
+from headwater.core.stream import Appended, StreamConfig, StreamState
+from headwater.store.checksums import append_checksum
+from headwater.store.schema import SOFT_DELETED
+
+Row = tuple[Any, ...]
+
+CONFIG_COLUMNS: Final = (
+    "id, path, content_type, created_at, ttl_s, expires_at, expires_text, lifetime_inherited,"
+    " source_id, fork_source, fork_offset, fork_sub_offset, inherited, base_messages"
+)
+STATE_COLUMNS: Final = (
+    "touched_at, closed_at, closed_by_id, closed_by_epoch, closed_by_seq, last_stream_seq, status"
+)
+OP_COLUMNS: Final = (
+    "stream_id, start, first_message, messages, created_at, checksum,"
+    " producer_id, producer_epoch, producer_seq, body"
+)
+
+_runs = msgspec.json.Decoder(list[tuple[int, int]])
+
+
+def stream_row(config: StreamConfig) -> Row:
+    """Values for CONFIG_COLUMNS."""
+    fork = config.fork
+    inherited = config.lineage.inherited
+    return (
+        config.id,
+        config.path,
+        config.content_type,
+        config.created_at_ms,
+        config.lifetime.ttl_s,
+        config.lifetime.expires_at_ms,
+        config.lifetime.expires_at_text,
+        int(config.lifetime_inherited),
+        config.source_id,
+        fork.source if fork else None,
+        fork.offset if fork else None,
+        fork.sub_offset if fork else None,
+        msgspec.json.encode(inherited).decode() if inherited else None,
+        config.base_messages,
+    )
+
+
+def read_config(row: Row) -> StreamConfig:
+    """The inverse of `stream_row`."""
+    inherited = tuple(Inherited(*run) for run in _runs.decode(row[12])) if row[12] else ()
+    return StreamConfig(
+        id=row[0],
+        path=row[1],
+        content_type=row[2],
+        created_at_ms=row[3],
+        lifetime=Lifetime(row[4], row[5], row[6]),
+        lifetime_inherited=bool(row[7]),
+        lineage=Lineage(row[0], inherited),
+        source_id=row[8],
+        fork=ForkRequest(row[9], row[10], row[11]) if row[9] is not None else None,
+        base_messages=row[13],
+    )
+
+
+def read_state(config: StreamConfig, row: Row, last_op: Row | None, forks: int) -> StreamState:
+    """A state from STATE_COLUMNS and the stream's last append (start, size, messages so far)."""
+    touched_at, closed_at, closed_by_id, closed_by_epoch, closed_by_seq, stream_seq, status = row
+    closed_by = None
+    if closed_by_id is not None:
+        closed_by = ProducerStamp(closed_by_id, closed_by_epoch, closed_by_seq)
+    return StreamState(
+        config,
+        tail=last_op[0] + last_op[1] if last_op else config.lineage.base,
+        messages=last_op[2] if last_op else config.base_messages,
+        touched_at_ms=touched_at + touch_interval_ms(config.lifetime),
+        stored_touch_ms=touched_at,
+        closed=closed_at is not None,
+        closed_by=closed_by,
+        last_stream_seq=stream_seq,
+        forks=forks,
+        soft_deleted=status == SOFT_DELETED,
+    )
+
+
+def stored_deadline(lifetime: Lifetime, touched_at_ms: int) -> int | None:
+    """When to look whether the stream is over, given that the stored moment may lag."""
+    return lifetime.deadline_ms(touched_at_ms + touch_interval_ms(lifetime))
+
+
+def op_row(append: Appended) -> Row:
+    """Values for OP_COLUMNS."""
+    stream_id, start = append.stream_id, append.start
+    first, count, at_ms, body = append.first_message, append.messages, append.at_ms, append.body
+    checksum = append_checksum(stream_id, start, first, count, at_ms, body)
+    producer_id, epoch, seq = append.producer or (None, None, None)
+    return (stream_id, start, first, count, at_ms, checksum, producer_id, epoch, seq, body)
+
+
+def read_op(row: Row) -> Appended:
+    """The inverse of `op_row`. Whether the checksum holds is a question of its own."""
+    producer = ProducerStamp(row[6], row[7], row[8]) if row[6] is not None else None
+    return Appended(row[0], row[1], row[9], row[2], row[3], row[4], producer)
+
+
+def op_is_intact(row: Row) -> bool:
+    stream_id, start, first, count, at_ms, checksum = row[:6]
+    return bool(checksum == append_checksum(stream_id, start, first, count, at_ms, row[9]))

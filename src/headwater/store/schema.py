@@ -1,0 +1,80 @@
+"""The layout of the SQLite database, and how older layouts become the current one.
+
+Version n of the schema is what `MIGRATIONS[:n]` make of an empty file. A migration is never edited
+once it has been released: a new layout is a new entry at the end.
+
+- `streams` has a row per stream, deleted ones until their data is gone. Ids are never used twice.
+  What changes with every append (the tail, the message count) is not here: the last row in `ops`
+  knows it, and a commit then touches one place per append and not two.
+- `ops` is the log of all streams in commit order, so that a batch is written to neighbouring
+  pages; the index finds the appends of one stream.
+- `producers` holds the last request accepted from each idempotent producer.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+APPLICATION_ID: Final = 0x48574C47  # "HWLG"
+
+LIVE: Final = 0
+SOFT_DELETED: Final = 1
+DELETED: Final = 2
+
+_V1 = """
+CREATE TABLE streams (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  path TEXT NOT NULL,
+  content_type TEXT NOT NULL,
+  created_at INTEGER NOT NULL,
+  ttl_s INTEGER,
+  expires_at INTEGER,
+  expires_text TEXT,
+  lifetime_inherited INTEGER NOT NULL DEFAULT 0,
+  touched_at INTEGER NOT NULL,
+  deadline INTEGER,
+  closed_at INTEGER,
+  closed_by_id TEXT,
+  closed_by_epoch INTEGER,
+  closed_by_seq INTEGER,
+  last_stream_seq TEXT,
+  source_id INTEGER,
+  fork_source TEXT,
+  fork_offset TEXT,
+  fork_sub_offset INTEGER,
+  inherited TEXT,
+  base_messages INTEGER NOT NULL DEFAULT 0,
+  status INTEGER NOT NULL DEFAULT 0,
+  deleted_at INTEGER
+);
+CREATE UNIQUE INDEX streams_path ON streams (path) WHERE status < 2;
+CREATE INDEX streams_source ON streams (source_id) WHERE source_id IS NOT NULL AND status < 2;
+CREATE INDEX streams_deadline ON streams (deadline) WHERE deadline IS NOT NULL AND status = 0;
+CREATE INDEX streams_deleted ON streams (id) WHERE status = 2;
+
+CREATE TABLE producers (
+  stream_id INTEGER NOT NULL,
+  producer_id TEXT NOT NULL,
+  epoch INTEGER NOT NULL,
+  seq INTEGER NOT NULL,
+  PRIMARY KEY (stream_id, producer_id)
+) WITHOUT ROWID;
+
+CREATE TABLE ops (
+  id INTEGER PRIMARY KEY,
+  stream_id INTEGER NOT NULL,
+  start INTEGER NOT NULL,
+  first_message INTEGER NOT NULL,
+  messages INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  checksum INTEGER NOT NULL,
+  producer_id TEXT,
+  producer_epoch INTEGER,
+  producer_seq INTEGER,
+  body BLOB NOT NULL
+);
+CREATE UNIQUE INDEX ops_stream_start ON ops (stream_id, start);
+"""
+
+MIGRATIONS: Final = (_V1,)
+SCHEMA_VERSION: Final = len(MIGRATIONS)

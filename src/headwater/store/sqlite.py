@@ -1,0 +1,327 @@
+"""The SQLite engine: one file, one transaction per batch, one fsync per transaction.
+
+Commits happen on the write connection; reads on a connection per thread, which in WAL mode neither
+wait for the writer nor delay it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from headwater.core.errors import DataCorrupt, StorageUnavailable, UnknownOffset
+from headwater.core.lineage import Span
+from headwater.core.offsets import format_offset
+from headwater.core.producers import ProducerState
+from headwater.core.stream import (
+    Appended,
+    Closed,
+    Created,
+    Deleted,
+    ForkCounted,
+    Mutation,
+    SoftDeleted,
+    StreamState,
+    Touched,
+)
+from headwater.store import rows
+from headwater.store.database import DATABASE_NAME, connect, open_writer, prepare_directory
+from headwater.store.engine import LoadedStream, Problem, StreamSummary
+from headwater.store.rows import CONFIG_COLUMNS, OP_COLUMNS, STATE_COLUMNS, Row
+from headwater.store.schema import DELETED, LIVE, SOFT_DELETED
+from headwater.store.verify import verify_database
+
+# One statement for many rows: the interpreter lock is handed back and forth once per statement,
+# so this matters more than what SQLite itself does per row.
+_ROWS_PER_INSERT: Final = 128
+
+
+@cache
+def _insert(table: str, columns: str, count: int, suffix: str = "") -> str:
+    row = "(" + ",".join("?" * len(columns.split(","))) + ")"
+    return f"INSERT INTO {table} ({columns}) VALUES {','.join([row] * count)}{suffix}"
+
+
+_UPSERT_PRODUCER: Final = " ON CONFLICT DO UPDATE SET epoch = excluded.epoch, seq = excluded.seq"
+
+
+class SqliteEngine:
+    name = "sqlite"
+
+    def __init__(self, directory: Path, producers_preloaded_max: int = 1_000) -> None:
+        self._lock = prepare_directory(directory)
+        self._path = directory / DATABASE_NAME
+        self._producers_max = producers_preloaded_max
+        self._local = threading.local()
+        self._readers: list[apsw.Connection] = []
+        try:
+            self._writer = open_writer(self._path)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    # ── Writing ──────────────────────────────────────────────────────────────────────────────
+
+    def commit(self, mutations: Sequence[Mutation]) -> None:
+        with self._transaction() as write:
+            appends: list[Appended] = []
+            producers: dict[tuple[int, str], ProducerState] = {}
+            for mutation in mutations:
+                if isinstance(mutation, Appended):
+                    appends.append(mutation)
+                else:
+                    # Appends wait to be written together, but never past a change to a stream.
+                    self._write_appends(write, appends)
+                    appends.clear()
+                    self._write_other(write, mutation)
+                _note_producer(producers, mutation)
+            self._write_appends(write, appends)
+            _insert_rows(
+                write,
+                "producers",
+                "stream_id, producer_id, epoch, seq",
+                [(*key, *state) for key, state in producers.items()],
+                _UPSERT_PRODUCER,
+            )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[apsw.Connection]:
+        write = self._writer
+        try:
+            write.execute("BEGIN IMMEDIATE")
+            yield write
+            write.execute("COMMIT")
+        except apsw.Error as error:
+            raise _translated(error) from error
+        finally:
+            if write.in_transaction:
+                with suppress(apsw.Error):
+                    write.execute("ROLLBACK")
+
+    @staticmethod
+    def _write_appends(write: apsw.Connection, appends: Sequence[Appended]) -> None:
+        _insert_rows(write, "ops", OP_COLUMNS, [rows.op_row(append) for append in appends])
+        for append in appends:
+            if append.stream_seq is not None:
+                write.execute(
+                    "UPDATE streams SET last_stream_seq = ? WHERE id = ?",
+                    (append.stream_seq, append.stream_id),
+                )
+
+    @staticmethod
+    def _write_other(write: apsw.Connection, mutation: Mutation) -> None:
+        match mutation:
+            case Created(config):
+                touched = config.created_at_ms
+                deadline = rows.stored_deadline(config.lifetime, touched)
+                write.execute(
+                    _insert("streams", f"{CONFIG_COLUMNS}, touched_at, deadline", 1),
+                    (*rows.stream_row(config), touched, deadline),
+                )
+            case Closed(stream_id, at_ms, producer):
+                write.execute(
+                    "UPDATE streams SET closed_at = ?, closed_by_id = ?, closed_by_epoch = ?,"
+                    " closed_by_seq = ? WHERE id = ?",
+                    (at_ms, *(producer or (None, None, None)), stream_id),
+                )
+            case Touched(stream_id, at_ms):
+                write.execute(
+                    "UPDATE streams SET deadline = deadline + (?1 - touched_at), touched_at = ?1"
+                    " WHERE id = ?2",
+                    (at_ms, stream_id),
+                )
+            case SoftDeleted(stream_id, at_ms) | Deleted(stream_id, at_ms):
+                status = DELETED if isinstance(mutation, Deleted) else SOFT_DELETED
+                write.execute(
+                    "UPDATE streams SET status = ?, deleted_at = ? WHERE id = ?",
+                    (status, at_ms, stream_id),
+                )
+            case ForkCounted() | Appended():
+                pass
+
+    def reap(self, max_appends: int) -> bool:
+        with self._transaction() as write:
+            found = write.execute("SELECT id FROM streams WHERE status = 2 LIMIT 1").fetchall()
+            if not found:
+                return False
+            stream_id = found[0][0]
+            write.execute(
+                "DELETE FROM ops WHERE id IN (SELECT id FROM ops WHERE stream_id = ? LIMIT ?)",
+                (stream_id, max_appends),
+            )
+            if write.changes() < max_appends:
+                write.execute("DELETE FROM producers WHERE stream_id = ?", (stream_id,))
+                write.execute("DELETE FROM streams WHERE id = ?", (stream_id,))
+        return True
+
+    # ── Reading ──────────────────────────────────────────────────────────────────────────────
+
+    def _query(self, sql: str, values: tuple[object, ...] = ()) -> list[Row]:
+        try:
+            return self._reader().execute(sql, values).fetchall()
+        except apsw.Error as error:
+            raise _translated(error) from error
+
+    def _reader(self) -> apsw.Connection:
+        reader: apsw.Connection | None = getattr(self._local, "reader", None)
+        if reader is None:
+            reader = self._local.reader = connect(self._path, read_only=True)
+            self._readers.append(reader)
+        return reader
+
+    def next_stream_id(self) -> int:
+        found = self._query("SELECT seq FROM sqlite_sequence WHERE name = 'streams'")
+        return int(found[0][0]) + 1 if found else 1
+
+    def load(self, path: str) -> LoadedStream | None:
+        return self._load("path = ? AND status < 2", path)
+
+    def load_id(self, stream_id: int) -> LoadedStream | None:
+        return self._load("id = ? AND status < 2", stream_id)
+
+    def _load(self, condition: str, value: str | int) -> LoadedStream | None:
+        found = self._query(
+            f"SELECT {CONFIG_COLUMNS}, {STATE_COLUMNS} FROM streams WHERE {condition}", (value,)
+        )
+        if not found:
+            return None
+        state = self._state(found[0])
+        stream_id = state.config.id
+        producers = self._query(
+            "SELECT producer_id, epoch, seq FROM producers WHERE stream_id = ? LIMIT ?",
+            (stream_id, self._producers_max + 1),
+        )
+        state.producers = {row[0]: ProducerState(row[1], row[2]) for row in producers}
+        return LoadedStream(state, producers_complete=len(producers) <= self._producers_max)
+
+    def _state(self, row: Row) -> StreamState:
+        width = len(CONFIG_COLUMNS.split(","))
+        config = rows.read_config(row[:width])
+        last = self._query(
+            "SELECT start, length(body), first_message + messages FROM ops"
+            " WHERE stream_id = ? ORDER BY start DESC LIMIT 1",
+            (config.id,),
+        )
+        forks = self._query(
+            "SELECT count(*) FROM streams WHERE source_id = ? AND status < 2", (config.id,)
+        )
+        return rows.read_state(config, row[width:], last[0] if last else None, forks[0][0])
+
+    def producer(self, stream_id: int, producer_id: str) -> ProducerState | None:
+        found = self._query(
+            "SELECT epoch, seq FROM producers WHERE stream_id = ? AND producer_id = ?",
+            (stream_id, producer_id),
+        )
+        return ProducerState(*found[0]) if found else None
+
+    def read(self, span: Span, max_bytes: int) -> list[bytes]:
+        cursor = self._reader().cursor()
+        bodies: list[bytes] = []
+        position, size = span.start, 0
+        try:
+            for row in cursor.execute(
+                f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = ? AND start >= ? AND start < ?"
+                " ORDER BY start",
+                (span.run, span.start, span.end),
+            ):
+                body: bytes = row[9]
+                size += len(body)
+                if bodies and size > max_bytes:
+                    break
+                if row[1] != position or not rows.op_is_intact(row):
+                    _refuse(span, bodies, row)
+                position += len(body)
+                bodies.append(body)
+        except apsw.Error as error:
+            raise _translated(error) from error
+        finally:
+            cursor.close()
+        if not bodies:
+            raise UnknownOffset(format_offset(span.run, span.start))
+        if position > span.end:
+            bodies[-1] = bodies[-1][: span.end - position]
+        return bodies
+
+    def append_at(self, run: int, position: int) -> Appended | None:
+        found = self._query(
+            f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = ? AND start <= ?"
+            " ORDER BY start DESC LIMIT 1",
+            (run, position),
+        )
+        if not found:
+            return None
+        if not rows.op_is_intact(found[0]):
+            raise DataCorrupt(f"stream {run} at {found[0][1]}")
+        append = rows.read_op(found[0])
+        return append if position < append.end else None
+
+    def list_streams(self, prefix: str, after: str, limit: int) -> list[StreamSummary]:
+        # The upper bound lets the index on the path stop where the prefix does.
+        found = self._query(
+            f"SELECT {CONFIG_COLUMNS}, {STATE_COLUMNS} FROM streams"
+            " WHERE status < 2 AND path >= ?1 AND path > ?2 AND path < ?1 || char(1114111)"
+            f" AND status = {LIVE} ORDER BY path LIMIT ?3",
+            (prefix, after, limit),
+        )
+        return [StreamSummary.of(self._state(row)) for row in found]
+
+    def expired(self, now_ms: int, limit: int) -> list[str]:
+        found = self._query(
+            "SELECT path FROM streams WHERE deadline <= ? AND deadline IS NOT NULL AND status = 0"
+            " ORDER BY deadline LIMIT ?",
+            (now_ms, limit),
+        )
+        return [row[0] for row in found]
+
+    def next_deadline_ms(self) -> int | None:
+        found = self._query(
+            "SELECT min(deadline) FROM streams WHERE deadline IS NOT NULL AND status = 0"
+        )
+        deadline: int | None = found[0][0]
+        return deadline
+
+    def verify(self) -> Iterator[Problem | str]:
+        return verify_database(self._path)
+
+    def close(self) -> None:
+        for reader in self._readers:
+            reader.close()
+        self._writer.close()
+        self._lock.release()
+
+
+def _insert_rows(
+    write: apsw.Connection, table: str, columns: str, values: list[Row], suffix: str = ""
+) -> None:
+    for first in range(0, len(values), _ROWS_PER_INSERT):
+        chunk = values[first : first + _ROWS_PER_INSERT]
+        flat = [value for row in chunk for value in row]
+        write.execute(_insert(table, columns, len(chunk), suffix), flat)
+
+
+def _note_producer(producers: dict[tuple[int, str], ProducerState], mutation: Mutation) -> None:
+    if isinstance(mutation, Appended | Closed) and mutation.producer is not None:
+        stamp = mutation.producer
+        producers[mutation.stream_id, stamp.id] = ProducerState(stamp.epoch, stamp.seq)
+
+
+def _refuse(span: Span, bodies: list[bytes], row: Row) -> None:
+    """A row that is not the expected next one: a bad offset at the start, damage further on."""
+    if not bodies and row[1] != span.start:
+        raise UnknownOffset(format_offset(span.run, span.start))
+    raise DataCorrupt(f"stream {span.run} at {row[1]}")
+
+
+def _translated(error: apsw.Error) -> Exception:
+    damaged = isinstance(error, apsw.CorruptError | apsw.NotADBError) or (
+        getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_DATA
+    )
+    if damaged:
+        return DataCorrupt(f"the database: {error}")
+    return StorageUnavailable(f"the database answered '{error}'; nothing was written; try again")

@@ -1,0 +1,100 @@
+"""The public Durable Streams conformance suite, run against each engine.
+
+The suite is a node package; this module starts a server, runs the suite over it and reads its
+report. What the suite checks is listed in its own source; a failure here names the test there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import StartServer
+
+HARNESS = Path(__file__).parent
+INSTALLED = HARNESS / "node_modules" / ".package-lock.json"
+LOCK = HARNESS / "package-lock.json"
+
+# Tests in the pinned version of the suite, without those for subscriptions. Counting them guards
+# against a suite that silently stops finding its own tests.
+EXPECTED_TESTS = 332
+
+# The server gives up on a long-poll early to keep the run short; the suite allows far more.
+SERVER_LONG_POLL_MS = 500
+SUITE_LONG_POLL_BUDGET_MS = 10_000
+
+INSTALL_TIMEOUT_S = 300
+SUITE_TIMEOUT_S = 600
+
+
+@dataclass(frozen=True)
+class Report:
+    passed: int
+    failed: tuple[str, ...]
+    exit_status: int
+    output: str
+
+
+@pytest.fixture(scope="module")
+def vitest() -> str:
+    """The installed test runner; installs it when `make test` has not done so already."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip("the conformance suite needs node 20 or newer, with npm")
+    if not INSTALLED.exists() or INSTALLED.stat().st_mtime < LOCK.stat().st_mtime:
+        subprocess.run(["npm", "ci"], cwd=HARNESS, check=True, timeout=INSTALL_TIMEOUT_S)
+    # Not through npx: stopping npx would leave the runner it started behind.
+    return str(HARNESS / "node_modules" / ".bin" / "vitest")
+
+
+@pytest.mark.conformance
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["memory", "sqlite"])
+def test_suite_passes(engine: str, vitest: str, start_server: StartServer, tmp_path: Path) -> None:
+    storage = ["--memory"] if engine == "memory" else ["--data", str(tmp_path / "data")]
+    server = start_server(*storage, "--long-poll-timeout-ms", str(SERVER_LONG_POLL_MS))
+
+    report = run_suite(vitest, server.url, tmp_path / "report.json")
+
+    if report.failed or report.exit_status != 0:
+        # pytest shows what a failing test printed.
+        print(report.output, f"--- server ---\n{server.stderr}", sep="\n")
+        names = "".join(f"\n  {name}" for name in report.failed)
+        status, count = report.exit_status, len(report.failed)
+        pytest.fail(f"vitest ended with {status}, {count} tests failed:{names}", pytrace=False)
+    assert report.passed == EXPECTED_TESTS
+
+
+def run_suite(vitest: str, url: str, report_path: Path) -> Report:
+    """Run the suite against the server at `url` and return what its JSON report says."""
+    completed = subprocess.run(
+        [vitest, "run", "--reporter=dot", "--reporter=json", f"--outputFile.json={report_path}"],
+        cwd=HARNESS,
+        env=os.environ
+        | {
+            "HEADWATER_URL": url,
+            "HEADWATER_LONG_POLL_BUDGET_MS": str(SUITE_LONG_POLL_BUDGET_MS),
+            "NO_COLOR": "1",
+        },
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=SUITE_TIMEOUT_S,
+        check=False,
+    )
+    if not report_path.exists():
+        pytest.fail(f"the suite did not run:\n{completed.stdout}", pytrace=False)
+    report = json.loads(report_path.read_text())
+    tests = [test for file in report["testResults"] for test in file["assertionResults"]]
+    return Report(
+        passed=sum(test["status"] == "passed" for test in tests),
+        failed=tuple(test["fullName"] for test in tests if test["status"] == "failed"),
+        exit_status=completed.returncode,
+        output=completed.stdout,
+    )

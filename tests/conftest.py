@@ -1,0 +1,32 @@
+"""Fixtures for every test: servers that are stopped when the test ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Protocol
+
+import pytest
+
+from tests.support.server import ServerProcess
+
+
+class StartServer(Protocol):
+    def __call__(self, *args: str, env: dict[str, str] | None = None) -> ServerProcess: ...
+
+
+@pytest.fixture
+def start_server() -> Iterator[StartServer]:
+    """Start as many servers as the test likes: ``start_server("--data", str(tmp_path))``."""
+    with ExitStack() as stack:
+
+        def start(*args: str, env: dict[str, str] | None = None) -> ServerProcess:
+            return stack.enter_context(ServerProcess(*args, env=env))
+
+        yield start
+
+
+@pytest.fixture
+def server(start_server: StartServer) -> ServerProcess:
+    """A running server that keeps its streams in memory."""
+    return start_server("--memory")
