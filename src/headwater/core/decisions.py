@@ -21,8 +21,10 @@ A stream whose time is over is treated as if it had been deleted at that moment.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+import msgspec
 
 from headwater.core import content_types, json_mode, producers
 from headwater.core.errors import (
@@ -55,7 +57,7 @@ from headwater.core.stream import (
     Touched,
 )
 
-R = TypeVar("R", covariant=True)
+R = TypeVar("R")
 
 # ── Commands ─────────────────────────────────────────────────────────────────────────────────
 
@@ -79,8 +81,7 @@ class ForkPoint:
     messages: int
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(msgspec.Struct, frozen=True):
     body: bytes = b""
     content_type: str | None = None
     close: bool = False
@@ -91,16 +92,14 @@ class Append:
 # ── Replies ──────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class CreateReply:
+class CreateReply(msgspec.Struct, frozen=True):
     new: bool
     content_type: str
     next_offset: str
     closed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class AppendReply:
+class AppendReply(msgspec.Struct, frozen=True):
     next_offset: str
     closed: bool
     producer: ProducerStamp | None = None
@@ -109,10 +108,9 @@ class AppendReply:
     close_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Decision(Generic[R]):
+class Decision(msgspec.Struct, Generic[R], frozen=True):
     reply: R
-    mutations: tuple[Mutation, ...] = field(default=())
+    mutations: tuple[Mutation, ...] = ()
 
 
 # ── Access ───────────────────────────────────────────────────────────────────────────────────

@@ -53,6 +53,9 @@ class Lineage:
                 return run
         return self.own
 
+    def offset_at(self, position: int) -> Offset:
+        return Offset(self.run_at(position), position)
+
     @property
     def base(self) -> int:
         """Where the stream's own bytes begin."""

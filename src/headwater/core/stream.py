@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import msgspec
+
 from headwater.core import content_types
 from headwater.core.expiry import FOREVER, Lifetime
 from headwater.core.lineage import ForkRequest, Lineage
-from headwater.core.offsets import format_offset
 from headwater.core.producers import ProducerStamp, ProducerState
 
 
@@ -61,7 +62,7 @@ class StreamState:
         return cls(config, config.lineage.base, config.base_messages, now, now)
 
     def token(self, position: int) -> str:
-        return format_offset(self.config.lineage.run_at(position), position)
+        return str(self.config.lineage.offset_at(position))
 
     @property
     def tail_token(self) -> str:
@@ -74,13 +75,11 @@ class StreamState:
 # ── Mutations: what a decision changes, what an engine stores ────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Created:
+class Created(msgspec.Struct, frozen=True):
     config: StreamConfig
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(msgspec.Struct, frozen=True):
     """One append, already in stored form. The hot path: one of these per request."""
 
     stream_id: int
@@ -97,39 +96,34 @@ class Appended:
         return self.start + len(self.body)
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(msgspec.Struct, frozen=True):
     stream_id: int
     at_ms: int
     producer: ProducerStamp | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Touched:
+class Touched(msgspec.Struct, frozen=True):
     """The moment of the last access, written down now and then for streams with a TTL."""
 
     stream_id: int
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class SoftDeleted:
+class SoftDeleted(msgspec.Struct, frozen=True):
     """Gone for everyone but its forks, which still read the data."""
 
     stream_id: int
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Deleted:
+class Deleted(msgspec.Struct, frozen=True):
     """Gone for good: the path is free at once, the data is removed in the background."""
 
     stream_id: int
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class ForkCounted:
+class ForkCounted(msgspec.Struct, frozen=True):
     """A fork of this stream came (+1) or went (−1). Not stored: engines count the forks."""
 
     stream_id: int

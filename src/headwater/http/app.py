@@ -65,7 +65,7 @@ class App:
         if name in CONTROL_NAMES and owner and request.method != "PUT":
             return self._control(request, owner, name)
         if request.method not in self._streams.methods:
-            return _not_allowed(", ".join([*self._streams.methods, "OPTIONS"]))
+            return _not_allowed(", ".join(sorted([*self._streams.methods, "OPTIONS"])))
         if request.method != "POST":
             # An append to a path that cannot exist is simply not found, without being parsed.
             check_path(path)

@@ -15,7 +15,6 @@ import http
 import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import httptools
@@ -55,11 +54,13 @@ class Connection(asyncio.Protocol):
         "_current",
         "_drain_waiter",
         "_events",
+        "_head_arrived_bytes",
         "_head_bytes",
         "_headers",
         "_http_1_0",
         "_parser",
         "_queue",
+        "_reading_paused",
         "_refused",
         "_request",
         "_server",
@@ -79,9 +80,10 @@ class Connection(asyncio.Protocol):
         self._events: EventStream | None = None
         self._drain_waiter: asyncio.Future[None] | None = None
         self._writing_paused = False
+        self._reading_paused = False
         self._refused = False
         self._http_1_0 = False
-        self.deadline = monotonic() + server.timeouts.head_s
+        self.deadline = server.now + server.timeouts.head_s
         self._start_head()
 
     # ── Life of the connection ───────────────────────────────────────────────────────────────
@@ -107,7 +109,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._writing_paused = True
-        self.deadline = monotonic() + self._server.timeouts.write_s
+        self.deadline = self._server.now + self._server.timeouts.write_s
 
     def resume_writing(self) -> None:
         self._writing_paused = False
@@ -125,10 +127,8 @@ class Connection(asyncio.Protocol):
         timeouts = self._server.timeouts
         if self._busy or self._events is not None:
             self.deadline = float("inf")
-        elif self._current is None and self._url:
-            self.deadline = monotonic() + timeouts.head_s
         else:
-            self.deadline = monotonic() + timeouts.idle_s
+            self.deadline = self._server.now + timeouts.idle_s
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -152,8 +152,6 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._parser is None or self._refused or self._events is not None:
             return
-        if not self._busy and not self._url:
-            self.deadline = monotonic() + self._server.timeouts.head_s
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -163,48 +161,53 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError:
             self._refuse(plain_error(400, "malformed_http", "the request is not valid HTTP/1.1"))
         else:
-            if self._request is None:
-                self._count_head(len(data))
+            if not self._busy and not self._refused:
+                self._wait_for_rest(len(data))
 
     def _start_head(self) -> None:
         self._url = b""
         self._headers: dict[bytes, bytes] = {}
         self._head_bytes = 0
+        self._head_arrived_bytes = 0
         self._request: Request | None = None
         self._body: list[bytes] = []
         self._body_bytes = 0
 
+    def _wait_for_rest(self, received: int) -> None:
+        """A request is under way: it has to be complete in time and its head must not grow on."""
+        if self._request is not None:
+            self.deadline = self._server.now + self._server.timeouts.body_s
+            return
+        if self._head_arrived_bytes == 0:
+            self.deadline = self._server.now + self._server.timeouts.head_s
+        # Counted as it arrives: the parser reports a line only when it is complete.
+        self._head_arrived_bytes += received
+        if self._head_arrived_bytes > self._server.limits.header_bytes_max:
+            self._refuse(self._head_too_large())
+
+    def _head_too_large(self) -> Response:
+        limit = self._server.limits.header_bytes_max
+        return plain_error(431, "headers_too_large", f"the request head is over {limit} bytes")
+
     def on_url(self, url: bytes) -> None:
         self._url += url
-        self._count_head(0)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._head_bytes += len(name) + len(value) + 4
+        self._head_bytes += len(name) + len(value)
         self._headers.setdefault(name.lower(), value)
-        self._count_head(0)
-
-    def _count_head(self, more: int) -> None:
-        """Bound the head, also while a single line of it is still arriving."""
-        self._head_bytes += more
-        if self._head_bytes + len(self._url) > self._server.limits.header_bytes_max:
-            self._refuse(
-                plain_error(
-                    431,
-                    "headers_too_large",
-                    f"the request head is larger than {self._server.limits.header_bytes_max} bytes",
-                )
-            )
 
     def on_headers_complete(self) -> None:
         parser = self._parser
         if parser is None or self._refused:
+            return
+        if self._head_bytes + len(self._url) > self._server.limits.header_bytes_max:
+            self._refuse(self._head_too_large())
             return
         path, _, query = self._url.partition(b"?")
         method = parser.get_method().decode("ascii")
         request = self._request = Request(method, path, query, self._headers)
         request.keep_alive = parser.should_keep_alive()
         self._http_1_0 = parser.get_http_version() == "1.0"
-        self.deadline = monotonic() + self._server.timeouts.body_s
         length = self._headers.get(b"content-length")
         if length is not None and int(length) > self._server.limits.body_bytes_max:
             self._refuse(error_response(BodyTooLarge(self._server.limits.body_bytes_max)))
@@ -226,8 +229,9 @@ class Connection(asyncio.Protocol):
         self._start_head()
         self._queue.append(request)
         self._next()
-        if self._queue and self._transport is not None:
+        if self._queue and not self._reading_paused and self._transport is not None:
             # Pipelined requests are answered one by one; more may come when these are done.
+            self._reading_paused = True
             self._transport.pause_reading()
 
     def _refuse(self, response: Response) -> None:
@@ -253,7 +257,8 @@ class Connection(asyncio.Protocol):
             self._current = self._queue.popleft()
             self.deadline = float("inf")
             self._handle(self._current)
-        if not self._queue and self._transport is not None and self._events is None:
+        if self._reading_paused and not self._queue and self._transport is not None:
+            self._reading_paused = False
             self._transport.resume_reading()
 
     def _handle(self, request: Request) -> None:

@@ -18,6 +18,7 @@ STREAM_FORK_SUB_OFFSET: Final = b"stream-fork-sub-offset"
 PRODUCER_ID: Final = b"producer-id"
 PRODUCER_EPOCH: Final = b"producer-epoch"
 PRODUCER_SEQ: Final = b"producer-seq"
+PRODUCER_HEADERS: Final = frozenset({PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQ})
 
 # Everything a browser may send us, for the preflight.
 ALLOWED_REQUEST_HEADERS: Final = (

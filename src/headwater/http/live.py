@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Final
 
 from headwater.core import cursors
 from headwater.core.errors import StreamError, StreamGone, StreamNotFound, TooManyReaders
-from headwater.core.offsets import Offset
 from headwater.core.stream import StreamConfig
 from headwater.http import sse
 from headwater.http.long_poll import Polls
 from headwater.http.messages import Payload, Sink
 from headwater.service.entries import Entry, Event, View
-from headwater.service.log import Chunk, Log, offset_token
+from headwater.service.log import Chunk, Log
 
 if TYPE_CHECKING:
     from headwater.http.beats import Heartbeat
@@ -152,7 +151,9 @@ class Feed:
             chunk = log.chunk_at(view, reader.position)
             if chunk is None:
                 try:
-                    chunk = await log.read_cold(self.entry, self.offset(reader.position))
+                    chunk = await log.read_cold(
+                        self.entry, self.config.lineage.offset_at(reader.position)
+                    )
                 except (StreamNotFound, StreamGone):
                     self._send_deleted(reader)
                     return
@@ -190,7 +191,7 @@ class Feed:
         )
 
     def _send_deleted(self, reader: SseReader) -> None:
-        token = offset_token(self.config, reader.position)
+        token = str(self.config.lineage.offset_at(reader.position))
         reader.send(Payload(sse.deleted_event(token)), reader.position)
         reader.end()
 
@@ -290,6 +291,3 @@ class Feed:
         self.population -= count
         if self.population == 0:
             self.hub.dismiss(self)
-
-    def offset(self, position: int) -> Offset:
-        return Offset(self.config.lineage.run_at(position), position)

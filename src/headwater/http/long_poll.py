@@ -107,7 +107,7 @@ class Polls:
 
     async def _render_cold(self, waiter: Waiter, cursor: int) -> Answer:
         feed, log = self._feed, self._feed.hub.log
-        chunk = await log.read_cold(feed.entry, feed.offset(waiter.position))
+        chunk = await log.read_cold(feed.entry, feed.config.lineage.offset_at(waiter.position))
         answer = read_response(waiter.request, chunk, cursor, log.in_thread)
         return answer if isinstance(answer, Response) else await answer
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import msgspec
 
 from headwater.core.errors import InvalidHeader
 
@@ -46,10 +47,9 @@ class Request:
         return value is not None and value.strip().lower() == b"true"
 
 
-@dataclass(slots=True)
-class Response:
+class Response(msgspec.Struct):
     status: int
-    headers: Headers = field(default_factory=list)
+    headers: Headers = []
     body: bytes = b""
     close: bool = False
     """End the connection behind this response."""
@@ -79,8 +79,7 @@ class Sink(Protocol):
         """The stream is over; the response ends in an orderly way."""
 
 
-@dataclass(slots=True)
-class EventStream:
+class EventStream(msgspec.Struct):
     headers: Headers
     start: Callable[[Sink], None]
     """Called once the response has begun."""
@@ -91,8 +90,7 @@ class EventStream:
 Answer = Response | EventStream
 
 
-@dataclass(frozen=True, slots=True)
-class Deferred:
+class Deferred(msgspec.Struct, frozen=True):
     """An answer that is rendered when a commit is through, without a task to wait for it."""
 
     future: asyncio.Future[Any]

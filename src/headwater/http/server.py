@@ -15,7 +15,7 @@ from headwater.http.errors import plain_error
 from headwater.http.headers import common_headers
 from headwater.http.messages import Handler
 
-_SWEEP_S: Final = 2.0
+_SWEEP_S: Final = 1.0
 _BACKLOG: Final = 4096
 
 
@@ -42,6 +42,8 @@ class Server:
         self.limits = limits
         self.timeouts = timeouts or Timeouts()
         self.stopping = False
+        # Time-outs are long; a clock that moves once per sweep is good enough and free to read.
+        self.now = monotonic()
         self._common = common_headers(cors_origin)
         self._head = b""
         self._head_second = 0
@@ -96,7 +98,7 @@ class Server:
 
     def _sweep(self) -> None:
         """Cut connections whose peer took too long. One timer for all of them."""
-        now = monotonic()
+        self.now = now = monotonic()
         for connection in [c for c in self._connections if c.deadline < now]:
             connection.abort()
         self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)

@@ -39,9 +39,7 @@ class StreamResource:
             "DELETE": self._delete,
         }
 
-    @property
-    def methods(self) -> list[str]:
-        return list(self._methods)
+        self.methods = frozenset(self._methods)
 
     def handle(self, request: Request, path: str) -> Answer | Deferred | Awaitable[Answer]:
         return self._methods[request.method](request, path)
@@ -183,14 +181,17 @@ class StreamResource:
 
 def _append_command(request: Request) -> Append:
     header = request.header
-    return Append(
-        body=request.body,
-        content_type=header(names.CONTENT_TYPE),
-        close=request.flag(names.STREAM_CLOSED),
-        producer=parse_stamp(
+    producer = None
+    if not names.PRODUCER_HEADERS.isdisjoint(request.headers):
+        producer = parse_stamp(
             header(names.PRODUCER_ID), header(names.PRODUCER_EPOCH), header(names.PRODUCER_SEQ)
-        ),
-        stream_seq=header(names.STREAM_SEQ),
+        )
+    return Append(
+        request.body,
+        header(names.CONTENT_TYPE),
+        request.flag(names.STREAM_CLOSED),
+        producer,
+        header(names.STREAM_SEQ),
     )
 
 

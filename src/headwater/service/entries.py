@@ -19,7 +19,6 @@ from itertools import islice
 
 from headwater.core.errors import StreamGone, StreamNotFound
 from headwater.core.limits import Limits
-from headwater.core.offsets import format_offset
 from headwater.core.stream import (
     Appended,
     Closed,
@@ -62,7 +61,7 @@ class View:
         return StreamSummary(
             path=config.path,
             content_type=config.content_type,
-            tail=format_offset(config.lineage.run_at(self.tail), self.tail),
+            tail=str(config.lineage.offset_at(self.tail)),
             closed=self.closed,
             created_at_ms=config.created_at_ms,
             size_bytes=self.tail,

@@ -11,8 +11,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, TypeVar
+
+import msgspec
 
 from headwater.core import decisions
 from headwater.core.decisions import Append, AppendReply, Create, CreateReply, ForkPoint
@@ -32,8 +33,7 @@ R = TypeVar("R")
 _READ_THREADS: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True):
     """A piece of a stream as a reader gets it: whole appends, in stored form."""
 
     config: StreamConfig
@@ -46,11 +46,7 @@ class Chunk:
 
     @property
     def next_offset(self) -> str:
-        return offset_token(self.config, self.end)
-
-
-def offset_token(config: StreamConfig, position: int) -> str:
-    return str(Offset(config.lineage.run_at(position), position))
+        return str(self.config.lineage.offset_at(self.end))
 
 
 def wall_clock_ms() -> int:
@@ -167,7 +163,8 @@ class Log:
             self.touch(entry, now_ms)
             return await self.writer.reply_after(entry, decision.reply)
         self._next_stream_id += 1
-        return await self.writer.submit(_effects(family, decision.mutations), decision.reply)
+        effects = _effects(family, decision.mutations)
+        return await self.writer.submit(effects, decision.reply, len(command.body))
 
     async def _measure_fork(self, source: Entry, fork: ForkRequest) -> tuple[int, int]:
         """The position and message count at which a fork parts from its source."""
@@ -183,7 +180,7 @@ class Log:
         span = lineage.spans(position, view.tail)[0]
         append = await self.in_thread(self.engine.append_at, span.run, position)
         if append is None or append.start != position:
-            raise UnknownOffset(offset_token(state.config, position))
+            raise UnknownOffset(str(lineage.offset_at(position)))
         # Inherited data may end inside an append of the stream that wrote it.
         stored = append.body[: span.end - position]
         size, count = measure_sub_offset(stored, fork.sub_offset, json=json)
@@ -239,7 +236,7 @@ class Log:
             return self.writer.reply_after(entry, decision.reply)
         effects = [(entry, mutation) for mutation in decision.mutations]
         try:
-            future = self.writer.submit(effects, decision.reply)
+            future = self.writer.submit(effects, decision.reply, len(command.body))
         except StreamError as error:
             return _failed(error)
         if state.config.lifetime.ttl_s is not None:

@@ -75,30 +75,22 @@ class Writer:
         self._closed = False
         self._since_hot_check_bytes = 0
         self.failures = 0
+        self.queued_bytes = 0
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="headwater-commit", daemon=True)
         self._thread.start()
 
-    @property
-    def queued_bytes(self) -> int:
-        committing = self._committing.size_bytes if self._committing else 0
-        return self._gathering.size_bytes + committing
-
     # ── Taking work ──────────────────────────────────────────────────────────────────────────
 
-    def submit(self, effects: Sequence[Effect], reply: R) -> asyncio.Future[R]:
+    def submit(self, effects: Sequence[Effect], reply: R, body_bytes: int = 0) -> asyncio.Future[R]:
         """Queue decided mutations; the future has the reply once they are committed."""
         if self._closed:
             raise StorageUnavailable("the server is shutting down; try again")
-        size = sum(
-            _MUTATION_BYTES + len(mutation.body)
-            if isinstance(mutation, Appended)
-            else _MUTATION_BYTES
-            for _, mutation in effects
-        )
+        size = _MUTATION_BYTES * len(effects) + body_bytes
         if self.queued_bytes + size > self._limits.queue_bytes_max:
             raise TooBusy
         batch = self._gathering
+        self.queued_bytes += size
         for entry, mutation in effects:
             if isinstance(mutation, Created):
                 entry.state = StreamState.created(mutation.config)
@@ -165,6 +157,7 @@ class Writer:
 
     def _finish(self, batch: Batch, error: Exception | None) -> None:
         self._committing = None
+        self.queued_bytes -= batch.size_bytes
         if error is None:
             self._publish(batch.effects)
             for future, reply in batch.waiters:
@@ -201,6 +194,7 @@ class Writer:
         self.failures += 1
         log.error("commit_failed", error=str(error), requests=len(batch.waiters))
         gathered, self._gathering = self._gathering, Batch()
+        self.queued_bytes -= gathered.size_bytes
         for failed in (batch, gathered):
             for entry, _ in failed.effects:
                 entry.forget_state()
