@@ -10,6 +10,7 @@ message is a position in the stream.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
@@ -19,6 +20,7 @@ from headwater.core.errors import EmptyBody, InvalidJson
 _ONE: Final = msgspec.json.Decoder(msgspec.Raw)
 _MANY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _WHITESPACE: Final = b" \t\r\n"
+_TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},]')
 
 
 def encode(body: bytes, *, allow_empty: bool = False) -> tuple[bytes, int]:
@@ -47,7 +49,27 @@ def encode(body: bytes, *, allow_empty: bool = False) -> tuple[bytes, int]:
 
 def decode(stored: bytes) -> list[bytes]:
     """Take stored bytes apart into messages."""
-    return [bytes(message) for message in _MANY.decode(as_array(stored))]
+    try:
+        return [bytes(message) for message in _MANY.decode(as_array(stored))]
+    except RecursionError:
+        # How deep the parser can go depends on its caller's stack: `encode` had more to spare.
+        return _split(stored)
+
+
+def _split(stored: bytes) -> list[bytes]:
+    """The same for any depth: cut at the commas that are in no string and in no bracket."""
+    messages: list[bytes] = []
+    depth = start = 0
+    for token in _TOKEN.finditer(stored):
+        match token.group():
+            case b"[" | b"{":
+                depth += 1
+            case b"]" | b"}":
+                depth -= 1
+            case b"," if depth == 0:
+                messages.append(stored[start : token.start()])
+                start = token.end()
+    return messages
 
 
 def as_array(stored: bytes) -> bytes:

@@ -19,7 +19,7 @@ from headwater.core.limits import PATH_BYTES_MAX, SEGMENT_CHARS_MAX
 
 CONTROL_ROOT: Final = "__ds"
 CONTROL_NAMES: Final = frozenset(
-    {"_details", "_profile", "_groups", "_snapshots", "_segments", "_bulk"}
+    {"_details", "_position", "_profile", "_groups", "_snapshots", "_segments", "_bulk"}
 )
 
 _SEGMENT = re.compile(rf"[A-Za-z0-9\-._~!$&'()*+,;=:@%]{{1,{SEGMENT_CHARS_MAX}}}")

@@ -34,6 +34,7 @@ class App:
         self._log = log
         self._streams = StreamResource(log, hub)
         self._hub = hub
+        self._controls = {"_details": self._details, "_position": self._position}
         self._fixed: dict[bytes, Resource] = {
             b"/": self._index,
             b"/healthz": self._healthz,
@@ -74,11 +75,12 @@ class App:
     def _control(
         self, request: Request, owner: str, name: str
     ) -> Answer | Deferred | Awaitable[Answer]:
-        if name != "_details":
+        control = self._controls.get(name)
+        if control is None:
             return plain_error(404, "not_found", f"this server has no {name} resource")
         if request.method not in ("GET", "HEAD"):
             return _not_allowed("GET, HEAD, OPTIONS")
-        return self._details(check_path(owner))
+        return control(request, check_path(owner))
 
     # ── Fixed resources ──────────────────────────────────────────────────────────────────────
 
@@ -110,7 +112,20 @@ class App:
         }
         return Response(200, list(_JSON), msgspec.json.encode(body))
 
-    async def _details(self, path: str) -> Response:
+    async def _position(self, request: Request, path: str) -> Response:
+        """Where to start reading for the last messages, or for everything since a moment."""
+        query = _query(request)
+        if ("last" in query) == ("at" in query):
+            raise InvalidQuery("send last=COUNT or at=MILLISECONDS since 1970, one of the two")
+        skip = 0
+        if "last" in query:
+            offset, skip = await self._log.find_last(path, _number(query, "last"))
+        else:
+            offset = await self._log.find_time(path, _number(query, "at"))
+        body = msgspec.json.encode({"offset": str(offset), "skip": skip})
+        return Response(200, list(_JSON), body)
+
+    async def _details(self, request: Request, path: str) -> Response:
         entry = await self._log.entry(path)
         view, state = self._log.view(entry), entry.state
         fork = view.config.fork
@@ -138,18 +153,28 @@ def _summary_json(summary: StreamSummary) -> dict[str, object]:
     }
 
 
-def _list_query(request: Request) -> tuple[str, str, int]:
+def _query(request: Request) -> dict[str, str]:
+    """The query of a control resource; of a repeated field, the first value."""
     try:
-        query = parse_qs(request.query.decode("ascii"), max_num_fields=16, errors="strict")
+        fields = parse_qs(request.query.decode("ascii"), max_num_fields=16, errors="strict")
     except ValueError:
         raise InvalidQuery("the query string is malformed or has too many fields") from None
-    limit_text = query.get("limit", [str(_LIST_PAGE_DEFAULT)])[0]
-    if not (limit_text.isascii() and limit_text.isdigit() and len(limit_text) <= 6):
-        raise InvalidQuery(f"limit must be a number from 1 to {LIST_PAGE_MAX}")
-    limit = int(limit_text)
+    return {name: values[0] for name, values in fields.items()}
+
+
+def _number(query: dict[str, str], name: str) -> int:
+    text = query[name]
+    if not (text.isascii() and text.isdigit() and len(text) <= 15):
+        raise InvalidQuery(f"{name} must be a whole number in digits")
+    return int(text)
+
+
+def _list_query(request: Request) -> tuple[str, str, int]:
+    query = _query(request)
+    limit = _number(query, "limit") if "limit" in query else _LIST_PAGE_DEFAULT
     if not 1 <= limit <= LIST_PAGE_MAX:
         raise InvalidQuery(f"limit must be a number from 1 to {LIST_PAGE_MAX}")
-    return query.get("prefix", [""])[0], query.get("after", [""])[0], limit
+    return query.get("prefix", ""), query.get("after", ""), limit
 
 
 def _not_allowed(allowed: str) -> Response:

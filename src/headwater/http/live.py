@@ -23,7 +23,8 @@ from headwater.http import sse
 from headwater.http.long_poll import Polls
 from headwater.http.messages import Payload, Sink
 from headwater.service.entries import Entry, Event, View
-from headwater.service.log import Chunk, Log
+from headwater.service.log import Log
+from headwater.service.reading import Chunk
 
 if TYPE_CHECKING:
     from headwater.http.beats import Heartbeat

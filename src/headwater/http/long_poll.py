@@ -10,7 +10,7 @@ from headwater.http.errors import error_response
 from headwater.http.messages import Answer, Request, Response
 from headwater.http.reads import chunk_headers, read_response
 from headwater.service.entries import View
-from headwater.service.log import Chunk
+from headwater.service.reading import Chunk
 
 if TYPE_CHECKING:
     from headwater.http.live import Feed

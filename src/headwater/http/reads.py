@@ -11,7 +11,7 @@ from headwater.core.offsets import Anchor, Offset, parse_offset
 from headwater.http import compression
 from headwater.http import headers as names
 from headwater.http.messages import Headers, Request, Response
-from headwater.service.log import Chunk
+from headwater.service.reading import Chunk
 
 CATCH_UP_CACHE = "public, max-age=60, stale-while-revalidate=300"
 _QUERY_FIELDS_MAX = 32

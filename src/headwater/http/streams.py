@@ -22,7 +22,8 @@ from headwater.http.messages import Answer, Deferred, EventStream, Headers, Requ
 from headwater.http.reads import ReadQuery, chunk_headers, now_response, read_response
 from headwater.http.targets import STREAM_ROOT, decode_path
 from headwater.service.entries import Entry
-from headwater.service.log import Chunk, Log
+from headwater.service.log import Log
+from headwater.service.reading import Chunk
 
 _NO_STORE: Final = ("Cache-Control", "no-store")
 

@@ -9,51 +9,27 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from typing import Final, TypeVar
-
-import msgspec
 
 from headwater.core import decisions
 from headwater.core.decisions import Append, AppendReply, Create, CreateReply, ForkPoint
 from headwater.core.errors import SequenceGap, StreamError, UnknownOffset
 from headwater.core.limits import Limits
-from headwater.core.lineage import ForkRequest, Span, measure_sub_offset
-from headwater.core.offsets import Anchor, Offset
+from headwater.core.lineage import ForkRequest, measure_sub_offset
 from headwater.core.producers import worth_waiting
-from headwater.core.stream import Created, Mutation, StreamConfig, StreamState
-from headwater.service.entries import Entry, Registry, View
+from headwater.core.stream import Created, Mutation, StreamState
+from headwater.service.entries import Entry, Registry
 from headwater.service.housekeeping import Housekeeping
 from headwater.service.overtaking import WaitingRoom
+from headwater.service.reading import ReadingLog
 from headwater.service.writer import Effect, Writer
-from headwater.store.engine import Engine, LoadedStream, StreamSummary
-
-R = TypeVar("R")
-_READ_THREADS: Final = 4
-
-
-class Chunk(msgspec.Struct, frozen=True):
-    """A piece of a stream as a reader gets it: whole appends, in stored form."""
-
-    config: StreamConfig
-    start: int
-    end: int
-    bodies: list[bytes]
-    up_to_date: bool
-    closed: bool
-    """The stream is closed and this chunk reaches its end."""
-
-    @property
-    def next_offset(self) -> str:
-        return str(self.config.lineage.offset_at(self.end))
+from headwater.store.engine import Engine, LoadedStream
 
 
 def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Log:
+class Log(ReadingLog):
     """All streams of one engine. Make it with `await Log.start(...)`, end it with `stop()`."""
 
     def __init__(
@@ -64,10 +40,10 @@ class Log:
         clock: Callable[[], int],
         next_stream_id: int,
     ) -> None:
+        super().__init__()
         self.engine = engine
         self.limits = limits
         self.clock = clock
-        self._threads = ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="headwater-read")
         self._registry = Registry(limits, self._fetch)
         self.writer = Writer(engine, limits, linger_ms, self._registry.release_hot)
         self._waiting_room = WaitingRoom(limits.producer_wait_ms, self._append_again)
@@ -98,20 +74,8 @@ class Log:
 
     # ── Loading ──────────────────────────────────────────────────────────────────────────────
 
-    async def in_thread(self, work: Callable[..., R], *arguments: object) -> R:
-        """Ask the engine something without holding up the loop."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, work, *arguments)
-
     def _fetch(self, path: str) -> Awaitable[LoadedStream | None]:
         return self.in_thread(self.engine.load, path)
-
-    def ready(self, path: str) -> Entry | None:
-        """The stream's entry if it is in memory; without it, use `entry`."""
-        return self._registry.ready(path)
-
-    async def entry(self, path: str) -> Entry:
-        return await self._registry.get(path)
 
     async def _with_ancestors(self, path: str) -> tuple[Entry, tuple[Entry, ...]]:
         """An entry and those of its sources, all loaded at the same moment."""
@@ -251,18 +215,6 @@ class Log:
             return self._append(entry, command, may_wait=False)
         return self._append_cold(entry.path, command)
 
-    def touch(self, entry: Entry, now_ms: int) -> None:
-        """Note an access, which starts the stream's time to live again."""
-        state = entry.state
-        if state is None or state.config.lifetime.ttl_s is None:
-            return
-        state.touched_at_ms = max(state.touched_at_ms, now_ms)
-        due = decisions.decide_touch(state, now_ms)
-        if due is not None:
-            # If the queue is full the access still counts; its note is written with the next one.
-            with suppress(StreamError):
-                self.writer.submit([(entry, due)], None).add_done_callback(_ignore)
-
     # ── Delete ───────────────────────────────────────────────────────────────────────────────
 
     async def delete(self, path: str) -> None:
@@ -289,72 +241,6 @@ class Log:
             _effects((entry, *ancestors), decision.mutations), decision.reply
         )
 
-    # ── Read ─────────────────────────────────────────────────────────────────────────────────
-
-    def view(self, entry: Entry) -> View:
-        """The committed stream that readers may see now."""
-        view, state = entry.require_view(), entry.state
-        if state is not None and state.config is view.config and state.is_expired(self.clock()):
-            decisions.require(state, entry.path, self.clock())
-        return view
-
-    async def read(self, path: str, offset: Anchor | Offset) -> Chunk:
-        """One chunk from an offset on."""
-        entry = self._registry.ready(path) or await self._registry.get(path)
-        chunk = self.read_hot(entry, offset)
-        return chunk if chunk is not None else await self.read_cold(entry, offset)
-
-    def read_hot(self, entry: Entry, offset: Anchor | Offset) -> Chunk | None:
-        """One chunk without waiting, or None when it has to come from the engine."""
-        view = self.view(entry)
-        position = view.config.lineage.locate(offset, view.tail)
-        self.touch(entry, self.clock())
-        return self.chunk_at(view, position)
-
-    def chunk_at(self, view: View, position: int) -> Chunk | None:
-        if position == view.tail:
-            return _chunk(view, position, [])
-        bodies = view.hot.read(position, self.limits.chunk_bytes_max)
-        return None if bodies is None else _chunk(view, position, bodies)
-
-    async def read_cold(self, entry: Entry, offset: Anchor | Offset) -> Chunk:
-        view = self.view(entry)
-        position = view.config.lineage.locate(offset, view.tail)
-        spans = view.config.lineage.spans(position, view.tail)
-        try:
-            bodies = await self.in_thread(
-                _read_spans, self.engine, spans, self.limits.chunk_bytes_max
-            )
-        except UnknownOffset:
-            # Data of a stream that was deleted meanwhile may be gone: say that, if it is so.
-            self.view(entry)
-            raise
-        return _chunk(view, position, bodies)
-
-    async def list_streams(self, prefix: str, after: str, limit: int) -> list[StreamSummary]:
-        return await self.in_thread(self.engine.list_streams, prefix, after, limit)
-
-
-def _read_spans(engine: Engine, spans: list[Span], max_bytes: int) -> list[bytes]:
-    """Appends across the pieces of a range, until the limit would be passed."""
-    bodies: list[bytes] = []
-    for span in spans:
-        part = engine.read(span, max_bytes)
-        size = sum(map(len, part))
-        if bodies and size > max_bytes:
-            break
-        bodies += part
-        max_bytes -= size
-        if size < span.end - span.start or max_bytes <= 0:
-            break
-    return bodies
-
-
-def _chunk(view: View, start: int, bodies: list[bytes]) -> Chunk:
-    end = start + sum(map(len, bodies))
-    up_to_date = end == view.tail
-    return Chunk(view.config, start, end, bodies, up_to_date, view.closed and up_to_date)
-
 
 def _states(entries: tuple[Entry, ...]) -> tuple[StreamState, ...]:
     return tuple(entry.state for entry in entries if entry.state is not None)
@@ -379,8 +265,3 @@ def _failed(error: StreamError) -> asyncio.Future[AppendReply]:
     future: asyncio.Future[AppendReply] = asyncio.get_running_loop().create_future()
     future.set_exception(error)
     return future
-
-
-def _ignore(future: asyncio.Future[None]) -> None:
-    """Nobody waits for this one; the writer has logged what went wrong, if anything did."""
-    future.exception()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from headwater.core.lineage import Span
 from headwater.core.producers import ProducerState
@@ -64,6 +64,9 @@ class Problem:
     what: str
 
 
+SeekBy = Literal["first_message", "at_ms"]
+
+
 class Engine(Protocol):
     name: str
 
@@ -90,6 +93,9 @@ class Engine(Protocol):
 
     def append_at(self, run: int, position: int) -> Appended | None:
         """The append of a run that holds the byte behind the position."""
+
+    def seek(self, span: Span, by: SeekBy, value: int) -> Appended | None:
+        """The last append of a span that starts at or before a message number or a time."""
 
     def list_streams(self, prefix: str, after: str, limit: int) -> list[StreamSummary]:
         """Streams whose path starts with the prefix and sorts behind `after`, in order."""

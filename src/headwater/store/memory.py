@@ -23,7 +23,7 @@ from headwater.core.stream import (
     StreamState,
     evolve,
 )
-from headwater.store.engine import LoadedStream, Problem, StreamSummary
+from headwater.store.engine import LoadedStream, Problem, SeekBy, StreamSummary
 
 _START = attrgetter("start")
 
@@ -119,6 +119,12 @@ class MemoryEngine:
             if index < 0 or appends[index].end <= position:
                 return None
             return appends[index]
+
+    def seek(self, span: Span, by: SeekBy, value: int) -> Appended | None:
+        with self._lock:
+            inside = [a for a in self._appends(span.run) if span.start <= a.start < span.end]
+            index = bisect_right(inside, value, key=attrgetter(by)) - 1
+            return inside[index] if index >= 0 else None
 
     def list_streams(self, prefix: str, after: str, limit: int) -> list[StreamSummary]:
         with self._lock:

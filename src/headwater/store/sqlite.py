@@ -32,7 +32,7 @@ from headwater.core.stream import (
 )
 from headwater.store import rows
 from headwater.store.database import DATABASE_NAME, connect, open_writer, prepare_directory
-from headwater.store.engine import LoadedStream, Problem, StreamSummary
+from headwater.store.engine import LoadedStream, Problem, SeekBy, StreamSummary
 from headwater.store.rows import CONFIG_COLUMNS, OP_COLUMNS, STATE_COLUMNS, Row
 from headwater.store.schema import DELETED, LIVE, SOFT_DELETED
 from headwater.store.verify import verify_database
@@ -260,6 +260,21 @@ class SqliteEngine:
             raise DataCorrupt(f"stream {run} at {found[0][1]}")
         append = rows.read_op(found[0])
         return append if position < append.end else None
+
+    def seek(self, span: Span, by: SeekBy, value: int) -> Appended | None:
+        # Message numbers and times grow with the position, so halving the span finds the append
+        # with a few look-ups and without an index of their own.
+        found: Appended | None = None
+        low, high = span.start, span.end
+        while low < high:
+            append = self.append_at(span.run, (low + high) // 2)
+            if append is None:
+                break
+            if getattr(append, by) <= value:
+                found, low = append, append.end
+            else:
+                high = append.start
+        return found
 
     def list_streams(self, prefix: str, after: str, limit: int) -> list[StreamSummary]:
         # The upper bound lets the index on the path stop where the prefix does.

@@ -1,0 +1,172 @@
+"""The reading half of the log: what is committed, chunk by chunk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Final, TypeVar
+
+import msgspec
+
+from headwater.core import decisions
+from headwater.core.errors import StreamError, UnknownOffset
+from headwater.core.limits import Limits
+from headwater.core.lineage import Span
+from headwater.core.offsets import Anchor, Offset
+from headwater.core.stream import Appended, StreamConfig
+from headwater.service.entries import Entry, Registry, View
+from headwater.service.writer import Writer
+from headwater.store.engine import Engine, SeekBy, StreamSummary
+
+R = TypeVar("R")
+_READ_THREADS: Final = 4
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """A piece of a stream as a reader gets it: whole appends, in stored form."""
+
+    config: StreamConfig
+    start: int
+    end: int
+    bodies: list[bytes]
+    up_to_date: bool
+    closed: bool
+    """The stream is closed and this chunk reaches its end."""
+
+    @property
+    def next_offset(self) -> str:
+        return str(self.config.lineage.offset_at(self.end))
+
+
+class ReadingLog:
+    """Everything that only looks, and the notes of having looked that a TTL needs."""
+
+    engine: Engine
+    limits: Limits
+    clock: Callable[[], int]
+    writer: Writer
+    _registry: Registry
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="headwater-read")
+
+    async def in_thread(self, work: Callable[..., R], *arguments: object) -> R:
+        """Ask the engine something without holding up the loop."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, work, *arguments)
+
+    def ready(self, path: str) -> Entry | None:
+        """The stream's entry if it is in memory; without it, use `entry`."""
+        return self._registry.ready(path)
+
+    async def entry(self, path: str) -> Entry:
+        return await self._registry.get(path)
+
+    def touch(self, entry: Entry, now_ms: int) -> None:
+        """Note an access, which starts the stream's time to live again."""
+        state = entry.state
+        if state is None or state.config.lifetime.ttl_s is None:
+            return
+        state.touched_at_ms = max(state.touched_at_ms, now_ms)
+        due = decisions.decide_touch(state, now_ms)
+        if due is not None:
+            # If the queue is full the access still counts; its note is written with the next one.
+            with suppress(StreamError):
+                self.writer.submit([(entry, due)], None).add_done_callback(_ignore)
+
+    def view(self, entry: Entry) -> View:
+        """The committed stream that readers may see now."""
+        view, state = entry.require_view(), entry.state
+        if state is not None and state.config is view.config and state.is_expired(self.clock()):
+            decisions.require(state, entry.path, self.clock())
+        return view
+
+    async def read(self, path: str, offset: Anchor | Offset) -> Chunk:
+        """One chunk from an offset on."""
+        entry = self._registry.ready(path) or await self._registry.get(path)
+        chunk = self.read_hot(entry, offset)
+        return chunk if chunk is not None else await self.read_cold(entry, offset)
+
+    def read_hot(self, entry: Entry, offset: Anchor | Offset) -> Chunk | None:
+        """One chunk without waiting, or None when it has to come from the engine."""
+        view = self.view(entry)
+        position = view.config.lineage.locate(offset, view.tail)
+        self.touch(entry, self.clock())
+        return self.chunk_at(view, position)
+
+    def chunk_at(self, view: View, position: int) -> Chunk | None:
+        if position == view.tail:
+            return _chunk(view, position, [])
+        bodies = view.hot.read(position, self.limits.chunk_bytes_max)
+        return None if bodies is None else _chunk(view, position, bodies)
+
+    async def read_cold(self, entry: Entry, offset: Anchor | Offset) -> Chunk:
+        view = self.view(entry)
+        position = view.config.lineage.locate(offset, view.tail)
+        spans = view.config.lineage.spans(position, view.tail)
+        try:
+            bodies = await self.in_thread(
+                _read_spans, self.engine, spans, self.limits.chunk_bytes_max
+            )
+        except UnknownOffset:
+            # Data of a stream that was deleted meanwhile may be gone: say that, if it is so.
+            self.view(entry)
+            raise
+        return _chunk(view, position, bodies)
+
+    async def find_last(self, path: str, count: int) -> tuple[Offset, int]:
+        """Where the last messages begin: an offset, and how many messages to skip behind it."""
+        entry = await self._registry.get(path)
+        view = self.view(entry)
+        wanted = max(0, view.messages - count)
+        append = await self._seek(view, "first_message", wanted)
+        if append is None:
+            return view.config.lineage.offset_at(0 if count else view.tail), 0
+        if wanted >= append.first_message + append.messages:
+            return view.config.lineage.offset_at(view.tail), 0
+        return view.config.lineage.offset_at(append.start), wanted - append.first_message
+
+    async def find_time(self, path: str, at_ms: int) -> Offset:
+        """The offset behind which nothing is older than a moment."""
+        entry = await self._registry.get(path)
+        view = self.view(entry)
+        append = await self._seek(view, "at_ms", at_ms - 1)
+        return view.config.lineage.offset_at(min(append.end, view.tail) if append else 0)
+
+    async def _seek(self, view: View, by: SeekBy, value: int) -> Appended | None:
+        for span in reversed(view.config.lineage.spans(0, view.tail)):
+            append = await self.in_thread(self.engine.seek, span, by, value)
+            if append is not None:
+                return append
+        return None
+
+    async def list_streams(self, prefix: str, after: str, limit: int) -> list[StreamSummary]:
+        return await self.in_thread(self.engine.list_streams, prefix, after, limit)
+
+
+def _read_spans(engine: Engine, spans: list[Span], max_bytes: int) -> list[bytes]:
+    """Appends across the pieces of a range, until the limit would be passed."""
+    bodies: list[bytes] = []
+    for span in spans:
+        part = engine.read(span, max_bytes)
+        size = sum(map(len, part))
+        if bodies and size > max_bytes:
+            break
+        bodies += part
+        max_bytes -= size
+        if size < span.end - span.start or max_bytes <= 0:
+            break
+    return bodies
+
+
+def _chunk(view: View, start: int, bodies: list[bytes]) -> Chunk:
+    end = start + sum(map(len, bodies))
+    up_to_date = end == view.tail
+    return Chunk(view.config, start, end, bodies, up_to_date, view.closed and up_to_date)
+
+
+def _ignore(future: asyncio.Future[None]) -> None:
+    """Nobody waits for this one; the writer has logged what went wrong, if anything did."""
+    future.exception()
