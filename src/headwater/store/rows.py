@@ -27,6 +27,7 @@ OP_COLUMNS: Final = (
     " producer_id, producer_epoch, producer_seq, body"
 )
 
+_NO_PRODUCER: Final = (None, None, None)
 _runs = msgspec.json.Decoder(list[tuple[int, int]])
 
 
@@ -96,11 +97,17 @@ def stored_deadline(lifetime: Lifetime, touched_at_ms: int) -> int | None:
 
 def op_row(append: Appended) -> Row:
     """Values for OP_COLUMNS."""
-    stream_id, start = append.stream_id, append.start
-    first, count, at_ms, body = append.first_message, append.messages, append.at_ms, append.body
-    checksum = append_checksum(stream_id, start, first, count, at_ms, body)
-    producer_id, epoch, seq = append.producer or (None, None, None)
-    return (stream_id, start, first, count, at_ms, checksum, producer_id, epoch, seq, body)
+    stream_id, start, body = append.stream_id, append.start, append.body
+    return (
+        stream_id,
+        start,
+        append.first_message,
+        append.messages,
+        append.at_ms,
+        append_checksum(stream_id, start, body),
+        *(append.producer or _NO_PRODUCER),
+        body,
+    )
 
 
 def read_op(row: Row) -> Appended:
@@ -110,5 +117,4 @@ def read_op(row: Row) -> Appended:
 
 
 def op_is_intact(row: Row) -> bool:
-    stream_id, start, first, count, at_ms, checksum = row[:6]
-    return bool(checksum == append_checksum(stream_id, start, first, count, at_ms, row[9]))
+    return bool(row[5] == append_checksum(row[0], row[1], row[9]))

@@ -31,6 +31,7 @@ from headwater.core.stream import (
     Touched,
 )
 from headwater.store import rows
+from headwater.store.checksums import append_checksum
 from headwater.store.database import DATABASE_NAME, connect, open_writer, prepare_directory
 from headwater.store.engine import LoadedStream, Problem, SeekBy, StreamSummary
 from headwater.store.rows import CONFIG_COLUMNS, OP_COLUMNS, STATE_COLUMNS, Row
@@ -223,19 +224,18 @@ class SqliteEngine:
     def read(self, span: Span, max_bytes: int) -> list[bytes]:
         cursor = self._reader().cursor()
         bodies: list[bytes] = []
-        position, size = span.start, 0
+        run, position, size = span.run, span.start, 0
         try:
-            for row in cursor.execute(
-                f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = ? AND start >= ? AND start < ?"
-                " ORDER BY start",
-                (span.run, span.start, span.end),
+            for start, checksum, body in cursor.execute(
+                "SELECT start, checksum, body FROM ops"
+                " WHERE stream_id = ? AND start >= ? AND start < ? ORDER BY start",
+                span,
             ):
-                body: bytes = row[9]
                 size += len(body)
                 if bodies and size > max_bytes:
                     break
-                if row[1] != position or not rows.op_is_intact(row):
-                    _refuse(span, bodies, row)
+                if start != position or checksum != append_checksum(run, start, body):
+                    _refuse(span, bodies, start)
                 position += len(body)
                 bodies.append(body)
         except apsw.Error as error:
@@ -243,7 +243,7 @@ class SqliteEngine:
         finally:
             cursor.close()
         if not bodies:
-            raise UnknownOffset(format_offset(span.run, span.start))
+            raise UnknownOffset(format_offset(run, span.start))
         if position > span.end:
             bodies[-1] = bodies[-1][: span.end - position]
         return bodies
@@ -326,11 +326,11 @@ def _note_producer(producers: dict[tuple[int, str], ProducerState], mutation: Mu
         producers[mutation.stream_id, stamp.id] = ProducerState(stamp.epoch, stamp.seq)
 
 
-def _refuse(span: Span, bodies: list[bytes], row: Row) -> None:
-    """A row that is not the expected next one: a bad offset at the start, damage further on."""
-    if not bodies and row[1] != span.start:
+def _refuse(span: Span, bodies: list[bytes], start: int) -> None:
+    """An append that is not the expected next: a bad offset at first, damage further on."""
+    if not bodies and start != span.start:
         raise UnknownOffset(format_offset(span.run, span.start))
-    raise DataCorrupt(f"stream {span.run} at {row[1]}")
+    raise DataCorrupt(f"stream {span.run} at {start}")
 
 
 def _translated(error: apsw.Error) -> Exception:
