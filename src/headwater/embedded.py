@@ -36,7 +36,8 @@ from headwater.core.paths import check_path
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import StreamConfig
 from headwater.service.entries import Entry, Event
-from headwater.service.log import Chunk, Log
+from headwater.service.log import Log
+from headwater.service.reading import Chunk
 from headwater.store.engine import Engine, StreamSummary
 from headwater.store.memory import MemoryEngine
 from headwater.store.sqlite import SqliteEngine

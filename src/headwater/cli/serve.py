@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
 import sys
 from ipaddress import ip_address
@@ -57,7 +58,14 @@ def serve(settings: Settings) -> None:
     # The commit thread and the event loop hand the interpreter lock to each other with every
     # batch; at the usual 5 ms, each commit would wait that long for a busy loop to let go.
     sys.setswitchinterval(0.0002)
+    _raise_file_limit()
     uvloop.run(_serve(settings, engine))
+
+
+def _raise_file_limit() -> None:
+    """Every connection is an open file; use as many as this process may have."""
+    _, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, allowed))
 
 
 async def _serve(settings: Settings, engine: Engine) -> None:

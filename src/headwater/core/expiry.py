@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from headwater.core.errors import InvalidHeader
 from headwater.core.limits import TTL_SECONDS_MAX
 
 _TTL = re.compile(r"0|[1-9][0-9]{0,10}")
 _RFC3339 = re.compile(
-    r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})", re.ASCII
+    r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:[0-5]\d)", re.ASCII
 )
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,8 @@ def _instant_ms(text: str) -> int:
         moment = datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", text.upper()))
     except ValueError:
         raise problem from None
-    return int(moment.astimezone(UTC).timestamp() * 1000)
+    # Counted in whole numbers: a float of seconds is a millisecond off now and then.
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 def touch_interval_ms(lifetime: Lifetime) -> int:

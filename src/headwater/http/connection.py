@@ -107,6 +107,12 @@ class Connection(asyncio.Protocol):
             self._current.on_disconnect()
         self._current = None
 
+    def eof_received(self) -> bool:
+        """The peer sends no more. It may still be waiting for the answers to what it sent."""
+        if self._current is not None:
+            self._current.keep_alive = False
+        return self._busy and self._events is None
+
     def pause_writing(self) -> None:
         self._writing_paused = True
         self.deadline = self._server.now + self._server.timeouts.write_s

@@ -119,10 +119,14 @@ class Feed:
 
     # ── Server-Sent Events ───────────────────────────────────────────────────────────────────
 
+    def admit(self, position: int, cursor: int | None) -> SseReader:
+        """A reader whose response is about to begin. It counts until it leaves."""
+        self.population += 1
+        return SseReader(self, position, cursor)
+
     def join(self, reader: SseReader, sink: Sink) -> None:
         """A reader begins: bring it to the tail, at once if memory allows."""
         reader.sink = sink
-        self.population += 1
         self.hub.heartbeat.add(reader)
         view = self.entry.view
         if view is None or view.config is not self.config:
@@ -224,7 +228,7 @@ class Feed:
         for reader in joining:
             self._bring_up(reader, view)
         self._sending = True
-        self._send_slice(readers, 0, chunks)
+        self._send_slice(readers, 0, chunks, self._payload(chunks, None))
 
     def _hot_chunks(self, view: View) -> list[Chunk] | None:
         chunks: list[Chunk] = []
@@ -247,8 +251,9 @@ class Feed:
         else:
             self.hub.spawn(self._catch_up(reader))
 
-    def _send_slice(self, readers: list[SseReader], first: int, chunks: list[Chunk]) -> None:
-        shared = self._payload(chunks, None)
+    def _send_slice(
+        self, readers: list[SseReader], first: int, chunks: list[Chunk], shared: Payload
+    ) -> None:
         end, closed = chunks[-1].end, chunks[-1].closed
         last = min(first + _SLICE, len(readers))
         for index in range(first, last):
@@ -258,7 +263,7 @@ class Feed:
             if closed:
                 reader.end()
         if last < len(readers):
-            asyncio.get_running_loop().call_soon(self._send_slice, readers, last, chunks)
+            asyncio.get_running_loop().call_soon(self._send_slice, readers, last, chunks, shared)
             return
         self._sending = False
         view = self.entry.view

@@ -16,7 +16,7 @@ from headwater.core.paths import check_path
 from headwater.core.producers import parse_stamp
 from headwater.http import headers as names
 from headwater.http import sse
-from headwater.http.live import Hub, SseReader
+from headwater.http.live import Hub
 from headwater.http.long_poll import nothing_new
 from headwater.http.messages import Answer, Deferred, EventStream, Headers, Request, Response, Sink
 from headwater.http.reads import ReadQuery, chunk_headers, now_response, read_response
@@ -143,7 +143,7 @@ class StreamResource:
         view = self._log.view(entry)
         position = view.config.lineage.locate(query.offset, view.tail)
         feed = self._hub.feed(entry, view)
-        reader = SseReader(feed, position, query.cursor)
+        reader = feed.admit(position, query.cursor)
 
         def start(sink: Sink) -> None:
             feed.join(reader, sink)
