@@ -13,7 +13,7 @@ from headwater.core.errors import InvalidQuery, StreamError
 from headwater.core.limits import LIST_PAGE_MAX
 from headwater.core.paths import CONTROL_NAMES, check_path
 from headwater.http.errors import error_response, plain_error
-from headwater.http.headers import preflight_headers
+from headwater.http.headers import METHODS, preflight_headers
 from headwater.http.live import Hub
 from headwater.http.messages import Answer, Deferred, Headers, Request, Response
 from headwater.http.streams import StreamResource
@@ -30,8 +30,9 @@ Resource = Callable[[Request], Answer | Deferred | Awaitable[Answer]]
 class App:
     """The handler that the connection calls for every request."""
 
-    def __init__(self, log: Log, hub: Hub) -> None:
+    def __init__(self, log: Log, hub: Hub, *, cors: bool = True) -> None:
         self._log = log
+        self._preflight = preflight_headers() if cors else [("Allow", METHODS)]
         self._streams = StreamResource(log, hub)
         self._hub = hub
         self._controls = {"_details": self._details, "_position": self._position}
@@ -51,7 +52,7 @@ class App:
     def _route(self, request: Request) -> Answer | Deferred | Awaitable[Answer]:
         target = request.path if request.path[:1] == b"/" else origin_form(request.path)
         if request.method == "OPTIONS":
-            return Response(204, preflight_headers())
+            return Response(204, self._preflight)
         if target.startswith(STREAM_ROOT):
             return self._stream(request, decode_path(target[len(STREAM_ROOT) :]))
         resource = self._fixed.get(target)
@@ -90,7 +91,7 @@ class App:
             "GET  /v1/streams        the streams of this server\n"
             "PUT  /v1/stream/{path}  create one\n"
             "GET  /healthz           is the process alive\n"
-            "GET  /readyz            can it commit\n"
+            "GET  /readyz            does its storage answer\n"
         )
         return Response(200, [("Content-Type", "text/plain; charset=utf-8")], body.encode())
 
