@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 from headwater.core import decisions
 from headwater.core.decisions import Append, AppendReply, Create, CreateReply, ForkPoint
@@ -17,7 +19,7 @@ from headwater.core.limits import Limits
 from headwater.core.lineage import ForkRequest, measure_sub_offset
 from headwater.core.producers import worth_waiting
 from headwater.core.stream import Created, Mutation, StreamState
-from headwater.service.entries import Entry, Registry
+from headwater.service.entries import Entry, Registry, View
 from headwater.service.housekeeping import Housekeeping
 from headwater.service.overtaking import WaitingRoom
 from headwater.service.reading import ReadingLog
@@ -27,6 +29,23 @@ from headwater.store.engine import Engine, LoadedStream
 
 def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+class _MeasuredFork(NamedTuple):
+    """Where a fork parts from its source, as long as the source is still the same stream."""
+
+    source: Entry
+    view: View
+    position: int
+    messages: int
+
+    @property
+    def is_current(self) -> bool:
+        return self.source.shows(self.view)
+
+    def point(self, now_ms: int) -> ForkPoint:
+        state = decisions.require_source(self.source.state, self.source.path, now_ms)
+        return ForkPoint(state, self.position, self.messages)
 
 
 class Log(ReadingLog):
@@ -78,49 +97,65 @@ class Log(ReadingLog):
         return self.in_thread(self.engine.load, path)
 
     async def _with_ancestors(self, path: str) -> tuple[Entry, tuple[Entry, ...]]:
-        """An entry and those of its sources, all loaded at the same moment."""
+        """An entry and those of its sources that go when it goes, all loaded at the same moment."""
         while True:
-            entry = await self._registry.get(path)
-            family = [entry]
-            state = entry.state
-            while state is not None and state.config.source_id is not None:
-                source = await self.in_thread(self.engine.load_id, state.config.source_id)
-                if source is None:
-                    break
-                family.append(await self._registry.get(source.state.config.path))
-                state = family[-1].state
-            if self._all_ready(family):
-                return entry, tuple(family[1:])
+            family: list[Entry] = []
+            try:
+                await self._gather_family(path, family)
+            finally:
+                for member in family:
+                    member.pins -= 1
+            if self._is_family(family):
+                return family[0], tuple(family[1:])
 
-    def _all_ready(self, entries: Iterable[Entry]) -> bool:
-        """Whether none of them was dropped while another was being loaded."""
-        return all(self._registry.ready(entry.path) is entry for entry in entries)
+    async def _gather_family(self, path: str, family: list[Entry]) -> None:
+        """Load a stream and its sources. They are pinned, or a long line would not fit in."""
+        next_path: str | None = path
+        while next_path is not None:
+            family.append(await self._registry.get(next_path))
+            family[-1].pins += 1
+            source_id = _next_ancestor(family)
+            found = None
+            if source_id is not None:
+                found = await self.in_thread(self.engine.load_id, source_id)
+            next_path = found.state.config.path if found else None
+
+    def _is_family(self, entries: Sequence[Entry]) -> bool:
+        """Whether all are in memory, and each is the source of the one before it.
+
+        While one was being loaded, another may have been dropped or replaced.
+        """
+        return all(self._registry.ready(entry.path) is entry for entry in entries) and all(
+            fork.state is not None
+            and source.state is not None
+            and fork.state.config.source_id == source.state.config.id
+            for fork, source in pairwise(entries)
+        )
 
     # ── Create ───────────────────────────────────────────────────────────────────────────────
 
     async def create(self, command: Create) -> CreateReply:
         while True:
+            measured = await self._measure_fork(command)
             entry, ancestors = await self._with_ancestors(command.path)
-            family = [entry, *ancestors]
-            fork = command.fork
-            if fork is None or decisions.is_taken(entry.state, self.clock()):
-                source, measured = None, None
+            if measured is not None:
+                is_current = measured.is_current
+            else:
+                is_current = command.fork is None or decisions.is_taken(entry.state, self.clock())
+            if is_current:
                 break
-            source = await self._registry.get(fork.source)
-            measured = await self._measure_fork(source, fork)
-            family.append(source)
-            if self._all_ready(family):
-                break
-        now_ms = self.clock()
+        family, now_ms = [entry, *ancestors], self.clock()
         try:
             fork_point = None
-            if source is not None and measured is not None:
-                state = decisions.require_source(source.state, source.path, now_ms)
-                fork_point = ForkPoint(state, *measured)
+            if measured is not None:
+                family.append(measured.source)
+                fork_point = measured.point(now_ms)
             decision = decisions.decide_create(
                 entry.state, _states(ancestors), command, fork_point, self._next_stream_id, now_ms
             )
         except StreamError as error:
+            if measured is not None:
+                await self.writer.reply_after(measured.source, None)
             await self.writer.fail_after(entry, error)
             raise
         if not decision.mutations:
@@ -130,13 +165,30 @@ class Log(ReadingLog):
         effects = _effects(family, decision.mutations)
         return await self.writer.submit(effects, decision.reply, len(command.body))
 
-    async def _measure_fork(self, source: Entry, fork: ForkRequest) -> tuple[int, int]:
+    async def _measure_fork(self, command: Create) -> _MeasuredFork | None:
+        """Where the fork that is asked for parts from its source; None if there is none to make."""
+        fork = command.fork
+        while fork is not None:
+            entry = await self._registry.get(command.path)
+            if decisions.is_taken(entry.state, self.clock()):
+                break
+            source = await self._registry.get(fork.source)
+            # A fork inherits only what is committed, so nothing of it can still go away.
+            await self.writer.reply_after(source, None)
+            view = source.view
+            try:
+                decisions.require_source(source.state, source.path, self.clock())
+                view = source.require_view()
+                return _MeasuredFork(source, view, *await self._fork_position(view, fork))
+            except StreamError as error:
+                # If it became another stream meanwhile, that one has to be measured.
+                if source.shows(view):
+                    await self.writer.fail_after(source, error)
+        return None
+
+    async def _fork_position(self, view: View, fork: ForkRequest) -> tuple[int, int]:
         """The position and message count at which a fork parts from its source."""
-        # A fork inherits only what is committed, so nothing of it can still go away.
-        await self.writer.reply_after(source, None)
-        state = decisions.require_source(source.state, source.path, self.clock())
-        view = source.require_view()
-        lineage, json = state.config.lineage, state.config.is_json
+        lineage, json = view.config.lineage, view.config.is_json
         position = lineage.locate(fork.anchor(), view.tail)
         if position == view.tail:
             measure_sub_offset(None, fork.sub_offset, json=json)
@@ -167,7 +219,9 @@ class Log(ReadingLog):
             and command.producer.id not in entry.state.producers
         )
 
-    async def _append_cold(self, path: str, command: Append) -> AppendReply:
+    async def _append_cold(
+        self, path: str, command: Append, *, may_wait: bool = True
+    ) -> AppendReply:
         entry = await self._registry.get(path)
         while self._lacks_producer(entry, command):
             assert entry.state is not None
@@ -177,9 +231,9 @@ class Log(ReadingLog):
             entry = await self._registry.get(path)
             if entry.state is state and producer_id not in state.producers:
                 if known is None:
-                    return await self._append(entry, command)
+                    break
                 state.producers[producer_id] = known
-        return await self._append(entry, command)
+        return await self._append(entry, command, may_wait=may_wait)
 
     def _append(
         self, entry: Entry, command: Append, *, may_wait: bool = True
@@ -211,9 +265,9 @@ class Log(ReadingLog):
 
     def _append_again(self, entry: Entry, command: Append) -> Awaitable[AppendReply]:
         """After a wait for overtaken requests, which was the only one."""
-        if self._registry.ready(entry.path) is entry:
+        if self._registry.ready(entry.path) is entry and not self._lacks_producer(entry, command):
             return self._append(entry, command, may_wait=False)
-        return self._append_cold(entry.path, command)
+        return self._append_cold(entry.path, command, may_wait=False)
 
     # ── Delete ───────────────────────────────────────────────────────────────────────────────
 
@@ -240,6 +294,18 @@ class Log(ReadingLog):
         return await self.writer.submit(
             _effects((entry, *ancestors), decision.mutations), decision.reply
         )
+
+
+def _next_ancestor(family: Sequence[Entry]) -> int | None:
+    """The source of the last one, if it may have to go when the first one goes."""
+    state = family[-1].state
+    if state is None or state.deleted:
+        return None
+    if len(family) == 1:
+        goes = state.forks == 0
+    else:
+        goes = state.soft_deleted and state.forks <= 1
+    return state.config.source_id if goes else None
 
 
 def _states(entries: tuple[Entry, ...]) -> tuple[StreamState, ...]:
