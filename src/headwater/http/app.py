@@ -32,7 +32,10 @@ class App:
 
     def __init__(self, log: Log, hub: Hub, *, cors: bool = True) -> None:
         self._log = log
-        self._preflight = preflight_headers() if cors else [("Allow", METHODS)]
+        self._preflight = [
+            *(preflight_headers() if cors else [("Allow", METHODS)]),
+            ("Cache-Control", "no-store"),
+        ]
         self._streams = StreamResource(log, hub)
         self._hub = hub
         self._controls = {"_details": self._details, "_position": self._position}
