@@ -111,8 +111,12 @@ class FaultyEngine:
             raise error
         self.inner.commit(mutations)
         self.commits.append(list(mutations))
+        self.stored(mutations)
         if fault is Fault.AFTER:
             raise error
+
+    def stored(self, mutations: Sequence[Mutation]) -> None:
+        """Called when a transaction has been stored, whatever its caller is told."""
 
     def reap(self, max_appends: int) -> bool:
         return self.inner.reap(max_appends)
