@@ -15,6 +15,7 @@ headers) is decided in one place, `headwater.http.errors`.
     │   ├── EmptyBody
     │   ├── MissingContentType
     │   ├── InvalidFork
+    │   ├── MissingId
     │   └── EpochMustStartAtZero
     ├── StreamNotFound
     ├── StreamGone                 deleted, but kept alive for its forks
@@ -24,6 +25,7 @@ headers) is decided in one place, `headwater.http.errors`.
     │   ├── SourceDeleted          forking from a deleted stream
     │   ├── ContentTypeMismatch
     │   ├── StreamClosed
+    │   ├── DuplicateIds
     │   ├── SequenceGap
     │   └── StreamSeqConflict
     ├── StaleEpoch
@@ -103,6 +105,14 @@ class InvalidFork(InvalidRequest):
     code = "invalid_fork"
 
 
+class MissingId(InvalidRequest):
+    code = "missing_id"
+
+    def __init__(self, message: str, index: int) -> None:
+        super().__init__(message)
+        self.index = index
+
+
 class EpochMustStartAtZero(InvalidRequest):
     code = "epoch_must_start_at_zero"
 
@@ -173,6 +183,15 @@ class StreamClosed(Conflict):
     def __init__(self, next_offset: str) -> None:
         super().__init__("the stream is closed and takes no more appends")
         self.next_offset = next_offset
+
+
+class DuplicateIds(Conflict):
+    code = "duplicate_id"
+
+    def __init__(self, ids: list[str]) -> None:
+        shown = ", ".join(ids[:10]) + (", …" if len(ids) > 10 else "")
+        super().__init__(f"the stream already holds messages with these ids: {shown}")
+        self.ids = ids
 
 
 class SequenceGap(Conflict):

@@ -131,6 +131,10 @@ class App:
         fork = view.config.fork
         details = {
             **_summary_json(view.summary()),
+            "description": view.config.description,
+            "version": view.config.version,
+            "unique_ids": view.config.unique_ids.mode if view.config.unique_ids else None,
+            "id_pointer": view.config.unique_ids.pointer if view.config.unique_ids else None,
             "forked_from": fork.source if fork else None,
             "forks": state.forks if state else 0,
             "producers": len(state.producers) if state else 0,

@@ -25,6 +25,7 @@ from headwater.core.stream import (
     Created,
     Deleted,
     Mutation,
+    Reconfigured,
     SoftDeleted,
     StreamConfig,
     StreamState,
@@ -74,6 +75,8 @@ class View:
 class Entry:
     __slots__ = (
         "_loading",
+        "fresh_ids",
+        "id_lock",
         "listeners",
         "loaded",
         "path",
@@ -95,6 +98,10 @@ class Entry:
         self.pending: object | None = None
         # Requests that overtook others of their producer; see `headwater.service.overtaking`.
         self.waiting = 0
+        # Streams with unique ids: one append at a time looks ids up, and those of appends that are
+        # not committed yet are known only here.
+        self.fresh_ids: set[str] = set()
+        self.id_lock: asyncio.Lock | None = None
         self._loading: asyncio.Future[None] | None = None
 
     @property
@@ -104,6 +111,7 @@ class Entry:
             and self.pending is None
             and not self.waiting
             and self._loading is None
+            and (self.id_lock is None or not self.id_lock.locked())
         )
 
     def require_view(self) -> View:
@@ -132,6 +140,7 @@ class Entry:
         """A commit failed: what was decided since is void, the engine knows what holds."""
         self.loaded = False
         self.state = None
+        self.fresh_ids.clear()
 
     async def load(self, fetch: Callable[[str], Awaitable[LoadedStream | None]]) -> None:
         """Load from the engine; everyone who asks meanwhile waits for the same answer."""
@@ -154,6 +163,8 @@ class Entry:
                 self.view.tail = mutation.end
                 self.view.messages = mutation.first_message + mutation.messages
                 self.view.hot.push(mutation.body, limits.hot_bytes_per_stream_max)
+                for message_id, _ in mutation.ids:
+                    self.fresh_ids.discard(message_id)
                 return Event.CHANGED
             case Closed():
                 assert self.view is not None
@@ -164,6 +175,9 @@ class Entry:
             case Deleted():
                 self.view = None
                 return Event.DELETED
+            case Reconfigured(config=config):
+                assert self.view is not None
+                self.view.config = config
             case SoftDeleted():
                 assert self.view is not None
                 self.view.soft_deleted = True

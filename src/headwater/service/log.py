@@ -11,12 +11,13 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 
 from headwater.core import decisions
+from headwater.core.content import IsKnown, nothing_known, read_content
 from headwater.core.decisions import Append, AppendReply, Create, CreateReply, ForkPoint
 from headwater.core.errors import SequenceGap, StreamError, UnknownOffset
 from headwater.core.limits import Limits
 from headwater.core.lineage import ForkRequest, measure_sub_offset
 from headwater.core.producers import worth_waiting
-from headwater.core.stream import Created, Mutation, StreamState
+from headwater.core.stream import Created, Mutation, StreamConfig, StreamState
 from headwater.service.entries import Entry, Registry
 from headwater.service.housekeeping import Housekeeping
 from headwater.service.overtaking import WaitingRoom
@@ -99,6 +100,7 @@ class Log(ReadingLog):
     # ── Create ───────────────────────────────────────────────────────────────────────────────
 
     async def create(self, command: Create) -> CreateReply:
+        inherited_ids: set[str] = set()
         while True:
             entry, ancestors = await self._with_ancestors(command.path)
             family = [entry, *ancestors]
@@ -108,6 +110,7 @@ class Log(ReadingLog):
                 break
             source = await self._registry.get(fork.source)
             measured = await self._measure_fork(source, fork)
+            inherited_ids = await self._inherited_ids(source, measured[0], command)
             family.append(source)
             if self._all_ready(family):
                 break
@@ -118,7 +121,13 @@ class Log(ReadingLog):
                 state = decisions.require_source(source.state, source.path, now_ms)
                 fork_point = ForkPoint(state, *measured)
             decision = decisions.decide_create(
-                entry.state, _states(ancestors), command, fork_point, self._next_stream_id, now_ms
+                entry.state,
+                _states(ancestors),
+                command,
+                fork_point,
+                self._next_stream_id,
+                now_ms,
+                inherited_ids.__contains__,
             )
         except StreamError as error:
             await self.writer.fail_after(entry, error)
@@ -150,12 +159,21 @@ class Log(ReadingLog):
         size, count = measure_sub_offset(stored, fork.sub_offset, json=json)
         return position + size, append.first_message + count
 
+    async def _inherited_ids(self, source: Entry, position: int, command: Create) -> set[str]:
+        """Which ids of a fork's first body are known from what it inherits."""
+        if not command.body or not _checks_ids(source) or source.state is None:
+            return set()
+        config = source.state.config
+        ids = _ids_of(config, Append(command.body, message_id=command.message_id))
+        spans = config.lineage.spans(0, position)
+        return await self.in_thread(self.engine.known_ids, spans, ids)
+
     # ── Append, close ────────────────────────────────────────────────────────────────────────
 
     def append(self, path: str, command: Append) -> Awaitable[AppendReply]:
         """Append or close. The decision is made at once when the stream is in memory."""
         entry = self._registry.ready(path)
-        if entry is None or self._lacks_producer(entry, command):
+        if entry is None or self._lacks_producer(entry, command) or _checks_ids(entry):
             return self._append_cold(path, command)
         return self._append(entry, command)
 
@@ -167,7 +185,9 @@ class Log(ReadingLog):
             and command.producer.id not in entry.state.producers
         )
 
-    async def _append_cold(self, path: str, command: Append) -> AppendReply:
+    async def _append_cold(
+        self, path: str, command: Append, *, may_wait: bool = True
+    ) -> AppendReply:
         entry = await self._registry.get(path)
         while self._lacks_producer(entry, command):
             assert entry.state is not None
@@ -177,17 +197,47 @@ class Log(ReadingLog):
             entry = await self._registry.get(path)
             if entry.state is state and producer_id not in state.producers:
                 if known is None:
-                    return await self._append(entry, command)
+                    break
                 state.producers[producer_id] = known
-        return await self._append(entry, command)
+        if _checks_ids(entry):
+            return await self._append_unique(entry, command, may_wait=may_wait)
+        return await self._append(entry, command, may_wait=may_wait)
+
+    async def _append_unique(self, entry: Entry, command: Append, *, may_wait: bool) -> AppendReply:
+        """Append to a stream that checks ids, which are on disk.
+
+        Look-ups of one stream go one after the other; what they cannot see yet is in `fresh_ids`,
+        noted before the look-up because a commit may move ids from there to the disk meanwhile.
+        """
+        if entry.id_lock is None:
+            entry.id_lock = asyncio.Lock()
+        async with entry.id_lock:
+            while True:
+                state = decisions.require(entry.state, entry.path, self.clock())
+                ids = _ids_of(state.config, command)
+                fresh = entry.fresh_ids.intersection(ids)
+                spans = state.config.lineage.spans(0, state.tail)
+                stored = await self.in_thread(self.engine.known_ids, spans, ids)
+                current = await self._registry.get(entry.path)
+                if current is entry and entry.state is state:
+                    break
+                entry = current
+            taken = stored | fresh | entry.fresh_ids.intersection(ids)
+            future = self._append(entry, command, may_wait=may_wait, is_known=taken.__contains__)
+        return await future
 
     def _append(
-        self, entry: Entry, command: Append, *, may_wait: bool = True
+        self,
+        entry: Entry,
+        command: Append,
+        *,
+        may_wait: bool = True,
+        is_known: IsKnown = nothing_known,
     ) -> asyncio.Future[AppendReply]:
         now_ms = self.clock()
         try:
             state = decisions.require(entry.state, entry.path, now_ms)
-            decision = decisions.decide_append(state, command, now_ms)
+            decision = decisions.decide_append(state, command, now_ms, is_known)
         except SequenceGap as gap:
             worthwhile = may_wait and worth_waiting(gap, self.limits.producer_window)
             if worthwhile and self._waiting_room.has_room(entry):
@@ -211,9 +261,9 @@ class Log(ReadingLog):
 
     def _append_again(self, entry: Entry, command: Append) -> Awaitable[AppendReply]:
         """After a wait for overtaken requests, which was the only one."""
-        if self._registry.ready(entry.path) is entry:
+        if self._registry.ready(entry.path) is entry and not _checks_ids(entry):
             return self._append(entry, command, may_wait=False)
-        return self._append_cold(entry.path, command)
+        return self._append_cold(entry.path, command, may_wait=False)
 
     # ── Delete ───────────────────────────────────────────────────────────────────────────────
 
@@ -240,6 +290,18 @@ class Log(ReadingLog):
         return await self.writer.submit(
             _effects((entry, *ancestors), decision.mutations), decision.reply
         )
+
+
+def _checks_ids(entry: Entry) -> bool:
+    return entry.state is not None and entry.state.config.unique_ids is not None
+
+
+def _ids_of(config: StreamConfig, command: Append) -> tuple[str, ...]:
+    """The ids to look up. What is wrong with the request is the decision's to say."""
+    try:
+        return read_content(config, command.body, command.message_id).ids
+    except StreamError:
+        return ()
 
 
 def _states(entries: tuple[Entry, ...]) -> tuple[StreamState, ...]:

@@ -79,7 +79,11 @@ class ReadingLog:
     def view(self, entry: Entry) -> View:
         """The committed stream that readers may see now."""
         view, state = entry.require_view(), entry.state
-        if state is not None and state.config is view.config and state.is_expired(self.clock()):
+        if (
+            state is not None
+            and state.config.id == view.config.id
+            and state.is_expired(self.clock())
+        ):
             decisions.require(state, entry.path, self.clock())
         return view
 

@@ -98,6 +98,8 @@ class Writer:
             else:
                 assert entry.state is not None
                 evolve(entry.state, mutation)
+                if isinstance(mutation, Appended) and mutation.ids:
+                    entry.fresh_ids.update(message_id for message_id, _ in mutation.ids)
             entry.pending = batch
         batch.effects.extend(effects)
         batch.size_bytes += size

@@ -84,6 +84,9 @@ class Engine(Protocol):
 
     def producer(self, stream_id: int, producer_id: str) -> ProducerState | None: ...
 
+    def known_ids(self, spans: Sequence[Span], ids: Sequence[str]) -> set[str]:
+        """Which of the message ids are held within the spans."""
+
     def read(self, span: Span, max_bytes: int) -> list[bytes]:
         """Stored appends from the start of the span on, the last one cut at its end.
 

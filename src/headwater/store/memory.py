@@ -32,6 +32,7 @@ _START = attrgetter("start")
 class _Log:
     state: StreamState
     appends: list[Appended] = field(default_factory=list)
+    ids: dict[str, int] = field(default_factory=dict)
 
 
 class MemoryEngine:
@@ -61,6 +62,7 @@ class MemoryEngine:
         evolve(log.state, mutation)
         if isinstance(mutation, Appended):
             log.appends.append(mutation)
+            log.ids.update(mutation.ids)
         elif isinstance(mutation, Deleted):
             del self._logs[mutation.stream_id]
             if self._ids.get(log.state.config.path) == mutation.stream_id:
@@ -92,6 +94,13 @@ class MemoryEngine:
         with self._lock:
             log = self._logs.get(stream_id)
             return log.state.producers.get(producer_id) if log else None
+
+    def known_ids(self, spans: Sequence[Span], ids: Sequence[str]) -> set[str]:
+        with self._lock:
+            logs = [
+                (self._logs[span.run].ids, span.end) for span in spans if span.run in self._logs
+            ]
+            return {i for i in ids if any(known.get(i, end) < end for known, end in logs)}
 
     def _appends(self, run: int) -> Sequence[Appended]:
         log = self._logs.get(run)

@@ -8,6 +8,7 @@ once it has been released: a new layout is a new entry at the end.
   knows it, and a commit then touches one place per append and not two.
 - `ops` is the log of all streams in commit order, so that a batch is written to neighbouring
   pages; the index finds the appends of one stream.
+- `message_ids` knows where each message of a stream with unique ids begins. It is on disk only.
 - `producers` holds the last request accepted from each idempotent producer.
 """
 
@@ -44,6 +45,10 @@ CREATE TABLE streams (
   fork_sub_offset INTEGER,
   inherited TEXT,
   base_messages INTEGER NOT NULL DEFAULT 0,
+  version INTEGER NOT NULL DEFAULT 0,
+  description TEXT,
+  unique_ids TEXT,
+  id_pointer TEXT,
   status INTEGER NOT NULL DEFAULT 0,
   deleted_at INTEGER
 );
@@ -58,6 +63,13 @@ CREATE TABLE producers (
   epoch INTEGER NOT NULL,
   seq INTEGER NOT NULL,
   PRIMARY KEY (stream_id, producer_id)
+) WITHOUT ROWID;
+
+CREATE TABLE message_ids (
+  stream_id INTEGER NOT NULL,
+  message_id TEXT NOT NULL,
+  position INTEGER NOT NULL,
+  PRIMARY KEY (stream_id, message_id)
 ) WITHOUT ROWID;
 
 CREATE TABLE ops (

@@ -26,6 +26,8 @@ from headwater.core.stream import (
     Deleted,
     ForkCounted,
     Mutation,
+    ProducerAdvanced,
+    Reconfigured,
     SoftDeleted,
     StreamState,
     Touched,
@@ -41,6 +43,7 @@ from headwater.store.verify import verify_database
 # One statement for many rows: the interpreter lock is handed back and forth once per statement,
 # so this matters more than what SQLite itself does per row.
 _ROWS_PER_INSERT: Final = 128
+_IDS_PER_QUERY: Final = 500
 
 
 @cache
@@ -108,6 +111,8 @@ class SqliteEngine:
     @staticmethod
     def _write_appends(write: apsw.Connection, appends: Sequence[Appended]) -> None:
         _insert_rows(write, "ops", OP_COLUMNS, [rows.op_row(append) for append in appends])
+        ids = [(a.stream_id, *message_id) for a in appends for message_id in a.ids]
+        _insert_rows(write, "message_ids", "stream_id, message_id, position", ids)
         for append in appends:
             if append.stream_seq is not None:
                 write.execute(
@@ -131,6 +136,24 @@ class SqliteEngine:
                     " closed_by_seq = ? WHERE id = ?",
                     (at_ms, *(producer or (None, None, None)), stream_id),
                 )
+            case Reconfigured(stream_id, at_ms, config):
+                lifetime = config.lifetime
+                write.execute(
+                    "UPDATE streams SET version = ?, description = ?, ttl_s = ?, expires_at = ?,"
+                    " expires_text = ?, lifetime_inherited = ?, touched_at = ?, deadline = ?"
+                    " WHERE id = ?",
+                    (
+                        config.version,
+                        config.description,
+                        lifetime.ttl_s,
+                        lifetime.expires_at_ms,
+                        lifetime.expires_at_text,
+                        int(config.lifetime_inherited),
+                        at_ms,
+                        rows.stored_deadline(lifetime, at_ms),
+                        stream_id,
+                    ),
+                )
             case Touched(stream_id, at_ms):
                 write.execute(
                     "UPDATE streams SET deadline = deadline + (?1 - touched_at), touched_at = ?1"
@@ -143,7 +166,7 @@ class SqliteEngine:
                     "UPDATE streams SET status = ?, deleted_at = ? WHERE id = ?",
                     (status, at_ms, stream_id),
                 )
-            case ForkCounted() | Appended():
+            case ForkCounted() | Appended() | ProducerAdvanced():
                 pass
 
     def reap(self, max_appends: int) -> bool:
@@ -156,7 +179,13 @@ class SqliteEngine:
                 "DELETE FROM ops WHERE id IN (SELECT id FROM ops WHERE stream_id = ? LIMIT ?)",
                 (stream_id, max_appends),
             )
-            if write.changes() < max_appends:
+            removed = write.changes()
+            write.execute(
+                "DELETE FROM message_ids WHERE (stream_id, message_id) IN"
+                " (SELECT stream_id, message_id FROM message_ids WHERE stream_id = ? LIMIT ?)",
+                (stream_id, max_appends),
+            )
+            if max(removed, write.changes()) < max_appends:
                 write.execute("DELETE FROM producers WHERE stream_id = ?", (stream_id,))
                 write.execute("DELETE FROM streams WHERE id = ?", (stream_id,))
         return True
@@ -248,6 +277,20 @@ class SqliteEngine:
             bodies[-1] = bodies[-1][: span.end - position]
         return bodies
 
+    def known_ids(self, spans: Sequence[Span], ids: Sequence[str]) -> set[str]:
+        found: set[str] = set()
+        for first in range(0, len(ids), _IDS_PER_QUERY):
+            part = ids[first : first + _IDS_PER_QUERY]
+            marks = ",".join("?" * len(part))
+            for span in spans:
+                rows_found = self._query(
+                    "SELECT message_id FROM message_ids"
+                    f" WHERE stream_id = ? AND position < ? AND message_id IN ({marks})",
+                    (span.run, span.end, *part),
+                )
+                found.update(row[0] for row in rows_found)
+        return found
+
     def append_at(self, run: int, position: int) -> Appended | None:
         found = self._query(
             f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = ? AND start <= ?"
@@ -321,7 +364,7 @@ def _insert_rows(
 
 
 def _note_producer(producers: dict[tuple[int, str], ProducerState], mutation: Mutation) -> None:
-    if isinstance(mutation, Appended | Closed) and mutation.producer is not None:
+    if isinstance(mutation, Appended | ProducerAdvanced | Closed) and mutation.producer is not None:
         stamp = mutation.producer
         producers[mutation.stream_id, stamp.id] = ProducerState(stamp.epoch, stamp.seq)
 
