@@ -16,6 +16,7 @@ from headwater.http.app import App
 from headwater.http.beats import Heartbeat
 from headwater.http.live import Hub
 from headwater.http.server import Server
+from headwater.service.groups import Groups
 from headwater.service.log import Log
 from headwater.settings import Settings
 from headwater.store.database import DataDirectoryError
@@ -73,7 +74,8 @@ async def _serve(settings: Settings, engine: Engine) -> None:
     streams = await Log.start(engine, limits, linger_ms=settings.linger_ms)
     heartbeat = Heartbeat(settings.sse_lifetime_ms / 1000)
     hub = Hub(streams, settings.long_poll_timeout_ms, heartbeat)
-    server = Server(App(streams, hub), limits, cors_origin=settings.cors_origin)
+    groups = await Groups.start(streams)
+    server = Server(App(streams, hub, groups), limits, cors_origin=settings.cors_origin)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -89,6 +91,7 @@ async def _serve(settings: Settings, engine: Engine) -> None:
     await stop.wait()
     log.info("stopping", connections=server.connections)
     hub.release_polls()
+    groups.stop()
     await server.stop(settings.shutdown_grace_ms / 1000)
     heartbeat.stop()
     await streams.stop()

@@ -10,7 +10,7 @@ from headwater.core import json_mode
 from headwater.core.errors import DuplicateIds
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended, MessageId, StreamConfig, StreamState
-from headwater.core.unique_ids import find_ids, split_new
+from headwater.core.unique_ids import Mode, find_ids, split_new
 
 IsKnown = Callable[[str], bool]
 
@@ -25,14 +25,16 @@ class Content(msgspec.Struct, frozen=True):
     ids: tuple[str, ...] = ()
     duplicates: int = 0
 
-    def without_duplicates(self, config: StreamConfig, is_known: IsKnown) -> Content:
+    def without_duplicates(
+        self, config: StreamConfig, is_known: IsKnown, mode: Mode | None = None
+    ) -> Content:
         """Leave out what the stream holds already, or refuse, as the stream is set up."""
         rule = config.unique_ids
         assert rule is not None
         new, duplicates = split_new(self.ids, is_known)
         if not duplicates:
             return self
-        if rule.mode == "fail":
+        if (mode or rule.mode) == "fail":
             raise DuplicateIds(duplicates)
         if not new:
             return Content(b"", 0, (), len(duplicates))

@@ -16,8 +16,10 @@ headers) is decided in one place, `headwater.http.errors`.
     │   ├── MissingContentType
     │   ├── InvalidFork
     │   ├── MissingId
+    │   ├── InvalidBody            a JSON request that does not make sense
     │   └── EpochMustStartAtZero
     ├── StreamNotFound
+    ├── GroupNotFound
     ├── StreamGone                 deleted, but kept alive for its forks
     ├── Conflict
     │   ├── ConfigConflict
@@ -105,6 +107,10 @@ class InvalidFork(InvalidRequest):
     code = "invalid_fork"
 
 
+class InvalidBody(InvalidRequest):
+    code = "invalid_body"
+
+
 class MissingId(InvalidRequest):
     code = "missing_id"
 
@@ -128,6 +134,14 @@ class StreamNotFound(StreamError):
     def __init__(self, path: str) -> None:
         super().__init__("no such stream; create it with PUT")
         self.path = path
+
+
+class GroupNotFound(StreamError):
+    code = "group_not_found"
+
+    def __init__(self, name: str) -> None:
+        super().__init__("no such group; create it with PUT")
+        self.name = name
 
 
 class StreamGone(StreamError):

@@ -29,6 +29,7 @@ from headwater.core.stream import (
     SoftDeleted,
     StreamConfig,
     StreamState,
+    evolve,
 )
 from headwater.service.hot import HotTail
 from headwater.store.engine import LoadedStream, StreamSummary
@@ -114,6 +115,12 @@ class Entry:
             and (self.id_lock is None or not self.id_lock.locked())
         )
 
+    def lock_ids(self) -> asyncio.Lock:
+        """Held while ids are looked up and what follows from that is decided."""
+        if self.id_lock is None:
+            self.id_lock = asyncio.Lock()
+        return self.id_lock
+
     def require_view(self) -> View:
         """The committed stream, if it is there for everyone."""
         if self.view is None:
@@ -154,6 +161,17 @@ class Entry:
             finally:
                 self._loading.set_result(None)
                 self._loading = None
+
+    def apply(self, mutation: Mutation) -> None:
+        """Let the state run ahead of the disk."""
+        if isinstance(mutation, Created):
+            self.state = StreamState.created(mutation.config)
+            self.producers_complete = True
+            return
+        assert self.state is not None
+        evolve(self.state, mutation)
+        if isinstance(mutation, Appended) and mutation.ids:
+            self.fresh_ids.update(message_id for message_id, _ in mutation.ids)
 
     def publish(self, mutation: Mutation, limits: Limits) -> Event | None:
         """Let readers see a mutation that is now committed."""

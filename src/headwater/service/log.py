@@ -7,8 +7,7 @@ writer, and read back from the hot tail or the engine.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Iterable
 
 from headwater.core import decisions
 from headwater.core.content import IsKnown, nothing_known, read_content
@@ -18,16 +17,13 @@ from headwater.core.limits import Limits
 from headwater.core.lineage import ForkRequest, measure_sub_offset
 from headwater.core.producers import worth_waiting
 from headwater.core.stream import Created, Mutation, StreamConfig, StreamState
+from headwater.service.clock import Clock, wall_clock_ms
 from headwater.service.entries import Entry, Registry
 from headwater.service.housekeeping import Housekeeping
 from headwater.service.overtaking import WaitingRoom
 from headwater.service.reading import ReadingLog
 from headwater.service.writer import Effect, Writer
 from headwater.store.engine import Engine, LoadedStream
-
-
-def wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class Log(ReadingLog):
@@ -38,7 +34,7 @@ class Log(ReadingLog):
         engine: Engine,
         limits: Limits,
         linger_ms: int,
-        clock: Callable[[], int],
+        clock: Clock,
         next_stream_id: int,
     ) -> None:
         super().__init__()
@@ -58,7 +54,7 @@ class Log(ReadingLog):
         limits: Limits | None = None,
         *,
         linger_ms: int = 0,
-        clock: Callable[[], int] = wall_clock_ms,
+        clock: Clock = wall_clock_ms,
     ) -> Log:
         loop = asyncio.get_running_loop()
         next_stream_id = await loop.run_in_executor(None, engine.next_stream_id)
@@ -209,9 +205,7 @@ class Log(ReadingLog):
         Look-ups of one stream go one after the other; what they cannot see yet is in `fresh_ids`,
         noted before the look-up because a commit may move ids from there to the disk meanwhile.
         """
-        if entry.id_lock is None:
-            entry.id_lock = asyncio.Lock()
-        async with entry.id_lock:
+        async with entry.lock_ids():
             while True:
                 state = decisions.require(entry.state, entry.path, self.clock())
                 ids = _ids_of(state.config, command)

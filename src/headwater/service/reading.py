@@ -139,6 +139,25 @@ class ReadingLog:
         append = await self._seek(view, "at_ms", at_ms - 1)
         return view.config.lineage.offset_at(min(append.end, view.tail) if append else 0)
 
+    async def message_number(self, entry: Entry, position: int) -> int:
+        """The number of the message that begins at a position, which must begin an append."""
+        append = await self._append_at(entry, position)
+        if append.start != position:
+            raise UnknownOffset(str(self.view(entry).config.lineage.offset_at(position)))
+        return append.first_message
+
+    async def written_at(self, entry: Entry, position: int) -> int:
+        """When the append at a position was written."""
+        return (await self._append_at(entry, position)).at_ms
+
+    async def _append_at(self, entry: Entry, position: int) -> Appended:
+        view = self.view(entry)
+        span = view.config.lineage.spans(position, view.tail)[0]
+        append = await self.in_thread(self.engine.append_at, span.run, position)
+        if append is None:
+            raise UnknownOffset(str(view.config.lineage.offset_at(position)))
+        return append
+
     async def _seek(self, view: View, by: SeekBy, value: int) -> Appended | None:
         for span in reversed(view.config.lineage.spans(0, view.tail)):
             append = await self.in_thread(self.engine.seek, span, by, value)

@@ -14,9 +14,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from headwater.core.groups.state import GroupState
 from headwater.core.lineage import Span
+from headwater.core.mutations import AnyMutation
 from headwater.core.producers import ProducerState
-from headwater.core.stream import Appended, Mutation, StreamState
+from headwater.core.stream import Appended, StreamState
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +72,17 @@ SeekBy = Literal["first_message", "at_ms"]
 class Engine(Protocol):
     name: str
 
-    def commit(self, mutations: Sequence[Mutation]) -> None:
+    def commit(self, mutations: Sequence[AnyMutation]) -> None:
         """Make all of it durable, or raise StorageUnavailable and change nothing."""
 
     def next_stream_id(self) -> int:
         """The smallest id that was never given out."""
+
+    def next_group_id(self) -> int:
+        """The same for groups."""
+
+    def groups(self, stream_id: int) -> list[GroupState]:
+        """The groups of a stream by name, each with its outstanding messages."""
 
     def load(self, path: str) -> LoadedStream | None:
         """The stream at a path, soft-deleted ones included."""

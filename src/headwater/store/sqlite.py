@@ -9,14 +9,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from typing import Final
 
 import apsw
 
 from headwater.core.errors import DataCorrupt, StorageUnavailable, UnknownOffset
+from headwater.core.groups.state import GroupMutation, GroupState
 from headwater.core.lineage import Span
+from headwater.core.mutations import AnyMutation
 from headwater.core.offsets import format_offset
 from headwater.core.producers import ProducerState
 from headwater.core.stream import (
@@ -36,20 +37,13 @@ from headwater.store import rows
 from headwater.store.checksums import append_checksum
 from headwater.store.database import DATABASE_NAME, connect, open_writer, prepare_directory
 from headwater.store.engine import LoadedStream, Problem, SeekBy, StreamSummary
+from headwater.store.group_tables import GroupWrites, delete_groups_of, load_groups
+from headwater.store.inserts import insert_rows
 from headwater.store.rows import CONFIG_COLUMNS, OP_COLUMNS, STATE_COLUMNS, Row
 from headwater.store.schema import DELETED, LIVE, SOFT_DELETED
 from headwater.store.verify import verify_database
 
-# One statement for many rows: the interpreter lock is handed back and forth once per statement,
-# so this matters more than what SQLite itself does per row.
-_ROWS_PER_INSERT: Final = 128
 _IDS_PER_QUERY: Final = 500
-
-
-@cache
-def _insert(table: str, columns: str, count: int, suffix: str = "") -> str:
-    row = "(" + ",".join("?" * len(columns.split(","))) + ")"
-    return f"INSERT INTO {table} ({columns}) VALUES {','.join([row] * count)}{suffix}"
 
 
 _UPSERT_PRODUCER: Final = " ON CONFLICT DO UPDATE SET epoch = excluded.epoch, seq = excluded.seq"
@@ -72,13 +66,16 @@ class SqliteEngine:
 
     # ── Writing ──────────────────────────────────────────────────────────────────────────────
 
-    def commit(self, mutations: Sequence[Mutation]) -> None:
+    def commit(self, mutations: Sequence[AnyMutation]) -> None:
         with self._transaction() as write:
             appends: list[Appended] = []
+            groups = GroupWrites()
             producers: dict[tuple[int, str], ProducerState] = {}
             for mutation in mutations:
                 if isinstance(mutation, Appended):
                     appends.append(mutation)
+                elif isinstance(mutation, GroupMutation):
+                    groups.add(write, mutation)
                 else:
                     # Appends wait to be written together, but never past a change to a stream.
                     self._write_appends(write, appends)
@@ -86,7 +83,8 @@ class SqliteEngine:
                     self._write_other(write, mutation)
                 _note_producer(producers, mutation)
             self._write_appends(write, appends)
-            _insert_rows(
+            groups.flush(write)
+            insert_rows(
                 write,
                 "producers",
                 "stream_id, producer_id, epoch, seq",
@@ -110,9 +108,9 @@ class SqliteEngine:
 
     @staticmethod
     def _write_appends(write: apsw.Connection, appends: Sequence[Appended]) -> None:
-        _insert_rows(write, "ops", OP_COLUMNS, [rows.op_row(append) for append in appends])
+        insert_rows(write, "ops", OP_COLUMNS, [rows.op_row(append) for append in appends])
         ids = [(a.stream_id, *message_id) for a in appends for message_id in a.ids]
-        _insert_rows(write, "message_ids", "stream_id, message_id, position", ids)
+        insert_rows(write, "message_ids", "stream_id, message_id, position", ids)
         for append in appends:
             if append.stream_seq is not None:
                 write.execute(
@@ -126,10 +124,9 @@ class SqliteEngine:
             case Created(config):
                 touched = config.created_at_ms
                 deadline = rows.stored_deadline(config.lifetime, touched)
-                write.execute(
-                    _insert("streams", f"{CONFIG_COLUMNS}, touched_at, deadline", 1),
-                    (*rows.stream_row(config), touched, deadline),
-                )
+                columns = f"{CONFIG_COLUMNS}, touched_at, deadline"
+                row = (*rows.stream_row(config), touched, deadline)
+                insert_rows(write, "streams", columns, [row])
             case Closed(stream_id, at_ms, producer):
                 write.execute(
                     "UPDATE streams SET closed_at = ?, closed_by_id = ?, closed_by_epoch = ?,"
@@ -174,7 +171,7 @@ class SqliteEngine:
             found = write.execute("SELECT id FROM streams WHERE status = 2 LIMIT 1").fetchall()
             if not found:
                 return False
-            stream_id = found[0][0]
+            stream_id = int(found[0][0] or 0)
             write.execute(
                 "DELETE FROM ops WHERE id IN (SELECT id FROM ops WHERE stream_id = ? LIMIT ?)",
                 (stream_id, max_appends),
@@ -187,6 +184,7 @@ class SqliteEngine:
             )
             if max(removed, write.changes()) < max_appends:
                 write.execute("DELETE FROM producers WHERE stream_id = ?", (stream_id,))
+                delete_groups_of(write, stream_id)
                 write.execute("DELETE FROM streams WHERE id = ?", (stream_id,))
         return True
 
@@ -206,8 +204,17 @@ class SqliteEngine:
         return reader
 
     def next_stream_id(self) -> int:
-        found = self._query("SELECT seq FROM sqlite_sequence WHERE name = 'streams'")
+        return self._next_id("streams")
+
+    def next_group_id(self) -> int:
+        return self._next_id("groups")
+
+    def _next_id(self, table: str) -> int:
+        found = self._query("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,))
         return int(found[0][0]) + 1 if found else 1
+
+    def groups(self, stream_id: int) -> list[GroupState]:
+        return load_groups(self._query, stream_id)
 
     def load(self, path: str) -> LoadedStream | None:
         return self._load("path = ? AND status < 2", path)
@@ -354,16 +361,7 @@ class SqliteEngine:
         self._lock.release()
 
 
-def _insert_rows(
-    write: apsw.Connection, table: str, columns: str, values: list[Row], suffix: str = ""
-) -> None:
-    for first in range(0, len(values), _ROWS_PER_INSERT):
-        chunk = values[first : first + _ROWS_PER_INSERT]
-        flat = [value for row in chunk for value in row]
-        write.execute(_insert(table, columns, len(chunk), suffix), flat)
-
-
-def _note_producer(producers: dict[tuple[int, str], ProducerState], mutation: Mutation) -> None:
+def _note_producer(producers: dict[tuple[int, str], ProducerState], mutation: AnyMutation) -> None:
     if isinstance(mutation, Appended | ProducerAdvanced | Closed) and mutation.producer is not None:
         stamp = mutation.producer
         producers[mutation.stream_id, stamp.id] = ProducerState(stamp.epoch, stamp.seq)

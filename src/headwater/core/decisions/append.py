@@ -25,14 +25,20 @@ from headwater.core.errors import (
 from headwater.core.limits import STREAM_SEQ_CHARS_MAX
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Closed, Mutation, ProducerAdvanced, StreamState
+from headwater.core.unique_ids import Mode
 
 
 def decide_append(
-    state: StreamState, command: Append, now_ms: int, is_known: IsKnown = nothing_known
+    state: StreamState,
+    command: Append,
+    now_ms: int,
+    is_known: IsKnown = nothing_known,
+    on_duplicate: Mode | None = None,
 ) -> Decision[AppendReply]:
     """Decide on an append to a stream that `require` let through.
 
-    `is_known` says whether the stream holds a message id; only streams that check ids ask.
+    `is_known` says whether the stream holds a message id; only streams that check ids ask. What
+    happens to duplicates is the stream's to say, unless `on_duplicate` does.
     """
     stamp = command.producer
     known = None
@@ -52,7 +58,7 @@ def decide_append(
         return Decision(AppendReply(state.tail_token, False, highest, duplicate=True))
     _check_stream_seq(state, command.stream_seq)
     if content.ids:
-        content = content.without_duplicates(state.config, is_known)
+        content = content.without_duplicates(state.config, is_known, on_duplicate)
     return _accept(state, command, content, now_ms)
 
 
