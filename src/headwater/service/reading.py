@@ -100,19 +100,21 @@ class ReadingLog:
         self.touch(entry, self.clock())
         return self.chunk_at(view, position)
 
-    def chunk_at(self, view: View, position: int) -> Chunk | None:
+    def chunk_at(self, view: View, position: int, max_bytes: int | None = None) -> Chunk | None:
         if position == view.tail:
             return _chunk(view, position, [])
-        bodies = view.hot.read(position, self.limits.chunk_bytes_max)
+        bodies = view.hot.read(position, max_bytes or self.limits.chunk_bytes_max)
         return None if bodies is None else _chunk(view, position, bodies)
 
-    async def read_cold(self, entry: Entry, offset: Anchor | Offset) -> Chunk:
+    async def read_cold(
+        self, entry: Entry, offset: Anchor | Offset, max_bytes: int | None = None
+    ) -> Chunk:
         view = self.view(entry)
         position = view.config.lineage.locate(offset, view.tail)
         spans = view.config.lineage.spans(position, view.tail)
         try:
             bodies = await self.in_thread(
-                _read_spans, self.engine, spans, self.limits.chunk_bytes_max
+                _read_spans, self.engine, spans, max_bytes or self.limits.chunk_bytes_max
             )
         except UnknownOffset:
             # Data of a stream that was deleted meanwhile may be gone: say that, if it is so.
