@@ -13,7 +13,7 @@ from headwater.core.limits import LIST_PAGE_MAX
 from headwater.core.paths import CONTROL_NAMES, GROUPS, check_path
 from headwater.http.errors import error_response, plain_error
 from headwater.http.groups import GroupResource
-from headwater.http.headers import preflight_headers
+from headwater.http.headers import METHODS, preflight_headers
 from headwater.http.live import Hub
 from headwater.http.messages import Answer, Deferred, Headers, Request, Response
 from headwater.http.queries import number_in, query_of
@@ -34,8 +34,9 @@ Resource = Callable[[Request], Answer | Deferred | Awaitable[Answer]]
 class App:
     """The handler that the connection calls for every request."""
 
-    def __init__(self, log: Log, hub: Hub, groups: Groups) -> None:
+    def __init__(self, log: Log, hub: Hub, groups: Groups, *, cors: bool = True) -> None:
         self._log = log
+        self._preflight = preflight_headers() if cors else [("Allow", METHODS)]
         self._streams = StreamResource(log, hub)
         self._groups = GroupResource(groups, hub.heartbeat)
         self._transactions = TransactionResource(log, Transactions(log, groups))
@@ -57,7 +58,7 @@ class App:
     def _route(self, request: Request) -> Answer | Deferred | Awaitable[Answer]:
         target = request.path if request.path[:1] == b"/" else origin_form(request.path)
         if request.method == "OPTIONS":
-            return Response(204, preflight_headers())
+            return Response(204, self._preflight)
         if target.startswith(STREAM_ROOT):
             return self._stream(request, decode_path(target[len(STREAM_ROOT) :]))
         if target == b"/v1/transaction":
@@ -113,7 +114,7 @@ class App:
             "PUT  /v1/stream/{path}  create one\n"
             "POST /v1/transaction    acknowledge and publish, all or nothing\n"
             "GET  /healthz           is the process alive\n"
-            "GET  /readyz            can it commit\n"
+            "GET  /readyz            does its storage answer\n"
         )
         return Response(200, [("Content-Type", "text/plain; charset=utf-8")], body.encode())
 

@@ -301,7 +301,8 @@ class Connection(asyncio.Protocol):
 
     def _respond(self, response: Response, *, head_only: bool, close: bool) -> None:
         head = self._head(response.status, response.headers)
-        if response.status in _BODILESS:
+        if head_only or response.status in _BODILESS:
+            # What a GET would have sent is not known here, and nothing else may be said.
             length = b""
         else:
             length = b"Content-Length: %d\r\n" % len(response.body)

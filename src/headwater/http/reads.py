@@ -92,6 +92,8 @@ def read_response(
     ]
     if cursor is not None and not chunk.closed:
         headers.append(("Stream-Cursor", str(cursor)))
+    if compression.is_compressible(config.content_type):
+        headers.append(("Vary", "Accept-Encoding"))
     if_none_match = request.headers.get(names.IF_NONE_MATCH)
     if if_none_match is not None and etags.matches(if_none_match.decode("latin-1"), tag):
         return Response(304, headers)
@@ -113,11 +115,10 @@ def compressed(
 ) -> Response | Awaitable[Response]:
     """Encode the body as the client likes it; large ones on a thread."""
     content_type = response.headers[0][1]
-    if not compression.is_compressible(content_type):
-        return response
-    response.headers.append(("Vary", "Accept-Encoding"))
     accepted = request.headers.get(names.ACCEPT_ENCODING)
     if accepted is None or len(response.body) < compression.MINIMUM_BYTES:
+        return response
+    if not compression.is_compressible(content_type):
         return response
     encoding = compression.choose_encoding(accepted.decode("latin-1"))
     if encoding is None:

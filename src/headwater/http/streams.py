@@ -112,14 +112,14 @@ class StreamResource:
         if entry is None:
             return self._get_cold(request, path, query)
         chunk = self._log.read_hot(entry, query.offset)
-        if chunk is None and query.live != "sse":
+        if chunk is None:
             return self._read_cold(request, entry, query)
         return self._read(request, entry, query, chunk)
 
     async def _get_cold(self, request: Request, path: str, query: ReadQuery) -> Answer:
         entry = await self._log.entry(path)
         chunk = self._log.read_hot(entry, query.offset)
-        if chunk is None and query.live != "sse":
+        if chunk is None:
             return await self._read_cold(request, entry, query)
         answer = self._read(request, entry, query, chunk)
         return answer if isinstance(answer, Response | EventStream) else await answer
@@ -130,11 +130,10 @@ class StreamResource:
         return answer if isinstance(answer, Response | EventStream) else await answer
 
     def _read(
-        self, request: Request, entry: Entry, query: ReadQuery, chunk: Chunk | None
+        self, request: Request, entry: Entry, query: ReadQuery, chunk: Chunk
     ) -> Answer | Awaitable[Answer]:
         if query.live == "sse":
-            return self._events(entry, query)
-        assert chunk is not None
+            return self._events(entry, chunk.start, query.cursor)
         if query.live == "long-poll":
             cursor = self._hub.cursor(query.cursor)
             if not chunk.bodies:
@@ -147,11 +146,10 @@ class StreamResource:
             return now_response(chunk)
         return read_response(request, chunk, None, self._log.in_thread)
 
-    def _events(self, entry: Entry, query: ReadQuery) -> EventStream:
+    def _events(self, entry: Entry, position: int, cursor: int | None) -> EventStream:
         view = self._log.view(entry)
-        position = view.config.lineage.locate(query.offset, view.tail)
         feed = self._hub.feed(entry, view)
-        reader = feed.admit(position, query.cursor)
+        reader = feed.admit(position, cursor)
 
         def start(sink: Sink) -> None:
             feed.join(reader, sink)

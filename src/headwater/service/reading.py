@@ -127,10 +127,11 @@ class ReadingLog:
         entry = await self._registry.get(path)
         view = self.view(entry)
         wanted = max(0, view.messages - count)
-        append = await self._seek(view, "first_message", wanted)
-        if append is None:
+        found = await self._seek(view, "first_message", wanted)
+        if found is None:
             return view.config.lineage.offset_at(0 if count else view.tail), 0
-        if wanted >= append.first_message + append.messages:
+        append, _ = found
+        if wanted >= view.messages:
             return view.config.lineage.offset_at(view.tail), 0
         return view.config.lineage.offset_at(append.start), wanted - append.first_message
 
@@ -138,8 +139,12 @@ class ReadingLog:
         """The offset behind which nothing is older than a moment."""
         entry = await self._registry.get(path)
         view = self.view(entry)
-        append = await self._seek(view, "at_ms", at_ms - 1)
-        return view.config.lineage.offset_at(min(append.end, view.tail) if append else 0)
+        found = await self._seek(view, "at_ms", at_ms - 1)
+        if found is None:
+            return view.config.lineage.offset_at(0)
+        append, span = found
+        # A fork may inherit only the first part of an append.
+        return view.config.lineage.offset_at(min(append.end, span.end))
 
     async def message_number(self, entry: Entry, position: int) -> int:
         """The number of the message that begins at a position, which must begin an append."""
@@ -160,11 +165,11 @@ class ReadingLog:
             raise UnknownOffset(str(view.config.lineage.offset_at(position)))
         return append
 
-    async def _seek(self, view: View, by: SeekBy, value: int) -> Appended | None:
+    async def _seek(self, view: View, by: SeekBy, value: int) -> tuple[Appended, Span] | None:
         for span in reversed(view.config.lineage.spans(0, view.tail)):
             append = await self.in_thread(self.engine.seek, span, by, value)
             if append is not None:
-                return append
+                return append, span
         return None
 
     async def list_streams(self, prefix: str, after: str, limit: int) -> list[StreamSummary]:
