@@ -1,0 +1,82 @@
+"""The goals Headwater has set itself, checked against a run."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks.plan import FULL, MIB
+from benchmarks.results import HEADWATER, Results, times
+
+_FILE, _MEMORY = "reference-file", "reference-memory"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A goal and what was measured; ``met`` is None when the run did not measure it."""
+
+    goal: str
+    measured: str
+    met: bool | None
+
+
+def verdicts(results: Results) -> list[Verdict]:
+    """Each goal is judged by its worst variant, so one good one cannot hide a bad one."""
+    return [
+        _ratio(results, "durable appends over 16 streams: 10× the reference's file store", 10,
+               "append", "appends_per_second", [_FILE], _over("16 streams")),
+        _ratio(results, "durable appends over 1,000 streams: 10× the reference's file store", 10,
+               "append", "appends_per_second", [_FILE], _over("1,000 streams")),
+        _ratio(results, "durable appends: at least the reference's memory store", 1,
+               "append", "appends_per_second", [_MEMORY], _over("")),
+        _ratio(results, "catch-up: 3× the reference", 3,
+               "catchup", "mb_per_second", [_FILE, _MEMORY],
+               _over(f"{FULL.catchup_bytes // MIB} MiB")),
+        _limit(results, "memory per idle SSE reader: at most 32 KiB", 32,
+               "fanout", "memory_kib_per_reader", _over("")),
+        _limit(results, "memory with 100,000 streams at rest: under 300 MiB", 300,
+               "startup", "memory_idle_mib", _over(f"{FULL.startup_streams:,} streams")),
+        _limit(results, "keystroke to every other editor: p99 within 50 ms", 50,
+               "editor", "p99_ms", _over("")),
+    ]  # fmt: skip
+
+
+def _over(prefix: str) -> Callable[[str], bool]:
+    return lambda variant: variant.startswith(prefix)
+
+
+def _ratio(
+    results: Results,
+    goal: str,
+    at_least: float,
+    scenario: str,
+    metric: str,
+    references: list[str],
+    chosen: Callable[[str], bool],
+) -> Verdict:
+    gains = [
+        gain
+        for variant in filter(chosen, results.variants(scenario))
+        for reference in references
+        if (gain := results.gain(scenario, variant, metric, "higher", reference)) is not None
+    ]
+    if not gains:
+        return Verdict(goal, "not measured", None)
+    return Verdict(goal, times(min(gains)), min(gains) >= at_least)
+
+
+def _limit(
+    results: Results,
+    goal: str,
+    at_most: float,
+    scenario: str,
+    metric: str,
+    chosen: Callable[[str], bool],
+) -> Verdict:
+    values = [
+        (value, results.shown(scenario, variant, HEADWATER, metric))
+        for variant in filter(chosen, results.variants(scenario))
+        if (value := results.middle(scenario, variant, HEADWATER, metric)) is not None
+    ]
+    if not values:
+        return Verdict(goal, "not measured", None)
+    worst, shown = max(values)
+    return Verdict(goal, shown, worst <= at_most)

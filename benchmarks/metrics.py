@@ -1,0 +1,75 @@
+"""Which figures of a scenario are shown, and which way is better."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Better = Literal["higher", "lower", "neither"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    key: str
+    label: str
+    better: Better = "neither"
+
+
+_GENERATOR = Metric("generator_cpu_share", "generator, cores used")
+_GENERATOR_LAG = Metric("generator_lag_p99_ms", "generator late by p99, ms")
+_ERRORS = Metric("errors", "errors")
+
+SHOWN: dict[str, tuple[Metric, ...]] = {
+    "append": (
+        Metric("appends_per_second", "appends/s", "higher"),
+        Metric("p50_ms", "answered after p50, ms", "lower"),
+        Metric("p99_ms", "answered after p99, ms", "lower"),
+        Metric("server_cpu_us_per_append", "server CPU per append, µs", "lower"),
+        _ERRORS,
+        _GENERATOR,
+    ),
+    "latency": (
+        Metric("p50_ms", "delivered after p50, ms", "lower"),
+        Metric("p99_ms", "delivered after p99, ms", "lower"),
+        Metric("delivered_percent", "delivered, %"),
+        _GENERATOR,
+        _GENERATOR_LAG,
+    ),
+    "fanout": (
+        Metric("events_per_second", "events/s", "higher"),
+        Metric("server_cpu_us_per_event", "server CPU per event, µs", "lower"),
+        Metric("memory_kib_per_reader", "memory per idle reader, KiB", "lower"),
+        Metric("p99_ms", "append to reader p99, ms", "lower"),
+        _GENERATOR,
+    ),
+    "catchup": (
+        Metric("mb_per_second", "MB/s", "higher"),
+        Metric("server_cpu_ms_per_mb", "server CPU per MB, ms", "lower"),
+        _GENERATOR,
+    ),
+    "startup": (
+        Metric("ready_seconds", "ready after, s", "lower"),
+        Metric("memory_ready_mib", "memory when ready, MiB", "lower"),
+        Metric("memory_idle_mib", "memory at rest, MiB", "lower"),
+        Metric("memory_created_mib", "memory after creating them, MiB", "lower"),
+        Metric("creates_per_second", "streams created/s", "higher"),
+    ),
+    "editor": (
+        Metric("p50_ms", "keystroke to editor p50, ms", "lower"),
+        Metric("p99_ms", "keystroke to editor p99, ms", "lower"),
+        Metric("offered_per_second", "edits/s offered"),
+        Metric("appends_per_second", "edits/s acknowledged", "higher"),
+        Metric("delivered_percent", "delivered, %", "higher"),
+        _ERRORS,
+        Metric("server_cpu_share", "server, cores used", "lower"),
+        _GENERATOR,
+        _GENERATOR_LAG,
+    ),
+}
+
+TITLES = {
+    "append": "Appends",
+    "latency": "Append to SSE delivery",
+    "fanout": "Fan-out to SSE readers",
+    "catchup": "Catch-up reads",
+    "startup": "Start-up with existing streams",
+    "editor": "Collaborative editors",
+}

@@ -1,0 +1,90 @@
+"""How much of everything a run measures. Every count and every duration is bounded here."""
+
+from dataclasses import dataclass
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The sizes of one run: ``FULL`` for figures, ``QUICK`` to see that everything works."""
+
+    name: str
+    repetitions: int
+
+    append_streams: tuple[int, ...]
+    append_connections: tuple[int, ...]
+    append_warmup_seconds: float
+    append_seconds: float
+
+    # (readers, appends per second). The rate is low enough for every server to keep up, so that
+    # the figure is the time of a delivery and not the length of a queue.
+    latency_readers: tuple[tuple[int, float], ...]
+    latency_seconds: float
+
+    fanout_readers: tuple[int, ...]
+    fanout_seconds: float
+
+    catchup_bytes: int
+    catchup_connections: tuple[int, ...]
+
+    startup_streams: int
+    startup_idle_seconds: float
+
+    editor_documents: int
+    editors_per_document: int
+    edits_per_second: float
+    editor_seconds: float
+
+    message_bytes: int = 200
+    catchup_batch_messages: int = 1_000
+    settle_seconds: float = 2.0
+    live_warmup_seconds: float = 1.0
+    live_drain_seconds: float = 5.0
+    prepare_seconds_max: float = 600.0
+
+
+FULL = Plan(
+    name="full",
+    repetitions=3,
+    append_streams=(1, 16, 1_000),
+    append_connections=(64, 256),
+    append_warmup_seconds=1.0,
+    append_seconds=5.0,
+    latency_readers=((1, 50.0), (100, 10.0)),
+    latency_seconds=10.0,
+    fanout_readers=(1_000, 5_000),
+    fanout_seconds=10.0,
+    catchup_bytes=256 * MIB,
+    catchup_connections=(1, 4),
+    startup_streams=100_000,
+    startup_idle_seconds=5.0,
+    editor_documents=200,
+    editors_per_document=5,
+    edits_per_second=8.0,
+    editor_seconds=20.0,
+)
+
+QUICK = Plan(
+    name="quick",
+    repetitions=1,
+    append_streams=(1, 16, 1_000),
+    append_connections=(64, 256),
+    append_warmup_seconds=0.3,
+    append_seconds=1.0,
+    latency_readers=((1, 50.0), (100, 10.0)),
+    latency_seconds=2.0,
+    fanout_readers=(1_000,),
+    fanout_seconds=2.0,
+    catchup_bytes=32 * MIB,
+    catchup_connections=(1, 4),
+    startup_streams=5_000,
+    startup_idle_seconds=1.0,
+    editor_documents=200,
+    editors_per_document=5,
+    edits_per_second=8.0,
+    editor_seconds=5.0,
+    settle_seconds=1.0,
+    live_warmup_seconds=0.5,
+    live_drain_seconds=2.0,
+)

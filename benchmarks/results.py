@@ -1,0 +1,122 @@
+"""Measurements, and what is made of them: medians, spreads, ratios."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+
+from benchmarks.metrics import Better
+
+HEADWATER = "headwater"
+FILE_NAME = "results.json"
+
+_OTHERS = "others_cpu_share"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One step of one scenario, for one subject, in one repetition."""
+
+    scenario: str
+    variant: str
+    subject: str
+    repetition: int
+    metrics: dict[str, float] = field(default_factory=dict)
+    failure: str | None = None
+
+
+@dataclass
+class Results:
+    """Everything one run has measured."""
+
+    plan: str
+    machine: dict[str, str]
+    subjects: dict[str, str]
+    measurements: list[Measurement] = field(default_factory=list)
+
+    def scenarios(self) -> list[str]:
+        return list(dict.fromkeys(m.scenario for m in self.measurements if m.metrics))
+
+    def variants(self, scenario: str) -> list[str]:
+        found = (m.variant for m in self.measurements if m.scenario == scenario and m.metrics)
+        return list(dict.fromkeys(found))
+
+    def references(self) -> list[str]:
+        return [name for name in self.subjects if name != HEADWATER]
+
+    def values(self, scenario: str, variant: str, subject: str, metric: str) -> list[float]:
+        """The figure of every repetition in which it could be taken."""
+        where = (scenario, variant, subject)
+        return [
+            m.metrics[metric]
+            for m in self.measurements
+            if (m.scenario, m.variant, m.subject) == where and metric in m.metrics
+        ]
+
+    def middle(self, scenario: str, variant: str, subject: str, metric: str) -> float | None:
+        """The median over the repetitions."""
+        values = self.values(scenario, variant, subject, metric)
+        return median(values) if values else None
+
+    def shown(self, scenario: str, variant: str, subject: str, metric: str) -> str:
+        """The median as text, marked where it is only a lower bound."""
+        bound = "≥ " if self.is_bound(scenario, variant, subject, metric) else ""
+        return bound + figure(self.middle(scenario, variant, subject, metric))
+
+    def is_bound(self, scenario: str, variant: str, subject: str, metric: str) -> bool:
+        """A time is only a lower bound where some messages never arrived."""
+        delivered = self.middle(scenario, variant, subject, "delivered_percent")
+        return metric in {"p50_ms", "p99_ms"} and delivered is not None and delivered < 100
+
+    def gain(
+        self, scenario: str, variant: str, metric: str, better: Better, reference: str
+    ) -> float | None:
+        """How many times better Headwater is than ``reference``; below 1 it is worse."""
+        ours = self.middle(scenario, variant, HEADWATER, metric)
+        theirs = self.middle(scenario, variant, reference, metric)
+        if not ours or not theirs or ours < 0 or theirs < 0 or better == "neither":
+            return None
+        if self.is_bound(scenario, variant, HEADWATER, metric):
+            return None  # nobody knows how slow it would have been
+        return ours / theirs if better == "higher" else theirs / ours
+
+    def shown_gain(
+        self, scenario: str, variant: str, metric: str, better: Better, reference: str
+    ) -> str:
+        gain = self.gain(scenario, variant, metric, better, reference)
+        bound = gain is not None and self.is_bound(scenario, variant, reference, metric)
+        return ("≥ " if bound else "") + times(gain)
+
+    def disturbance(self) -> str:
+        """How busy the machine was with other things while it was measured."""
+        shares = [m.metrics[_OTHERS] for m in self.measurements if _OTHERS in m.metrics]
+        if not shares:
+            return "not measured"
+        return f"{median(shares):.2f} cores (median), {max(shares):.2f} at most"
+
+    def failures(self) -> list[Measurement]:
+        return [m for m in self.measurements if m.failure is not None]
+
+    def save(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(asdict(self), indent=1, ensure_ascii=False)
+        (directory / FILE_NAME).write_text(text + "\n")
+
+    @classmethod
+    def load(cls, directory: Path) -> "Results":
+        saved = json.loads((directory / FILE_NAME).read_text())
+        measurements = [Measurement(**m) for m in saved.pop("measurements")]
+        return cls(**saved, measurements=measurements)
+
+
+def figure(value: float | None) -> str:
+    """A figure with about three significant digits, as people write it."""
+    if value is None:
+        return "–"
+    if abs(value) >= 100 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def times(gain: float | None) -> str:
+    return "–" if gain is None else f"{figure(gain)}×"

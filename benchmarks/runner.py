@@ -1,0 +1,68 @@
+"""Takes every measurement of a run, one server at a time."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from benchmarks.errors import BenchmarkError
+from benchmarks.metrics import SHOWN
+from benchmarks.results import Measurement, Results, figure
+from benchmarks.scenarios import SCENARIOS
+from benchmarks.scenarios.base import Context, Step
+from benchmarks.subjects import Subject
+
+_PLAIN: dict[str, Any] = {"highlight": False, "soft_wrap": True}
+
+
+def run_scenario(
+    name: str, context: Context, subjects: Sequence[Subject], results: Results, console: Console
+) -> None:
+    """Measure all subjects, interleaved: what disturbs the machine for a while disturbs all."""
+    for repetition in range(context.plan.repetitions):
+        # The order turns with each repetition, so that nobody always runs right after another.
+        first = repetition % len(subjects)
+        for subject in [*subjects[first:], *subjects[:first]]:
+            _run_subject(name, context, subject, repetition, results, console)
+
+
+def _run_subject(
+    name: str,
+    context: Context,
+    subject: Subject,
+    repetition: int,
+    results: Results,
+    console: Console,
+) -> None:
+    variant = "preparation"
+    try:
+        with closing(SCENARIOS[name](context, subject)) as steps:
+            for step in steps:
+                variant = step.variant
+                measurement = _take(name, step, subject, repetition)
+                results.measurements.append(measurement)
+                _say(measurement, subject, console)
+    except BenchmarkError as error:  # around the steps: the server did not start, or ended badly
+        failed = Measurement(name, variant, subject.name, repetition, failure=str(error))
+        results.measurements.append(failed)
+        _say(failed, subject, console)
+
+
+def _take(name: str, step: Step, subject: Subject, repetition: int) -> Measurement:
+    try:
+        metrics = step.take()
+    except BenchmarkError as error:
+        return Measurement(name, step.variant, subject.name, repetition, failure=str(error))
+    return Measurement(name, step.variant, subject.name, repetition, metrics)
+
+
+def _say(measurement: Measurement, subject: Subject, console: Console) -> None:
+    where = f"[dim]{measurement.repetition + 1}[/] {subject.label:<24} {measurement.variant:<34}"
+    if measurement.failure is not None:
+        console.print(f"{where} [red]{escape(measurement.failure)}[/]", **_PLAIN)
+        return
+    shown = (m for m in SHOWN[measurement.scenario] if m.key in measurement.metrics)
+    figures = [f"{figure(measurement.metrics[m.key])} {m.label}" for m in shown]
+    console.print(f"{where} {', '.join(figures[:3])}", **_PLAIN)

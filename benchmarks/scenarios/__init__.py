@@ -1,0 +1,13 @@
+"""The scenarios, by the name that ``--only`` takes."""
+
+from benchmarks.scenarios import append, catchup, editor, fanout, latency, startup
+from benchmarks.scenarios.base import Scenario
+
+SCENARIOS: dict[str, Scenario] = {
+    "append": append.steps,
+    "latency": latency.steps,
+    "fanout": fanout.steps,
+    "catchup": catchup.steps,
+    "startup": startup.steps,
+    "editor": editor.steps,
+}
