@@ -28,9 +28,12 @@ headers) is decided in one place, `headwater.http.errors`.
     │   ├── ContentTypeMismatch
     │   ├── StreamClosed
     │   ├── DuplicateIds
+    │   ├── GroupConflict
+    │   ├── StaleReceipts
     │   ├── SequenceGap
     │   └── StreamSeqConflict
     ├── StaleEpoch
+    ├── PublishRefused             one entry of a transaction; carries its own reason
     ├── BodyTooLarge
     ├── TooBusy                    a queue is full; nothing was written
     │   └── TooManyReaders
@@ -208,6 +211,21 @@ class DuplicateIds(Conflict):
         self.ids = ids
 
 
+class GroupConflict(Conflict):
+    code = "group_conflict"
+
+
+class StaleReceipts(Conflict):
+    code = "stale_receipt"
+
+    def __init__(self, receipts: list[str]) -> None:
+        super().__init__(
+            f"{len(receipts)} of the receipts are stale: those messages went to someone else or "
+            "are settled; nothing was changed"
+        )
+        self.receipts = receipts
+
+
 class SequenceGap(Conflict):
     code = "sequence_gap"
 
@@ -238,6 +256,17 @@ class StaleEpoch(StreamError):
             f"stop, or claim epoch {current + 1} starting at Producer-Seq 0"
         )
         self.current = current
+
+
+class PublishRefused(StreamError):
+    """One of the publishes of a transaction cannot be done, so none was."""
+
+    code = "publish_refused"
+
+    def __init__(self, index: int, reason: StreamError) -> None:
+        super().__init__(f"publish {index}: {reason.message}")
+        self.index = index
+        self.reason = reason
 
 
 class BodyTooLarge(StreamError):

@@ -7,9 +7,8 @@ from typing import Final
 import msgspec
 
 from headwater.core import errors
-from headwater.core.errors import StreamError
+from headwater.core.errors import PublishRefused, StreamError
 from headwater.http.messages import Headers, Response
-from headwater.service.transactions import PublishRefused
 
 # The nearest class in an error's ancestry decides.
 STATUS: Final[dict[type[StreamError], int]] = {

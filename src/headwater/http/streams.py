@@ -179,6 +179,8 @@ class StreamResource:
             headers.append(("Stream-TTL", str(lifetime.ttl_s)))
         if lifetime.expires_at_text is not None:
             headers.append(("Stream-Expires-At", lifetime.expires_at_text))
+        if view.config.version:
+            headers.append(("Stream-Config-Version", str(view.config.version)))
         return Response(200, headers)
 
     async def _delete(self, request: Request, path: str) -> Response:

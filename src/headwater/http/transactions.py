@@ -10,7 +10,7 @@ import msgspec
 
 from headwater.core.content_types import is_json
 from headwater.core.decisions import Append
-from headwater.core.errors import InvalidBody
+from headwater.core.errors import InvalidBody, PublishRefused
 from headwater.core.paths import check_path
 from headwater.core.producers import ProducerStamp
 from headwater.http.groups import RECEIPTS_MAX, read_body
@@ -20,7 +20,6 @@ from headwater.service.transactions import (
     PUBLISHES_MAX,
     Acknowledge,
     Publish,
-    PublishRefused,
     Transactions,
 )
 

@@ -13,6 +13,7 @@ from headwater.core.content_types import is_json
 from headwater.core.decisions import Create
 from headwater.core.errors import (
     ConfigConflict,
+    GroupConflict,
     GroupNotFound,
     InvalidBody,
     StorageUnavailable,
@@ -25,7 +26,6 @@ from headwater.core.groups.config import (
     START_FIRST,
     START_LATEST,
     GroupConfig,
-    GroupConflict,
     reconfigured,
 )
 from headwater.core.groups.state import (

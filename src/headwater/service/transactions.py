@@ -17,7 +17,7 @@ import msgspec
 from headwater.core import decisions
 from headwater.core.content import read_content
 from headwater.core.decisions import Append, AppendReply
-from headwater.core.errors import Conflict, StreamError
+from headwater.core.errors import PublishRefused, StaleReceipts, StreamError
 from headwater.core.groups import transitions
 from headwater.core.stream import Appended, StreamState, evolve
 from headwater.core.unique_ids import Mode
@@ -40,28 +40,6 @@ class Acknowledge(msgspec.Struct, frozen=True):
     stream: str
     group: str
     receipts: Sequence[str]
-
-
-class StaleReceipts(Conflict):
-    code = "stale_receipt"
-
-    def __init__(self, receipts: list[str]) -> None:
-        super().__init__(
-            f"{len(receipts)} of the receipts are stale: those messages went to someone else or "
-            "are settled; nothing was changed"
-        )
-        self.receipts = receipts
-
-
-class PublishRefused(StreamError):
-    """One of the publishes cannot be done, so none was."""
-
-    code = "publish_refused"
-
-    def __init__(self, index: int, reason: StreamError) -> None:
-        super().__init__(f"publish {index}: {reason.message}")
-        self.index = index
-        self.reason = reason
 
 
 class Transactions:

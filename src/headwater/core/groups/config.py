@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from headwater.core.errors import Conflict, InvalidBody
+from headwater.core.errors import GroupConflict, InvalidBody
 
 START_FIRST = "first"
 START_LATEST = "latest"
@@ -25,10 +25,6 @@ class GroupConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
 
 _config = msgspec.json.Decoder(GroupConfig)
-
-
-class GroupConflict(Conflict):
-    code = "group_conflict"
 
 
 def parse_config(body: bytes) -> GroupConfig:
