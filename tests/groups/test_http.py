@@ -425,7 +425,8 @@ def test_ensure_applies_newer_settings_only(api: Api, jobs: str) -> None:
     name = f"{jobs}-ensured"
 
     def ttl() -> str | None:
-        return api.http.head(f"/v1/stream/{name}").headers.get("stream-ttl")
+        headers = api.http.head(f"/v1/stream/{name}").headers
+        return headers["stream-ttl"] if "stream-ttl" in headers else None
 
     assert api.put(name, Stream_Config_Version="2", Stream_TTL="100").status_code == 201
     assert api.put(name, Stream_Config_Version="1", Stream_TTL="5").status_code == 200
