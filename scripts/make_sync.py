@@ -1,0 +1,366 @@
+"""Write the blocking client from the async one: `python scripts/make_sync.py [--check]`.
+
+Every public method of an async class becomes a method of the same name, signature and docstring.
+There are two ways to derive its body:
+
+* **sent over** (the rule): the whole call goes to the event loop, and the caller waits;
+* **kept here** (those in `KEPT_HERE`): the body is copied and runs on the caller's thread, with
+  `self` replaced by the async object and every `await` sent over on its own. That is for iterators
+  and appends, where crossing threads for each item would cost more than the work itself, and where
+  the caller's own code (iterables, callbacks) must not run on the client's thread.
+
+`--check` writes nothing and fails if the file is not what this script would write.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+CLIENT = Path(__file__).parent.parent / "src" / "headwater" / "client"
+SOURCES = ("_reader", "_producer", "_stream", "_client")
+LINE_LENGTH = 100
+
+CLASSES = {
+    "AsyncHeadwater": "Headwater",
+    "AsyncStream": "Stream",
+    "AsyncReader": "Reader",
+    "AsyncItems": "Items",
+    "AsyncProducer": "Producer",
+}
+# What a method returns in the blocking client is wrapped if it is one of these.
+WRAPPED = {**CLASSES, "AsyncDelivery": "Delivery"}
+METHODS = {
+    "__aenter__": "__enter__",
+    "__aexit__": "__exit__",
+    "__aiter__": "__iter__",
+    "__anext__": "__next__",
+    "aclose": "close",
+}
+KEPT_HERE = {
+    ("AsyncStream", "append_all"),
+    ("AsyncReader", "__anext__"),
+    ("AsyncItems", "__anext__"),
+    ("AsyncProducer", "append"),
+    ("AsyncProducer", "append_nowait"),
+}
+# Sentences that are true of one flavour only.
+WORDING = {
+    "server is enough. It belongs to the event loop that it is first used on.": (
+        "server is enough. It may be used from several threads; a reader, from one at a time."
+    ),
+    "(plain or async)": "(without arguments)",
+    "If this is cancelled, the message has not been taken.": (
+        "If this is interrupted, the message has not been taken."
+    ),
+    "Cancelling at any moment": "An interrupt at any moment",
+}
+
+HEADER = '''\
+"""The blocking client. Written by scripts/make_sync.py from {source}.py: DO NOT EDIT."""
+
+from __future__ import annotations
+
+{imports}'''
+TYPE_VARIABLE = """
+T = TypeVar("T")
+"""
+# Where the names come from that the written code may use, in the order of the import statements.
+IMPORTS = {
+    "collections.abc": ("Iterable", "Mapping"),
+    "types": ("TracebackType",),
+    "typing": ("Any", "Generic", "Self", "TypeVar", "overload"),
+    "headwater.client._client": ("AsyncHeadwater",),
+    "headwater.client._portal": ("Delivery", "Portal"),
+    "headwater.client._producer": ("AsyncProducer", "ProducerOptions"),
+    "headwater.client._reader": ("AsyncItems", "AsyncReader"),
+    "headwater.client._sender": ("Token",),
+    "headwater.client._stream": ("BATCH_BYTES_MAX", "AsyncStream"),
+    "headwater.client._sync_producer": ("Producer",),
+    "headwater.client._sync_reader": ("Reader",),
+    "headwater.client._sync_stream": ("Stream",),
+    "headwater.client.batch": ("Batch", "Position"),
+    "headwater.client.encode": ("NOTHING", "encode_batches", "encode_body", "encode_message"),
+    "headwater.client.errors": ("BufferFull", "HeadwaterError"),
+    "headwater.client.protocol": ("START", "Live", "Receipt", "Response", "StreamInfo"),
+    "headwater.client.retry": ("RetryPolicy",),
+    "headwater.client.state": ("Change", "MaterializedState"),
+    "headwater.client.transport": ("Timeouts", "Transport"),
+}
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="only tell whether it is current")
+    check = parser.parse_args().check
+    stale = [path for path, text in generate().items() if current_text(path) != text]
+    for path, text in generate().items():
+        if check and path in stale:
+            print(f"{path} is out of date: run python scripts/make_sync.py", file=sys.stderr)
+        elif path in stale:
+            path.write_text(text)
+    return 1 if check and stale else 0
+
+
+def current_text(path: Path) -> str | None:
+    return path.read_text() if path.exists() else None
+
+
+def generate() -> dict[Path, str]:
+    """The text of each module to be written."""
+    return {CLIENT / f"_sync{source}.py": generate_module(source) for source in SOURCES}
+
+
+def generate_module(source: str) -> str:
+    text = (CLIENT / f"{source}.py").read_text()
+    classes = [
+        "\n".join(generate_class(node, text))
+        for node in ast.parse(text).body
+        if isinstance(node, ast.ClassDef) and node.name in CLASSES
+    ]
+    code = "\n\n\n".join(classes) + "\n"
+    header = HEADER.format(source=source, imports=import_lines(code))
+    return header + "\n\n" + code
+
+
+def import_lines(code: str) -> str:
+    """The imports that the code needs, standard library first."""
+    tree = ast.parse(code)
+    defined = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - defined
+    if "T" in used:
+        used.add("TypeVar")
+    lines: list[str] = []
+    for module, names in IMPORTS.items():
+        wanted = [name for name in names if name in used]
+        if wanted:
+            if module.startswith("headwater") and not any("headwater" in line for line in lines):
+                lines.append("")
+            lines.append(f"from {module} import {', '.join(wanted)}")
+    return "\n".join(lines) + "\n" + (TYPE_VARIABLE if "T" in used else "")
+
+
+def generate_class(node: ast.ClassDef, source: str) -> Iterator[str]:
+    """The blocking counterpart of one class, line by line."""
+    generic = "(Generic[T])" if node.bases else ""
+    yield f"class {CLASSES[node.name]}{generic}:"
+    yield from docstring_lines(node, source)
+    functions = [n for n in node.body if isinstance(n, FunctionNode)]
+    if node.name != "AsyncHeadwater":
+        wrapped = f"{node.name}[T]" if node.bases else node.name
+        yield ""
+        yield f"    def __init__(self, portal: Portal, wrapped: {wrapped}) -> None:"
+        yield "        self._portal = portal"
+        yield "        self._async = wrapped"
+    for function in functions:
+        if is_public(node.name, function.name):
+            if not is_overload_sibling(function, functions):
+                yield ""
+            yield from generate_method(node.name, function, source)
+
+
+def is_public(class_name: str, name: str) -> bool:
+    if name == "__init__":
+        return class_name == "AsyncHeadwater"
+    return not name.startswith("_") or name in METHODS or name == "__repr__"
+
+
+def is_overload_sibling(function: FunctionNode, functions: list[FunctionNode]) -> bool:
+    """Whether this follows an overload of the same name, which stands right above it."""
+    index = functions.index(function)
+    return index > 0 and functions[index - 1].name == function.name
+
+
+def generate_method(class_name: str, function: FunctionNode, source: str) -> Iterator[str]:
+    decorators = [ast.unparse(decorator) for decorator in function.decorator_list]
+    yield from (f"    @{decorator}" for decorator in decorators)
+    name = METHODS.get(function.name, function.name)
+    if "overload" in decorators:
+        yield from signature_lines(name, function, " ...")
+        return
+    yield from signature_lines(name, function)
+    yield from docstring_lines(function, source, indent=8)
+    yield from body_lines(class_name, function, is_property="property" in decorators)
+
+
+def signature_lines(name: str, function: FunctionNode, ending: str = "") -> Iterator[str]:
+    returns = translated(ast.unparse(function.returns)) if function.returns else "None"
+    parameters = list(parameter_texts(function.args))
+    one_line = f"    def {name}({', '.join(parameters)}) -> {returns}:{ending}"
+    if len(one_line) <= LINE_LENGTH:
+        yield one_line
+        return
+    yield f"    def {name}("
+    yield from (f"        {parameter}," for parameter in parameters)
+    yield f"    ) -> {returns}:{ending}"
+
+
+def parameter_texts(arguments: ast.arguments) -> Iterator[str]:
+    positional = arguments.args
+    first_default = len(positional) - len(arguments.defaults)
+    for index, argument in enumerate(positional):
+        default = arguments.defaults[index - first_default] if index >= first_default else None
+        yield parameter_text(argument, default)
+    if arguments.kwonlyargs:
+        yield "*"
+    for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        yield parameter_text(argument, default)
+
+
+def parameter_text(argument: ast.arg, default: ast.expr | None) -> str:
+    text = argument.arg
+    if argument.annotation is not None:
+        text += f": {translated(ast.unparse(argument.annotation))}"
+    if default is not None:
+        text += f" = {quoted(ast.unparse(default))}" if argument.annotation else "=..."
+    return text
+
+
+def body_lines(class_name: str, function: FunctionNode, *, is_property: bool) -> Iterator[str]:
+    if function.name == "__init__":
+        yield "        self._portal = Portal()"
+        yield from indented(f"self._async = {class_name}({call_arguments(function)})")
+    elif function.name in ("__aiter__", "__aenter__"):
+        if function.name == "__aenter__":
+            yield "        self._portal.call(self._async.__aenter__())"
+        yield "        return self"
+    elif function.name == "__repr__":
+        yield f'        return repr(self._async).replace("{class_name}", type(self).__name__)'
+    elif class_name == "AsyncHeadwater" and function.name in ("aclose", "__aexit__"):
+        yield from indented(
+            f"self._portal.finish(self._async.{function.name}({call_arguments(function)}))"
+        )
+    elif is_property:
+        yield f"        return self._async.{function.name}"
+    elif (class_name, function.name) in KEPT_HERE:
+        yield from kept_here(function)
+    else:
+        yield from sent_over(function)
+
+
+def sent_over(function: FunctionNode) -> Iterator[str]:
+    """A body that hands the whole call to the async object."""
+    call = f"self._async.{function.name}({call_arguments(function)})"
+    if isinstance(function, ast.AsyncFunctionDef):
+        call = f"self._portal.call({call})"
+    wrapper = wrapper_of(function)
+    if wrapper is not None:
+        call = f"{wrapper}(self._portal, {call})"
+    returns_nothing = function.returns is not None and ast.unparse(function.returns) == "None"
+    yield from indented(call if returns_nothing else f"return {call}")
+
+
+def kept_here(function: FunctionNode) -> Iterator[str]:
+    """The method's own body, with the async object for `self` and each await sent over."""
+    statements = function.body[1:] if ast.get_docstring(function) else function.body
+    translator = KeepHere(wrapper_of(function))
+    for statement in statements:
+        text = ast.unparse(ast.fix_missing_locations(translator.visit(statement)))
+        yield from (f"        {quoted(line)}" for line in text.splitlines())
+
+
+class KeepHere(ast.NodeTransformer):
+    def __init__(self, wrapper: str | None) -> None:
+        self._wrapper = wrapper
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id == "self":
+            return ast.parse("self._async", mode="eval").body
+        if node.id == "StopAsyncIteration":
+            return ast.Name("StopIteration", node.ctx)
+        return node
+
+    def visit_Await(self, node: ast.Await) -> ast.expr:
+        portal_call = ast.parse("self._portal.call", mode="eval").body
+        return ast.Call(portal_call, [self.visit(node.value)], [])
+
+    def visit_Return(self, node: ast.Return) -> ast.Return:
+        if node.value is None or self._wrapper is None:
+            self.generic_visit(node)
+            return node
+        portal = ast.parse("self._portal", mode="eval").body
+        wrapper = ast.Name(self._wrapper, ast.Load())
+        return ast.Return(ast.Call(wrapper, [portal, self.visit(node.value)], []))
+
+
+def call_arguments(function: FunctionNode) -> str:
+    positional = [argument.arg for argument in function.args.args[1:]]
+    named = [f"{argument.arg}={argument.arg}" for argument in function.args.kwonlyargs]
+    return ", ".join(positional + named)
+
+
+def wrapper_of(function: FunctionNode) -> str | None:
+    """The blocking class for what the method returns, if there is one."""
+    returns = ast.unparse(function.returns) if function.returns else ""
+    return WRAPPED.get(returns.partition("[")[0])
+
+
+def indented(statement: str) -> Iterator[str]:
+    """A statement at method level; a long call gets one argument per line."""
+    if len(statement) + 8 <= LINE_LENGTH:
+        yield f"        {statement}"
+        return
+    tree = ast.parse(statement).body[0]
+    assert isinstance(tree, ast.Return | ast.Expr | ast.Assign)
+    assert isinstance(tree.value, ast.Call)
+    start = statement[: statement.index("(")]
+    yield f"        {start}("
+    yield from exploded(tree.value, indent=12)
+    yield "        )"
+
+
+def exploded(call: ast.Call, indent: int) -> Iterator[str]:
+    """The arguments of a call on lines of their own, and those of calls in it that are too long."""
+    space = " " * indent
+    keywords = [f"{keyword.arg}={ast.unparse(keyword.value)}," for keyword in call.keywords]
+    for argument in call.args:
+        text = ast.unparse(argument)
+        # A sole argument stands without a trailing comma if it fits, as the formatter has it.
+        comma = "" if len(call.args) == 1 and not keywords else ","
+        if len(space + text) < LINE_LENGTH or not isinstance(argument, ast.Call):
+            yield f"{space}{text}{comma}"
+            continue
+        yield f"{space}{ast.unparse(argument.func)}("
+        yield from exploded(argument, indent + 4)
+        yield f"{space}){comma}"
+    yield from (space + keyword for keyword in keywords)
+
+
+def docstring_lines(
+    node: ast.ClassDef | FunctionNode, source: str, indent: int = 4
+) -> Iterator[str]:
+    if ast.get_docstring(node) is None:
+        return
+    expression = node.body[0]
+    assert isinstance(expression, ast.Expr)
+    text = ast.get_source_segment(source, expression.value)
+    assert text is not None
+    yield " " * indent + translated_prose(text)
+
+
+def translated_prose(text: str) -> str:
+    for sentence, other in WORDING.items():
+        text = text.replace(sentence, other)
+    text = re.sub(r"\basync (with|for)\b", r"\1", text)
+    text = re.sub(r"\bawait ", "", text)
+    text = text.replace("aclose", "close")
+    return translated(text)
+
+
+def translated(text: str) -> str:
+    return quoted(re.sub(r"\bAsync(?=[A-Z])(?!Iter)", "", text))
+
+
+def quoted(text: str) -> str:
+    """Double quotes, as everywhere in this project; `ast.unparse` prefers single ones."""
+    return re.sub(r"(?<![\w'])(f?)'([^'\"\\\n]*)'(?![\w'])", r'\1"\2"', text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

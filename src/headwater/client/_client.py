@@ -1,0 +1,119 @@
+"""The client object: one server, its credentials, its connections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urljoin
+
+import msgspec
+
+from headwater.client._sender import Sender, Token
+from headwater.client._stream import AsyncStream
+from headwater.client.protocol import Request, Response, stream_root
+from headwater.client.retry import RetryPolicy
+from headwater.client.transport import HttpxTransport, Timeouts, Transport
+
+
+class AsyncHeadwater:
+    """A Durable Streams server.
+
+        async with AsyncHeadwater("http://localhost:4437") as client:
+            greetings = client.stream("greetings")
+            await greetings.ensure(content_type="text/plain")
+            await greetings.append("hello")
+            print(await greetings.read_text())
+
+    Connections are pooled and shared by everything that the client hands out, so one client per
+    server is enough. It belongs to the event loop that it is first used on.
+
+    Args:
+        url: the server's address. Streams are below `/v1/stream`, unless the address has a path
+            of its own.
+        token: a bearer token, or a function (plain or async) that returns the current one.
+        headers: sent with every request.
+        timeouts: how long to wait for the server.
+        retry: how long to try again when the server cannot be reached or is busy.
+        verify: how to check TLS certificates, as for httpx: True, False or an `ssl.SSLContext`.
+        transport: another way to the server, instead of httpx.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: Token | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeouts: Timeouts | None = None,
+        retry: RetryPolicy | None = None,
+        verify: Any = True,
+        transport: Transport | None = None,
+    ) -> None:
+        self._root = stream_root(url)
+        self._sender = Sender(
+            transport or HttpxTransport(timeouts=timeouts, verify=verify),
+            headers=headers or {},
+            token=token,
+            retry=retry or RetryPolicy(),
+        )
+
+    @property
+    def url(self) -> str:
+        """The address below which the streams are."""
+        return self._root
+
+    def stream(self, path: str, *, content_type: str | None = None) -> AsyncStream:
+        """A handle for the stream at a path, whether or not there is one yet.
+
+        Naming the content type of an existing stream saves a request before the first append.
+        """
+        return AsyncStream(self._sender, self._root, path, content_type=content_type)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        json: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Response:
+        """Send any other request to the server and return its answer; errors are raised.
+
+        For what has no method of its own, such as a server's list of streams:
+
+            answer = await client.request("GET", "/v1/streams", params={"prefix": "orders/"})
+
+        GET and HEAD are tried again when that can help, other methods are not.
+        """
+        request = Request(
+            method,
+            urljoin(self._root, path),
+            params=params or {},
+            headers={
+                **({"Content-Type": "application/json"} if json is not None else {}),
+                **(headers or {}),
+            },
+            body=b"" if json is None else msgspec.json.encode(json),
+            repeatable=method in ("GET", "HEAD"),
+        )
+        return (await self._sender.perform(request)).response
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._sender.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._root}>"

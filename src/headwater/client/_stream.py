@@ -1,0 +1,341 @@
+"""A handle for one stream: everything that can be asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeVar, overload
+
+from headwater.client._producer import AsyncProducer, ProducerOptions
+from headwater.client._reader import AsyncReader
+from headwater.client._sender import Sender
+from headwater.client.batch import Position
+from headwater.client.encode import NOTHING, encode_batches, encode_body, encode_message
+from headwater.client.errors import HeadwaterError, StreamExists, StreamNotFound
+from headwater.client.protocol import (
+    START,
+    Live,
+    Receipt,
+    Request,
+    StreamInfo,
+    append_request,
+    create_request,
+    fork_request,
+    receipt,
+    stream_info,
+    stream_url,
+)
+
+T = TypeVar("T")
+
+BATCH_BYTES_MAX: Final = 1 << 20
+
+
+class AsyncStream:
+    """One stream on a server. Making a handle costs nothing and sends nothing.
+
+        orders = client.stream("orders")
+        await orders.ensure(content_type="application/json")
+        await orders.append({"id": 1, "item": "tea"})
+        print(await orders.read_json())
+
+    Appends have to name the stream's content type. A handle that was not told asks for it once.
+    """
+
+    def __init__(
+        self, sender: Sender, root: str, path: str, *, content_type: str | None = None
+    ) -> None:
+        self._sender = sender
+        self._root = root
+        self._path = path.strip("/")
+        self._url = stream_url(root, path)
+        self._content_type = content_type
+
+    @property
+    def path(self) -> str:
+        """The stream's path on the server."""
+        return self._path
+
+    @property
+    def url(self) -> str:
+        """The stream's full address."""
+        return self._url
+
+    @property
+    def content_type(self) -> str | None:
+        """The stream's media type, as far as it is known here."""
+        return self._content_type
+
+    # --- Life cycle ------------------------------------------------------------------------------
+
+    async def create(
+        self,
+        *,
+        content_type: str | None = None,
+        ttl_s: int | None = None,
+        expires_at: str | None = None,
+        closed: bool = False,
+        data: Any = NOTHING,
+        headers: Mapping[str, str] | None = None,
+    ) -> StreamInfo:
+        """Create the stream; `StreamExists` if it is already there.
+
+        Args:
+            content_type: `application/json` for messages, anything else for bytes.
+            ttl_s: seconds without access after which the stream expires.
+            expires_at: the instant (RFC 3339) at which it expires instead.
+            closed: create it closed, with `data` as its whole content.
+            data: a first message.
+            headers: further headers for servers that know more settings.
+        """
+        request = self._create_request(
+            content_type,
+            ttl_s=ttl_s,
+            expires_at=expires_at,
+            closed=closed,
+            data=data,
+            headers=headers,
+        )
+        answer = await self._sender.perform(request)
+        # After an attempt that got no answer, "exists" may mean that we have just created it.
+        if answer.response.status == 200 and not answer.in_doubt:
+            raise StreamExists(
+                f"the stream {self._path!r} exists already",
+                status=200,
+                headers=answer.response.headers,
+            )
+        return self._learned(stream_info(answer.response))
+
+    async def ensure(
+        self,
+        *,
+        content_type: str | None = None,
+        ttl_s: int | None = None,
+        expires_at: str | None = None,
+        version: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> StreamInfo:
+        """Create the stream unless it is there with the same configuration.
+
+        Servers that keep a configuration version apply newer settings to an existing stream when
+        `version` is higher than the one they have, and change nothing otherwise.
+        """
+        request = self._create_request(
+            content_type, ttl_s=ttl_s, expires_at=expires_at, version=version, headers=headers
+        )
+        answer = await self._sender.perform(request)
+        return self._learned(stream_info(answer.response))
+
+    async def head(self) -> StreamInfo:
+        """What the server knows about the stream, without its content."""
+        answer = await self._sender.perform(Request("HEAD", self._url))
+        return self._learned(stream_info(answer.response))
+
+    async def delete(self) -> None:
+        """Delete the stream; `StreamNotFound` if there is none."""
+        try:
+            await self._sender.perform(Request("DELETE", self._url))
+        except StreamNotFound as error:
+            # An attempt whose answer was lost has done it already.
+            if not error.in_doubt:
+                raise
+
+    async def fork(
+        self,
+        path: str,
+        *,
+        offset: str | None = None,
+        sub_offset: int | None = None,
+        ttl_s: int | None = None,
+        expires_at: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> AsyncStream:
+        """Make a new stream at `path` that begins with this one's content.
+
+        Args:
+            path: the path of the new stream.
+            offset: how much to share; everything that is there now by default.
+            sub_offset: so many messages (bytes, outside JSON) of the next append as well.
+            ttl_s: as for `create`; the source's by default.
+            expires_at: as for `create`; the source's by default.
+            headers: further headers for servers that know more settings.
+        """
+        fork = AsyncStream(self._sender, self._root, path, content_type=self._content_type)
+        request = fork_request(
+            fork._url,
+            self._url,
+            offset=offset,
+            sub_offset=sub_offset,
+            ttl_s=ttl_s,
+            expires_at=expires_at,
+            headers=headers,
+        )
+        answer = await self._sender.perform(request)
+        fork._learned(stream_info(answer.response))
+        return fork
+
+    # --- Writing ---------------------------------------------------------------------------------
+
+    async def append(
+        self,
+        message: Any,
+        *,
+        close: bool = False,
+        seq: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Receipt:
+        """Append one message: any JSON value in a JSON stream, else bytes or text.
+
+        It is tried again only if it cannot have been written yet. When the answer is lost, the
+        error's `in_doubt` is True; a producer is the way around that.
+
+        Args:
+            message: the message. In a JSON stream, bytes are the JSON text of one message.
+            close: close the stream in the same step.
+            seq: a `Stream-Seq`, which must sort after the one before.
+            headers: further headers for this request.
+        """
+        content_type = await self._resolve_content_type()
+        body = encode_body([encode_message(message, content_type)], content_type)
+        if not body:
+            raise ValueError("an append needs at least one byte")
+        return await self._append(body, content_type, close=close, seq=seq, headers=headers)
+
+    async def append_all(
+        self,
+        messages: Iterable[Any],
+        *,
+        max_batch_bytes: int = BATCH_BYTES_MAX,
+    ) -> Receipt | None:
+        """Append many messages in as few requests as their size allows.
+
+        One request is written whole or not at all, several are not. The receipt is the last
+        one; None if there were no messages.
+        """
+        content_type = await self._resolve_content_type()
+        last = None
+        count = 0
+        for batch in encode_batches(messages, content_type, max_batch_bytes):
+            body = encode_body(batch, content_type)
+            try:
+                last = await self._append(body, content_type)
+            except HeadwaterError as error:
+                error.add_note(f"{count} messages had been appended before this")
+                raise
+            count += len(batch)
+        return last
+
+    async def close(self) -> Receipt:
+        """Close the stream: it keeps its content and takes no more. May be repeated."""
+        return await self._append(b"", None, close=True)
+
+    def producer(
+        self,
+        producer_id: str | None = None,
+        *,
+        epoch: int = 0,
+        auto_claim: bool = False,
+        options: ProducerOptions | None = None,
+    ) -> AsyncProducer:
+        """A producer that writes every message exactly once, in order and in batches.
+
+        Args:
+            producer_id: who writes; a new random name by default.
+            epoch: the number of this incarnation. A higher one fences lower ones off.
+            auto_claim: when fenced off, take over again with a higher epoch.
+            options: batching, buffering and patience.
+        """
+        return AsyncProducer(
+            self._sender,
+            self._url,
+            self._resolve_content_type,
+            producer_id=producer_id,
+            epoch=epoch,
+            auto_claim=auto_claim,
+            options=options or ProducerOptions(),
+        )
+
+    # --- Reading ---------------------------------------------------------------------------------
+
+    def read(self, offset: str | Position = START) -> AsyncReader:
+        """Read from an offset or a saved position to the present end."""
+        start = Position.parse(offset)
+        return AsyncReader(self._sender, self._url, start=start, live=None)
+
+    def follow(self, offset: str | Position = START, *, live: Live = "long-poll") -> AsyncReader:
+        """Read from an offset or a saved position on, and wait for what comes.
+
+        Ends when the stream is closed. `live` chooses how to wait: `"long-poll"` works through
+        every proxy, `"sse"` costs less per message. Both yield the same.
+        """
+        start = Position.parse(offset)
+        return AsyncReader(self._sender, self._url, start=start, live=live)
+
+    async def read_bytes(self, offset: str | Position = START) -> bytes:
+        """Everything from an offset to the present end, as bytes."""
+        return b"".join([piece async for piece in self.read(offset).bytes()])
+
+    async def read_text(self, offset: str | Position = START) -> str:
+        """Everything from an offset to the present end, as text."""
+        return "".join([piece async for piece in self.read(offset).text()])
+
+    @overload
+    async def read_json(self, offset: str | Position = START) -> list[Any]: ...
+    @overload
+    async def read_json(self, offset: str | Position = START, *, type: type[T]) -> list[T]: ...
+    async def read_json(self, offset: str | Position = START, *, type: Any = Any) -> list[Any]:
+        """All messages from an offset to the present end, decoded to `type`."""
+        batches = [batch.messages(type) async for batch in self.read(offset) if batch]
+        return [message for batch in batches for message in batch]
+
+    # --- Inside ----------------------------------------------------------------------------------
+
+    def _create_request(
+        self,
+        content_type: str | None,
+        *,
+        ttl_s: int | None,
+        expires_at: str | None,
+        closed: bool = False,
+        data: Any = NOTHING,
+        version: int | None = None,
+        headers: Mapping[str, str] | None,
+    ) -> Request:
+        kind = content_type or self._content_type
+        body = b"" if data is NOTHING else encode_body([encode_message(data, kind)], kind)
+        return create_request(
+            self._url,
+            content_type=kind,
+            ttl_s=ttl_s,
+            expires_at=expires_at,
+            closed=closed,
+            body=body,
+            config_version=version,
+            headers=headers,
+        )
+
+    async def _append(
+        self,
+        body: bytes,
+        content_type: str | None,
+        *,
+        close: bool = False,
+        seq: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Receipt:
+        request = append_request(
+            self._url, body, content_type=content_type, close=close, seq=seq, headers=headers
+        )
+        return receipt((await self._sender.perform(request)).response)
+
+    async def _resolve_content_type(self) -> str | None:
+        """The stream's type, which every append has to name. Asked for once."""
+        if self._content_type is None:
+            await self.head()
+        return self._content_type
+
+    def _learned(self, info: StreamInfo) -> StreamInfo:
+        self._content_type = info.content_type or self._content_type
+        return info
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._url}>"

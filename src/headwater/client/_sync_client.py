@@ -1,0 +1,113 @@
+"""The blocking client. Written by scripts/make_sync.py from _client.py: DO NOT EDIT."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from headwater.client._client import AsyncHeadwater
+from headwater.client._portal import Portal
+from headwater.client._sender import Token
+from headwater.client._sync_stream import Stream
+from headwater.client.protocol import Response
+from headwater.client.retry import RetryPolicy
+from headwater.client.transport import Timeouts, Transport
+
+
+class Headwater:
+    """A Durable Streams server.
+
+        with Headwater("http://localhost:4437") as client:
+            greetings = client.stream("greetings")
+            greetings.ensure(content_type="text/plain")
+            greetings.append("hello")
+            print(greetings.read_text())
+
+    Connections are pooled and shared by everything that the client hands out, so one client per
+    server is enough. It may be used from several threads; a reader, from one at a time.
+
+    Args:
+        url: the server's address. Streams are below `/v1/stream`, unless the address has a path
+            of its own.
+        token: a bearer token, or a function (without arguments) that returns the current one.
+        headers: sent with every request.
+        timeouts: how long to wait for the server.
+        retry: how long to try again when the server cannot be reached or is busy.
+        verify: how to check TLS certificates, as for httpx: True, False or an `ssl.SSLContext`.
+        transport: another way to the server, instead of httpx.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: Token | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeouts: Timeouts | None = None,
+        retry: RetryPolicy | None = None,
+        verify: Any = True,
+        transport: Transport | None = None,
+    ) -> None:
+        self._portal = Portal()
+        self._async = AsyncHeadwater(
+            url,
+            token,
+            headers=headers,
+            timeouts=timeouts,
+            retry=retry,
+            verify=verify,
+            transport=transport,
+        )
+
+    @property
+    def url(self) -> str:
+        """The address below which the streams are."""
+        return self._async.url
+
+    def stream(self, path: str, *, content_type: str | None = None) -> Stream:
+        """A handle for the stream at a path, whether or not there is one yet.
+
+        Naming the content type of an existing stream saves a request before the first append.
+        """
+        return Stream(self._portal, self._async.stream(path, content_type=content_type))
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        json: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Response:
+        """Send any other request to the server and return its answer; errors are raised.
+
+        For what has no method of its own, such as a server's list of streams:
+
+            answer = client.request("GET", "/v1/streams", params={"prefix": "orders/"})
+
+        GET and HEAD are tried again when that can help, other methods are not.
+        """
+        return self._portal.call(
+            self._async.request(method, path, params=params, json=json, headers=headers)
+        )
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._portal.finish(self._async.aclose())
+
+    def __enter__(self) -> Self:
+        self._portal.call(self._async.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._portal.finish(self._async.__aexit__(exc_type, exc, traceback))
+
+    def __repr__(self) -> str:
+        return repr(self._async).replace("AsyncHeadwater", type(self).__name__)

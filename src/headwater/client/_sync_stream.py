@@ -1,0 +1,247 @@
+"""The blocking client. Written by scripts/make_sync.py from _stream.py: DO NOT EDIT."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar, overload
+
+from headwater.client._portal import Portal
+from headwater.client._producer import ProducerOptions
+from headwater.client._stream import BATCH_BYTES_MAX, AsyncStream
+from headwater.client._sync_producer import Producer
+from headwater.client._sync_reader import Reader
+from headwater.client.batch import Position
+from headwater.client.encode import NOTHING, encode_batches, encode_body
+from headwater.client.errors import HeadwaterError
+from headwater.client.protocol import START, Live, Receipt, StreamInfo
+
+T = TypeVar("T")
+
+
+class Stream:
+    """One stream on a server. Making a handle costs nothing and sends nothing.
+
+        orders = client.stream("orders")
+        orders.ensure(content_type="application/json")
+        orders.append({"id": 1, "item": "tea"})
+        print(orders.read_json())
+
+    Appends have to name the stream's content type. A handle that was not told asks for it once.
+    """
+
+    def __init__(self, portal: Portal, wrapped: AsyncStream) -> None:
+        self._portal = portal
+        self._async = wrapped
+
+    @property
+    def path(self) -> str:
+        """The stream's path on the server."""
+        return self._async.path
+
+    @property
+    def url(self) -> str:
+        """The stream's full address."""
+        return self._async.url
+
+    @property
+    def content_type(self) -> str | None:
+        """The stream's media type, as far as it is known here."""
+        return self._async.content_type
+
+    def create(
+        self,
+        *,
+        content_type: str | None = None,
+        ttl_s: int | None = None,
+        expires_at: str | None = None,
+        closed: bool = False,
+        data: Any = NOTHING,
+        headers: Mapping[str, str] | None = None,
+    ) -> StreamInfo:
+        """Create the stream; `StreamExists` if it is already there.
+
+        Args:
+            content_type: `application/json` for messages, anything else for bytes.
+            ttl_s: seconds without access after which the stream expires.
+            expires_at: the instant (RFC 3339) at which it expires instead.
+            closed: create it closed, with `data` as its whole content.
+            data: a first message.
+            headers: further headers for servers that know more settings.
+        """
+        return self._portal.call(
+            self._async.create(
+                content_type=content_type,
+                ttl_s=ttl_s,
+                expires_at=expires_at,
+                closed=closed,
+                data=data,
+                headers=headers,
+            )
+        )
+
+    def ensure(
+        self,
+        *,
+        content_type: str | None = None,
+        ttl_s: int | None = None,
+        expires_at: str | None = None,
+        version: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> StreamInfo:
+        """Create the stream unless it is there with the same configuration.
+
+        Servers that keep a configuration version apply newer settings to an existing stream when
+        `version` is higher than the one they have, and change nothing otherwise.
+        """
+        return self._portal.call(
+            self._async.ensure(
+                content_type=content_type,
+                ttl_s=ttl_s,
+                expires_at=expires_at,
+                version=version,
+                headers=headers,
+            )
+        )
+
+    def head(self) -> StreamInfo:
+        """What the server knows about the stream, without its content."""
+        return self._portal.call(self._async.head())
+
+    def delete(self) -> None:
+        """Delete the stream; `StreamNotFound` if there is none."""
+        self._portal.call(self._async.delete())
+
+    def fork(
+        self,
+        path: str,
+        *,
+        offset: str | None = None,
+        sub_offset: int | None = None,
+        ttl_s: int | None = None,
+        expires_at: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Stream:
+        """Make a new stream at `path` that begins with this one's content.
+
+        Args:
+            path: the path of the new stream.
+            offset: how much to share; everything that is there now by default.
+            sub_offset: so many messages (bytes, outside JSON) of the next append as well.
+            ttl_s: as for `create`; the source's by default.
+            expires_at: as for `create`; the source's by default.
+            headers: further headers for servers that know more settings.
+        """
+        return Stream(
+            self._portal,
+            self._portal.call(
+                self._async.fork(
+                    path,
+                    offset=offset,
+                    sub_offset=sub_offset,
+                    ttl_s=ttl_s,
+                    expires_at=expires_at,
+                    headers=headers,
+                )
+            ),
+        )
+
+    def append(
+        self,
+        message: Any,
+        *,
+        close: bool = False,
+        seq: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Receipt:
+        """Append one message: any JSON value in a JSON stream, else bytes or text.
+
+        It is tried again only if it cannot have been written yet. When the answer is lost, the
+        error's `in_doubt` is True; a producer is the way around that.
+
+        Args:
+            message: the message. In a JSON stream, bytes are the JSON text of one message.
+            close: close the stream in the same step.
+            seq: a `Stream-Seq`, which must sort after the one before.
+            headers: further headers for this request.
+        """
+        return self._portal.call(self._async.append(message, close=close, seq=seq, headers=headers))
+
+    def append_all(
+        self,
+        messages: Iterable[Any],
+        *,
+        max_batch_bytes: int = BATCH_BYTES_MAX,
+    ) -> Receipt | None:
+        """Append many messages in as few requests as their size allows.
+
+        One request is written whole or not at all, several are not. The receipt is the last
+        one; None if there were no messages.
+        """
+        content_type = self._portal.call(self._async._resolve_content_type())
+        last = None
+        count = 0
+        for batch in encode_batches(messages, content_type, max_batch_bytes):
+            body = encode_body(batch, content_type)
+            try:
+                last = self._portal.call(self._async._append(body, content_type))
+            except HeadwaterError as error:
+                error.add_note(f"{count} messages had been appended before this")
+                raise
+            count += len(batch)
+        return last
+
+    def close(self) -> Receipt:
+        """Close the stream: it keeps its content and takes no more. May be repeated."""
+        return self._portal.call(self._async.close())
+
+    def producer(
+        self,
+        producer_id: str | None = None,
+        *,
+        epoch: int = 0,
+        auto_claim: bool = False,
+        options: ProducerOptions | None = None,
+    ) -> Producer:
+        """A producer that writes every message exactly once, in order and in batches.
+
+        Args:
+            producer_id: who writes; a new random name by default.
+            epoch: the number of this incarnation. A higher one fences lower ones off.
+            auto_claim: when fenced off, take over again with a higher epoch.
+            options: batching, buffering and patience.
+        """
+        return Producer(
+            self._portal,
+            self._async.producer(producer_id, epoch=epoch, auto_claim=auto_claim, options=options),
+        )
+
+    def read(self, offset: str | Position = START) -> Reader:
+        """Read from an offset or a saved position to the present end."""
+        return Reader(self._portal, self._async.read(offset))
+
+    def follow(self, offset: str | Position = START, *, live: Live = "long-poll") -> Reader:
+        """Read from an offset or a saved position on, and wait for what comes.
+
+        Ends when the stream is closed. `live` chooses how to wait: `"long-poll"` works through
+        every proxy, `"sse"` costs less per message. Both yield the same.
+        """
+        return Reader(self._portal, self._async.follow(offset, live=live))
+
+    def read_bytes(self, offset: str | Position = START) -> bytes:
+        """Everything from an offset to the present end, as bytes."""
+        return self._portal.call(self._async.read_bytes(offset))
+
+    def read_text(self, offset: str | Position = START) -> str:
+        """Everything from an offset to the present end, as text."""
+        return self._portal.call(self._async.read_text(offset))
+
+    @overload
+    def read_json(self, offset: str | Position = START) -> list[Any]: ...
+    @overload
+    def read_json(self, offset: str | Position = START, *, type: type[T]) -> list[T]: ...
+    def read_json(self, offset: str | Position = START, *, type: Any = Any) -> list[Any]:
+        """All messages from an offset to the present end, decoded to `type`."""
+        return self._portal.call(self._async.read_json(offset, type=type))
+
+    def __repr__(self) -> str:
+        return repr(self._async).replace("AsyncStream", type(self).__name__)

@@ -1,0 +1,201 @@
+"""Everything that can go wrong when talking to a stream server, one class per failure.
+
+    HeadwaterError
+    ├── ResponseError             the server answered, and the answer is no
+    │   ├── BadRequest            400 and other 4xx: the request itself is at fault
+    │   │   └── TooLarge          413
+    │   ├── Unauthorized          401: no token, or one the server does not know
+    │   ├── Forbidden             403: the token does not reach this far
+    │   │   └── StaleEpoch        403 naming a newer epoch: another instance took over
+    │   ├── StreamNotFound        404
+    │   ├── StreamGone            410: deleted, kept only for its forks
+    │   ├── Conflict              409
+    │   │   ├── StreamExists      asked to create what is already there
+    │   │   │   └── ConfigConflict    … with another configuration
+    │   │   ├── StreamClosed      no more appends, ever
+    │   │   └── SequenceConflict  Producer-Seq or Stream-Seq out of order
+    │   ├── RateLimited           429, with `retry_after_s`
+    │   ├── ServerUnavailable     5xx
+    │   └── UnexpectedAnswer      an answer that the protocol does not allow here
+    ├── ConnectionFailed          no complete answer came back
+    │   └── RequestTimedOut
+    ├── InvalidMessage            stored data is not what the reader asked it to be
+    ├── BufferFull                `Producer.append_nowait` without room
+    └── ProducerStopped           the producer has ended and takes no more messages
+
+Every failure says whether the request may have taken effect all the same: `in_doubt`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+
+class HeadwaterError(Exception):
+    """Base of everything this package raises on purpose.
+
+    Attributes:
+        in_doubt: True when the request may have been carried out although it failed for us, as
+            when a connection breaks before the answer arrives.
+    """
+
+    def __init__(self, message: str, *, in_doubt: bool = False) -> None:
+        super().__init__(message)
+        self.message = message
+        self.in_doubt = in_doubt
+
+
+class ResponseError(HeadwaterError):
+    """The server answered with an error status.
+
+    Attributes:
+        status: the HTTP status.
+        code: the stable code of the error body, if the server sent one.
+        headers: the answer's headers, names in lower case.
+        retry_after_s: seconds the server asked us to wait, if it did.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        retry_after_s: float | None = None,
+        in_doubt: bool = False,
+    ) -> None:
+        super().__init__(message, in_doubt=in_doubt)
+        self.status = status
+        self.code = code
+        self.headers = dict(headers or {})
+        self.retry_after_s = retry_after_s
+
+    def __str__(self) -> str:
+        label = f"{self.status} {self.code}" if self.code else str(self.status)
+        return f"{self.message} ({label})"
+
+    def _integer_header(self, name: str) -> int | None:
+        text = self.headers.get(name, "")
+        return int(text) if text.isascii() and text.isdigit() else None
+
+
+class BadRequest(ResponseError):
+    """The server refuses the request as it stands; sending it again cannot help."""
+
+
+class TooLarge(BadRequest):
+    """The body is larger than the server takes; nothing was written."""
+
+
+class Unauthorized(ResponseError):
+    """The request has no valid credentials."""
+
+
+class Forbidden(ResponseError):
+    """The credentials do not allow this."""
+
+
+class StaleEpoch(Forbidden):
+    """Another instance of the producer has taken over with a newer epoch."""
+
+    @property
+    def current_epoch(self) -> int | None:
+        """The epoch that the server holds for this producer."""
+        return self._integer_header("producer-epoch")
+
+
+class StreamNotFound(ResponseError):
+    """There is no such stream."""
+
+
+class StreamGone(ResponseError):
+    """The stream was deleted; only its forks can still be read."""
+
+
+class Conflict(ResponseError):
+    """The request does not fit the stream's current state."""
+
+
+class StreamExists(Conflict):
+    """The stream to be created is already there."""
+
+
+class ConfigConflict(StreamExists):
+    """The stream is there with another configuration, for example another content type."""
+
+
+class StreamClosed(Conflict):
+    """The stream is closed and takes no more appends."""
+
+    @property
+    def next_offset(self) -> str | None:
+        """The final offset of the stream."""
+        return self.headers.get("stream-next-offset")
+
+
+class SequenceConflict(Conflict):
+    """A `Producer-Seq` left a gap, or a `Stream-Seq` did not sort after the last one."""
+
+    @property
+    def expected_seq(self) -> int | None:
+        """The producer sequence number that the server waits for."""
+        return self._integer_header("producer-expected-seq")
+
+    @property
+    def received_seq(self) -> int | None:
+        """The producer sequence number that the server got."""
+        return self._integer_header("producer-received-seq")
+
+
+class RateLimited(ResponseError):
+    """The server is busy or the caller over its limit; nothing was written."""
+
+
+class ServerUnavailable(ResponseError):
+    """The server, or something in front of it, could not do its work."""
+
+
+class UnexpectedAnswer(ResponseError):
+    """The answer contradicts the protocol or the request that it claims to answer."""
+
+
+class ConnectionFailed(HeadwaterError):
+    """No complete answer arrived: refused, reset, cut short or lost."""
+
+
+class RequestTimedOut(ConnectionFailed):
+    """The server did not answer in time."""
+
+
+class InvalidMessage(HeadwaterError):
+    """A stored message is not what the reader was told to expect."""
+
+
+class BufferFull(HeadwaterError):
+    """The producer's buffer has no room for this message right now."""
+
+
+class ProducerStopped(HeadwaterError):
+    """The producer was closed, or gave up; the reason is the exception's `__cause__`."""
+
+
+_BY_STATUS: Final[Mapping[int, type[ResponseError]]] = {
+    401: Unauthorized,
+    403: Forbidden,
+    404: StreamNotFound,
+    409: Conflict,
+    410: StreamGone,
+    413: TooLarge,
+    429: RateLimited,
+}
+
+
+def class_for_status(status: int) -> type[ResponseError]:
+    """The most specific class that the status alone decides."""
+    if status in _BY_STATUS:
+        return _BY_STATUS[status]
+    if status >= 500:
+        return ServerUnavailable
+    return BadRequest if 400 <= status < 500 else UnexpectedAnswer

@@ -1,0 +1,385 @@
+"""What goes over the wire: requests as values, answers as values or failures. No IO.
+
+A `Request` is complete but for the caller's own headers (credentials). Whoever sends it, and
+however often, gets a `Response` and hands it back here to learn what it means. Nothing in this
+module waits, reads a clock or knows about httpx, so every rule can be tested as a function.
+
+Two facts about a request matter to the sender and are decided here, where the request is built:
+
+* `patience`: whether the answer is due at once, after a long-poll, or never ends (SSE);
+* `repeatable`: whether sending it twice does no harm. A plain append is the only request that is
+  not: if its answer is lost nobody can tell whether it was written. (An append with producer
+  headers is repeatable; that is what they are for.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, Literal
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from headwater.client.errors import (
+    ConfigConflict,
+    Conflict,
+    Forbidden,
+    ResponseError,
+    SequenceConflict,
+    StaleEpoch,
+    StreamClosed,
+    UnexpectedAnswer,
+    class_for_status,
+)
+
+START: Final = "-1"
+"""The offset of a stream's beginning."""
+
+NOW: Final = "now"
+"""The offset of a stream's end, wherever that is when the server reads the request."""
+
+DEFAULT_ROOT: Final = "/v1/stream"
+JSON: Final = "application/json"
+
+Patience = Literal["answer", "long-poll", "sse"]
+Live = Literal["long-poll", "sse"]
+
+# Characters that may stand in a path segment as they are (RFC 3986, without the slash).
+_SEGMENT_SAFE: Final = "-._~!$&'()*+,;=:@"
+_MESSAGE_CHARS_MAX: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One HTTP request, ready to be sent."""
+
+    method: str
+    url: str
+    params: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    patience: Patience = "answer"
+    repeatable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """One HTTP answer. Header names are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+    @property
+    def next_offset(self) -> str | None:
+        """The offset behind what the answer is about."""
+        return self.headers.get("stream-next-offset")
+
+    @property
+    def closed(self) -> bool:
+        """Whether the stream is closed, and the answer reaches its end."""
+        return self.headers.get("stream-closed", "").lower() == "true"
+
+    @property
+    def up_to_date(self) -> bool:
+        """Whether the answer reaches the end of the stream."""
+        return self.headers.get("stream-up-to-date", "").lower() == "true"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    """What the server says about a stream.
+
+    Attributes:
+        content_type: the media type given when the stream was created.
+        next_offset: the offset behind the last byte.
+        closed: True when the stream takes no more appends.
+        ttl_s: seconds without access after which the stream expires, if it has such a limit.
+        expires_at: the instant (RFC 3339) at which the stream expires, if it has one.
+    """
+
+    content_type: str | None
+    next_offset: str | None
+    closed: bool = False
+    ttl_s: int | None = None
+    expires_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The server's word that an append is stored.
+
+    Attributes:
+        next_offset: the offset behind the append. Some servers leave it out for duplicates.
+        duplicate: True when an earlier attempt had stored it already.
+        closed: True when the append closed the stream.
+    """
+
+    next_offset: str | None
+    duplicate: bool = False
+    closed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerTag:
+    """The identity of one idempotent append."""
+
+    producer_id: str
+    epoch: int
+    seq: int
+
+
+# --- Addresses -----------------------------------------------------------------------------------
+
+
+def stream_root(url: str) -> str:
+    """The address below which the streams are.
+
+    >>> stream_root("http://localhost:4437")
+    'http://localhost:4437/v1/stream'
+    >>> stream_root("https://example.com/my/streams/")
+    'https://example.com/my/streams'
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise ValueError(f"not an http(s) address: {url!r}")
+    if parts.query or parts.fragment:
+        raise ValueError(f"a server address has no query or fragment: {url!r}")
+    path = parts.path.rstrip("/") or DEFAULT_ROOT
+    return f"{parts.scheme}://{parts.netloc}{path}"
+
+
+def stream_url(root: str, path: str) -> str:
+    """The address of one stream, its path escaped segment by segment.
+
+    >>> stream_url("http://localhost:4437/v1/stream", "orders/2025 q1")
+    'http://localhost:4437/v1/stream/orders/2025%20q1'
+    """
+    segments = path.strip("/").split("/")
+    if any(segment in ("", ".", "..") for segment in segments):
+        raise ValueError(f"not a stream path: {path!r}")
+    return f"{root}/" + "/".join(quote(segment, safe=_SEGMENT_SAFE) for segment in segments)
+
+
+def media_type(content_type: str | None) -> str:
+    """The type without its parameters, in lower case."""
+    return (content_type or "").partition(";")[0].strip().lower()
+
+
+def is_json(content_type: str | None) -> bool:
+    """Whether a stream of this type keeps JSON messages rather than bytes."""
+    return media_type(content_type) == JSON
+
+
+# --- Requests ------------------------------------------------------------------------------------
+
+
+def create_request(
+    url: str,
+    *,
+    content_type: str | None = None,
+    ttl_s: int | None = None,
+    expires_at: str | None = None,
+    closed: bool = False,
+    body: bytes = b"",
+    config_version: int | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Request:
+    """Create a stream, or (with a version) bring its settings up to that version."""
+    if ttl_s is not None and expires_at is not None:
+        raise ValueError("give ttl_s or expires_at, not both")
+    fields = {
+        "Content-Type": content_type,
+        "Stream-TTL": None if ttl_s is None else str(ttl_s),
+        "Stream-Expires-At": expires_at,
+        "Stream-Closed": "true" if closed else None,
+        "Stream-Config-Version": None if config_version is None else str(config_version),
+    }
+    return Request("PUT", url, headers=_present(fields, headers), body=body)
+
+
+def fork_request(
+    url: str,
+    source_url: str,
+    *,
+    offset: str | None = None,
+    sub_offset: int | None = None,
+    content_type: str | None = None,
+    ttl_s: int | None = None,
+    expires_at: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Request:
+    """Create a stream that shares another one's content up to an offset."""
+    created = create_request(
+        url, content_type=content_type, ttl_s=ttl_s, expires_at=expires_at, headers=headers
+    )
+    fork_fields = {
+        "Stream-Forked-From": urlsplit(source_url).path,
+        "Stream-Fork-Offset": offset,
+        "Stream-Fork-Sub-Offset": None if sub_offset is None else str(sub_offset),
+    }
+    return Request("PUT", url, headers=_present(fork_fields, created.headers))
+
+
+def append_request(
+    url: str,
+    body: bytes,
+    *,
+    content_type: str | None,
+    close: bool = False,
+    seq: str | None = None,
+    producer: ProducerTag | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Request:
+    """Append a body, close the stream, or both in one step."""
+    fields = {
+        # A close without data has no content, so it names no type.
+        "Content-Type": content_type if body else None,
+        "Stream-Closed": "true" if close else None,
+        "Stream-Seq": seq,
+    }
+    if producer is not None:
+        fields["Producer-Id"] = producer.producer_id
+        fields["Producer-Epoch"] = str(producer.epoch)
+        fields["Producer-Seq"] = str(producer.seq)
+    repeatable = producer is not None or not body
+    return Request("POST", url, headers=_present(fields, headers), body=body, repeatable=repeatable)
+
+
+def read_request(
+    url: str, *, offset: str, live: Live | None = None, cursor: str | None = None
+) -> Request:
+    """Read from an offset: what is there, or (live) what comes."""
+    params = {"offset": offset}
+    if live is not None:
+        params["live"] = live
+    if live is not None and cursor is not None:
+        params["cursor"] = cursor
+    headers = {"Accept": "text/event-stream"} if live == "sse" else {}
+    return Request("GET", url, params=params, headers=headers, patience=live or "answer")
+
+
+def _present(
+    fields: Mapping[str, str | None], more: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    return {**{k: v for k, v in fields.items() if v is not None}, **(more or {})}
+
+
+# --- Answers -------------------------------------------------------------------------------------
+
+
+def failure(request: Request, response: Response, *, now: float) -> ResponseError | None:
+    """The error that an answer stands for; None when the request was granted.
+
+    `now` is the time in seconds since 1970: `Retry-After` may name an instant.
+    """
+    if 200 <= response.status < 300:
+        return None
+    code, message = _error_body(response)
+    return _error_class(request, response, code)(
+        message or f"{request.method} {urlsplit(request.url).path} failed",
+        status=response.status,
+        code=code,
+        headers=response.headers,
+        retry_after_s=retry_after_s(response.headers.get("retry-after"), now=now),
+        # A proxy may answer 5xx after it has passed the request on. A 503 that carries a stable
+        # code comes from the stream server itself, which promises that nothing was written.
+        in_doubt=response.status >= 500 and not (response.status == 503 and code is not None),
+    )
+
+
+def stream_info(response: Response) -> StreamInfo:
+    """The metadata in the headers of a granted PUT or HEAD."""
+    ttl = response.headers.get("stream-ttl", "")
+    return StreamInfo(
+        content_type=response.headers.get("content-type"),
+        next_offset=response.next_offset,
+        closed=response.closed,
+        ttl_s=int(ttl) if ttl.isascii() and ttl.isdigit() else None,
+        expires_at=response.headers.get("stream-expires-at"),
+    )
+
+
+def receipt(response: Response) -> Receipt:
+    """The outcome of a granted append without producer headers."""
+    return Receipt(next_offset=response.next_offset, closed=response.closed)
+
+
+def producer_receipt(response: Response, tag: ProducerTag) -> Receipt:
+    """The outcome of a granted append with producer headers.
+
+    The answer names the epoch and the highest sequence number accepted so far. If that is not
+    our epoch or below our number, the answer belongs to another request (a confused proxy can
+    do that), and nothing is known about ours.
+    """
+    epoch = response.headers.get("producer-epoch", str(tag.epoch))
+    highest = response.headers.get("producer-seq", str(tag.seq))
+    if not highest.isdigit() or int(highest) < tag.seq or epoch != str(tag.epoch):
+        raise unexpected(
+            response,
+            f"the answer is about epoch {epoch}, sequence {highest}, "
+            f"but {tag.epoch}, {tag.seq} was sent",
+        )
+    return Receipt(
+        next_offset=response.next_offset,
+        # A close without data is always answered with 204, so there 204 says nothing.
+        duplicate=response.status == 204 and not response.closed,
+        closed=response.closed,
+    )
+
+
+def unexpected(response: Response, problem: str) -> UnexpectedAnswer:
+    """An answer that cannot be right. What it should have told us is unknown."""
+    return UnexpectedAnswer(
+        problem, status=response.status, headers=response.headers, in_doubt=True
+    )
+
+
+def retry_after_s(text: str | None, *, now: float) -> float | None:
+    """Seconds to wait by a `Retry-After` header: a number of seconds or an HTTP date."""
+    if not text:
+        return None
+    if text.isascii() and text.isdigit():
+        return float(text)
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - now)
+    except ValueError:
+        return None
+
+
+def _error_class(request: Request, response: Response, code: str | None) -> type[ResponseError]:
+    by_status = class_for_status(response.status)
+    if by_status is Forbidden and "producer-epoch" in response.headers:
+        return StaleEpoch
+    if by_status is not Conflict:
+        return by_status
+    if response.closed:
+        return StreamClosed
+    if "producer-expected-seq" in response.headers or code == "stream_seq_conflict":
+        return SequenceConflict
+    if code is None and "Stream-Seq" in request.headers:
+        # Servers without codes do not say which conflict it is; the sequence is the likely one.
+        return SequenceConflict
+    if code in (None, "config_conflict", "content_type_mismatch"):
+        return ConfigConflict
+    return Conflict
+
+
+def _error_body(response: Response) -> tuple[str | None, str]:
+    """The stable code and the message of an error body; other servers send plain text."""
+    kind = media_type(response.headers.get("content-type"))
+    if kind == JSON:
+        try:
+            body: Any = msgspec.json.decode(response.body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None, ""
+        error = body.get("error") if isinstance(body, dict) else None
+        if isinstance(error, dict):
+            code = error.get("code")
+            return (code if isinstance(code, str) else None), str(error.get("message", ""))
+        return None, str(error or "")
+    if kind == "text/plain":
+        return None, response.body.decode(errors="replace").strip()[:_MESSAGE_CHARS_MAX]
+    return None, ""
