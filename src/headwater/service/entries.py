@@ -82,6 +82,7 @@ class Entry:
         "loaded",
         "path",
         "pending",
+        "pins",
         "producers_complete",
         "state",
         "view",
@@ -103,6 +104,8 @@ class Entry:
         # not committed yet are known only here.
         self.fresh_ids: set[str] = set()
         self.id_lock: asyncio.Lock | None = None
+        # Requests that need it together with others that they are still loading.
+        self.pins = 0
         self._loading: asyncio.Future[None] | None = None
 
     @property
@@ -111,6 +114,7 @@ class Entry:
             not self.listeners
             and self.pending is None
             and not self.waiting
+            and not self.pins
             and self._loading is None
             and (self.id_lock is None or not self.id_lock.locked())
         )
@@ -129,16 +133,29 @@ class Entry:
             raise StreamGone(self.path)
         return self.view
 
+    def shows(self, view: View | None) -> bool:
+        """Whether a view is the current one, of the stream that decisions are made on now."""
+        state = self.state if self.state is not None and not self.state.deleted else None
+        config = state.config if state is not None else None
+        return self.view is view and (view.config if view is not None else None) is config
+
     def install(self, loaded: LoadedStream | None) -> None:
         """Start from what the engine holds. Readers that were here before are told of changes."""
         before = self.view
         self.loaded = True
         self.state = state = loaded.state if loaded else None
+        if state is not None and before is not None and state.config.id == before.config.id:
+            # Readers know the stream by this object: it is the same stream as before.
+            state.config = before.config
         self.producers_complete = loaded.producers_complete if loaded else True
         self.view = View(state) if state else None
         if before is None or not self.listeners:
             return
-        if state is None or state.config.id != before.config.id:
+        if (
+            state is None
+            or state.config.id != before.config.id
+            or (state.soft_deleted and not before.soft_deleted)
+        ):
             self.notify(Event.DELETED)
         elif (state.tail, state.closed) != (before.tail, before.closed):
             self.notify(Event.CHANGED)

@@ -45,8 +45,9 @@ class Housekeeping:
                 await self._reap()
                 pause_ms = await self._pause_ms()
             except StreamError as error:
-                log.warning("housekeeping_failed", error=error.message)
                 pause_ms = _IDLE_MS
+                with suppress(OSError):
+                    log.warning("housekeeping_failed", error=error.message)
             await asyncio.sleep(pause_ms / 1000)
 
     async def _expire(self) -> None:

@@ -7,7 +7,9 @@ writer, and read back from the hot tail or the engine.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 from headwater.core import decisions
 from headwater.core.content import IsKnown, nothing_known, read_content
@@ -18,12 +20,29 @@ from headwater.core.lineage import ForkRequest, measure_sub_offset
 from headwater.core.producers import worth_waiting
 from headwater.core.stream import Created, Mutation, StreamConfig, StreamState
 from headwater.service.clock import Clock, wall_clock_ms
-from headwater.service.entries import Entry, Registry
+from headwater.service.entries import Entry, Registry, View
 from headwater.service.housekeeping import Housekeeping
 from headwater.service.overtaking import WaitingRoom
 from headwater.service.reading import ReadingLog
 from headwater.service.writer import Effect, Writer
 from headwater.store.engine import Engine, LoadedStream
+
+
+class _MeasuredFork(NamedTuple):
+    """Where a fork parts from its source, as long as the source is still the same stream."""
+
+    source: Entry
+    view: View
+    position: int
+    messages: int
+
+    @property
+    def is_current(self) -> bool:
+        return self.source.shows(self.view)
+
+    def point(self, now_ms: int) -> ForkPoint:
+        state = decisions.require_source(self.source.state, self.source.path, now_ms)
+        return ForkPoint(state, self.position, self.messages)
 
 
 class Log(ReadingLog):
@@ -75,47 +94,62 @@ class Log(ReadingLog):
         return self.in_thread(self.engine.load, path)
 
     async def _with_ancestors(self, path: str) -> tuple[Entry, tuple[Entry, ...]]:
-        """An entry and those of its sources, all loaded at the same moment."""
+        """An entry and those of its sources that go when it goes, all loaded at the same moment."""
         while True:
-            entry = await self._registry.get(path)
-            family = [entry]
-            state = entry.state
-            while state is not None and state.config.source_id is not None:
-                source = await self.in_thread(self.engine.load_id, state.config.source_id)
-                if source is None:
-                    break
-                family.append(await self._registry.get(source.state.config.path))
-                state = family[-1].state
-            if self._all_ready(family):
-                return entry, tuple(family[1:])
+            family: list[Entry] = []
+            try:
+                await self._gather_family(path, family)
+            finally:
+                for member in family:
+                    member.pins -= 1
+            if self._is_family(family):
+                return family[0], tuple(family[1:])
 
-    def _all_ready(self, entries: Iterable[Entry]) -> bool:
-        """Whether none of them was dropped while another was being loaded."""
-        return all(self._registry.ready(entry.path) is entry for entry in entries)
+    async def _gather_family(self, path: str, family: list[Entry]) -> None:
+        """Load a stream and its sources. They are pinned, or a long line would not fit in."""
+        next_path: str | None = path
+        while next_path is not None:
+            family.append(await self._registry.get(next_path))
+            family[-1].pins += 1
+            source_id = _next_ancestor(family)
+            found = None
+            if source_id is not None:
+                found = await self.in_thread(self.engine.load_id, source_id)
+            next_path = found.state.config.path if found else None
+
+    def _is_family(self, entries: Sequence[Entry]) -> bool:
+        """Whether all are in memory, and each is the source of the one before it.
+
+        While one was being loaded, another may have been dropped or replaced.
+        """
+        return all(self._registry.ready(entry.path) is entry for entry in entries) and all(
+            fork.state is not None
+            and source.state is not None
+            and fork.state.config.source_id == source.state.config.id
+            for fork, source in pairwise(entries)
+        )
 
     # ── Create ───────────────────────────────────────────────────────────────────────────────
 
     async def create(self, command: Create) -> CreateReply:
         inherited_ids: set[str] = set()
         while True:
+            measured = await self._measure_fork(command)
+            if measured is not None:
+                inherited_ids = await self._inherited_ids(measured, command)
             entry, ancestors = await self._with_ancestors(command.path)
-            family = [entry, *ancestors]
-            fork = command.fork
-            if fork is None or decisions.is_taken(entry.state, self.clock()):
-                source, measured = None, None
+            if measured is not None:
+                is_current = measured.is_current
+            else:
+                is_current = command.fork is None or decisions.is_taken(entry.state, self.clock())
+            if is_current:
                 break
-            source = await self._registry.get(fork.source)
-            measured = await self._measure_fork(source, fork)
-            inherited_ids = await self._inherited_ids(source, measured[0], command)
-            family.append(source)
-            if self._all_ready(family):
-                break
-        now_ms = self.clock()
+        family, now_ms = [entry, *ancestors], self.clock()
         try:
             fork_point = None
-            if source is not None and measured is not None:
-                state = decisions.require_source(source.state, source.path, now_ms)
-                fork_point = ForkPoint(state, *measured)
+            if measured is not None:
+                family.append(measured.source)
+                fork_point = measured.point(now_ms)
             decision = decisions.decide_create(
                 entry.state,
                 _states(ancestors),
@@ -126,6 +160,8 @@ class Log(ReadingLog):
                 inherited_ids.__contains__,
             )
         except StreamError as error:
+            if measured is not None:
+                await self.writer.reply_after(measured.source, None)
             await self.writer.fail_after(entry, error)
             raise
         if not decision.mutations:
@@ -135,13 +171,30 @@ class Log(ReadingLog):
         effects = _effects(family, decision.mutations)
         return await self.writer.submit(effects, decision.reply, len(command.body))
 
-    async def _measure_fork(self, source: Entry, fork: ForkRequest) -> tuple[int, int]:
+    async def _measure_fork(self, command: Create) -> _MeasuredFork | None:
+        """Where the fork that is asked for parts from its source; None if there is none to make."""
+        fork = command.fork
+        while fork is not None:
+            entry = await self._registry.get(command.path)
+            if decisions.is_taken(entry.state, self.clock()):
+                break
+            source = await self._registry.get(fork.source)
+            # A fork inherits only what is committed, so nothing of it can still go away.
+            await self.writer.reply_after(source, None)
+            view = source.view
+            try:
+                decisions.require_source(source.state, source.path, self.clock())
+                view = source.require_view()
+                return _MeasuredFork(source, view, *await self._fork_position(view, fork))
+            except StreamError as error:
+                # If it became another stream meanwhile, that one has to be measured.
+                if source.shows(view):
+                    await self.writer.fail_after(source, error)
+        return None
+
+    async def _fork_position(self, view: View, fork: ForkRequest) -> tuple[int, int]:
         """The position and message count at which a fork parts from its source."""
-        # A fork inherits only what is committed, so nothing of it can still go away.
-        await self.writer.reply_after(source, None)
-        state = decisions.require_source(source.state, source.path, self.clock())
-        view = source.require_view()
-        lineage, json = state.config.lineage, state.config.is_json
+        lineage, json = view.config.lineage, view.config.is_json
         position = lineage.locate(fork.anchor(), view.tail)
         if position == view.tail:
             measure_sub_offset(None, fork.sub_offset, json=json)
@@ -155,13 +208,13 @@ class Log(ReadingLog):
         size, count = measure_sub_offset(stored, fork.sub_offset, json=json)
         return position + size, append.first_message + count
 
-    async def _inherited_ids(self, source: Entry, position: int, command: Create) -> set[str]:
+    async def _inherited_ids(self, measured: _MeasuredFork, command: Create) -> set[str]:
         """Which ids of a fork's first body are known from what it inherits."""
-        if not command.body or not _checks_ids(source) or source.state is None:
+        config = measured.view.config
+        if not command.body or config.unique_ids is None:
             return set()
-        config = source.state.config
         ids = _ids_of(config, Append(command.body, message_id=command.message_id))
-        spans = config.lineage.spans(0, position)
+        spans = config.lineage.spans(0, measured.position)
         return await self.in_thread(self.engine.known_ids, spans, ids)
 
     # ── Append, close ────────────────────────────────────────────────────────────────────────
@@ -207,7 +260,9 @@ class Log(ReadingLog):
         """
         async with entry.lock_ids():
             while True:
-                state = decisions.require(entry.state, entry.path, self.clock())
+                state = entry.state
+                if state is None:
+                    return await self._append(entry, command)
                 ids = _ids_of(state.config, command)
                 fresh = entry.fresh_ids.intersection(ids)
                 spans = state.config.lineage.spans(0, state.tail)
@@ -255,7 +310,8 @@ class Log(ReadingLog):
 
     def _append_again(self, entry: Entry, command: Append) -> Awaitable[AppendReply]:
         """After a wait for overtaken requests, which was the only one."""
-        if self._registry.ready(entry.path) is entry and not _checks_ids(entry):
+        simple = not _checks_ids(entry) and not self._lacks_producer(entry, command)
+        if simple and self._registry.ready(entry.path) is entry:
             return self._append(entry, command, may_wait=False)
         return self._append_cold(entry.path, command, may_wait=False)
 
@@ -296,6 +352,18 @@ def _ids_of(config: StreamConfig, command: Append) -> tuple[str, ...]:
         return read_content(config, command.body, command.message_id).ids
     except StreamError:
         return ()
+
+
+def _next_ancestor(family: Sequence[Entry]) -> int | None:
+    """The source of the last one, if it may have to go when the first one goes."""
+    state = family[-1].state
+    if state is None or state.deleted:
+        return None
+    if len(family) == 1:
+        goes = state.forks == 0
+    else:
+        goes = state.soft_deleted and state.forks <= 1
+    return state.config.source_id if goes else None
 
 
 def _states(entries: tuple[Entry, ...]) -> tuple[StreamState, ...]:

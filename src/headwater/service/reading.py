@@ -69,6 +69,9 @@ class ReadingLog:
         state = entry.state
         if state is None or state.config.lifetime.ttl_s is None:
             return
+        if state.deleted or state.soft_deleted:
+            # On its way out, even if readers still see it: there is no life to lengthen any more.
+            return
         state.touched_at_ms = max(state.touched_at_ms, now_ms)
         due = decisions.decide_touch(state, now_ms)
         if due is not None:

@@ -107,7 +107,8 @@ class Writer:
         if self._closed:
             raise StorageUnavailable("the server is shutting down; try again")
         size = _MUTATION_BYTES * len(effects) + body_bytes
-        if self.queued_bytes + size > self._limits.queue_bytes_max:
+        # Into an empty queue goes anything: a body may be as large as the queue by itself.
+        if self.queued_bytes and self.queued_bytes + size > self._limits.queue_bytes_max:
             raise TooBusy
         batch = self._gathering
         self.queued_bytes += size
@@ -206,7 +207,6 @@ class Writer:
 
     def _fail(self, batch: Batch, error: Exception) -> None:
         self.failures += 1
-        log.error("commit_failed", error=str(error), requests=len(batch.waiters))
         gathered, self._gathering = self._gathering, Batch()
         self.queued_bytes -= gathered.size_bytes
         for failed in (batch, gathered):
@@ -215,6 +215,9 @@ class Writer:
                 owner.pending = None
             for future, _ in failed.waiters:
                 _settle(future, StorageUnavailable())
+        # Last, because the log may well lie on the very disk that is full.
+        with suppress(OSError):
+            log.error("commit_failed", error=str(error), requests=len(batch.waiters))
 
     # ── Other work of the commit thread, and the end ─────────────────────────────────────────
 

@@ -16,6 +16,7 @@ import apsw
 import apsw.sqlite_extra
 
 from headwater.store.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
+from headwater.store.wal import find_damage
 
 DATABASE_NAME: Final = "headwater.db"
 LOCK_NAME: Final = "LOCK"
@@ -75,10 +76,46 @@ def connect(path: Path, *, read_only: bool = False) -> apsw.Connection:
 
 def open_writer(path: Path) -> apsw.Connection:
     """The one connection that writes, with the file created or migrated as needed."""
-    connection = connect(path)
+    try:
+        if not path.exists():
+            _create(path)
+        return _open_existing(path)
+    except apsw.Error as error:
+        raise DataDirectoryError(f"{path} cannot be opened for writing ({error})") from None
+
+
+def _create(path: Path) -> None:
+    """Make the file under another name and rename it when it is complete.
+
+    So a crash on the way leaves nothing half done, and a file that is empty was damaged later.
+    """
+    if Path(f"{path}-wal").exists():
+        raise DataDirectoryError(f"{path} is missing, but its write-ahead log is there")
+    draft = path.with_name(f"{path.name}.new")
+    for leftover in (draft, Path(f"{draft}-journal")):
+        leftover.unlink(missing_ok=True)
+    connection = connect(draft)
     try:
         connection.reserve_bytes("main", _CHECKSUM_BYTES)
+        _migrate(connection)
+    finally:
+        connection.close()
+    draft.rename(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _open_existing(path: Path) -> apsw.Connection:
+    connection = connect(path)
+    try:
+        # What is refused is left as it was: closing would fold the log into the file.
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         _check_identity(connection, path)
+        _check_log(connection, path)
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
         connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", "full")
         connection.pragma("wal_autocheckpoint", _WAL_PAGES_BEFORE_CHECKPOINT)
@@ -96,18 +133,32 @@ def _check_identity(connection: apsw.Connection, path: Path) -> None:
         version = connection.pragma("user_version")
         application = connection.pragma("application_id")
         tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()[0][0]
+        if application == APPLICATION_ID:
+            # The first thing that will be asked of the database.
+            connection.execute("SELECT seq FROM sqlite_sequence").fetchall()
     except apsw.NotADBError:
         raise DataDirectoryError(f"{path} is not a headwater database") from None
     except apsw.Error as error:
         raise DataDirectoryError(
             f"{path} cannot be read ({error}); run 'headwater verify {path.parent}'"
         ) from None
-    if tables and application != APPLICATION_ID:
+    if not tables:
+        raise DataDirectoryError(f"{path} is empty: its streams are lost, unless there is a backup")
+    if application != APPLICATION_ID:
         raise DataDirectoryError(f"{path} is not a headwater database")
     if version > SCHEMA_VERSION:
         raise DataDirectoryError(
             f"{path} was written by a newer headwater (schema {version}, this one knows "
             f"{SCHEMA_VERSION}); upgrade headwater or use another directory"
+        )
+
+
+def _check_log(connection: apsw.Connection, path: Path) -> None:
+    damage = find_damage(path, connection.pragma("page_size"))
+    if damage is not None:
+        raise DataDirectoryError(
+            f"{path}-wal holds acknowledged appends that cannot be read: {damage}; restore the "
+            "directory from a backup"
         )
 
 

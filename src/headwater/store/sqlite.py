@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -40,7 +40,7 @@ from headwater.store.engine import LoadedStream, Problem, SeekBy, StreamSummary
 from headwater.store.group_tables import GroupWrites, delete_groups_of, load_groups
 from headwater.store.inserts import insert_rows
 from headwater.store.rows import CONFIG_COLUMNS, OP_COLUMNS, STATE_COLUMNS, Row
-from headwater.store.schema import DELETED, LIVE, SOFT_DELETED
+from headwater.store.schema import DELETED, LIVE, SCHEMA_VERSION, SOFT_DELETED
 from headwater.store.verify import verify_database
 
 _IDS_PER_QUERY: Final = 500
@@ -95,16 +95,34 @@ class SqliteEngine:
     @contextmanager
     def _transaction(self) -> Iterator[apsw.Connection]:
         write = self._writer
+        committing = False
         try:
             write.execute("BEGIN IMMEDIATE")
             yield write
+            committing = True
             write.execute("COMMIT")
         except apsw.Error as error:
+            if committing:
+                self._void_commit()
             raise _translated(error) from error
         finally:
-            if write.in_transaction:
-                with suppress(apsw.Error):
-                    write.execute("ROLLBACK")
+            self._roll_back()
+
+    def _roll_back(self) -> None:
+        if self._writer.in_transaction:
+            with suppress(apsw.Error):
+                self._writer.execute("ROLLBACK")
+
+    def _void_commit(self) -> None:
+        """Make sure that a commit that failed stays so, even if the process is killed now.
+
+        When only the sync failed, the commit is complete in the write-ahead log, and recovery
+        would find it there. The next commit takes its place in the log, so make one that changes
+        nothing. Whether that one can be synced does not matter.
+        """
+        self._roll_back()
+        with suppress(apsw.Error):
+            self._writer.pragma("user_version", SCHEMA_VERSION)
 
     @staticmethod
     def _write_appends(write: apsw.Connection, appends: Sequence[Appended]) -> None:
@@ -258,26 +276,24 @@ class SqliteEngine:
         return ProducerState(*found[0]) if found else None
 
     def read(self, span: Span, max_bytes: int) -> list[bytes]:
-        cursor = self._reader().cursor()
         bodies: list[bytes] = []
         run, position, size = span.run, span.start, 0
         try:
-            for start, checksum, body in cursor.execute(
-                "SELECT start, checksum, body FROM ops"
-                " WHERE stream_id = ? AND start >= ? AND start < ? ORDER BY start",
-                span,
-            ):
-                size += len(body)
-                if bodies and size > max_bytes:
-                    break
-                if start != position or checksum != append_checksum(run, start, body):
-                    _refuse(span, bodies, start)
-                position += len(body)
-                bodies.append(body)
+            with closing(self._reader().cursor()) as cursor:
+                for start, checksum, body in cursor.execute(
+                    "SELECT start, checksum, body FROM ops"
+                    " WHERE stream_id = ? AND start >= ? AND start < ? ORDER BY start",
+                    span,
+                ):
+                    size += len(body)
+                    if bodies and size > max_bytes:
+                        break
+                    if start != position or checksum != append_checksum(run, start, body):
+                        _refuse(span, bodies, start)
+                    position += len(body)
+                    bodies.append(body)
         except apsw.Error as error:
             raise _translated(error) from error
-        finally:
-            cursor.close()
         if not bodies:
             raise UnknownOffset(format_offset(run, span.start))
         if position > span.end:

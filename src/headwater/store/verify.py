@@ -18,6 +18,7 @@ from headwater.store import rows
 from headwater.store.database import connect
 from headwater.store.engine import Problem
 from headwater.store.rows import CONFIG_COLUMNS, OP_COLUMNS
+from headwater.store.wal import find_damage
 
 _PROGRESS_EVERY: Final = 1_000
 
@@ -26,12 +27,21 @@ def verify_database(path: Path) -> Iterator[Problem | str]:
     """Problems as they are found, lines of progress in between."""
     connection = connect(path, read_only=True)
     try:
+        yield from _check_log(connection, path)
         yield from _check_structure(connection)
         yield from _check_streams(connection)
     except apsw.Error as error:
         yield Problem("database", f"cannot be read further: {error}")
     finally:
         connection.close()
+
+
+def _check_log(connection: apsw.Connection, path: Path) -> Iterator[Problem]:
+    page_bytes = connection.pragma("page_size")
+    connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+    damage = find_damage(path, page_bytes)
+    if damage is not None:
+        yield Problem("write-ahead log", damage)
 
 
 def _check_structure(connection: apsw.Connection) -> Iterator[Problem | str]:

@@ -1,0 +1,210 @@
+"""JSON mode: bytes are kept as sent, and only strict JSON gets in."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import NoReturn
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from headwater.core import json_mode
+from headwater.core.errors import EmptyBody, InvalidJson
+from tests.support.properties import THOROUGH, json_blanks, json_texts
+
+
+def is_strict_json(body: bytes) -> bool:
+    """What the standard library says, made as strict as the contract."""
+
+    def refuse(name: str) -> NoReturn:
+        raise ValueError(name)
+
+    try:
+        json.loads(body.decode("utf-8"), parse_constant=refuse, parse_int=str, parse_float=str)
+    except ValueError:
+        return False
+    return True
+
+
+def has_surrogates(body: bytes) -> bool:
+    """Escapes that stand for a character only in pairs: their case is tested elsewhere."""
+    return re.search(rb"\\u[dD][89a-fA-F]", body) is not None
+
+
+@THOROUGH
+@given(st.lists(st.tuples(json_blanks, json_texts, json_blanks), min_size=1), json_blanks)
+def test_each_element_of_an_array_is_kept_to_the_byte(
+    elements: list[tuple[bytes, bytes, bytes]], outside: bytes
+) -> None:
+    body = outside + b"[" + b",".join(b"".join(parts) for parts in elements) + b"]" + outside
+    messages = [text for _, text, _ in elements]
+    stored, count = json_mode.encode(body)
+    assert count == len(messages)
+    assert stored == b"".join(message + b"," for message in messages)
+    assert json_mode.decode(stored) == messages
+
+
+@THOROUGH
+@given(json_blanks, json_texts.filter(lambda text: not text.startswith(b"[")), json_blanks)
+@example(b"", b"123456789012345678901234567890", b"")
+@example(b"", b"1.0", b"\n")
+@example(b" ", b'{"a":1,"a":2, "b" :\t1E+2}', b"\r\n")
+def test_anything_but_an_array_is_one_message_kept_to_the_byte(
+    before: bytes, text: bytes, behind: bytes
+) -> None:
+    stored, count = json_mode.encode(before + text + behind)
+    assert (stored, count) == (text + b",", 1)
+    assert json_mode.decode(stored) == [text]
+
+
+@THOROUGH
+@given(st.lists(json_texts, min_size=1, max_size=6), st.data())
+def test_any_run_of_stored_messages_reads_as_one_array(
+    messages: list[bytes], data: st.DataObject
+) -> None:
+    """Also when it begins and ends between two messages of one body."""
+    stored, _ = json_mode.encode(b"[" + b",".join(messages) + b"]")
+    first = data.draw(st.integers(0, len(messages) - 1))
+    last = data.draw(st.integers(first + 1, len(messages)))
+    start = sum(len(message) + 1 for message in messages[:first])
+    end = sum(len(message) + 1 for message in messages[:last])
+    run = stored[start:end]
+    assert json_mode.decode(run) == messages[first:last]
+    # The standard library limits how many digits it converts; the text is what matters here.
+    expected = [json.loads(message, parse_int=str) for message in messages[first:last]]
+    assert json.loads(json_mode.as_array(run), parse_int=str) == expected
+
+
+@THOROUGH
+@given(json_texts, st.data())
+def test_a_damaged_text_gets_in_only_if_it_is_still_strict_json(
+    text: bytes, data: st.DataObject
+) -> None:
+    at = data.draw(st.integers(0, len(text)))
+    insert = data.draw(
+        st.binary(max_size=2)
+        | st.sampled_from([b",", b"[", b"]", b'"', b"\\", b"NaN", b"\x00", b"\xff", b"\x0b", b"-"])
+    )
+    body = text[:at] + insert + text[at + data.draw(st.integers(0, 2)) :]
+    assume(not has_surrogates(body))
+    try:
+        stored, count = json_mode.encode(body)
+    except InvalidJson:
+        assert not is_strict_json(body)
+    except EmptyBody:
+        assert json.loads(body) == []
+    else:
+        assert is_strict_json(body)
+        assert len(json_mode.decode(stored)) == count
+
+
+@THOROUGH
+@given(st.binary(max_size=20))
+def test_noise_gets_in_only_if_it_is_strict_json(body: bytes) -> None:
+    try:
+        json_mode.encode(body, allow_empty=True)
+    except InvalidJson:
+        assert not is_strict_json(body)
+    else:
+        assert is_strict_json(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b" ",
+        b"\xef\xbb\xbf1",  # a byte order mark
+        b"\xef\xbb\xbf[1]",
+        b'"\xff"',
+        b'["\xc3"]',
+        b'"\xed\xa0\x80"',  # a surrogate in UTF-8
+        b'"\xc0\xaf"',  # an overlong slash
+        b"NaN",
+        b"[NaN]",
+        b"Infinity",
+        b"-Infinity",
+        b"[1,]",
+        b'{"a":1,}',
+        b"[,1]",
+        b"[1,,2]",
+        b"[1 2]",
+        b"1 2",
+        b"[1]]",
+        b"[",
+        b'{"a"}',
+        b"{1:2}",
+        b"{'a':1}",
+        b"01",
+        b"-",
+        b"+1",
+        b"1.",
+        b".5",
+        b"1e",
+        b"0x10",
+        b"tru",
+        b"nulll",
+        b'"a\nb"',  # a bare control character
+        b'"\\x41"',
+        b'"\\u12"',
+        b"// note\n1",
+        b"\x0c1",
+        b"1\x00",
+        "１".encode(),  # a digit elsewhere  # noqa: RUF001
+        "[1]".encode("utf-16"),
+    ],
+)
+def test_what_is_not_strict_json_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidJson):
+        json_mode.encode(body)
+    with pytest.raises(InvalidJson):
+        json_mode.encode(b"[" + body + b",1]")
+
+
+@pytest.mark.parametrize("opening, closing", [(b"[", b"]"), (b'{"a":', b"}")])
+def test_nesting_without_end_is_refused(opening: bytes, closing: bytes) -> None:
+    with pytest.raises(InvalidJson, match="deep"):
+        json_mode.encode(opening * 200_000 + b"1" + closing * 200_000)
+    with pytest.raises(InvalidJson):
+        json_mode.encode(opening * 200_000)
+
+
+@pytest.mark.parametrize("opening, closing", [(b"[", b"]"), (b'{"a":', b"}")])
+def test_whatever_is_accepted_can_be_taken_apart_again(opening: bytes, closing: bytes) -> None:
+    """How deep a text may be depends on the stack; reading it back must not."""
+
+    def message(depth: int) -> bytes:
+        return opening * depth + b'",]}\\"[{,"' + closing * depth
+
+    def is_accepted(depth: int) -> bool:
+        try:
+            json_mode.encode(b"[%b]" % message(depth))
+        except InvalidJson:
+            return False
+        return True
+
+    def from_deeper_in_the_stack(levels: int, stored: bytes) -> list[bytes]:
+        if levels > 0:
+            return from_deeper_in_the_stack(levels - 1, stored)
+        return json_mode.decode(stored)
+
+    accepted, refused = 1, 200_000
+    while refused - accepted > 1:
+        middle = (accepted + refused) // 2
+        accepted, refused = (middle, refused) if is_accepted(middle) else (accepted, middle)
+    messages = [b"1", message(accepted), b'"\\\\"', message(2), b"{}"]
+    stored, _ = json_mode.encode(b"[" + b" , ".join(messages) + b"]")
+    assert from_deeper_in_the_stack(100, stored) == messages
+
+
+@pytest.mark.parametrize("body", [b"[]", b" [ ] ", b"[\n]"])
+def test_an_empty_array_is_allowed_only_where_a_stream_is_created(body: bytes) -> None:
+    with pytest.raises(EmptyBody):
+        json_mode.encode(body)
+    assert json_mode.encode(body, allow_empty=True) == (b"", 0)
+
+
+def test_only_one_level_is_flattened() -> None:
+    assert json_mode.encode(b"[[1, 2], [], [[3]]]") == (b"[1, 2],[],[[3]],", 3)

@@ -1,0 +1,262 @@
+"""Producers over the running log: requests that overtake each other, and producers not loaded."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from headwater.core.decisions import AppendReply, Create
+from headwater.core.errors import (
+    SequenceGap,
+    StorageUnavailable,
+    StreamClosed,
+    StreamError,
+    StreamNotFound,
+)
+from headwater.core.limits import Limits
+from headwater.service.log import Log
+from headwater.store.sqlite import SqliteEngine
+from tests.service.conftest import StartLog
+from tests.support.faulty_engine import Fault, FaultyEngine
+from tests.support.logs import begin, data, outcome, read_all, turns, until
+
+PATIENT = Limits(producer_wait_ms=60_000)
+"""Waits longer than any test runs: what goes on did so because the gap closed."""
+
+HASTY = Limits(producer_wait_ms=1)
+
+
+# ── Overtaking ───────────────────────────────────────────────────────────────────────────────
+
+
+async def test_requests_that_overtook_others_wait_and_are_accepted_in_order(
+    start_log: StartLog,
+) -> None:
+    log = await start_log(PATIENT)
+    await log.create(Create("s"))
+    early = [begin(log.append("s", data(b"%d" % seq, ("p", 0, seq)))) for seq in (3, 1, 4, 2)]
+    await turns()
+    assert not any(request.done() for request in early)
+    first = await log.append("s", data(b"0", ("p", 0, 0)))
+    replies = await asyncio.gather(*early)
+    assert [reply.producer for reply in (first, *replies)] == [
+        ("p", 0, seq) for seq in (0, 3, 1, 4, 2)
+    ]
+    assert not any(reply.duplicate for reply in replies)
+    assert await read_all(log, "s") == b"01234"
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_any_order_within_the_window_comes_out_right(start_log: StartLog, seed: int) -> None:
+    """Several producers with as many requests in flight as the window allows."""
+    random = Random(seed)
+    log = await start_log(PATIENT)
+    await log.create(Create("s"))
+    in_flight = [(name, seq) for name in "pqr" for seq in range(6)]
+    random.shuffle(in_flight)
+    requests = [
+        begin(log.append("s", data(b"%s%d" % (name.encode(), seq), (name, 7, seq))))
+        for name, seq in in_flight
+    ]
+    await asyncio.gather(*requests)
+    content = (await read_all(log, "s")).decode()
+    for name in "pqr":
+        own = [content[at + 1] for at in range(0, len(content), 2) if content[at] == name]
+        assert own == list("012345")
+
+
+async def test_a_gap_that_stays_is_refused_with_what_is_missing(start_log: StartLog) -> None:
+    log = await start_log(HASTY)
+    await log.create(Create("s"))
+    await log.append("s", data(b"0", ("p", 0, 0)))
+    with pytest.raises(SequenceGap) as caught:
+        await log.append("s", data(b"3", ("p", 0, 3)))
+    assert (caught.value.expected, caught.value.received) == (1, 3)
+    entry = await log.entry("s")
+    assert entry.waiting == 0
+    assert entry.idle
+    assert await read_all(log, "s") == b"0"
+
+
+async def test_what_is_too_far_ahead_does_not_wait(start_log: StartLog) -> None:
+    log = await start_log(PATIENT)
+    await log.create(Create("s"))
+    assert await outcome(log.append("s", data(b"x", ("p", 0, 6)))) is SequenceGap
+    waiting = begin(outcome(log.append("s", data(b"x", ("p", 0, 5)))))
+    await turns()
+    assert not waiting.done()
+    waiting.cancel()
+
+
+async def test_without_a_wait_a_gap_is_refused_at_once(start_log: StartLog) -> None:
+    log = await start_log(Limits(producer_wait_ms=0))
+    await log.create(Create("s"))
+    assert await outcome(log.append("s", data(b"x", ("p", 0, 1)))) is SequenceGap
+
+
+async def test_only_so_many_wait_at_one_stream(start_log: StartLog) -> None:
+    log = await start_log(PATIENT)
+    await log.create(Create("s"))
+    waiting = [begin(outcome(log.append("s", data(b"x", (f"p{n}", 0, 1))))) for n in range(100)]
+    await turns()
+    refused = [request for request in waiting if request.done()]
+    assert len(refused) == 100 - 64
+    assert {await request for request in refused} == {SequenceGap}
+    for request in waiting:
+        request.cancel()
+
+
+async def test_the_same_request_waiting_twice_is_written_once(start_log: StartLog) -> None:
+    log = await start_log(PATIENT)
+    await log.create(Create("s"))
+    twice = [begin(log.append("s", data(b"1", ("p", 0, 1)))) for _ in range(2)]
+    await turns()
+    await log.append("s", data(b"0", ("p", 0, 0)))
+    assert sorted(reply.duplicate for reply in await asyncio.gather(*twice)) == [False, True]
+    assert await read_all(log, "s") == b"01"
+
+
+async def test_a_waiting_client_may_hang_up(start_log: StartLog) -> None:
+    """Its request was taken, so it still counts when its turn comes."""
+    log = await start_log(PATIENT)
+    await log.create(Create("s"))
+    waiting = begin(log.append("s", data(b"1", ("p", 0, 1))))
+    await turns()
+    waiting.cancel()
+    await turns()
+    await log.append("s", data(b"0", ("p", 0, 0)))
+    await log.append("s", data(b"2", ("p", 0, 2)))
+    assert await read_all(log, "s") == b"012"
+
+
+async def test_when_the_wait_ends_the_stream_may_be_closed_or_gone(start_log: StartLog) -> None:
+    log = await start_log(Limits(producer_wait_ms=50))
+    for path in ("closed", "gone"):
+        await log.create(Create(path))
+    waiting = [
+        begin(outcome(log.append(path, data(b"x", ("p", 0, 1))))) for path in ("closed", "gone")
+    ]
+    await turns()
+    await log.append("closed", data(b"last", close=True))
+    await log.delete("gone")
+    assert [await request for request in waiting] == [StreamClosed, StreamNotFound]
+
+
+async def test_a_new_epoch_leaves_those_who_wait_behind(start_log: StartLog) -> None:
+    log = await start_log(Limits(producer_wait_ms=50))
+    await log.create(Create("s"))
+    waiting = begin(outcome(log.append("s", data(b"old", ("p", 0, 1)))))
+    await turns()
+    await log.append("s", data(b"new", ("p", 1, 0)))
+    refused = await waiting
+    assert isinstance(refused, type)
+    assert refused.code == "stale_epoch"
+    assert await read_all(log, "s") == b"new"
+
+
+@pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
+async def test_a_failed_commit_fails_the_filler_and_the_others_keep_waiting_for_it(
+    start_log: StartLog, engine: FaultyEngine, fault: Fault
+) -> None:
+    log = await start_log(PATIENT)
+    await log.create(Create("s"))
+    engine.commit_gate.shut()
+    engine.fail_next(fault)
+    first = begin(outcome(log.append("s", data(b"0", ("p", 0, 0)))))
+    await engine.commit_gate.arrival()
+    waiting = begin(outcome(log.append("s", data(b"2", ("p", 0, 2)))))
+    await turns()
+    engine.commit_gate.open()
+    assert await first is StorageUnavailable
+    await turns()
+    assert not waiting.done()
+    await log.append("s", data(b"0", ("p", 0, 0)))
+    await log.append("s", data(b"1", ("p", 0, 1)))
+    reply = await waiting
+    assert isinstance(reply, AppendReply)
+    assert await read_all(log, "s") == b"012"
+
+
+# ── More producers than are loaded with a stream ─────────────────────────────────────────────
+
+
+@pytest.fixture(params=[PATIENT])
+async def crowded(
+    request: pytest.FixtureRequest, tmp_path: Path, engine: FaultyEngine, start_log: StartLog
+) -> Log:
+    """A log that loads 4 producers with a stream, and a stream that knows 12."""
+    engine.inner = SqliteEngine(tmp_path / "data", producers_preloaded_max=4)
+    log = await start_log(request.param)
+    await log.create(Create("s"))
+    for number in range(12):
+        for seq in range(2):
+            await log.append("s", data(b"x", (f"p{number:02d}", 5, seq)))
+    log._registry._entries.clear()
+    return log
+
+
+async def forget(log: Log) -> None:
+    """As if the stream had not been used for long."""
+    await until(lambda: all(entry.idle for entry in log._registry._entries.values()))
+    log._registry._entries.clear()
+
+
+async def test_a_producer_that_was_not_loaded_is_looked_up(crowded: Log) -> None:
+    for number in range(12):
+        name = f"p{number:02d}"
+        await forget(crowded)
+        assert (await crowded.append("s", data(b"x", (name, 5, 1)))).duplicate
+        await forget(crowded)
+        assert not (await crowded.append("s", data(b"y", (name, 5, 2)))).duplicate
+        await forget(crowded)
+        with pytest.raises(StreamError) as caught:
+            await crowded.append("s", data(b"z", (name, 4, 0)))
+        assert caught.value.code == "stale_epoch"
+    assert (await read_all(crowded, "s")).count(b"y") == 12
+    assert not (await crowded.append("s", data(b"x", ("someone new", 0, 0)))).duplicate
+
+
+async def test_requests_that_arrive_during_the_look_up_are_written_once(
+    crowded: Log, engine: FaultyEngine
+) -> None:
+    gate = engine.gate("producer")
+    gate.shut()
+    requests = [begin(crowded.append("s", data(b"y", ("p11", 5, 2)))) for _ in range(3)]
+    for _ in requests:
+        await gate.arrival()
+    gate.open()
+    replies = await asyncio.gather(*requests)
+    assert sorted(reply.duplicate for reply in replies) == [False, True, True]
+    assert (await read_all(crowded, "s")).count(b"y") == 1
+
+
+async def test_one_that_waits_over_a_failed_commit_is_looked_up_again(
+    crowded: Log, engine: FaultyEngine
+) -> None:
+    """Loading the stream again may leave out the producer that somebody waits for."""
+    await crowded.append("s", data(b"a", ("p11", 5, 2)))
+    waiting = begin(outcome(crowded.append("s", data(b"c", ("p11", 5, 4)))))
+    await turns()
+    engine.fail_next(Fault.BEFORE)
+    assert await outcome(crowded.append("s", data(b"lost"))) is StorageUnavailable
+    assert not (await crowded.append("s", data(b"b", ("p11", 5, 3)))).duplicate
+    assert not isinstance(await waiting, type)
+    assert (await read_all(crowded, "s")).endswith(b"abc")
+
+
+@pytest.mark.parametrize("crowded", [Limits(producer_wait_ms=50)], indirect=True)
+async def test_one_that_waited_in_vain_is_told_what_is_really_missing(
+    crowded: Log, engine: FaultyEngine
+) -> None:
+    await crowded.append("s", data(b"a", ("p11", 5, 2)))
+    waiting = begin(crowded.append("s", data(b"c", ("p11", 5, 4))))
+    await turns()
+    engine.fail_next(Fault.BEFORE)
+    assert await outcome(crowded.append("s", data(b"lost"))) is StorageUnavailable
+    await read_all(crowded, "s")
+    with pytest.raises(SequenceGap) as caught:
+        await waiting
+    assert (caught.value.expected, caught.value.received) == (3, 4)

@@ -1,0 +1,193 @@
+"""The engines side by side: the same random history, and everything they can be asked.
+
+What is committed comes from the decisions of `core`, several of them to a commit, as the writer
+does it. From time to time the SQLite engine is closed and opened again, or removes the data of
+deleted streams, which must change nothing that anyone can see.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from headwater.core.decisions import Append, Create
+from headwater.core.errors import StreamError
+from headwater.core.expiry import FOREVER, Lifetime
+from headwater.core.lineage import ForkRequest
+from headwater.core.producers import ProducerStamp
+from headwater.core.stream import Appended, Mutation, StreamState
+from headwater.store.engine import Engine
+from headwater.store.memory import MemoryEngine
+from headwater.store.sqlite import SqliteEngine
+from tests.support.decided import DecidedStreams
+from tests.support.properties import FEW
+
+BYTES = "application/octet-stream"
+
+paths = st.sampled_from(["a", "a/b", "a%", "b", "~c"])
+known = st.integers(0, 59)
+bodies = st.binary(min_size=1, max_size=6)
+lifetimes = st.sampled_from(
+    [FOREVER] * 3 + [Lifetime(ttl_s=2), Lifetime(None, 30_000, "1970-01-01T00:00:30Z")]
+)
+stamps = st.none() | st.builds(
+    ProducerStamp, st.sampled_from(["p", "qé"]), st.integers(0, 2), st.sampled_from([0, 0, 1])
+)
+
+
+def answer(engine: Engine, question: str, details: tuple[object, ...]) -> object:
+    """What an engine says, or what it refuses with."""
+    try:
+        found = getattr(engine, question)(*details)
+    except StreamError as error:
+        return type(error), str(error)
+    if isinstance(found, Appended):
+        # What `Stream-Seq` came with an append is kept with the stream, not with the append.
+        return found.start, found.body, found.first_message, found.messages, found.producer
+    return sorted(found) if question == "expired" else found
+
+
+class EnginesAgree(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = Path(tempfile.mkdtemp(prefix="headwater-test-"))
+        self.memory = MemoryEngine()
+        self.sqlite = SqliteEngine(self.directory)
+        self.streams = DecidedStreams()
+        self.batch: list[Mutation] = []
+        self.batch_size = 1
+        self.now_ms = 10_000
+
+    def teardown(self) -> None:
+        self.sqlite.close()
+        shutil.rmtree(self.directory)
+
+    def decide(self, command: Callable[[], object]) -> None:
+        self.now_ms += 1
+        with suppress(StreamError):
+            command()
+            self.batch += self.streams.last_mutations
+            if len(self.batch) >= self.batch_size:
+                self.commit()
+
+    def pick(self, which: int) -> str:
+        there = [*self.streams.by_path]
+        return there[which % len(there)] if there else "nowhere"
+
+    # ── Steps ────────────────────────────────────────────────────────────────────────────────
+
+    @initialize(lifetime=lifetimes, forks=st.integers(0, 3), batch_size=st.sampled_from([1, 3, 9]))
+    def begin_with_a_family(self, lifetime: Lifetime, forks: int, batch_size: int) -> None:
+        self.batch_size = batch_size
+        self.create("a", b"inherited", lifetime, False)
+        for which, path in enumerate(("b", "~c", "a/b")[:forks]):
+            self.fork(path, which, 0, 4, FOREVER)
+
+    @rule(path=paths, body=bodies, lifetime=lifetimes, closed=st.sampled_from([False] * 5 + [True]))
+    def create(self, path: str, body: bytes, lifetime: Lifetime, closed: bool) -> None:
+        command = Create(path, BYTES, body, lifetime, closed)
+        self.decide(lambda: self.streams.create(command, self.now_ms))
+
+    @rule(path=paths, which=known, at=known, sub_offset=st.integers(0, 4), lifetime=lifetimes)
+    def fork(self, path: str, which: int, at: int, sub_offset: int, lifetime: Lifetime) -> None:
+        source = self.streams.by_path.get(self.pick(which))
+        if source is None:
+            return
+        positions = self.streams.positions(source)
+        offset = source.token(positions[at % len(positions)])
+        request = ForkRequest(source.config.path, offset, sub_offset)
+        command = Create(path, lifetime=lifetime, fork=request)
+        self.decide(lambda: self.streams.create(command, self.now_ms))
+
+    @rule(
+        which=known,
+        body=bodies,
+        close=st.sampled_from([False] * 7 + [True]),
+        stamp=stamps,
+        seq=st.none() | st.sampled_from(["", "1", "ü", "9"]),
+    )
+    def append(
+        self, which: int, body: bytes, close: bool, stamp: ProducerStamp | None, seq: str | None
+    ) -> None:
+        command = Append(body, BYTES, close, stamp, seq)
+        self.decide(lambda: self.streams.append(self.pick(which), command, self.now_ms))
+
+    @rule(which=known)
+    def delete(self, which: int) -> None:
+        self.decide(lambda: self.streams.delete(self.pick(which), self.now_ms))
+
+    @rule(which=known, later_ms=st.sampled_from([0, 300, 3_000]))
+    def touch(self, which: int, later_ms: int) -> None:
+        self.now_ms += later_ms
+        self.decide(lambda: self.streams.touch(self.pick(which), self.now_ms))
+
+    @rule(which=known)
+    def expire(self, which: int) -> None:
+        self.decide(lambda: self.streams.expire(self.pick(which), self.now_ms))
+
+    @rule()
+    def commit(self) -> None:
+        for engine in (self.memory, self.sqlite):
+            engine.commit(self.batch)
+        self.batch = []
+        self.compare()
+
+    @rule(max_appends=st.integers(1, 3))
+    def reap(self, max_appends: int) -> None:
+        """Streams that are gone for everyone are removed, a little at a time."""
+        self.sqlite.reap(max_appends)
+        self.memory.reap(max_appends)
+        if not self.batch:
+            self.compare()
+
+    @rule()
+    def open_again(self) -> None:
+        self.sqlite.close()
+        self.sqlite = SqliteEngine(self.directory)
+
+    # ── Questions ────────────────────────────────────────────────────────────────────────────
+
+    @invariant()
+    def both_know_which_ids_are_used(self) -> None:
+        assert self.memory.next_stream_id() == self.sqlite.next_stream_id()
+
+    def compare(self) -> None:
+        self.same("list_streams", "", "", 100)
+        self.same("list_streams", "a", "a", 2)
+        self.same("next_deadline_ms")
+        self.same("expired", self.now_ms, 100)
+        for path in ("a", "a/b", "a%", "b", "~c", "nowhere"):
+            self.same("load", path)
+        for stream_id, state in self.streams.by_id.items():
+            self.same("load_id", stream_id)
+            for producer in ("p", "qé", "r"):
+                self.same("producer", stream_id, producer)
+            self.compare_data(state)
+
+    def compare_data(self, state: StreamState) -> None:
+        spans = state.config.lineage.spans(0, state.tail)
+        read = b"".join(body for span in spans for body in self.sqlite.read(span, 10**6))
+        assert read == self.streams.content(state)
+        for span in spans:
+            for max_bytes in (1, 5, 10**6):
+                self.same("read", span, max_bytes)
+            for position in range(span.start, min(span.start + 12, span.end)):
+                self.same("read", span._replace(start=position), 8)
+                self.same("append_at", span.run, position)
+            for number in range(4):
+                self.same("seek", span, "first_message", number)
+            self.same("seek", span, "at_ms", self.now_ms - 3)
+
+    def same(self, question: str, *details: object) -> None:
+        assert answer(self.memory, question, details) == answer(self.sqlite, question, details)
+
+
+TestEnginesAgree = EnginesAgree.TestCase
+TestEnginesAgree.settings = settings(FEW, max_examples=60, stateful_step_count=40)
