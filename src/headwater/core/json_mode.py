@@ -1,7 +1,9 @@
 """JSON mode: a stream of JSON values whose bytes are kept exactly as sent.
 
-A body must be one strict JSON text in UTF-8 without a byte order mark. One level of a top-level
-array is flattened: each element is a message. Anything else is a single message.
+A body must be one strict JSON text in UTF-8 without a byte order mark. Escapes that make half of a
+surrogate pair are refused too: they stand for no character, and most readers choke on them. One
+level of a top-level array is flattened: each element is a message. Anything else is a single
+message.
 
 Messages are stored one behind the other, each followed by a comma. That way any run of stored
 messages becomes a JSON array by dropping the last comma and adding brackets, and the end of every
@@ -20,6 +22,7 @@ from headwater.core.errors import EmptyBody, InvalidJson
 _ONE: Final = msgspec.json.Decoder(msgspec.Raw)
 _MANY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _WHITESPACE: Final = b" \t\r\n"
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 _TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},]')
 
 
@@ -37,6 +40,9 @@ def encode(body: bytes, *, allow_empty: bool = False) -> tuple[bytes, int]:
     except UnicodeDecodeError as error:
         raise InvalidJson(f"the body is not valid UTF-8 (byte {error.start})") from None
     except msgspec.DecodeError as error:
+        if _SURROGATE.search(body):
+            problem = "a string in it holds half of a surrogate pair, which is no character"
+            raise InvalidJson(f"the body cannot be kept as JSON: {problem}") from None
         raise InvalidJson(f"the body is not valid JSON: {error}") from None
     except RecursionError:
         raise InvalidJson("the body is nested too deeply") from None

@@ -36,7 +36,10 @@ class App:
 
     def __init__(self, log: Log, hub: Hub, groups: Groups, *, cors: bool = True) -> None:
         self._log = log
-        self._preflight = preflight_headers() if cors else [("Allow", METHODS)]
+        self._preflight = [
+            *(preflight_headers() if cors else [("Allow", METHODS)]),
+            ("Cache-Control", "no-store"),
+        ]
         self._streams = StreamResource(log, hub)
         self._groups = GroupResource(groups, hub.heartbeat)
         self._transactions = TransactionResource(log, Transactions(log, groups))

@@ -1,8 +1,8 @@
 """One HTTP/1.1 connection: the seam between sockets and handlers.
 
-httptools parses, uvloop moves the bytes, and this module does what lies between: bounds on heads
-and bodies, one request after the other, keep-alive, chunked event streams, and back-pressure in
-both directions. No other module knows about any of it.
+uvloop moves the bytes, `parsing` makes requests of them, and this module does the rest: one request
+after the other, keep-alive, time-outs, chunked event streams, and back-pressure in both directions.
+No other module knows about any of it.
 
 A request is answered without a task when its handler can answer at once, and with a callback on a
 future when it has to wait for a commit. Idle event streams cost no task either.
@@ -17,10 +17,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import httptools
 import structlog
 
-from headwater.core.errors import BodyTooLarge, StreamError
+from headwater.core.errors import StreamError
 from headwater.http.errors import error_response, plain_error
 from headwater.http.messages import (
     Answer,
@@ -31,6 +30,7 @@ from headwater.http.messages import (
     Request,
     Response,
 )
+from headwater.http.parsing import RequestReader
 
 if TYPE_CHECKING:
     from headwater.http.server import Server
@@ -48,24 +48,20 @@ _BODILESS: Final = frozenset({204, 304})
 
 class Connection(asyncio.Protocol):
     __slots__ = (
-        "_body",
-        "_body_bytes",
         "_busy",
+        "_closing",
         "_current",
         "_drain_waiter",
         "_events",
-        "_head_arrived_bytes",
-        "_head_bytes",
-        "_headers",
         "_http_1_0",
-        "_parser",
+        "_looping",
+        "_owes_continue",
         "_queue",
+        "_reader",
         "_reading_paused",
-        "_refused",
-        "_request",
+        "_refusal",
         "_server",
         "_transport",
-        "_url",
         "_writing_paused",
         "deadline",
     )
@@ -73,31 +69,33 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: Server) -> None:
         self._server = server
         self._transport: asyncio.Transport | None = None
-        self._parser: httptools.HttpRequestParser | None = None
+        self._reader: RequestReader | None = None
         self._queue: deque[Request] = deque()
-        self._busy = False
         self._current: Request | None = None
+        self._busy = False
+        self._looping = False
+        self._closing = False
+        self._refusal: Response | None = None
+        self._owes_continue = False
         self._events: EventStream | None = None
+        self._http_1_0 = False
         self._drain_waiter: asyncio.Future[None] | None = None
         self._writing_paused = False
         self._reading_paused = False
-        self._refused = False
-        self._http_1_0 = False
         self.deadline = server.now + server.timeouts.head_s
-        self._start_head()
 
     # ── Life of the connection ───────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._parser = httptools.HttpRequestParser(self)
+        self._reader = RequestReader(self._server.limits, self)
         self._transport.set_write_buffer_limits(high=256 * 1024)
         self._server.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.closed(self)
         self._transport = None
-        self._parser = None
+        self._reader = None
         self._queue.clear()
         self._release_drain()
         if self._events is not None:
@@ -108,14 +106,22 @@ class Connection(asyncio.Protocol):
         self._current = None
 
     def eof_received(self) -> bool:
-        """The peer sends no more. It may still be waiting for the answers to what it sent."""
-        if self._current is not None:
-            self._current.keep_alive = False
+        """The peer sends no more. It may still be waiting for the answers to what it sent.
+
+        One who waits for news has most likely hung up, and there is no way to tell.
+        """
+        current = self._current
+        if current is not None and current.on_disconnect is not None:
+            return False
+        if self._queue:
+            self._queue[-1].keep_alive = False
+        elif current is not None:
+            current.keep_alive = False
         return self._busy and self._events is None
 
     def pause_writing(self) -> None:
         self._writing_paused = True
-        self.deadline = self._server.now + self._server.timeouts.write_s
+        self._restart_clock()
 
     def resume_writing(self) -> None:
         self._writing_paused = False
@@ -130,11 +136,15 @@ class Connection(asyncio.Protocol):
 
     def _restart_clock(self) -> None:
         """Give the peer the time that the current phase allows."""
-        timeouts = self._server.timeouts
-        if self._busy or self._events is not None:
+        now, timeouts = self._server.now, self._server.timeouts
+        if self._writing_paused:
+            self.deadline = now + timeouts.write_s
+        elif self._busy or self._events is not None:
             self.deadline = float("inf")
+        elif self._reader is not None and self._reader.started:
+            self.deadline = now + (timeouts.body_s if self._reader.in_body else timeouts.head_s)
         else:
-            self.deadline = self._server.now + timeouts.idle_s
+            self.deadline = now + timeouts.idle_s
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -142,7 +152,7 @@ class Connection(asyncio.Protocol):
 
     def turn_away(self, response: Response) -> None:
         """There is no room for this connection: say so and hang up."""
-        self._refuse(response)
+        self.refused(response)
 
     def wind_down(self) -> None:
         """The server is stopping: end event streams and idle connections, let requests finish."""
@@ -153,86 +163,22 @@ class Connection(asyncio.Protocol):
         elif self._transport is not None:
             self._transport.close()
 
-    # ── Parsing ──────────────────────────────────────────────────────────────────────────────
+    # ── Reading: this is the Receiver ────────────────────────────────────────────────────────
 
     def data_received(self, data: bytes) -> None:
-        if self._parser is None or self._refused or self._events is not None:
+        reader = self._reader
+        if reader is None or self._refusal is not None:
             return
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # We speak HTTP/1.1 only. The request itself is answered; what follows is not ours.
-            if self._current is not None:
-                self._current.keep_alive = False
-        except httptools.HttpParserError:
-            self._refuse(plain_error(400, "malformed_http", "the request is not valid HTTP/1.1"))
-        else:
-            if not self._busy and not self._refused:
-                self._wait_for_rest(len(data))
-
-    def _start_head(self) -> None:
-        self._url = b""
-        self._headers: dict[bytes, bytes] = {}
-        self._head_bytes = 0
-        self._head_arrived_bytes = 0
-        self._request: Request | None = None
-        self._body: list[bytes] = []
-        self._body_bytes = 0
-
-    def _wait_for_rest(self, received: int) -> None:
-        """A request is under way: it has to be complete in time and its head must not grow on."""
-        if self._request is not None:
-            self.deadline = self._server.now + self._server.timeouts.body_s
+        was_started, was_in_body = reader.started, reader.in_body
+        reader.feed(data)
+        if self._busy or not reader.started:
             return
-        if self._head_arrived_bytes == 0:
-            self.deadline = self._server.now + self._server.timeouts.head_s
-        # Counted as it arrives: the parser reports a line only when it is complete.
-        self._head_arrived_bytes += received
-        if self._head_arrived_bytes > self._server.limits.header_bytes_max:
-            self._refuse(self._head_too_large())
+        # A head has to be complete in time however it trickles; a body has to make progress.
+        if reader.in_body or not was_started or was_in_body:
+            self._restart_clock()
 
-    def _head_too_large(self) -> Response:
-        limit = self._server.limits.header_bytes_max
-        return plain_error(431, "headers_too_large", f"the request head is over {limit} bytes")
-
-    def on_url(self, url: bytes) -> None:
-        self._url += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._head_bytes += len(name) + len(value)
-        self._headers.setdefault(name.lower(), value)
-
-    def on_headers_complete(self) -> None:
-        parser = self._parser
-        if parser is None or self._refused:
-            return
-        if self._head_bytes + len(self._url) > self._server.limits.header_bytes_max:
-            self._refuse(self._head_too_large())
-            return
-        path, _, query = self._url.partition(b"?")
-        method = parser.get_method().decode("ascii")
-        request = self._request = Request(method, path, query, self._headers)
-        request.keep_alive = parser.should_keep_alive()
-        self._http_1_0 = parser.get_http_version() == "1.0"
-        length = self._headers.get(b"content-length")
-        if length is not None and int(length) > self._server.limits.body_bytes_max:
-            self._refuse(error_response(BodyTooLarge(self._server.limits.body_bytes_max)))
-        elif self._headers.get(b"expect", b"").lower() == b"100-continue" and not self._busy:
-            self._write(_CONTINUE)
-
-    def on_body(self, data: bytes) -> None:
-        self._body_bytes += len(data)
-        if self._body_bytes > self._server.limits.body_bytes_max:
-            self._refuse(error_response(BodyTooLarge(self._server.limits.body_bytes_max)))
-        elif not self._refused:
-            self._body.append(data)
-
-    def on_message_complete(self) -> None:
-        request = self._request
-        if request is None or self._refused:
-            return
-        request.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        self._start_head()
+    def received(self, request: Request) -> None:
+        self._owes_continue = False
         self._queue.append(request)
         self._next()
         if self._queue and not self._reading_paused and self._transport is not None:
@@ -240,32 +186,47 @@ class Connection(asyncio.Protocol):
             self._reading_paused = True
             self._transport.pause_reading()
 
-    def _refuse(self, response: Response) -> None:
-        """Answer something that cannot become a request, and hang up."""
-        if self._refused:
-            return
-        self._refused = True
-        if self._busy:
-            # An earlier request on this connection is still being answered; that goes first.
-            assert self._current is not None
-            self._current.keep_alive = False
-            return
-        self._respond(response, head_only=False, close=True)
+    def expects_continue(self) -> None:
+        if self._busy or self._queue:
+            self._owes_continue = True
+        else:
+            self._write(_CONTINUE)
+
+    def refused(self, response: Response) -> None:
+        """Answered behind everything that came before it; then the connection ends."""
+        if self._refusal is None:
+            self._refusal = response
+            self._next()
 
     # ── Answering ────────────────────────────────────────────────────────────────────────────
 
     def _next(self) -> None:
-        """Begin with the next request, if there is one and the peer reads its answers."""
-        while self._queue and not self._busy and not self._writing_paused:
+        """Go on with the next request, if there is one and the peer reads its answers."""
+        if self._looping:
+            # An answer came at once: the loop further up the stack goes on.
+            return
+        self._looping = True
+        while self._queue and not (self._busy or self._writing_paused or self._closing):
             if self._transport is None:
-                return
+                break
             self._busy = True
             self._current = self._queue.popleft()
             self.deadline = float("inf")
             self._handle(self._current)
-        if self._reading_paused and not self._queue and self._transport is not None:
+        self._looping = False
+        if not (self._transport is None or self._busy or self._queue or self._closing):
+            self._all_answered(self._transport)
+
+    def _all_answered(self, transport: asyncio.Transport) -> None:
+        if self._refusal is not None:
+            self._respond(self._refusal, head_only=False, close=True)
+            return
+        if self._owes_continue:
+            self._owes_continue = False
+            self._write(_CONTINUE)
+        if self._reading_paused:
             self._reading_paused = False
-            self._transport.resume_reading()
+            transport.resume_reading()
 
     def _handle(self, request: Request) -> None:
         try:
@@ -292,9 +253,9 @@ class Connection(asyncio.Protocol):
             return
         # The response may be shared with other connections, so it is not changed here.
         close = answer.close or not request.keep_alive or self._server.stopping
-        self._respond(answer, head_only=request.method == "HEAD", close=close)
         self._busy = False
         self._current = None
+        self._respond(answer, head_only=request.method == "HEAD", close=close)
         if self._transport is not None:
             self._restart_clock()
             self._next()
@@ -310,6 +271,8 @@ class Connection(asyncio.Protocol):
         body = b"" if head_only or response.status in _BODILESS else response.body
         self._write(b"".join((head, length, connection, b"\r\n", body)))
         if close and self._transport is not None:
+            self._closing = True
+            self._queue.clear()
             self._transport.close()
 
     def _head(self, status: int, headers: Headers) -> bytes:
@@ -325,13 +288,13 @@ class Connection(asyncio.Protocol):
     # ── Event streams: this is the Sink ──────────────────────────────────────────────────────
 
     def _begin_events(self, events: EventStream) -> None:
+        self._http_1_0 = self._reader is not None and self._reader.http_1_0
         framing = b"Connection: close\r\n" if self._http_1_0 else b"Transfer-Encoding: chunked\r\n"
         self._write(b"".join((self._head(200, events.headers), framing, b"\r\n")))
         self._events = events
         self._current = None
         # Nothing more is read from this connection; thousands of them are idle at a time.
-        self._parser = None
-        self._headers = {}
+        self._reader = None
         self._queue.clear()
         events.start(self)
 

@@ -22,7 +22,7 @@ from headwater.http.live import Hub
 from headwater.http.long_poll import nothing_new
 from headwater.http.messages import Answer, Deferred, EventStream, Headers, Request, Response, Sink
 from headwater.http.reads import ReadQuery, chunk_headers, now_response, read_response
-from headwater.http.targets import STREAM_ROOT, decode_path
+from headwater.http.targets import STREAM_ROOT, decode_path, origin_form
 from headwater.service.entries import Entry
 from headwater.service.log import Log
 from headwater.service.reading import Chunk
@@ -245,6 +245,6 @@ def _source_path(value: str) -> str:
 
 
 def _location(request: Request) -> str:
-    path = request.path.decode("ascii", "replace")
+    path = origin_form(request.path).decode("ascii", "replace")
     host = request.headers.get(b"host")
     return f"http://{host.decode('latin-1')}{path}" if host else path

@@ -1,0 +1,135 @@
+"""Content encodings, decoded by the libraries of others."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable
+
+import brotli  # type: ignore[import-untyped]  # it has no stubs
+import pytest
+import zstandard
+
+from tests.http.client import JSON, TEXT, Client
+
+DECODERS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.decompress,
+    "deflate": zlib.decompress,
+    "br": brotli.decompress,
+    "zstd": lambda data: zstandard.ZstdDecompressor().decompress(data),
+}
+LINE = "Ein Fluß hat eine Quelle. ".encode()
+
+
+def accepting(encodings: str) -> dict[str, str]:
+    return {"Accept-Encoding": encodings}
+
+
+# Small ones are compressed on the spot, large ones on a thread.
+@pytest.mark.parametrize("repeat", [100, 10_000])
+@pytest.mark.parametrize("encoding", DECODERS)
+def test_a_compressed_read_says_the_same(client: Client, encoding: str, repeat: int) -> None:
+    path = client.create(TEXT, LINE * repeat)
+    plain = client.get(path)
+    packed = client.get(path, headers=accepting(encoding))
+    assert packed.headers["Content-Encoding"] == encoding
+    assert "Accept-Encoding" in packed.headers["Vary"]
+    assert len(packed.body) < len(plain.body) // 4
+    assert DECODERS[encoding](packed.body) == plain.body == LINE * repeat
+    for name in ("Content-Type", "Stream-Next-Offset", "Stream-Up-To-Date", "Cache-Control"):
+        assert packed.headers[name] == plain.headers[name]
+
+
+@pytest.mark.parametrize("encoding", DECODERS)
+def test_compressed_json(client: Client, encoding: str) -> None:
+    path = client.create(JSON, b"[" + b",".join([b'{"k":"v"}'] * 500) + b"]")
+    packed = client.get(path, headers=accepting(encoding))
+    assert packed.headers["Content-Encoding"] == encoding
+    assert DECODERS[encoding](packed.body) == client.get(path).body
+
+
+@pytest.mark.parametrize(
+    "accepted, expected",
+    [
+        ("identity", None),
+        ("", None),
+        ("compress", None),
+        ("gzip;q=0", None),
+        ("gzip;q=0, *", "zstd"),
+        ("GZIP", "gzip"),
+        ("gzip, deflate, br, zstd", "zstd"),
+        ("gzip, deflate, br", "br"),
+        ("br;q=0.1, gzip;q=0.9", "gzip"),
+        ("identity;q=1, gzip;q=0.5", None),
+        ("*;q=0", None),
+        ("gzip;q=nonsense", None),
+        (",;=,;q", None),
+        ("\xff", None),
+    ],
+)
+def test_the_client_chooses(client: Client, accepted: str, expected: str | None) -> None:
+    path = client.create(TEXT, LINE * 100)
+    reply = client.get(path, headers=accepting(accepted))
+    assert reply.status == 200
+    assert reply.headers.get("Content-Encoding") == expected
+
+
+def test_small_bodies_are_left_alone(client: Client) -> None:
+    short, long = client.create(TEXT, b"x" * 1023), client.create(TEXT, b"x" * 1024)
+    assert "Content-Encoding" not in client.get(short, headers=accepting("gzip")).headers
+    assert client.get(long, headers=accepting("gzip")).headers["Content-Encoding"] == "gzip"
+
+
+@pytest.mark.parametrize(
+    "content_type, worth_it",
+    [
+        ("text/csv", True),
+        ("text/plain; charset=utf-8", True),
+        ("application/json", True),
+        ("application/problem+json", True),
+        ("application/x-ndjson", True),
+        ("image/svg+xml", True),
+        ("application/octet-stream", False),
+        ("image/png", False),
+        ("video/mp4", False),
+    ],
+)
+def test_only_what_shrinks_is_compressed(client: Client, content_type: str, worth_it: bool) -> None:
+    path = client.create({"Content-Type": content_type}, b'"' + b"x" * 4096 + b'"')
+    reply = client.get(path, headers=accepting("gzip"))
+    assert ("Content-Encoding" in reply.headers) is worth_it
+
+
+def test_a_compressed_read_is_conditional_too(client: Client) -> None:
+    path = client.create(TEXT, LINE * 100)
+    tag = client.get(path, headers=accepting("br")).headers["ETag"]
+    reply = client.get(path, headers=accepting("br") | {"If-None-Match": tag})
+    assert (reply.status, reply.body) == (304, b"")
+    assert "Content-Encoding" not in reply.headers
+
+
+def test_events_are_never_compressed(client: Client) -> None:
+    path = client.create(TEXT, LINE * 100)
+    client.close(path)
+    reply = client.get(path, "offset=-1&live=sse", accepting("gzip, br, zstd"))
+    assert "Content-Encoding" not in reply.headers
+    assert LINE in reply.body
+
+
+def test_a_long_poll_with_data_is_compressed(client: Client) -> None:
+    path = client.create(TEXT, LINE * 100)
+    reply = client.get(path, "offset=-1&live=long-poll", accepting("gzip"))
+    assert gzip.decompress(reply.body) == LINE * 100
+
+
+def test_a_long_poll_that_waited_is_compressed_for_each(client: Client) -> None:
+    path = client.create(TEXT)
+    with (
+        client.long_poll(path, "offset=now", accepting("gzip")) as packed,
+        client.long_poll(path, "offset=now", accepting("br")) as other,
+        client.long_poll(path, "offset=now") as plain,
+    ):
+        client.post(path, LINE * 100, TEXT)
+        assert gzip.decompress(packed.reply().body) == LINE * 100
+        assert brotli.decompress(other.reply().body) == LINE * 100
+        assert plain.reply().body == LINE * 100
