@@ -170,7 +170,9 @@ def test_the_last_command_of_each_page_succeeds(
     assert [page.wait() for page in (tutorial, http_reference, groups_reference)] == [0, 0, 0]
 
 
-@pytest.mark.parametrize("page", [TUTORIAL, HTTP_REFERENCE, GROUPS_REFERENCE], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [TUTORIAL, HTTP_REFERENCE, GROUPS_REFERENCE], ids=lambda page: page.name
+)
 def test_every_command_with_curl_is_run(page: Path) -> None:
     """A block that somebody forgot to mark would never be tested."""
     forgotten = [b.line for b in Page(page).blocks if "curl" in b.text and not b.run]

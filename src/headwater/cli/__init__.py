@@ -1,5 +1,33 @@
 """The `headwater` command."""
 
-from headwater.cli.main import main
+import os
+import signal
+import sys
+
+
+def main() -> None:
+    """Run the command line; the entry point of `headwater` and of `python -m headwater`."""
+    _fill_in_streams()
+    try:
+        # Loading takes a moment, and an interrupt can fall into it.
+        from headwater.cli.main import app
+
+        app()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    finally:
+        # All is done but the leaving, and another Ctrl-C has nothing left to interrupt.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _fill_in_streams() -> None:
+    """Put something harmless where stdin, stdout or stderr has been closed (`>&-`).
+
+    Otherwise the next file or connection to be opened would take its place.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for as long as we run
+
 
 __all__ = ["main"]

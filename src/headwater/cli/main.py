@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
-import inspect
-from pathlib import Path
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Final
 
 import typer
-from pydantic import ValidationError
-from pydantic.fields import FieldInfo
 
 from headwater import __version__
-from headwater.cli.logs import configure_logs
-from headwater.cli.serve import CannotServe, serve
-from headwater.settings import Settings, load_settings
+from headwater.cli import ctx, target
+from headwater.cli.appending import append
+from headwater.cli.bench import bench
+from headwater.cli.listing import info, ls
+from headwater.cli.managing import close, create, fork, rm
+from headwater.cli.reading import read, tail
+from headwater.cli.serve_command import serve
+from headwater.cli.shell import Shell
+from headwater.cli.top import top
+from headwater.cli.verify import verify
 
 app = typer.Typer(
     name="headwater",
-    help="Durable streams: append-only logs over HTTP.",
+    cls=Shell,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-
-def fail(message: str, code: int = 1) -> typer.Exit:
-    """One clear line on stderr, then the end."""
-    typer.echo(f"headwater: {message}", err=True)
-    return typer.Exit(code)
+COMMANDS: Final[dict[str, dict[str, Callable[..., None]]]] = {
+    "Streams": {
+        "create": create,
+        "append": append,
+        "read": read,
+        "tail": tail,
+        "ls": ls,
+        "info": info,
+        "close": close,
+        "fork": fork,
+        "rm": rm,
+    },
+    "Servers": {"serve": serve, "verify": verify, "top": top, "bench": bench},
+}
 
 
 def _version(wanted: bool) -> None:
@@ -42,107 +55,27 @@ def _root(
         bool,
         typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
     ] = False,
+    url: target.Url = None,
+    token: target.Token = None,
+    context: target.ContextName = None,
 ) -> None:
-    pass
+    """Durable streams: append-only logs over HTTP.
 
+    Examples:
 
-# ── serve ────────────────────────────────────────────────────────────────────────────────────
+      headwater serve                        # a server, data in ./data
+      headwater create orders                # a stream of JSON messages
+      headwater append orders '{"id": 1}'    # write
+      headwater read orders                  # read
+      headwater tail orders                  # follow
 
-
-def _run_server(config: Path | None = None, **flags: Any) -> None:
-    """Run the server.
-
-    Every option can also be set in the environment (HEADWATER_PORT=4437) or in a TOML file
-    (port = 4437). Flags win over the environment, and the environment over the file.
+    Data goes to stdout, messages go to stderr. Exit codes: 0 done, 1 failed,
+    2 usage, 3 not found, 4 conflict or closed, 5 unauthorised, 6 server
+    unavailable, 130 interrupted, 141 output closed.
     """
-    given = {name: value for name, value in flags.items() if value is not None}
-    try:
-        settings = load_settings(config, given)
-        settings.limits()
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "settings"
-        raise fail(f"{where}: {first['msg']}", 2) from None
-    except (ValueError, OSError) as error:
-        raise fail(str(error), 2) from None
-    configure_logs(settings.log_level, settings.log_format)
-    try:
-        serve(settings)
-    except CannotServe as error:
-        raise fail(str(error)) from None
 
 
-def _option(name: str, info: FieldInfo) -> inspect.Parameter:
-    """A command line option for a setting. No default: what is not given is not a flag."""
-    flag = "--" + name.replace("_", "-")
-    help_text = f"{info.description} [default: {_shown(info.default)}]"
-    kind: Any = info.annotation
-    if kind not in (int, bool, Path):
-        kind = str
-    declarations = [f"{flag}/--no-{flag[2:]}"] if kind is bool else [flag]
-    option = typer.Option(*declarations, help=help_text, show_default=False)
-    annotation = Annotated[kind | None, option]
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
-    )
-
-
-def _shown(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _with_settings(command: Any) -> Any:
-    """Give the command one option per setting, so that the two cannot drift apart."""
-    config = inspect.Parameter(
-        "config",
-        inspect.Parameter.KEYWORD_ONLY,
-        default=None,
-        annotation=Annotated[
-            Path | None,
-            typer.Option("--config", exists=True, dir_okay=False, help="A TOML file of settings."),
-        ],
-    )
-    options = [_option(name, info) for name, info in Settings.model_fields.items()]
-    command.__signature__ = inspect.Signature([config, *options])
-    command.__annotations__ = {
-        parameter.name: parameter.annotation for parameter in (config, *options)
-    }
-    return command
-
-
-app.command(name="serve")(_with_settings(_run_server))
-
-
-# ── verify ───────────────────────────────────────────────────────────────────────────────────
-
-
-@app.command()
-def verify(
-    directory: Annotated[Path, typer.Argument(help="A data directory.", exists=True)],
-) -> None:
-    """Check everything that a data directory holds.
-
-    Walks every page, every stream and every append, and compares each with its checksum. Safe
-    while a server is running. Exits with 1 when something is wrong.
-    """
-    from headwater.store.database import DATABASE_NAME
-    from headwater.store.engine import Problem
-    from headwater.store.verify import verify_database
-
-    path = directory / DATABASE_NAME
-    if not path.is_file():
-        raise fail(f"{directory} holds no headwater database", 2)
-    problems = 0
-    for result in verify_database(path):
-        if isinstance(result, Problem):
-            problems += 1
-            typer.echo(f"{result.where}: {result.what}")
-        else:
-            typer.echo(result, err=True)
-    if problems:
-        raise fail(f"{problems} problems found")
-    typer.echo("ok")
-
-
-def main() -> None:
-    app()
+for _panel, _commands in COMMANDS.items():
+    for _name, _command in _commands.items():
+        app.command(name=_name, rich_help_panel=_panel)(_command)
+app.add_typer(ctx.app, name="ctx", rich_help_panel="Servers")

@@ -6,6 +6,8 @@ import asyncio
 import resource
 import signal
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from ipaddress import ip_address
 
 import structlog
@@ -70,16 +72,27 @@ def _raise_file_limit() -> None:
 
 
 async def _serve(settings: Settings, engine: Engine) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with listening(settings, engine) as (server, port):
+        _greet(settings, port)
+        await stop.wait()
+        log.info("stopping", connections=server.connections)
+    log.info("stopped")
+
+
+@asynccontextmanager
+async def listening(settings: Settings, engine: Engine) -> AsyncIterator[tuple[Server, int]]:
+    """The whole system, from the engine to an open port, and its orderly end."""
     limits = settings.limits()
     streams = await Log.start(engine, limits, linger_ms=settings.linger_ms)
     heartbeat = Heartbeat(settings.sse_lifetime_ms / 1000)
     hub = Hub(streams, settings.long_poll_timeout_ms, heartbeat)
     groups = await Groups.start(streams)
-    server = Server(App(streams, hub, groups), limits, cors_origin=settings.cors_origin)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    app = App(streams, hub, groups, cors=bool(settings.cors_origin))
+    server = Server(app, limits, cors_origin=settings.cors_origin)
     try:
         port = await server.start(settings.host, settings.port)
     except OSError as error:
@@ -87,15 +100,14 @@ async def _serve(settings: Settings, engine: Engine) -> None:
         raise CannotServe(
             f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}"
         ) from None
-    _greet(settings, port)
-    await stop.wait()
-    log.info("stopping", connections=server.connections)
-    hub.release_polls()
-    groups.stop()
-    await server.stop(settings.shutdown_grace_ms / 1000)
-    heartbeat.stop()
-    await streams.stop()
-    log.info("stopped")
+    try:
+        yield server, port
+    finally:
+        hub.release_polls()
+        groups.stop()
+        await server.stop(settings.shutdown_grace_ms / 1000)
+        heartbeat.stop()
+        await streams.stop()
 
 
 def _greet(settings: Settings, port: int) -> None:

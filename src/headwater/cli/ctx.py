@@ -1,0 +1,148 @@
+"""`headwater ctx`: servers by name."""
+
+from __future__ import annotations
+
+import sys
+from getpass import getpass
+from typing import Annotated
+
+import typer
+
+from headwater.cli.contexts import Context, check_name, config_path, load_config, save_config
+from headwater.cli.exits import usage
+from headwater.cli.output import Json, write_json, write_line
+from headwater.cli.records import ContextRecord
+from headwater.cli.shell import say
+from headwater.cli.target import authorization, check_url
+
+app = typer.Typer(no_args_is_help=True)
+
+
+def complete_context(incomplete: str) -> list[str]:
+    """The names of contexts that begin so, for the shell."""
+    try:
+        return [name for name in sorted(load_config().contexts) if name.startswith(incomplete)]
+    except Exception:
+        return []  # a completion that fails must not disturb the line being typed
+
+
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="A context.", autocompletion=complete_context)
+]
+
+
+@app.callback()
+def _ctx() -> None:
+    """Remember servers and their tokens by name.
+
+    Contexts are kept in ~/.config/headwater/config.toml, or in the file
+    that $HEADWATER_CONFIG names, which only you can read. Tokens are never
+    shown.
+
+    Examples:
+
+      headwater ctx add prod https://streams.example.com --token - --use
+      headwater ctx ls
+      headwater ls --context prod
+    """
+
+
+@app.command()
+def add(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name for it.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="The server's address.")],
+    token: Annotated[
+        str | None,
+        typer.Option(
+            "--token", metavar="TOKEN", help="Its token; - asks for it, or reads it from a pipe."
+        ),
+    ] = None,
+    use: Annotated[bool, typer.Option("--use", help="Use it from now on.")] = False,
+) -> None:
+    """Add a server, or change one. The first one is used from then on.
+
+    Adding one again replaces it, with its token. A token on the command
+    line stays in the shell's history, so prefer --token - and type it, or
+    pipe it in.
+
+    Examples:
+
+      headwater ctx add local http://127.0.0.1:4437
+      pass show streams/prod | headwater ctx add prod https://streams.example.com --token -
+    """
+    check_name(name)
+    secret = _read_token() if token == "-" else token
+    authorization(secret)  # refuses what could not be sent
+    config = load_config()
+    config.contexts[name] = Context(check_url(url), secret or None)
+    if use or config.current is None:
+        config.current = name
+    save_config(config)
+    used = "in use" if config.current == name else f"`headwater ctx use {name}` switches to it"
+    say(f"added {name} to {config_path()}; {used}")
+
+
+@app.command(name="use")
+def use_context(name: Name) -> None:
+    """Use a server from now on.
+
+    STREAM_URL, --url and --context still win over it.
+
+    Examples:
+
+      headwater ctx use prod
+    """
+    config = load_config()
+    config.get(name)
+    config.current = name
+    save_config(config)
+
+
+@app.command()
+def ls(json: Json = False) -> None:
+    """List the servers; the one in use is marked.
+
+    Examples:
+
+      headwater ctx ls
+      headwater ctx ls --json | jq -r .url
+    """
+    config = load_config()
+    width = max(map(len, config.contexts), default=0)
+    for name, context in sorted(config.contexts.items()):
+        record = ContextRecord(
+            name=name,
+            url=context.url,
+            has_token=context.token is not None,
+            current=name == config.current,
+        )
+        if json:
+            write_json(record)
+        else:
+            mark, key = "*" if record.current else " ", "  (token)" if record.has_token else ""
+            write_line(f"{mark} {name:<{width}}  {context.url}{key}")
+
+
+@app.command()
+def rm(name: Name) -> None:
+    """Forget a server. Nothing on it changes.
+
+    Examples:
+
+      headwater ctx rm prod
+    """
+    config = load_config()
+    config.get(name)
+    del config.contexts[name]
+    if config.current == name:
+        config.current = None
+    save_config(config)
+
+
+def _read_token() -> str:
+    if sys.stdin.isatty():
+        return getpass("Token: ").strip()
+    token = sys.stdin.readline().strip()
+    if not token:
+        raise usage("there is no token on stdin; pipe it in, or leave --token out")
+    return token

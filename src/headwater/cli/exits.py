@@ -1,0 +1,151 @@
+"""How the command ends: the exit codes, and failures as one line that says what to do."""
+
+from __future__ import annotations
+
+import os
+from enum import IntEnum
+
+from headwater import client
+from headwater.client import HeadwaterError
+
+
+class ExitCode(IntEnum):
+    """What the exit status tells a script."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    CONFLICT = 4
+    UNAUTHORISED = 5
+    UNAVAILABLE = 6
+    INTERRUPTED = 130
+    PIPE_CLOSED = 141
+
+
+MEANINGS = {
+    ExitCode.OK: "Done. A followed stream ends so when it is closed and read to its end.",
+    ExitCode.FAILED: "Failed for any other reason: refused by the server, declined at a question, "
+    "problems found by `verify`, errors during `bench`.",
+    ExitCode.USAGE: "The command line, the configuration or the input makes no sense; nothing was "
+    "sent, or nothing more.",
+    ExitCode.NOT_FOUND: "There is no such stream, or it is gone.",
+    ExitCode.CONFLICT: "It exists already, it is closed, or a newer producer epoch has taken over.",
+    ExitCode.UNAUTHORISED: "The token is missing, unknown, or does not reach this far.",
+    ExitCode.UNAVAILABLE: "The server cannot be reached, is overloaded or cannot do its work.",
+    ExitCode.INTERRUPTED: "Interrupted by Ctrl-C, whatever the command; `tail` and `top` too.",
+    ExitCode.PIPE_CLOSED: "Whoever read the output has gone away, as in `headwater read s | head`.",
+}
+
+
+class CliError(Exception):
+    """The end of a command: one line for stderr, and an exit code."""
+
+    def __init__(self, message: str, code: ExitCode = ExitCode.FAILED) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+
+
+def usage(message: str) -> CliError:
+    return CliError(message, ExitCode.USAGE)
+
+
+def one_line(text: str) -> str:
+    """Text from elsewhere, made fit for a terminal: one line, no control characters."""
+    return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
+
+
+def explain(error: HeadwaterError, *, url: str, stream: str | None = None) -> CliError:
+    """What a failure of the client means to a person, and what to do about it."""
+    explained = _explain(error, url, stream)
+    for note in getattr(error, "__notes__", ()):
+        explained.add_note(note)
+    return explained
+
+
+def _explain(error: HeadwaterError, url: str, stream: str | None) -> CliError:
+    name = f"stream {stream!r}" if stream else "stream"
+    said = one_line(error.message)
+    match error:
+        case client.ProducerStopped(__cause__=client.HeadwaterError() as cause):
+            cause.in_doubt = cause.in_doubt or error.in_doubt
+            return _explain(cause, url, stream)
+        case client.StreamNotFound():
+            make = f", `headwater create {stream}` makes one" if stream else ""
+            return CliError(
+                f"there is no {name} on {url}; `headwater ls` lists them{make}", ExitCode.NOT_FOUND
+            )
+        case client.StreamGone():
+            return CliError(
+                f"the {name} was deleted and lives on only in its forks", ExitCode.NOT_FOUND
+            )
+        case client.Unauthorized():
+            return CliError(
+                f"{url} does not accept these credentials; set --token, STREAM_AUTH or a context "
+                "with a token",
+                ExitCode.UNAUTHORISED,
+            )
+        case client.StaleEpoch(current_epoch=epoch):
+            return CliError(
+                f"this producer has moved on to epoch {epoch}; for new data use "
+                f"--epoch {(epoch or 0) + 1}",
+                ExitCode.CONFLICT,
+            )
+        case client.Forbidden():
+            return CliError(
+                f"the token does not allow this on {url}; use one that does ({said})",
+                ExitCode.UNAUTHORISED,
+            )
+        case client.StreamClosed():
+            return CliError(f"the {name} is closed and takes no more", ExitCode.CONFLICT)
+        case client.ConfigConflict():
+            return CliError(
+                f"the {name} has another configuration: {said}; see `headwater info`",
+                ExitCode.CONFLICT,
+            )
+        case client.StreamExists():
+            return CliError(
+                f"the {name} exists already; --if-missing leaves it as it is", ExitCode.CONFLICT
+            )
+        case client.Conflict():
+            return CliError(f"refused for the {name}: {said}", ExitCode.CONFLICT)
+        case client.TooLarge():
+            return CliError(f"too large for the server: {said}; append smaller pieces")
+        case client.RateLimited() | client.ServerUnavailable():
+            return CliError(
+                f"{url} cannot do it now: {said}; try again later{_doubt(error)}",
+                ExitCode.UNAVAILABLE,
+            )
+        case client.ConnectionFailed():
+            return CliError(
+                f"cannot reach {url}: {_reason(error)}; is the server running there?"
+                f"{_doubt(error)}",
+                ExitCode.UNAVAILABLE,
+            )
+        case client.UnexpectedAnswer():
+            return CliError(
+                f"{url} does not answer like a stream server: {said}; check the address"
+                f"{_doubt(error)}"
+            )
+        case client.ResponseError():
+            return CliError(f"{url} refused it: {said}")
+        case _:
+            return CliError(said)
+
+
+def _doubt(error: HeadwaterError) -> str:
+    if not error.in_doubt:
+        return ""
+    return " (what was sent last may be stored all the same; --producer makes repeating it safe)"
+
+
+def _reason(error: BaseException) -> str:
+    """The operating system's own words, from as deep as they are buried."""
+    words = one_line(str(error).rpartition(": ")[2]) or type(error).__name__
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno:
+            words = os.strerror(cause.errno) if cause.errno > 0 else str(cause.strerror)
+        cause = cause.__cause__ or cause.__context__
+    return words[:1].lower() + words[1:]

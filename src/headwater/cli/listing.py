@@ -1,0 +1,122 @@
+"""`headwater ls` and `headwater info`: what is there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headwater.cli import remote
+from headwater.cli.exits import one_line
+from headwater.cli.output import (
+    Json,
+    console,
+    is_terminal,
+    size,
+    write_facts,
+    write_json,
+    write_line,
+)
+from headwater.cli.shell import say
+from headwater.cli.target import Target, with_target
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@with_target
+def ls(
+    target: Target,
+    prefix: Annotated[
+        str, typer.Option("--prefix", help="Only streams whose path begins so.")
+    ] = "",
+    json: Json = False,
+) -> None:
+    """List streams: a table on a terminal, else one path a line.
+
+    Examples:
+
+      headwater ls
+      headwater ls --prefix jobs/
+      headwater ls --json | jq -r 'select(.closed) | .name'
+    """
+    with target.connect() as client:
+        pages = remote.list_streams(client, prefix)
+        if is_terminal() and not json:
+            _print_table([stream for page in pages for stream in page])
+            return
+        for page in pages:
+            for stream in page:
+                if json:
+                    write_json(stream.record())
+                else:
+                    write_line(stream.name)
+
+
+@with_target
+def info(target: Target, stream: remote.StreamPath, json: Json = False) -> None:
+    """Show what is known about a stream.
+
+    Examples:
+
+      headwater info orders
+      headwater info orders --json | jq .messages
+    """
+    with target.connect(stream=stream) as client:
+        handle = remote.open_stream(client, stream)
+        head = handle.head()
+        # Only Headwater has details. What every server says in answer to HEAD is there anyway.
+        details = remote.find_details(client, handle) or remote.info_details(handle.path, head)
+        record = details.detail_record(handle.url, head.expires_at)
+    if json:
+        write_json(record)
+        return
+    write_facts(
+        {
+            "stream": record.name,
+            "url": record.url,
+            "type": record.content_type,
+            "closed": record.closed,
+            "messages": record.messages,
+            "bytes": record.bytes,
+            "next offset": record.next_offset,
+            "created": record.created_at,
+            "expires": record.expires_at,
+            "time to live": None if record.ttl_s is None else f"{record.ttl_s:,} s",
+            "forked from": record.forked_from,
+            "forks": record.forks,
+            "producers": record.producers,
+            "readers": record.readers,
+        }
+    )
+
+
+def _print_table(streams: list[remote.Summary]) -> None:
+    if not streams:
+        say("no streams; make one with `headwater create NAME`")
+        return
+    console().print(_table(streams))
+
+
+def _table(streams: list[remote.Summary]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("STREAM", overflow="fold")
+    table.add_column("TYPE")
+    for number in ("MESSAGES", "SIZE"):
+        table.add_column(number, justify="right", no_wrap=True)
+    table.add_column("CREATED", no_wrap=True)
+    table.add_column("STATE", no_wrap=True)
+    for stream in streams:
+        record = stream.record()
+        table.add_row(
+            Text(one_line(record.name)),
+            Text(one_line(record.content_type or "")),
+            "" if record.messages is None else f"{record.messages:,}",
+            "" if record.bytes is None else size(record.bytes),
+            (record.created_at or "").partition(".")[0].rstrip("Z").replace("T", " "),
+            "closed" if record.closed else "open",
+        )
+    return table

@@ -1,0 +1,265 @@
+"""`headwater create`, `close`, `fork` and `rm`: the life of a stream."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+import typer
+
+from headwater.cli import remote
+from headwater.cli.exits import CliError, ExitCode, explain, usage
+from headwater.cli.inputs import check_json
+from headwater.cli.output import Json, write_json
+from headwater.cli.positions import GRAMMAR, locate, parse_span_ms, parse_where
+from headwater.cli.records import ChangeRecord, RemovalRecord
+from headwater.cli.shell import say
+from headwater.cli.target import Target, with_target
+from headwater.cli.units import Unit
+from headwater.client import START, ConfigConflict, HeadwaterError, Stream, StreamExists, StreamInfo
+
+# Forks are not told from "-1", the beginning of a read, but from an offset in earnest.
+FIRST_OFFSET: Final = f"{0:016}_{0:016}"
+
+TYPES: Final = {
+    "json": "application/json",
+    "text": "text/plain",
+    "bytes": "application/octet-stream",
+}
+
+Ttl = Annotated[
+    str | None,
+    typer.Option(
+        "--ttl", metavar="TIME", help="Delete it after so long without access: 90s, 1h, 30d."
+    ),
+]
+ExpiresAt = Annotated[
+    str | None,
+    typer.Option(
+        "--expires-at", metavar="TIME", help="Delete it at a moment: 2026-01-31T12:00:00Z."
+    ),
+]
+
+
+@with_target
+def create(
+    target: Target,
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="Path of the new stream.")],
+    type: Annotated[
+        str,
+        typer.Option(
+            "-t", "--type", help="json for messages, text for lines, bytes, or any media type."
+        ),
+    ] = "json",
+    ttl: Ttl = None,
+    expires_at: ExpiresAt = None,
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="MESSAGE", help="A first message.")
+    ] = None,
+    closed: Annotated[
+        bool, typer.Option("--closed", help="Closed from the start, with --data as its content.")
+    ] = False,
+    if_missing: Annotated[
+        bool, typer.Option("--if-missing", help="Fine if it exists with the same configuration.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Create a stream.
+
+    It is an error (exit code 4) if there is one already.
+
+    Examples:
+
+      headwater create orders
+      headwater create logs --type text --ttl 7d
+      headwater create jobs/42/output --type text --if-missing
+    """
+    kind = TYPES.get(type, type)
+    if "/" not in kind:
+        raise usage(f"{type!r} is no type; use json, text, bytes or a media type like image/png")
+    first: dict[str, Any] = {} if data is None else {"data": _first_message(data, Unit.of(kind))}
+    with target.connect(stream=stream) as client:
+        handle = remote.open_stream(client, stream)
+        try:
+            info = handle.create(
+                content_type=kind,
+                ttl_s=_seconds(ttl),
+                expires_at=_moment(expires_at, ttl),
+                closed=closed,
+                **first,
+            )
+        except ConfigConflict:
+            raise
+        except StreamExists:
+            if not if_missing:
+                raise
+            info = handle.head()
+        _report(handle, info, "created", json=json)
+
+
+@with_target
+def fork(
+    target: Target,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE", help="Path of a stream.", autocompletion=remote.complete_stream
+        ),
+    ],
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="Path of the new stream.")],
+    where: Annotated[
+        str | None, typer.Option("--at", metavar="WHERE", help=f"Part ways at: {GRAMMAR}.")
+    ] = None,
+    ttl: Ttl = None,
+    expires_at: ExpiresAt = None,
+    json: Json = False,
+) -> None:
+    """Make a stream that shares the past of another.
+
+    The new stream begins with what SOURCE has now, or had at --at, and then
+    goes its own way. Nothing is copied.
+
+    Examples:
+
+      headwater fork orders what-if
+      headwater fork orders before-the-bug --at @2h
+      headwater fork orders all-but-the-last --at -1
+    """
+    with target.connect(stream=source) as client:
+        origin = remote.open_stream(client, source)
+        offset, skip = None, None
+        if where is not None and where != "now":
+            unit = Unit.of(origin.head().content_type)
+            position = locate(client, origin, parse_where(where), unit)
+            offset = FIRST_OFFSET if position.offset == START else position.offset
+            skip = position.skip or None
+        fork = origin.fork(
+            remote.open_stream(client, stream).path,
+            offset=offset,
+            sub_offset=skip,
+            ttl_s=_seconds(ttl),
+            expires_at=_moment(expires_at, ttl),
+        )
+        _report(fork, fork.head(), "forked", json=json)
+
+
+@with_target
+def close(target: Target, streams: remote.StreamPaths, json: Json = False) -> None:
+    """Close streams: they keep what they have and take no more.
+
+    Whoever follows one reaches its end. Closing a closed stream is fine.
+
+    Examples:
+
+      headwater close jobs/42/output
+    """
+
+    def close_one(stream: Stream) -> None:
+        stream.close()
+        _report(stream, stream.head(), "closed", json=json)
+
+    _each(target, streams, close_one)
+
+
+@with_target
+def rm(
+    target: Target,
+    streams: remote.StreamPaths,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
+    json: Json = False,
+) -> None:
+    """Delete streams and all that is in them.
+
+    Asks first. Without a terminal to ask on, it does nothing unless --yes
+    is given.
+
+    Examples:
+
+      headwater rm orders
+      headwater ls --prefix tmp/ | xargs headwater rm --yes
+    """
+    if not yes:
+        _ask(target, streams)
+
+    def remove(stream: Stream) -> None:
+        stream.delete()
+        if json:
+            write_json(RemovalRecord(name=stream.path))
+        elif sys.stderr.isatty():
+            say(f"deleted {stream.path}")
+
+    _each(target, streams, remove)
+
+
+def _ask(target: Target, streams: list[str]) -> None:
+    if not sys.stdin.isatty():
+        raise usage("deleting needs a confirmation and there is no terminal; add --yes")
+    what = streams[0] if len(streams) == 1 else f"{len(streams)} streams ({', '.join(streams)})"
+    typer.echo(f"Delete {what} on {target.url} for good? [y/N] ", nl=False, err=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CliError("nothing was deleted")
+
+
+def _each(target: Target, paths: list[str], action: Callable[[Stream], None]) -> None:
+    """Do it to every stream; one that fails does not keep the others from it."""
+    codes: list[ExitCode] = []
+    with target.connect() as client:
+        handles = [remote.open_stream(client, path) for path in paths]
+        for handle in handles:
+            try:
+                action(handle)
+            except HeadwaterError as error:
+                explained = explain(error, url=target.url, stream=handle.path)
+                codes.append(explained.code)
+                say(explained.message)
+                if explained.code in (ExitCode.UNAVAILABLE, ExitCode.UNAUTHORISED):
+                    break  # the others would fare no better
+    if codes:
+        raise typer.Exit(codes[0])
+
+
+def _report(stream: Stream, info: StreamInfo, done: str, *, json: bool) -> None:
+    if json:
+        write_json(
+            ChangeRecord(
+                name=stream.path,
+                url=stream.url,
+                content_type=info.content_type,
+                next_offset=info.next_offset,
+                closed=info.closed,
+            )
+        )
+    elif sys.stderr.isatty():
+        say(f"{done} {stream.path}")
+
+
+def _first_message(text: str, unit: Unit) -> bytes:
+    if unit is Unit.MESSAGE:
+        return check_json(os.fsencode(text), "the message")
+    return os.fsencode(text) + (b"\n" if unit is Unit.LINE else b"")
+
+
+def _seconds(ttl: str | None) -> int | None:
+    if ttl is None:
+        return None
+    milliseconds = parse_span_ms(f"{ttl}s" if ttl.isascii() and ttl.isdigit() else ttl)
+    if milliseconds % 1000:
+        raise usage(f"{ttl!r} is no time to live; it is counted in whole seconds")
+    return milliseconds // 1000
+
+
+def _moment(expires_at: str | None, ttl: str | None) -> str | None:
+    if expires_at is None:
+        return None
+    if ttl is not None:
+        raise usage("give --ttl or --expires-at, not both")
+    try:
+        moment = datetime.fromisoformat(expires_at)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise usage(f"{expires_at!r} is no moment; write 2026-01-31T12:00:00Z with its zone")
+    return expires_at

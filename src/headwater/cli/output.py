@@ -1,0 +1,146 @@
+"""Data on stdout: bytes as they are, records as lines of JSON, tables for people."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import stat
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
+
+import msgspec
+import typer
+
+from headwater.cli.exits import one_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_POLL_S: Final = 0.25
+_PIPE_COLUMNS: Final = 400
+
+Json = Annotated[
+    bool, typer.Option("--json", help="Write JSON for scripts; the fields are documented.")
+]
+
+
+def stdout() -> BinaryIO:
+    return sys.stdout.buffer
+
+
+def is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def console() -> Console:
+    """For tables; in a pipe there is no edge to wrap at."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if is_terminal() else _PIPE_COLUMNS)
+
+
+def write_json(record: msgspec.Struct) -> None:
+    """One record, on a line of its own, at once."""
+    stdout().write(msgspec.json.encode(record) + b"\n")
+    stdout().flush()
+
+
+def write_line(text: str) -> None:
+    stdout().write(text.encode() + b"\n")
+
+
+def write_facts(facts: dict[str, object]) -> None:
+    """Names and values, one pair a line; what is not known is left out."""
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        if value is not None:
+            write_line(f"{name:<{width}}  {one_line(_shown(value))}")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def instant(at_ms: int | None) -> str | None:
+    """Milliseconds since 1970 as RFC 3339 in UTC.
+
+    >>> instant(1_767_225_600_000)
+    '2026-01-01T00:00:00Z'
+    """
+    if at_ms is None:
+        return None
+    precision = "seconds" if at_ms % 1000 == 0 else "milliseconds"
+    moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    return moment.isoformat(timespec=precision).replace("+00:00", "Z")
+
+
+def size(count: float) -> str:
+    """A number of bytes for people.
+
+    >>> size(999), size(2048), size(5 << 20)
+    ('999 B', '2.0 KiB', '5.0 MiB')
+    """
+    if count < 1024:
+        return f"{count:.0f} B"
+    for unit in ("KiB", "MiB", "GiB"):
+        count /= 1024
+        if count < 1024:
+            return f"{count:.1f} {unit}"
+    return f"{count / 1024:.1f} TiB"
+
+
+@contextmanager
+def watched_pipe() -> Iterator[None]:
+    """Notice when whoever reads our output goes away, even while there is nothing to write.
+
+    Writing finds out by itself, but a command that follows a quiet stream may not write for
+    hours. Inside this block the main thread gets the `BrokenPipeError` all the same.
+    """
+    descriptor = _pipe_descriptor()
+    if descriptor is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    done = threading.Event()
+    watcher = threading.Thread(
+        target=_watch, args=(descriptor, done), name="headwater-pipe", daemon=True
+    )
+    previous = signal.signal(signal.SIGUSR1, _raise_broken_pipe)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+        signal.signal(signal.SIGUSR1, previous)
+
+
+def _pipe_descriptor() -> int | None:
+    """Where stdout goes, if that can go away."""
+    try:
+        descriptor = sys.stdout.fileno()
+        mode = os.fstat(descriptor).st_mode
+    except (OSError, ValueError):
+        return None
+    return descriptor if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) else None
+
+
+def _watch(descriptor: int, done: threading.Event) -> None:
+    poll = select.poll()
+    poll.register(descriptor, 0)  # errors are reported without being asked for
+    while not done.wait(_POLL_S):
+        if any(event & select.POLLERR for _, event in poll.poll(0)):
+            # A signal is what ends a wait in the main thread, whatever it waits for.
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+            return
+
+
+def _raise_broken_pipe(number: int, frame: FrameType | None) -> None:
+    raise BrokenPipeError

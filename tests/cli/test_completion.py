@@ -1,0 +1,77 @@
+"""What the shell is offered when a person presses Tab."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Protocol
+
+import pytest
+from typer.testing import CliRunner
+
+from headwater.cli.main import app
+from tests.cli.conftest import Run
+from tests.support.server import free_port
+
+
+class Complete(Protocol):
+    def __call__(self, line: str, **env: str | None) -> list[str]: ...
+
+
+@pytest.fixture
+def complete(environment: dict[str, str | None]) -> Complete:
+    def complete(line: str, **env: str | None) -> list[str]:
+        words = line.split(" ")
+        result = CliRunner().invoke(
+            app,
+            [],
+            prog_name="headwater",
+            env={
+                **environment,
+                **env,
+                "_HEADWATER_COMPLETE": "complete_bash",
+                "COMP_WORDS": line,
+                "COMP_CWORD": str(len(words) - 1),
+            },
+        )
+        return result.stdout.split()
+
+    return complete
+
+
+def test_commands_and_options(complete: Complete) -> None:
+    assert complete("headwater re") == ["read"]
+    assert "--follow" in complete("headwater read --f")
+
+
+def test_streams_of_the_server(complete: Complete, run: Run, path: str) -> None:
+    for name in ("one", "other"):
+        run("create", f"{path}/{name}")
+    assert complete(f"headwater read {path}/o") == [f"{path}/one", f"{path}/other"]
+    assert complete(f"headwater rm {path}/one {path}/ot") == [f"{path}/other"]
+    assert complete("headwater tail nothing/like/it") == []
+
+
+def test_the_server_of_the_line(complete: Complete, run: Run, base_url: str, path: str) -> None:
+    run("create", path)
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    assert complete(f"headwater info {path[:-2]}", STREAM_URL=nowhere) == []
+    line = f"headwater info --url {base_url} {path[:-2]}"
+    assert complete(line, STREAM_URL=nowhere) == [path]
+
+
+def test_a_server_that_does_not_answer_is_not_waited_for(complete: Complete) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        begun = time.monotonic()
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        assert complete("headwater read a", STREAM_URL=url) == []
+        assert time.monotonic() - begun < 2.5
+
+
+def test_contexts(complete: Complete, run: Run) -> None:
+    run("ctx", "add", "prod", "http://x")
+    assert complete("headwater ctx use p") == ["prod"]
+
+
+def test_a_script_for_the_shell(run: Run) -> None:
+    assert "_HEADWATER_COMPLETE" in run("--show-completion", "bash").out

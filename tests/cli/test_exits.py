@@ -1,0 +1,150 @@
+"""Exit codes, and errors as one line; also for what nobody thought of."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from headwater import __version__, client
+from headwater.cli.exits import MEANINGS, ExitCode, explain, one_line
+from headwater.cli.main import COMMANDS, app
+from headwater.client import HeadwaterError
+from tests.cli.conftest import Run
+from tests.cli.plain_server import refusing_server
+
+
+def refusal(kind: type[client.ResponseError], status: int, **headers: str) -> HeadwaterError:
+    return kind("said so", status=status, headers=headers)
+
+
+@pytest.mark.parametrize(
+    "error, code, words",
+    [
+        (refusal(client.StreamNotFound, 404), 3, "headwater create s"),
+        (refusal(client.StreamGone, 410), 3, "forks"),
+        (refusal(client.Unauthorized, 401), 5, "--token"),
+        (refusal(client.Forbidden, 403), 5, "does not allow"),
+        (refusal(client.StaleEpoch, 403, **{"producer-epoch": "7"}), 4, "--epoch 8"),
+        (refusal(client.StreamClosed, 409), 4, "closed"),
+        (refusal(client.StreamExists, 200), 4, "--if-missing"),
+        (refusal(client.ConfigConflict, 409), 4, "said so"),
+        (refusal(client.SequenceConflict, 409), 4, "said so"),
+        (refusal(client.Conflict, 409), 4, "said so"),
+        (refusal(client.TooLarge, 413), 1, "smaller"),
+        (refusal(client.BadRequest, 400), 1, "said so"),
+        (refusal(client.RateLimited, 429), 6, "later"),
+        (refusal(client.ServerUnavailable, 503), 6, "later"),
+        (refusal(client.UnexpectedAnswer, 200), 1, "check the address"),
+        (client.ConnectionFailed("GET http://x: refused"), 6, "refused"),
+        (client.RequestTimedOut("GET http://x: late", in_doubt=True), 6, "--producer"),
+        (client.InvalidMessage("no text"), 1, "no text"),
+        (client.BufferFull("full"), 1, "full"),
+    ],
+)
+def test_failures_of_the_client(error: HeadwaterError, code: int, words: str) -> None:
+    explained = explain(error, url="http://x", stream="s")
+    assert explained.code == code
+    assert words in explained.message
+    assert "\n" not in explained.message
+
+
+def test_a_producer_stops_for_a_reason() -> None:
+    stopped = client.ProducerStopped("the producer has stopped", in_doubt=True)
+    stopped.__cause__ = client.ConnectionFailed("POST http://x: lost")
+    stopped.add_note("stored before that: 3 messages")
+    explained = explain(stopped, url="http://x")
+    assert explained.code is ExitCode.UNAVAILABLE
+    assert "may be stored" in explained.message
+    assert explained.__notes__ == ["stored before that: 3 messages"]
+
+
+def test_every_code_has_a_meaning() -> None:
+    assert set(MEANINGS) == set(ExitCode)
+
+
+@pytest.mark.parametrize(
+    "status, code", [(401, 5), (403, 5), (404, 3), (410, 3), (400, 1), (418, 1), (503, 6)]
+)
+def test_what_a_server_says_is_one_harmless_line(run: Run, status: int, code: int) -> None:
+    with refusing_server(status) as (url, _):
+        commands = (("info", "s"), ("append", "s", "1"), ("create", "s"))
+        for arguments in commands if status < 500 else commands[:1]:
+            ran = run(*arguments, STREAM_URL=url, code=code)
+            assert "\x1b" not in ran.err
+
+
+def test_a_server_that_is_not_there(run: Run) -> None:
+    ran = run("info", "s", STREAM_URL="http://127.0.0.1:1", code=6)
+    assert "connection refused" in ran.err
+    assert "http://127.0.0.1:1" in ran.err
+
+
+def test_one_line() -> None:
+    assert one_line("a\n  b\tc\x1b[1m\x00") == "a b c [1m "
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("nonsense",),
+        ("read",),
+        ("read", "a", "b"),
+        ("read", "a", "--nonsense"),
+        ("read", "a", "-n", "0"),
+        ("read", "a", "-n", "x"),
+        ("top", "--sort", "colour"),
+        ("top",),
+        ("bench", "--seconds", "0"),
+        ("bench", "--prefix", "/"),
+        ("verify", "/nowhere/at/all"),
+        ("ctx", "nonsense"),
+        ("serve", "--port", "99999"),
+        ("serve", "--log-level", "loud"),
+    ],
+)
+def test_a_command_line_without_sense(run: Run, arguments: tuple[str, ...]) -> None:
+    run(*arguments, code=2)
+
+
+def test_a_typo_gets_a_hint(run: Run) -> None:
+    assert "'tail'" in run("tial", code=2).err
+
+
+def test_the_unforeseen(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("some\nthing")
+
+    monkeypatch.setattr("headwater.cli.remote.list_streams", fail)
+    ran = run("ls", code=1)
+    assert "ZeroDivisionError: some thing" in ran.err
+    assert "HEADWATER_DEBUG" in ran.err
+
+
+def test_trouble_with_files(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "/some/file")
+
+    monkeypatch.setattr("headwater.cli.remote.list_streams", fail)
+    assert run("ls", code=1).err == "headwater: /some/file: Permission denied\n"
+
+
+def test_help_teaches(run: Run) -> None:
+    for commands in COMMANDS.values():
+        for name in commands:
+            text = run(name, "--help").out
+            assert "Examples:" in text, name
+            assert f"headwater {name}" in text, name
+    for name in ("add", "use", "ls", "rm"):
+        assert f"headwater ctx {name}" in run("ctx", name, "-h").out
+    assert "130 interrupted" in run("--help").out
+
+
+def test_no_arguments_show_the_help() -> None:
+    for arguments in ([], ["ctx"]):
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 2
+        assert "Usage" in result.output
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").out == f"headwater {__version__}\n"

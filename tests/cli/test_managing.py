@@ -1,0 +1,201 @@
+"""create, ls, info, fork, close, rm."""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater.client import Headwater, StreamNotFound
+from tests.cli.conftest import Run
+from tests.cli.plain_server import plain_server
+
+
+def test_create_makes_a_json_stream_unless_told_otherwise(run: Run, path: str) -> None:
+    record = run("create", path, "--json").record
+    assert record["name"] == path
+    assert record["content_type"] == "application/json"
+    assert record["url"].endswith(f"/v1/stream/{path}")
+    assert record["closed"] is False
+
+
+@pytest.mark.parametrize(
+    "given, stored",
+    [
+        ("json", "application/json"),
+        ("text", "text/plain"),
+        ("bytes", "application/octet-stream"),
+        ("image/png", "image/png"),
+    ],
+)
+def test_create_knows_short_names_of_types(run: Run, path: str, given: str, stored: str) -> None:
+    assert run("create", path, "-t", given, "--json").record["content_type"] == stored
+
+
+def test_create_says_nothing_when_nobody_looks(run: Run, path: str) -> None:
+    ran = run("create", path)
+    assert (ran.out, ran.err) == ("", "")
+
+
+def test_create_of_what_exists_is_a_conflict(run: Run, json_stream: str) -> None:
+    assert "exists already" in run("create", json_stream, code=4).err
+    assert run("create", json_stream, "--if-missing", "--json").record["name"] == json_stream
+    assert "configuration" in run("create", json_stream, "-t", "text", code=4).err
+    assert "configuration" in run("create", json_stream, "-t", "text", "--if-missing", code=4).err
+
+
+def test_create_with_content(run: Run, path: str) -> None:
+    run("create", path, "--data", '{"n": 1}', "--closed")
+    assert run("read", path).lines == ['{"n": 1}']
+    assert run("info", path, "--json").record["closed"] is True
+
+
+def test_create_with_a_lifetime(run: Run, path: str) -> None:
+    run("create", f"{path}/ttl", "--ttl", "1h30m")
+    assert run("info", f"{path}/ttl", "--json").record["ttl_s"] == 5400
+    run("create", f"{path}/seconds", "--ttl", "90")
+    assert run("info", f"{path}/seconds", "--json").record["ttl_s"] == 90
+    run("create", f"{path}/at", "--expires-at", "2099-01-31T12:00:00+01:00")
+    assert run("info", f"{path}/at", "--json").record["expires_at"] == "2099-01-31T11:00:00Z"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--ttl", "soon"),
+        ("--ttl", "1500ms"),
+        ("--expires-at", "tomorrow"),
+        ("--expires-at", "2099-01-31T12:00:00"),
+        ("--ttl", "1h", "--expires-at", "2099-01-31T12:00:00Z"),
+        ("--type", "nonsense"),
+        ("--data", "{"),
+    ],
+)
+def test_create_refuses_what_makes_no_sense(
+    run: Run, path: str, arguments: tuple[str, ...]
+) -> None:
+    run("create", path, *arguments, code=2)
+    run("info", path, code=3)
+
+
+@pytest.mark.parametrize("bad", ["a//b", "..", "a/../b", "/"])
+def test_a_path_that_cannot_be(run: Run, bad: str) -> None:
+    assert "path of a stream" in run("create", bad, code=2).err
+    assert "path of a stream" in run("read", bad, code=2).err
+
+
+def test_ls_writes_one_path_a_line(run: Run, client: Headwater, path: str) -> None:
+    names = [f"{path}/{number}" for number in range(3)]
+    for name in names:
+        client.stream(name).create(content_type="text/plain")
+    assert run("ls", "--prefix", f"{path}/").lines == names
+    records = run("ls", "--prefix", f"{path}/", "--json").records
+    assert [record["name"] for record in records] == names
+    assert set(records[0]) == {
+        "name",
+        "content_type",
+        "next_offset",
+        "closed",
+        "messages",
+        "bytes",
+        "created_at",
+        "ttl_s",
+        "expires_at",
+    }
+
+
+def test_ls_turns_pages(
+    run: Run, client: Headwater, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.cli.remote.list_streams.__defaults__", ("", 2))
+    names = [f"{path}/{number}" for number in range(5)]
+    for name in names:
+        client.stream(name).create()
+    assert run("ls", "--prefix", f"{path}/").lines == names
+
+
+def test_info_shows_what_there_is(run: Run, json_stream: str) -> None:
+    run("append", json_stream, "1")
+    ran = run("info", json_stream)
+    facts = dict(line.split(maxsplit=1) for line in ran.lines if not line.startswith("next"))
+    assert facts["stream"] == json_stream
+    assert facts["messages"] == "1"
+    assert facts["closed"] == "no"
+    assert "expires" not in facts
+    record = run("info", json_stream, "--json").record
+    assert record["messages"] == 1
+    assert record["forks"] == 0
+    assert record["forked_from"] is None
+
+
+def test_info_of_another_server_shows_what_head_tells(run: Run, base_url: str, path: str) -> None:
+    run("create", path, "--ttl", "1h")
+    with plain_server(base_url) as url:
+        record = run("info", path, "--json", STREAM_URL=url).record
+        assert record["content_type"] == "application/json"
+        assert record["ttl_s"] == 3600
+        assert record["messages"] is None
+        assert run("info", path, STREAM_URL=url).lines[0].split() == ["stream", path]
+        run("info", f"{path}/nothing", code=3, STREAM_URL=url)
+
+
+def test_ls_of_another_server_says_that_it_cannot(run: Run, base_url: str) -> None:
+    with plain_server(base_url) as url:
+        assert "no list of streams" in run("ls", code=1, STREAM_URL=url).err
+
+
+def test_fork_shares_the_past(run: Run, json_stream: str) -> None:
+    run("append", json_stream, stdin="1\n2\n3\n")
+    fork = f"{json_stream}/fork"
+    assert run("fork", json_stream, fork, "--json").record["name"] == fork
+    run("append", json_stream, "4")
+    run("append", fork, '"mine"')
+    assert run("read", fork).lines == ["1", "2", "3", '"mine"']
+    assert run("info", fork, "--json").record["forked_from"].endswith(json_stream)
+
+
+@pytest.mark.parametrize(
+    "where, shared",
+    [("start", 0), ("-1", 2), ("-2", 1), ("-9", 0), ("now", 3), ("@0s", 3), ("@1h", 0)],
+)
+def test_fork_at_a_place(run: Run, json_stream: str, where: str, shared: int) -> None:
+    run("append", json_stream, stdin="1\n2\n3\n")
+    run("fork", json_stream, f"{json_stream}/fork", "--at", where)
+    assert run("read", f"{json_stream}/fork").lines == ["1", "2", "3"][:shared]
+
+
+def test_fork_of_nothing(run: Run, path: str) -> None:
+    run("fork", path, f"{path}/fork", code=3)
+
+
+def test_close_ends_a_stream(run: Run, json_stream: str) -> None:
+    record = run("close", json_stream, "--json").record
+    assert record["closed"] is True
+    assert record["content_type"] == "application/json"
+    run("close", json_stream)
+    assert "closed" in run("append", json_stream, "1", code=4).err
+
+
+def test_rm_without_a_terminal_needs_yes(run: Run, client: Headwater, json_stream: str) -> None:
+    assert "--yes" in run("rm", json_stream, code=2).err
+    assert client.stream(json_stream).head().content_type == "application/json"
+    assert run("rm", json_stream, "--yes", "--json").record == {
+        "name": json_stream,
+        "removed": True,
+    }
+    with pytest.raises(StreamNotFound):
+        client.stream(json_stream).head()
+
+
+def test_rm_goes_on_after_a_stream_that_is_not_there(
+    run: Run, client: Headwater, path: str
+) -> None:
+    for name in ("a", "c"):
+        client.stream(f"{path}/{name}").create()
+    ran = run("rm", "-y", f"{path}/a", f"{path}/b", f"{path}/c", "--json", code=3)
+    assert [record["name"] for record in ran.records] == [f"{path}/a", f"{path}/c"]
+    assert f"'{path}/b'" in ran.err
+
+
+def test_names_of_the_server_options_in_front(run: Run, base_url: str, json_stream: str) -> None:
+    nowhere = "http://127.0.0.1:1"
+    ran = run("--url", base_url, "info", json_stream, "--json", STREAM_URL=nowhere)
+    assert ran.record["name"] == json_stream

@@ -1,0 +1,37 @@
+"""The page about the command is what the command says about itself."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from headwater.cli import records
+from headwater.cli.main import COMMANDS
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_the_reference_is_current() -> None:
+    script = ROOT / "scripts" / "cli_reference.py"
+    ran = subprocess.run(
+        [sys.executable, str(script), "--check"], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_every_command_with_json_says_what_it_writes() -> None:
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    sections = dict(re.findall(r"\n## headwater ([a-z ]+)\n(.*?)(?=\n## |\Z)", page, re.DOTALL))
+    names = {name for commands in COMMANDS.values() for name in commands}
+    assert names | {"ctx add", "ctx use", "ctx ls", "ctx rm"} == set(sections)
+    with_json = {name for name, text in sections.items() if "| `--json` |" in text}
+    assert with_json == set(records.BY_COMMAND)
+    assert all("`--json` writes" in sections[name] for name in with_json)
+
+
+def test_nothing_is_said_about_where_it_was_made() -> None:
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    assert str(Path.home()) not in page
+    assert str(ROOT) not in page

@@ -1,0 +1,153 @@
+"""What a person sees on a terminal: tables, questions, progress, and Ctrl-C."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+
+import pytest
+
+from headwater.client import Headwater, StreamNotFound
+from tests.cli.conftest import Run
+from tests.cli.terminal import on_terminal
+
+CTRL_C = "\x03"
+
+
+def test_ls_is_a_table(process_environment: dict[str, str], run: Run, json_stream: str) -> None:
+    run("append", json_stream, stdin="1\n2\n")
+    run("close", json_stream)
+    with on_terminal("ls", "--prefix", json_stream, env=process_environment) as terminal:
+        assert terminal.end() == 0
+    head, row = terminal.screen.splitlines()
+    assert head.split() == ["STREAM", "TYPE", "MESSAGES", "SIZE", "CREATED", "STATE"]
+    assert row.split()[0] == json_stream
+    assert row.split()[1:3] == ["application/json", "2"]
+    assert row.split()[-1] == "closed"
+
+
+def test_ls_of_nothing_says_what_to_do(process_environment: dict[str, str]) -> None:
+    with on_terminal("ls", "--prefix", "nothing/here", env=process_environment) as terminal:
+        assert terminal.end() == 0
+    assert "headwater create" in terminal.screen
+
+
+def test_rm_asks(process_environment: dict[str, str], client: Headwater, json_stream: str) -> None:
+    stream = client.stream(json_stream)
+    with on_terminal("rm", json_stream, env=process_environment) as terminal:
+        terminal.wait_for(f"Delete {json_stream} on ")
+        terminal.type("n\n")
+        assert terminal.end() == 1
+    assert "nothing was deleted" in terminal.screen
+    assert stream.head().closed is False
+    with on_terminal("rm", json_stream, env=process_environment) as terminal:
+        terminal.wait_for("[y/N]")
+        time.sleep(0.2)  # an interrupt just before the process begins to wait would be missed
+        terminal.type(CTRL_C)
+        assert terminal.end() == 130
+    assert "Traceback" not in terminal.screen
+    assert stream.head().closed is False
+    with on_terminal("rm", json_stream, env=process_environment) as terminal:
+        terminal.wait_for("[y/N]")
+        terminal.type("y\n")
+        assert terminal.end() == 0
+    with pytest.raises(StreamNotFound):
+        stream.head()
+
+
+def test_ctrl_c_ends_a_tail_and_tells_where_to_go_on(
+    process_environment: dict[str, str], run: Run, json_stream: str
+) -> None:
+    run("append", json_stream, stdin='1\n2\n"three"\n')
+    with on_terminal("tail", json_stream, env=process_environment) as terminal:
+        terminal.wait_for('"three"')
+        run("append", json_stream, '"live"')
+        terminal.wait_for('"live"')
+        terminal.type(CTRL_C)
+        assert terminal.end() == 130
+    assert "Traceback" not in terminal.screen
+    position = terminal.screen.split("--from ")[1].split()[0]
+    run("append", json_stream, '"after"')
+    assert run("read", json_stream, "--from", position).lines == ['"after"']
+
+
+def test_typed_lines_are_sent_as_they_come(
+    process_environment: dict[str, str], run: Run, text_stream: str
+) -> None:
+    with on_terminal("append", text_stream, env=process_environment) as terminal:
+        terminal.type("first\n")
+        deadline = time.monotonic() + 10
+        while run("read", text_stream).out != "first\n":
+            assert time.monotonic() < deadline
+        terminal.type("second\n\x04")
+        assert terminal.end() == 0
+    assert "appended 2 messages" in terminal.screen
+    assert run("read", text_stream).out == "first\nsecond\n"
+
+
+def test_a_long_append_shows_progress(
+    process_environment: dict[str, str], text_stream: str
+) -> None:
+    with on_terminal(
+        "append", text_stream, env=process_environment, stdin=subprocess.PIPE
+    ) as terminal:
+        pipe = terminal.process.stdin
+        assert pipe is not None
+        for _ in range(50):
+            pipe.write(b"some line\n" * 512)
+            pipe.flush()
+            time.sleep(0.03)
+            if "appending to" in terminal.screen:
+                break
+            terminal._read(0)
+        terminal.wait_for("appending to")
+        terminal.wait_for("stored")
+        pipe.close()
+        assert terminal.end() == 0
+    assert "appended" in terminal.screen
+
+
+def test_a_long_read_shows_progress_unless_the_data_is_in_the_way(
+    process_environment: dict[str, str],
+    client: Headwater,
+    text_stream: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    client.stream(text_stream).append_all(["x" * 1023 + "\n"] * 20_000)
+    with on_terminal(
+        "read", text_stream, "--json", env=process_environment, stdout=subprocess.PIPE
+    ) as terminal:
+        pipe = terminal.process.stdout
+        assert pipe is not None
+        # A slow reader makes it long.
+        total = len(pipe.read(1 << 20))
+        time.sleep(0.6)
+        while piece := pipe.read(1 << 20):
+            total += len(piece)
+        assert terminal.end() == 0
+        pipe.close()
+    assert total > 20_000_000
+    assert "reading" in terminal.screen
+    assert "MiB" in terminal.screen
+
+
+def test_top_is_live(process_environment: dict[str, str], run: Run, json_stream: str) -> None:
+    arguments = ("top", "--prefix", json_stream, "--interval", "0.1")
+    with on_terminal(*arguments, env=process_environment) as terminal:
+        terminal.wait_for("MESSAGES/S")
+        terminal.wait_for(json_stream)
+        run("append", json_stream, stdin="1\n" * 77)
+        terminal.wait_for(" 77 ")
+        terminal.type(CTRL_C)
+        assert terminal.end() == 130
+    assert "Traceback" not in terminal.screen
+
+
+def test_a_token_is_typed_unseen(process_environment: dict[str, str], run: Run) -> None:
+    arguments = ("ctx", "add", "prod", "http://streams.example.com", "--token", "-")
+    with on_terminal(*arguments, env=process_environment) as terminal:
+        terminal.wait_for("Token: ")  # by now, echoing is off
+        terminal.type("s3cret\n")
+        assert terminal.end() == 0
+    assert "s3cret" not in terminal.screen
+    assert run("ctx", "ls", "--json").record["has_token"] is True
