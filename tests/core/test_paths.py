@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headwater.core.errors import InvalidPath
-from headwater.core.paths import CONTROL_NAMES, check_path
+from headwater.core.paths import CONTROL_NAMES, GROUPS, check_path
 from tests.support.properties import THOROUGH
 
 ALLOWED = string.ascii_letters + string.digits + "-._~!$&'()*+,;=:@%"
@@ -64,7 +64,14 @@ def test_the_bounds_are_sharp() -> None:
             check_path(too_long)
 
 
-@pytest.mark.parametrize("name", sorted(CONTROL_NAMES))
+def test_groups_and_what_is_below_them_is_reserved() -> None:
+    for reserved in ("_groups/a/b", "a/_groups", "a/_groups/b", "a/_groups/b/c"):
+        with pytest.raises(InvalidPath):
+            check_path(reserved)
+    assert check_path("a/_groups/b/c/d") == "a/_groups/b/c/d"
+
+
+@pytest.mark.parametrize("name", sorted(CONTROL_NAMES - {GROUPS}))
 def test_control_names_are_reserved_in_the_last_two_places_only(name: str) -> None:
     for reserved in (name, f"a/{name}", f"a/{name}/b", f"a/b/{name}/c", f"{name}/a"):
         with pytest.raises(InvalidPath):

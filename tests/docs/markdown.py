@@ -21,6 +21,7 @@ ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
 TUTORIAL = DOCS / "tutorial.md"
 HTTP_REFERENCE = DOCS / "reference" / "http.md"
+GROUPS_REFERENCE = DOCS / "reference" / "groups.md"
 CONFIGURATION = DOCS / "reference" / "configuration.md"
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import StartServer
-from tests.docs.markdown import HTTP_REFERENCE, TUTORIAL, Block, Page
+from tests.docs.markdown import GROUPS_REFERENCE, HTTP_REFERENCE, TUTORIAL, Block, Page
 from tests.support.server import ServerProcess
 
 DOCUMENTED_PORT = ":4437"
@@ -125,6 +125,11 @@ def http_reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     yield from run_page(HTTP_REFERENCE, tmp_path_factory.mktemp("http"))
 
 
+@pytest.fixture(scope="module")
+def groups_reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    yield from run_page(GROUPS_REFERENCE, tmp_path_factory.mktemp("groups"))
+
+
 def check(shell: Shell, block: Block) -> None:
     output = shell.settled_output(block)
     missing = block.missing_from(output)
@@ -146,6 +151,12 @@ def test_commands_of_the_http_reference(http_reference: Shell, block: Block) -> 
 
 
 @needs_shell
+@pytest.mark.parametrize("block", named(shell_blocks(GROUPS_REFERENCE)))
+def test_commands_of_the_groups_reference(groups_reference: Shell, block: Block) -> None:
+    check(groups_reference, block)
+
+
+@needs_shell
 def test_a_follower_sees_what_the_tutorial_appends_later(tutorial: Shell) -> None:
     (follower,) = [block for block in shell_blocks(TUTORIAL) if block.background]
     later = 'data:[{"from": "ada", "text": "Can you see this?"}]'
@@ -153,11 +164,15 @@ def test_a_follower_sees_what_the_tutorial_appends_later(tutorial: Shell) -> Non
 
 
 @needs_shell
-def test_the_last_command_of_each_page_succeeds(tutorial: Shell, http_reference: Shell) -> None:
-    assert (tutorial.wait(), http_reference.wait()) == (0, 0)
+def test_the_last_command_of_each_page_succeeds(
+    tutorial: Shell, http_reference: Shell, groups_reference: Shell
+) -> None:
+    assert [page.wait() for page in (tutorial, http_reference, groups_reference)] == [0, 0, 0]
 
 
-@pytest.mark.parametrize("page", [TUTORIAL, HTTP_REFERENCE], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [TUTORIAL, HTTP_REFERENCE, GROUPS_REFERENCE], ids=lambda page: page.name
+)
 def test_every_command_with_curl_is_run(page: Path) -> None:
     """A block that somebody forgot to mark would never be tested."""
     forgotten = [b.line for b in Page(page).blocks if "curl" in b.text and not b.run]

@@ -35,8 +35,6 @@ INVALID = {
 RESERVED = {
     "details": "a/_details",
     "profile": "a/_profile",
-    "groups": "a/_groups",
-    "a group": "a/_groups/g",
     "snapshots": "a/_snapshots",
     "a control name alone": "_details",
 }

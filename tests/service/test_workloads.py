@@ -66,7 +66,9 @@ class Client:
         path, body = self.path(), self.body()
         wanted = self.plain(path)
         expected = self.model.create(wanted, body, self.now_ms)
-        await self.note(path, await outcome(self.log.create(Create(path, BYTES, body.sent))), expected)
+        await self.note(
+            path, await outcome(self.log.create(Create(path, BYTES, body.sent))), expected
+        )
 
     async def fork(self) -> None:
         path, source = self.path(), self.path()

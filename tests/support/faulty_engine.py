@@ -24,9 +24,11 @@ from enum import Enum
 from typing import Final
 
 from headwater.core.errors import StorageUnavailable
+from headwater.core.groups.state import GroupState
 from headwater.core.lineage import Span
+from headwater.core.mutations import AnyMutation
 from headwater.core.producers import ProducerState
-from headwater.core.stream import Appended, Mutation
+from headwater.core.stream import Appended
 from headwater.store.engine import Engine, LoadedStream, Problem, SeekBy, StreamSummary
 
 # A test that forgets to open a gate fails after this long instead of hanging for ever.
@@ -74,7 +76,7 @@ class FaultyEngine:
         self.name = inner.name
         self.commit_gate = Gate()
         self.fail_reads: StorageUnavailable | None = None
-        self.commits: list[list[Mutation]] = []
+        self.commits: list[list[AnyMutation]] = []
         self.attempts = 0
         self._plan = plan
         self._next_faults: list[tuple[Fault, Exception]] = []
@@ -101,7 +103,7 @@ class FaultyEngine:
 
     # ── Committing ───────────────────────────────────────────────────────────────────────────
 
-    def commit(self, mutations: Sequence[Mutation]) -> None:
+    def commit(self, mutations: Sequence[AnyMutation]) -> None:
         self.commit_gate.pass_through()
         self.attempts += 1
         fault, error = self._plan(self.attempts), StorageUnavailable("as planned")
@@ -131,6 +133,17 @@ class FaultyEngine:
 
     def next_stream_id(self) -> int:
         return self.inner.next_stream_id()
+
+    def next_group_id(self) -> int:
+        return self.inner.next_group_id()
+
+    def groups(self, stream_id: int) -> list[GroupState]:
+        self._before("groups")
+        return self.inner.groups(stream_id)
+
+    def known_ids(self, spans: Sequence[Span], ids: Sequence[str]) -> set[str]:
+        self._before("known_ids")
+        return self.inner.known_ids(spans, ids)
 
     def load(self, path: str) -> LoadedStream | None:
         self._before("load")

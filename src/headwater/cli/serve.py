@@ -18,6 +18,7 @@ from headwater.http.app import App
 from headwater.http.beats import Heartbeat
 from headwater.http.live import Hub
 from headwater.http.server import Server
+from headwater.service.groups import Groups
 from headwater.service.log import Log
 from headwater.settings import Settings
 from headwater.store.database import DataDirectoryError
@@ -89,7 +90,8 @@ async def listening(settings: Settings, engine: Engine) -> AsyncIterator[tuple[S
     streams = await Log.start(engine, limits, linger_ms=settings.linger_ms)
     heartbeat = Heartbeat(settings.sse_lifetime_ms / 1000)
     hub = Hub(streams, settings.long_poll_timeout_ms, heartbeat)
-    app = App(streams, hub, cors=bool(settings.cors_origin))
+    groups = await Groups.start(streams)
+    app = App(streams, hub, groups, cors=bool(settings.cors_origin))
     server = Server(app, limits, cors_origin=settings.cors_origin)
     try:
         port = await server.start(settings.host, settings.port)
@@ -102,6 +104,7 @@ async def listening(settings: Settings, engine: Engine) -> AsyncIterator[tuple[S
         yield server, port
     finally:
         hub.release_polls()
+        groups.stop()
         await server.stop(settings.shutdown_grace_ms / 1000)
         heartbeat.stop()
         await streams.stop()

@@ -15,8 +15,11 @@ headers) is decided in one place, `headwater.http.errors`.
     │   ├── EmptyBody
     │   ├── MissingContentType
     │   ├── InvalidFork
+    │   ├── MissingId
+    │   ├── InvalidBody            a JSON request that does not make sense
     │   └── EpochMustStartAtZero
     ├── StreamNotFound
+    ├── GroupNotFound
     ├── StreamGone                 deleted, but kept alive for its forks
     ├── Conflict
     │   ├── ConfigConflict
@@ -24,9 +27,13 @@ headers) is decided in one place, `headwater.http.errors`.
     │   ├── SourceDeleted          forking from a deleted stream
     │   ├── ContentTypeMismatch
     │   ├── StreamClosed
+    │   ├── DuplicateIds
+    │   ├── GroupConflict
+    │   ├── StaleReceipts
     │   ├── SequenceGap
     │   └── StreamSeqConflict
     ├── StaleEpoch
+    ├── PublishRefused             one entry of a transaction; carries its own reason
     ├── BodyTooLarge
     ├── TooBusy                    a queue is full; nothing was written
     │   └── TooManyReaders
@@ -103,6 +110,18 @@ class InvalidFork(InvalidRequest):
     code = "invalid_fork"
 
 
+class InvalidBody(InvalidRequest):
+    code = "invalid_body"
+
+
+class MissingId(InvalidRequest):
+    code = "missing_id"
+
+    def __init__(self, message: str, index: int) -> None:
+        super().__init__(message)
+        self.index = index
+
+
 class EpochMustStartAtZero(InvalidRequest):
     code = "epoch_must_start_at_zero"
 
@@ -118,6 +137,14 @@ class StreamNotFound(StreamError):
     def __init__(self, path: str) -> None:
         super().__init__("no such stream; create it with PUT")
         self.path = path
+
+
+class GroupNotFound(StreamError):
+    code = "group_not_found"
+
+    def __init__(self, name: str) -> None:
+        super().__init__("no such group; create it with PUT")
+        self.name = name
 
 
 class StreamGone(StreamError):
@@ -175,6 +202,30 @@ class StreamClosed(Conflict):
         self.next_offset = next_offset
 
 
+class DuplicateIds(Conflict):
+    code = "duplicate_id"
+
+    def __init__(self, ids: list[str]) -> None:
+        shown = ", ".join(ids[:10]) + (", …" if len(ids) > 10 else "")
+        super().__init__(f"the stream already holds messages with these ids: {shown}")
+        self.ids = ids
+
+
+class GroupConflict(Conflict):
+    code = "group_conflict"
+
+
+class StaleReceipts(Conflict):
+    code = "stale_receipt"
+
+    def __init__(self, receipts: list[str]) -> None:
+        super().__init__(
+            f"{len(receipts)} of the receipts are stale: those messages went to someone else or "
+            "are settled; nothing was changed"
+        )
+        self.receipts = receipts
+
+
 class SequenceGap(Conflict):
     code = "sequence_gap"
 
@@ -205,6 +256,17 @@ class StaleEpoch(StreamError):
             f"stop, or claim epoch {current + 1} starting at Producer-Seq 0"
         )
         self.current = current
+
+
+class PublishRefused(StreamError):
+    """One of the publishes of a transaction cannot be done, so none was."""
+
+    code = "publish_refused"
+
+    def __init__(self, index: int, reason: StreamError) -> None:
+        super().__init__(f"publish {index}: {reason.message}")
+        self.index = index
+        self.reason = reason
 
 
 class BodyTooLarge(StreamError):

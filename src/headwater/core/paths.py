@@ -6,7 +6,7 @@ needs no escaping in a URL path (letters, digits, `-._~`, the sub-delimiters, `:
 1,024 bytes.
 
 Reserved, so that no stream can shadow a control resource: everything below `__ds`, and a control
-name (`_details`, `_groups`, …) as one of the last two segments.
+name (`_details`, `_groups`, …) as one of the last two segments (`_groups`: three).
 """
 
 from __future__ import annotations
@@ -18,12 +18,23 @@ from headwater.core.errors import InvalidPath
 from headwater.core.limits import PATH_BYTES_MAX, SEGMENT_CHARS_MAX
 
 CONTROL_ROOT: Final = "__ds"
+GROUPS: Final = "_groups"
 CONTROL_NAMES: Final = frozenset(
-    {"_details", "_position", "_profile", "_groups", "_snapshots", "_segments", "_bulk"}
+    {"_details", "_position", "_profile", GROUPS, "_snapshots", "_segments", "_bulk"}
 )
 
 _SEGMENT = re.compile(rf"[A-Za-z0-9\-._~!$&'()*+,;=:@%]{{1,{SEGMENT_CHARS_MAX}}}")
 _DOTS = frozenset({".", ".."})
+
+
+def check_segment(segment: str) -> str:
+    """Return the name if it could be a segment of a path; groups are named like that."""
+    if segment in _DOTS or segment.startswith("_") or _SEGMENT.fullmatch(segment) is None:
+        raise InvalidPath(
+            f"a name has 1 to {SEGMENT_CHARS_MAX} characters as in a stream path, no / and no "
+            "leading underscore"
+        )
+    return segment
 
 
 def check_path(path: str) -> str:
@@ -37,6 +48,7 @@ def check_path(path: str) -> str:
                 f"each segment of a stream path has 1 to {SEGMENT_CHARS_MAX} characters of "
                 "A-Z a-z 0-9 - . _ ~ ! $ & ' ( ) * + , ; = : @ % and is not . or .."
             )
-    if segments[0] == CONTROL_ROOT or not CONTROL_NAMES.isdisjoint(segments[-2:]):
+    reserved = not CONTROL_NAMES.isdisjoint(segments[-2:]) or GROUPS in segments[-3:]
+    if segments[0] == CONTROL_ROOT or reserved:
         raise InvalidPath("this path is reserved for a control resource; choose another name")
     return path

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,11 +17,12 @@ from headwater.core import content_types
 from headwater.core.expiry import FOREVER, Lifetime
 from headwater.core.lineage import ForkRequest, Lineage
 from headwater.core.producers import ProducerStamp, ProducerState
+from headwater.core.unique_ids import UniqueIds
 
 
 @dataclass(frozen=True)
 class StreamConfig:
-    """What is fixed when a stream is created."""
+    """What was asked for when a stream was created, or when its settings were last changed."""
 
     id: int
     path: str
@@ -33,6 +35,9 @@ class StreamConfig:
     fork: ForkRequest | None = None
     # Messages inherited by a fork: its own count goes on from there.
     base_messages: int = 0
+    version: int = 0
+    description: str | None = None
+    unique_ids: UniqueIds | None = None
 
     @cached_property
     def is_json(self) -> bool:
@@ -79,6 +84,13 @@ class Created(msgspec.Struct, frozen=True):
     config: StreamConfig
 
 
+class MessageId(NamedTuple):
+    """The id of a message, and the position where that message begins."""
+
+    id: str
+    position: int
+
+
 class Appended(msgspec.Struct, frozen=True):
     """One append, already in stored form. The hot path: one of these per request."""
 
@@ -90,6 +102,7 @@ class Appended(msgspec.Struct, frozen=True):
     at_ms: int
     producer: ProducerStamp | None = None
     stream_seq: str | None = None
+    ids: tuple[MessageId, ...] = ()
 
     @property
     def end(self) -> int:
@@ -100,6 +113,22 @@ class Closed(msgspec.Struct, frozen=True):
     stream_id: int
     at_ms: int
     producer: ProducerStamp | None = None
+
+
+class ProducerAdvanced(msgspec.Struct, frozen=True):
+    """A producer's request was accepted although it stored nothing: all of it were duplicates."""
+
+    stream_id: int
+    at_ms: int
+    producer: ProducerStamp
+
+
+class Reconfigured(msgspec.Struct, frozen=True):
+    """A newer version of the stream's settings took effect."""
+
+    stream_id: int
+    at_ms: int
+    config: StreamConfig
 
 
 class Touched(msgspec.Struct, frozen=True):
@@ -130,7 +159,17 @@ class ForkCounted(msgspec.Struct, frozen=True):
     change: int
 
 
-Mutation = Created | Appended | Closed | Touched | SoftDeleted | Deleted | ForkCounted
+Mutation = (
+    Created
+    | Appended
+    | ProducerAdvanced
+    | Closed
+    | Reconfigured
+    | Touched
+    | SoftDeleted
+    | Deleted
+    | ForkCounted
+)
 
 
 def evolve(state: StreamState, mutation: Mutation) -> None:
@@ -140,8 +179,7 @@ def evolve(state: StreamState, mutation: Mutation) -> None:
             state.tail = mutation.end
             state.messages = mutation.first_message + mutation.messages
             if mutation.producer is not None:
-                stamp = mutation.producer
-                state.producers[stamp.id] = ProducerState(stamp.epoch, stamp.seq)
+                _advance(state, mutation.producer)
             if mutation.stream_seq is not None:
                 state.last_stream_seq = mutation.stream_seq
             _touch(state, mutation.at_ms)
@@ -149,9 +187,15 @@ def evolve(state: StreamState, mutation: Mutation) -> None:
             state.closed = True
             state.closed_by = mutation.producer
             if mutation.producer is not None:
-                stamp = mutation.producer
-                state.producers[stamp.id] = ProducerState(stamp.epoch, stamp.seq)
+                _advance(state, mutation.producer)
             _touch(state, mutation.at_ms)
+        case ProducerAdvanced():
+            _advance(state, mutation.producer)
+            _touch(state, mutation.at_ms)
+        case Reconfigured():
+            state.config = mutation.config
+            _touch(state, mutation.at_ms)
+            state.stored_touch_ms = mutation.at_ms
         case Touched():
             _touch(state, mutation.at_ms)
             state.stored_touch_ms = mutation.at_ms
@@ -163,6 +207,10 @@ def evolve(state: StreamState, mutation: Mutation) -> None:
             state.forks += mutation.change
         case Created():
             raise ValueError("a created stream starts from StreamState.created")
+
+
+def _advance(state: StreamState, stamp: ProducerStamp) -> None:
+    state.producers[stamp.id] = ProducerState(stamp.epoch, stamp.seq)
 
 
 def _touch(state: StreamState, at_ms: int) -> None:

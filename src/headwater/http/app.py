@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import Final
-from urllib.parse import parse_qs
 
 import msgspec
 
 from headwater import __version__
 from headwater.core.errors import InvalidQuery, StreamError
 from headwater.core.limits import LIST_PAGE_MAX
-from headwater.core.paths import CONTROL_NAMES, check_path
+from headwater.core.paths import CONTROL_NAMES, GROUPS, check_path
 from headwater.http.errors import error_response, plain_error
+from headwater.http.groups import GroupResource
 from headwater.http.headers import METHODS, preflight_headers
 from headwater.http.live import Hub
 from headwater.http.messages import Answer, Deferred, Headers, Request, Response
+from headwater.http.queries import number_in, query_of
 from headwater.http.streams import StreamResource
 from headwater.http.targets import STREAM_ROOT, decode_path, origin_form
+from headwater.http.transactions import TransactionResource
+from headwater.service.groups import Groups
 from headwater.service.log import Log
+from headwater.service.transactions import Transactions
 from headwater.store.engine import StreamSummary
 
 _LIST_PAGE_DEFAULT: Final = 100
@@ -30,13 +34,15 @@ Resource = Callable[[Request], Answer | Deferred | Awaitable[Answer]]
 class App:
     """The handler that the connection calls for every request."""
 
-    def __init__(self, log: Log, hub: Hub, *, cors: bool = True) -> None:
+    def __init__(self, log: Log, hub: Hub, groups: Groups, *, cors: bool = True) -> None:
         self._log = log
         self._preflight = [
             *(preflight_headers() if cors else [("Allow", METHODS)]),
             ("Cache-Control", "no-store"),
         ]
         self._streams = StreamResource(log, hub)
+        self._groups = GroupResource(groups, hub.heartbeat)
+        self._transactions = TransactionResource(log, Transactions(log, groups))
         self._hub = hub
         self._controls = {"_details": self._details, "_position": self._position}
         self._fixed: dict[bytes, Resource] = {
@@ -58,6 +64,10 @@ class App:
             return Response(204, self._preflight)
         if target.startswith(STREAM_ROOT):
             return self._stream(request, decode_path(target[len(STREAM_ROOT) :]))
+        if target == b"/v1/transaction":
+            if request.method != "POST":
+                return _not_allowed("POST, OPTIONS")
+            return self._transactions.handle(request)
         resource = self._fixed.get(target)
         if resource is None:
             return plain_error(404, "not_found", "streams live below /v1/stream/")
@@ -66,15 +76,27 @@ class App:
         return resource(request)
 
     def _stream(self, request: Request, path: str) -> Answer | Deferred | Awaitable[Answer]:
-        owner, _, name = path.rpartition("/")
-        if name in CONTROL_NAMES and owner and request.method != "PUT":
-            return self._control(request, owner, name)
+        if "/_" in path:
+            answer = self._below(request, path)
+            if answer is not None:
+                return answer
         if request.method not in self._streams.methods:
             return _not_allowed(", ".join(sorted([*self._streams.methods, "OPTIONS"])))
         if request.method != "POST":
             # An append to a path that cannot exist is simply not found, without being parsed.
             check_path(path)
         return self._streams.handle(request, path)
+
+    def _below(self, request: Request, path: str) -> Answer | Deferred | Awaitable[Answer] | None:
+        """A control resource of a stream, or None if the path is none."""
+        segments = path.split("/")
+        if GROUPS in segments[1:]:
+            at = len(segments) - 1 - segments[::-1].index(GROUPS)
+            owner = check_path("/".join(segments[:at]))
+            return self._groups.handle(request, owner, segments[at + 1 :])
+        if segments[-1] in CONTROL_NAMES and request.method != "PUT":
+            return self._control(request, "/".join(segments[:-1]), segments[-1])
+        return None
 
     def _control(
         self, request: Request, owner: str, name: str
@@ -93,6 +115,7 @@ class App:
             f"Headwater {__version__}\n\n"
             "GET  /v1/streams        the streams of this server\n"
             "PUT  /v1/stream/{path}  create one\n"
+            "POST /v1/transaction    acknowledge and publish, all or nothing\n"
             "GET  /healthz           is the process alive\n"
             "GET  /readyz            does its storage answer\n"
         )
@@ -118,14 +141,14 @@ class App:
 
     async def _position(self, request: Request, path: str) -> Response:
         """Where to start reading for the last messages, or for everything since a moment."""
-        query = _query(request)
+        query = query_of(request)
         if ("last" in query) == ("at" in query):
             raise InvalidQuery("send last=COUNT or at=MILLISECONDS since 1970, one of the two")
         skip = 0
         if "last" in query:
-            offset, skip = await self._log.find_last(path, _number(query, "last"))
+            offset, skip = await self._log.find_last(path, number_in(query, "last"))
         else:
-            offset = await self._log.find_time(path, _number(query, "at"))
+            offset = await self._log.find_time(path, number_in(query, "at"))
         body = msgspec.json.encode({"offset": str(offset), "skip": skip})
         return Response(200, list(_JSON), body)
 
@@ -135,6 +158,10 @@ class App:
         fork = view.config.fork
         details = {
             **_summary_json(view.summary()),
+            "description": view.config.description,
+            "version": view.config.version,
+            "unique_ids": view.config.unique_ids.mode if view.config.unique_ids else None,
+            "id_pointer": view.config.unique_ids.pointer if view.config.unique_ids else None,
             "forked_from": fork.source if fork else None,
             "forks": state.forks if state else 0,
             "producers": len(state.producers) if state else 0,
@@ -157,25 +184,9 @@ def _summary_json(summary: StreamSummary) -> dict[str, object]:
     }
 
 
-def _query(request: Request) -> dict[str, str]:
-    """The query of a control resource; of a repeated field, the first value."""
-    try:
-        fields = parse_qs(request.query.decode("ascii"), max_num_fields=16, errors="strict")
-    except ValueError:
-        raise InvalidQuery("the query string is malformed or has too many fields") from None
-    return {name: values[0] for name, values in fields.items()}
-
-
-def _number(query: dict[str, str], name: str) -> int:
-    text = query[name]
-    if not (text.isascii() and text.isdigit() and len(text) <= 15):
-        raise InvalidQuery(f"{name} must be a whole number in digits")
-    return int(text)
-
-
 def _list_query(request: Request) -> tuple[str, str, int]:
-    query = _query(request)
-    limit = _number(query, "limit") if "limit" in query else _LIST_PAGE_DEFAULT
+    query = query_of(request)
+    limit = number_in(query, "limit") if "limit" in query else _LIST_PAGE_DEFAULT
     if not 1 <= limit <= LIST_PAGE_MAX:
         raise InvalidQuery(f"limit must be a number from 1 to {LIST_PAGE_MAX}")
     return query.get("prefix", ""), query.get("after", ""), limit

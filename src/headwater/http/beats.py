@@ -10,33 +10,39 @@ import asyncio
 import random
 from collections import defaultdict
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-from headwater.http.messages import Payload
+from headwater.http.messages import Payload, Sink
 from headwater.http.sse import KEEP_ALIVE
-
-if TYPE_CHECKING:
-    from headwater.http.live import SseReader
 
 KEEP_ALIVE_S: Final = 15
 _JITTER: Final = 0.2
 
 
+class Listening(Protocol):
+    """Someone at the other end of an event stream."""
+
+    sink: Sink | None
+    gone: bool
+
+    def end(self) -> None: ...
+
+
 class Heartbeat:
     def __init__(self, lifetime_s: float) -> None:
         self._lifetime_s = lifetime_s
-        self._slots: defaultdict[int, list[tuple[SseReader, float]]] = defaultdict(list)
+        self._slots: defaultdict[int, list[tuple[Listening, float]]] = defaultdict(list)
         self._next_slot = 0
         self._timer: asyncio.TimerHandle | None = None
         self._payload = Payload(KEEP_ALIVE)
 
-    def add(self, reader: SseReader) -> None:
+    def add(self, reader: Listening) -> None:
         now = monotonic()
         # The jitter keeps readers that came together from coming back together.
         ends_at = now + self._lifetime_s * random.uniform(1 - _JITTER, 1 + _JITTER)
         self._schedule(reader, ends_at, now)
 
-    def _schedule(self, reader: SseReader, ends_at: float, now: float) -> None:
+    def _schedule(self, reader: Listening, ends_at: float, now: float) -> None:
         self._slots[int(min(now + KEEP_ALIVE_S, ends_at)) + 1].append((reader, ends_at))
         if self._timer is None:
             self._next_slot = int(now) + 1
@@ -52,7 +58,7 @@ class Heartbeat:
         if self._slots:
             self._timer = asyncio.get_running_loop().call_later(1.0, self._tick)
 
-    def _beat(self, reader: SseReader, ends_at: float, now: float) -> None:
+    def _beat(self, reader: Listening, ends_at: float, now: float) -> None:
         if reader.gone or reader.sink is None:
             return
         if now >= ends_at:

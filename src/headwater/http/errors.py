@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from headwater.core import errors
-from headwater.core.errors import StreamError
+from headwater.core.errors import PublishRefused, StreamError
 from headwater.http.messages import Headers, Response
 
 # The nearest class in an error's ancestry decides.
@@ -15,6 +15,7 @@ STATUS: Final[dict[type[StreamError], int]] = {
     errors.InvalidRequest: 400,
     errors.StaleEpoch: 403,
     errors.StreamNotFound: 404,
+    errors.GroupNotFound: 404,
     errors.Conflict: 409,
     errors.StreamGone: 410,
     errors.BodyTooLarge: 413,
@@ -27,11 +28,21 @@ RETRY_AFTER_S: Final = "1"
 
 
 def error_response(error: StreamError) -> Response:
+    if isinstance(error, PublishRefused):
+        return _refused_publish(error)
     status = next(STATUS[cls] for cls in type(error).__mro__ if cls in STATUS)
     headers = _extra_headers(error)
     if status in (429, 503):
         headers.append(("Retry-After", RETRY_AFTER_S))
     return plain_error(status, error.code, error.message, headers)
+
+
+def _refused_publish(error: PublishRefused) -> Response:
+    """The reason, and which publish it was. What is not there is a conflict here, not a 404."""
+    response = error_response(error.reason)
+    fields = {"code": error.reason.code, "message": error.message, "index": error.index}
+    status = 409 if response.status in (403, 404, 410) else response.status
+    return Response(status, response.headers, msgspec.json.encode({"error": fields}))
 
 
 def plain_error(status: int, code: str, message: str, headers: Headers | None = None) -> Response:

@@ -15,6 +15,11 @@ STREAM_SEQ: Final = b"stream-seq"
 STREAM_FORKED_FROM: Final = b"stream-forked-from"
 STREAM_FORK_OFFSET: Final = b"stream-fork-offset"
 STREAM_FORK_SUB_OFFSET: Final = b"stream-fork-sub-offset"
+STREAM_CONFIG_VERSION: Final = b"stream-config-version"
+STREAM_DESCRIPTION: Final = b"stream-description"
+STREAM_UNIQUE_IDS: Final = b"stream-unique-ids"
+STREAM_ID_POINTER: Final = b"stream-id-pointer"
+MESSAGE_ID: Final = b"message-id"
 PRODUCER_ID: Final = b"producer-id"
 PRODUCER_EPOCH: Final = b"producer-epoch"
 PRODUCER_SEQ: Final = b"producer-seq"
@@ -32,6 +37,11 @@ ALLOWED_REQUEST_HEADERS: Final = (
     "Stream-Forked-From",
     "Stream-Fork-Offset",
     "Stream-Fork-Sub-Offset",
+    "Stream-Config-Version",
+    "Stream-Description",
+    "Stream-Unique-Ids",
+    "Stream-Id-Pointer",
+    "Message-Id",
     "Producer-Id",
     "Producer-Epoch",
     "Producer-Seq",
@@ -48,6 +58,8 @@ EXPOSED_RESPONSE_HEADERS: Final = (
     "Stream-TTL",
     "Stream-Expires-At",
     "Stream-SSE-Data-Encoding",
+    "Stream-Config-Version",
+    "Stream-Duplicate-Ids",
     "Producer-Epoch",
     "Producer-Seq",
     "Producer-Expected-Seq",

@@ -129,7 +129,7 @@ class Feed:
         reader.sink = sink
         self.hub.heartbeat.add(reader)
         view = self.entry.view
-        if view is None or view.config is not self.config:
+        if view is None or view.config.id != self.config.id:
             self._send_deleted(reader)
             return
         chunk = self.hub.log.chunk_at(view, reader.position)
@@ -150,7 +150,7 @@ class Feed:
         assert reader.sink is not None
         while not reader.gone:
             view = self.entry.view
-            if view is None or view.config is not self.config or view.soft_deleted:
+            if view is None or view.config.id != self.config.id or view.soft_deleted:
                 self._send_deleted(reader)
                 return
             chunk = log.chunk_at(view, reader.position)
@@ -204,7 +204,7 @@ class Feed:
 
     def on_event(self, event: Event) -> None:
         view = self.entry.view
-        if event is Event.DELETED or view is None or view.config is not self.config:
+        if event is Event.DELETED or view is None or view.config.id != self.config.id:
             self._dissolve()
             return
         self.polls.answer(view)
@@ -267,7 +267,7 @@ class Feed:
             return
         self._sending = False
         view = self.entry.view
-        if view is not None and view.config is self.config:
+        if view is not None and view.config.id == self.config.id:
             stale = view.tail != self._position or (view.closed and not closed)
             if stale or self._joining:
                 self._round(view)

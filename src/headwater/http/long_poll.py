@@ -65,7 +65,7 @@ class Polls:
     def _time_out(self, waiter: Waiter) -> None:
         view = self._feed.entry.view
         self._leave(waiter)
-        if view is None or view.config is not self._feed.config:
+        if view is None or view.config.id != self._feed.config.id:
             waiter.answer(error_response(self._feed.deleted_error()))
             return
         at_tail = Chunk(view.config, view.tail, view.tail, [], True, view.closed)

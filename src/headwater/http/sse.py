@@ -47,6 +47,11 @@ def deleted_event(next_offset: str) -> bytes:
     return _event(b"deleted", msgspec.json.encode({"streamNextOffset": next_offset}))
 
 
+def message_event(message: bytes) -> bytes:
+    """A message for a member of a group."""
+    return _event(b"message", message)
+
+
 def _event(kind: bytes, data: bytes) -> bytes:
     lines = b"".join([_data_line(line) for line in _LINE_END.split(data)])
     return b"event: %b\n%b\n" % (kind, lines)

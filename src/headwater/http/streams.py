@@ -14,6 +14,8 @@ from headwater.core.lineage import ForkRequest, parse_fork
 from headwater.core.offsets import Anchor
 from headwater.core.paths import check_path
 from headwater.core.producers import parse_stamp
+from headwater.core.unique_ids import parse_unique_ids
+from headwater.core.versions import parse_description, parse_version
 from headwater.http import headers as names
 from headwater.http import sse
 from headwater.http.live import Hub
@@ -57,6 +59,12 @@ class StreamResource:
             ),
             closed=request.flag(names.STREAM_CLOSED),
             fork=_fork(request),
+            version=parse_version(request.header(names.STREAM_CONFIG_VERSION)),
+            description=parse_description(request.header(names.STREAM_DESCRIPTION)),
+            unique_ids=parse_unique_ids(
+                request.header(names.STREAM_UNIQUE_IDS), request.header(names.STREAM_ID_POINTER)
+            ),
+            message_id=request.header(names.MESSAGE_ID),
         )
         reply = await self._log.create(command)
         headers: Headers = [
@@ -171,6 +179,8 @@ class StreamResource:
             headers.append(("Stream-TTL", str(lifetime.ttl_s)))
         if lifetime.expires_at_text is not None:
             headers.append(("Stream-Expires-At", lifetime.expires_at_text))
+        if view.config.version:
+            headers.append(("Stream-Config-Version", str(view.config.version)))
         return Response(200, headers)
 
     async def _delete(self, request: Request, path: str) -> Response:
@@ -191,6 +201,7 @@ def _append_command(request: Request) -> Append:
         request.flag(names.STREAM_CLOSED),
         producer,
         header(names.STREAM_SEQ),
+        header(names.MESSAGE_ID),
     )
 
 
@@ -203,6 +214,8 @@ def append_response(reply: AppendReply) -> Response:
         status = 204 if reply.duplicate or reply.close_only else 200
     if reply.closed:
         headers.append(("Stream-Closed", "true"))
+    if reply.duplicate_ids:
+        headers.append(("Stream-Duplicate-Ids", str(reply.duplicate_ids)))
     return Response(status, headers)
 
 

@@ -25,9 +25,11 @@ from headwater.core.stream import (
     Created,
     Deleted,
     Mutation,
+    Reconfigured,
     SoftDeleted,
     StreamConfig,
     StreamState,
+    evolve,
 )
 from headwater.service.hot import HotTail
 from headwater.store.engine import LoadedStream, StreamSummary
@@ -74,6 +76,8 @@ class View:
 class Entry:
     __slots__ = (
         "_loading",
+        "fresh_ids",
+        "id_lock",
         "listeners",
         "loaded",
         "path",
@@ -96,6 +100,10 @@ class Entry:
         self.pending: object | None = None
         # Requests that overtook others of their producer; see `headwater.service.overtaking`.
         self.waiting = 0
+        # Streams with unique ids: one append at a time looks ids up, and those of appends that are
+        # not committed yet are known only here.
+        self.fresh_ids: set[str] = set()
+        self.id_lock: asyncio.Lock | None = None
         # Requests that need it together with others that they are still loading.
         self.pins = 0
         self._loading: asyncio.Future[None] | None = None
@@ -108,7 +116,14 @@ class Entry:
             and not self.waiting
             and not self.pins
             and self._loading is None
+            and (self.id_lock is None or not self.id_lock.locked())
         )
+
+    def lock_ids(self) -> asyncio.Lock:
+        """Held while ids are looked up and what follows from that is decided."""
+        if self.id_lock is None:
+            self.id_lock = asyncio.Lock()
+        return self.id_lock
 
     def require_view(self) -> View:
         """The committed stream, if it is there for everyone."""
@@ -149,6 +164,7 @@ class Entry:
         """A commit failed: what was decided since is void, the engine knows what holds."""
         self.loaded = False
         self.state = None
+        self.fresh_ids.clear()
 
     async def load(self, fetch: Callable[[str], Awaitable[LoadedStream | None]]) -> None:
         """Load from the engine; everyone who asks meanwhile waits for the same answer."""
@@ -163,6 +179,17 @@ class Entry:
                 self._loading.set_result(None)
                 self._loading = None
 
+    def apply(self, mutation: Mutation) -> None:
+        """Let the state run ahead of the disk."""
+        if isinstance(mutation, Created):
+            self.state = StreamState.created(mutation.config)
+            self.producers_complete = True
+            return
+        assert self.state is not None
+        evolve(self.state, mutation)
+        if isinstance(mutation, Appended) and mutation.ids:
+            self.fresh_ids.update(message_id for message_id, _ in mutation.ids)
+
     def publish(self, mutation: Mutation, limits: Limits) -> Event | None:
         """Let readers see a mutation that is now committed."""
         match mutation:
@@ -171,6 +198,8 @@ class Entry:
                 self.view.tail = mutation.end
                 self.view.messages = mutation.first_message + mutation.messages
                 self.view.hot.push(mutation.body, limits.hot_bytes_per_stream_max)
+                for message_id, _ in mutation.ids:
+                    self.fresh_ids.discard(message_id)
                 return Event.CHANGED
             case Closed():
                 assert self.view is not None
@@ -181,6 +210,9 @@ class Entry:
             case Deleted():
                 self.view = None
                 return Event.DELETED
+            case Reconfigured(config=config):
+                assert self.view is not None
+                self.view.config = config
             case SoftDeleted():
                 assert self.view is not None
                 self.view.soft_deleted = True

@@ -7,28 +7,25 @@ writer, and read back from the hot tail or the engine.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from headwater.core import decisions
+from headwater.core.content import IsKnown, nothing_known, read_content
 from headwater.core.decisions import Append, AppendReply, Create, CreateReply, ForkPoint
 from headwater.core.errors import SequenceGap, StreamError, UnknownOffset
 from headwater.core.limits import Limits
 from headwater.core.lineage import ForkRequest, measure_sub_offset
 from headwater.core.producers import worth_waiting
-from headwater.core.stream import Created, Mutation, StreamState
+from headwater.core.stream import Created, Mutation, StreamConfig, StreamState
+from headwater.service.clock import Clock, wall_clock_ms
 from headwater.service.entries import Entry, Registry, View
 from headwater.service.housekeeping import Housekeeping
 from headwater.service.overtaking import WaitingRoom
 from headwater.service.reading import ReadingLog
 from headwater.service.writer import Effect, Writer
 from headwater.store.engine import Engine, LoadedStream
-
-
-def wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class _MeasuredFork(NamedTuple):
@@ -56,7 +53,7 @@ class Log(ReadingLog):
         engine: Engine,
         limits: Limits,
         linger_ms: int,
-        clock: Callable[[], int],
+        clock: Clock,
         next_stream_id: int,
     ) -> None:
         super().__init__()
@@ -76,7 +73,7 @@ class Log(ReadingLog):
         limits: Limits | None = None,
         *,
         linger_ms: int = 0,
-        clock: Callable[[], int] = wall_clock_ms,
+        clock: Clock = wall_clock_ms,
     ) -> Log:
         loop = asyncio.get_running_loop()
         next_stream_id = await loop.run_in_executor(None, engine.next_stream_id)
@@ -135,8 +132,11 @@ class Log(ReadingLog):
     # ── Create ───────────────────────────────────────────────────────────────────────────────
 
     async def create(self, command: Create) -> CreateReply:
+        inherited_ids: set[str] = set()
         while True:
             measured = await self._measure_fork(command)
+            if measured is not None:
+                inherited_ids = await self._inherited_ids(measured, command)
             entry, ancestors = await self._with_ancestors(command.path)
             if measured is not None:
                 is_current = measured.is_current
@@ -151,7 +151,13 @@ class Log(ReadingLog):
                 family.append(measured.source)
                 fork_point = measured.point(now_ms)
             decision = decisions.decide_create(
-                entry.state, _states(ancestors), command, fork_point, self._next_stream_id, now_ms
+                entry.state,
+                _states(ancestors),
+                command,
+                fork_point,
+                self._next_stream_id,
+                now_ms,
+                inherited_ids.__contains__,
             )
         except StreamError as error:
             if measured is not None:
@@ -202,12 +208,21 @@ class Log(ReadingLog):
         size, count = measure_sub_offset(stored, fork.sub_offset, json=json)
         return position + size, append.first_message + count
 
+    async def _inherited_ids(self, measured: _MeasuredFork, command: Create) -> set[str]:
+        """Which ids of a fork's first body are known from what it inherits."""
+        config = measured.view.config
+        if not command.body or config.unique_ids is None:
+            return set()
+        ids = _ids_of(config, Append(command.body, message_id=command.message_id))
+        spans = config.lineage.spans(0, measured.position)
+        return await self.in_thread(self.engine.known_ids, spans, ids)
+
     # ── Append, close ────────────────────────────────────────────────────────────────────────
 
     def append(self, path: str, command: Append) -> Awaitable[AppendReply]:
         """Append or close. The decision is made at once when the stream is in memory."""
         entry = self._registry.ready(path)
-        if entry is None or self._lacks_producer(entry, command):
+        if entry is None or self._lacks_producer(entry, command) or _checks_ids(entry):
             return self._append_cold(path, command)
         return self._append(entry, command)
 
@@ -233,15 +248,45 @@ class Log(ReadingLog):
                 if known is None:
                     break
                 state.producers[producer_id] = known
+        if _checks_ids(entry):
+            return await self._append_unique(entry, command, may_wait=may_wait)
         return await self._append(entry, command, may_wait=may_wait)
 
+    async def _append_unique(self, entry: Entry, command: Append, *, may_wait: bool) -> AppendReply:
+        """Append to a stream that checks ids, which are on disk.
+
+        Look-ups of one stream go one after the other; what they cannot see yet is in `fresh_ids`,
+        noted before the look-up because a commit may move ids from there to the disk meanwhile.
+        """
+        async with entry.lock_ids():
+            while True:
+                state = entry.state
+                if state is None:
+                    return await self._append(entry, command)
+                ids = _ids_of(state.config, command)
+                fresh = entry.fresh_ids.intersection(ids)
+                spans = state.config.lineage.spans(0, state.tail)
+                stored = await self.in_thread(self.engine.known_ids, spans, ids)
+                current = await self._registry.get(entry.path)
+                if current is entry and entry.state is state:
+                    break
+                entry = current
+            taken = stored | fresh | entry.fresh_ids.intersection(ids)
+            future = self._append(entry, command, may_wait=may_wait, is_known=taken.__contains__)
+        return await future
+
     def _append(
-        self, entry: Entry, command: Append, *, may_wait: bool = True
+        self,
+        entry: Entry,
+        command: Append,
+        *,
+        may_wait: bool = True,
+        is_known: IsKnown = nothing_known,
     ) -> asyncio.Future[AppendReply]:
         now_ms = self.clock()
         try:
             state = decisions.require(entry.state, entry.path, now_ms)
-            decision = decisions.decide_append(state, command, now_ms)
+            decision = decisions.decide_append(state, command, now_ms, is_known)
         except SequenceGap as gap:
             worthwhile = may_wait and worth_waiting(gap, self.limits.producer_window)
             if worthwhile and self._waiting_room.has_room(entry):
@@ -265,7 +310,8 @@ class Log(ReadingLog):
 
     def _append_again(self, entry: Entry, command: Append) -> Awaitable[AppendReply]:
         """After a wait for overtaken requests, which was the only one."""
-        if self._registry.ready(entry.path) is entry and not self._lacks_producer(entry, command):
+        simple = not _checks_ids(entry) and not self._lacks_producer(entry, command)
+        if simple and self._registry.ready(entry.path) is entry:
             return self._append(entry, command, may_wait=False)
         return self._append_cold(entry.path, command, may_wait=False)
 
@@ -294,6 +340,18 @@ class Log(ReadingLog):
         return await self.writer.submit(
             _effects((entry, *ancestors), decision.mutations), decision.reply
         )
+
+
+def _checks_ids(entry: Entry) -> bool:
+    return entry.state is not None and entry.state.config.unique_ids is not None
+
+
+def _ids_of(config: StreamConfig, command: Append) -> tuple[str, ...]:
+    """The ids to look up. What is wrong with the request is the decision's to say."""
+    try:
+        return read_content(config, command.body, command.message_id).ids
+    except StreamError:
+        return ()
 
 
 def _next_ancestor(family: Sequence[Entry]) -> int | None:

@@ -82,7 +82,11 @@ class ReadingLog:
     def view(self, entry: Entry) -> View:
         """The committed stream that readers may see now."""
         view, state = entry.require_view(), entry.state
-        if state is not None and state.config is view.config and state.is_expired(self.clock()):
+        if (
+            state is not None
+            and state.config.id == view.config.id
+            and state.is_expired(self.clock())
+        ):
             decisions.require(state, entry.path, self.clock())
         return view
 
@@ -99,19 +103,21 @@ class ReadingLog:
         self.touch(entry, self.clock())
         return self.chunk_at(view, position)
 
-    def chunk_at(self, view: View, position: int) -> Chunk | None:
+    def chunk_at(self, view: View, position: int, max_bytes: int | None = None) -> Chunk | None:
         if position == view.tail:
             return _chunk(view, position, [])
-        bodies = view.hot.read(position, self.limits.chunk_bytes_max)
+        bodies = view.hot.read(position, max_bytes or self.limits.chunk_bytes_max)
         return None if bodies is None else _chunk(view, position, bodies)
 
-    async def read_cold(self, entry: Entry, offset: Anchor | Offset) -> Chunk:
+    async def read_cold(
+        self, entry: Entry, offset: Anchor | Offset, max_bytes: int | None = None
+    ) -> Chunk:
         view = self.view(entry)
         position = view.config.lineage.locate(offset, view.tail)
         spans = view.config.lineage.spans(position, view.tail)
         try:
             bodies = await self.in_thread(
-                _read_spans, self.engine, spans, self.limits.chunk_bytes_max
+                _read_spans, self.engine, spans, max_bytes or self.limits.chunk_bytes_max
             )
         except UnknownOffset:
             # Data of a stream that was deleted meanwhile may be gone: say that, if it is so.
@@ -142,6 +148,25 @@ class ReadingLog:
         append, span = found
         # A fork may inherit only the first part of an append.
         return view.config.lineage.offset_at(min(append.end, span.end))
+
+    async def message_number(self, entry: Entry, position: int) -> int:
+        """The number of the message that begins at a position, which must begin an append."""
+        append = await self._append_at(entry, position)
+        if append.start != position:
+            raise UnknownOffset(str(self.view(entry).config.lineage.offset_at(position)))
+        return append.first_message
+
+    async def written_at(self, entry: Entry, position: int) -> int:
+        """When the append at a position was written."""
+        return (await self._append_at(entry, position)).at_ms
+
+    async def _append_at(self, entry: Entry, position: int) -> Appended:
+        view = self.view(entry)
+        span = view.config.lineage.spans(position, view.tail)[0]
+        append = await self.in_thread(self.engine.append_at, span.run, position)
+        if append is None:
+            raise UnknownOffset(str(view.config.lineage.offset_at(position)))
+        return append
 
     async def _seek(self, view: View, by: SeekBy, value: int) -> tuple[Appended, Span] | None:
         for span in reversed(view.config.lineage.spans(0, view.tail)):

@@ -22,18 +22,38 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import structlog
 
 from headwater.core.errors import StorageUnavailable, StreamError, TooBusy
 from headwater.core.limits import MIB, Limits
-from headwater.core.stream import Appended, Created, Mutation, StreamState, evolve
-from headwater.service.entries import Entry, Event
+from headwater.core.mutations import AnyMutation
+from headwater.core.stream import Appended
+from headwater.service.entries import Event
 from headwater.store.engine import Engine
 
 R = TypeVar("R")
-Effect = tuple[Entry, Mutation]
+
+
+class Owner(Protocol):
+    """Whose state a mutation changes: a stream's entry, or a group."""
+
+    pending: object | None
+
+    def apply(self, mutation: Any) -> None:
+        """Let the state that decisions build on run ahead."""
+
+    def publish(self, mutation: Any, limits: Limits) -> Event | None:
+        """The mutation is committed: let readers see it."""
+
+    def notify(self, event: Event) -> None: ...
+
+    def forget_state(self) -> None:
+        """A commit failed: what was decided since is void."""
+
+
+Effect = tuple[Owner, AnyMutation]
 Waiter = tuple["asyncio.Future[Any]", Any]
 
 # What a queued mutation weighs besides its body, so that a flood of tiny ones is bounded too.
@@ -92,30 +112,25 @@ class Writer:
             raise TooBusy
         batch = self._gathering
         self.queued_bytes += size
-        for entry, mutation in effects:
-            if isinstance(mutation, Created):
-                entry.state = StreamState.created(mutation.config)
-                entry.producers_complete = True
-            else:
-                assert entry.state is not None
-                evolve(entry.state, mutation)
-            entry.pending = batch
+        for owner, mutation in effects:
+            owner.apply(mutation)
+            owner.pending = batch
         batch.effects.extend(effects)
         batch.size_bytes += size
         self._plan_flush()
         return self._wait_for(batch, reply)
 
-    def reply_after(self, entry: Entry, reply: R) -> asyncio.Future[R]:
+    def reply_after(self, owner: Owner, reply: R) -> asyncio.Future[R]:
         """Answer without a change, but not before what the answer rests on is committed."""
-        if isinstance(entry.pending, Batch):
-            return self._wait_for(entry.pending, reply)
+        if isinstance(owner.pending, Batch):
+            return self._wait_for(owner.pending, reply)
         future: asyncio.Future[R] = self._loop.create_future()
         _settle(future, reply)
         return future
 
-    def fail_after(self, entry: Entry, error: StreamError) -> asyncio.Future[Any]:
+    def fail_after(self, owner: Owner, error: StreamError) -> asyncio.Future[Any]:
         """Refuse, but not before what the refusal rests on is committed."""
-        return self.reply_after(entry, error)
+        return self.reply_after(owner, error)
 
     def _wait_for(self, batch: Batch, reply: R) -> asyncio.Future[R]:
         future: asyncio.Future[R] = self._loop.create_future()
@@ -165,28 +180,27 @@ class Writer:
                 _settle(future, reply)
         else:
             self._fail(batch, error)
-        for entry, _ in batch.effects:
-            if entry.pending is batch:
-                entry.pending = None
-        if self._gathering.effects:
+        for owner, _ in batch.effects:
+            if owner.pending is batch:
+                owner.pending = None
+        if self._gathering.waiters or self._gathering.effects:
             self._plan_flush()
         else:
             self._idle.set()
 
     def _publish(self, effects: Iterable[Effect]) -> None:
-        changed: dict[Entry, None] = {}
-        for entry, mutation in effects:
-            event = entry.publish(mutation, self._limits)
+        changed: dict[Owner, None] = {}
+        for owner, mutation in effects:
+            event = owner.publish(mutation, self._limits)
             if event is Event.CHANGED:
-                changed[entry] = None
+                changed[owner] = None
             elif event is Event.DELETED:
-                changed.pop(entry, None)
-                entry.notify(event)
+                changed.pop(owner, None)
+                owner.notify(event)
             if isinstance(mutation, Appended):
                 self._since_hot_check_bytes += len(mutation.body)
-        for entry in changed:
-            if entry.listeners:
-                entry.notify(Event.CHANGED)
+        for owner in changed:
+            owner.notify(Event.CHANGED)
         if self._since_hot_check_bytes > _HOT_CHECK_BYTES:
             self._since_hot_check_bytes = 0
             self._release_hot()
@@ -196,9 +210,9 @@ class Writer:
         gathered, self._gathering = self._gathering, Batch()
         self.queued_bytes -= gathered.size_bytes
         for failed in (batch, gathered):
-            for entry, _ in failed.effects:
-                entry.forget_state()
-                entry.pending = None
+            for owner, _ in failed.effects:
+                owner.forget_state()
+                owner.pending = None
             for future, _ in failed.waiters:
                 _settle(future, StorageUnavailable())
         # Last, because the log may well lie on the very disk that is full.

@@ -14,9 +14,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from headwater.core.groups.state import GroupState
 from headwater.core.lineage import Span
+from headwater.core.mutations import AnyMutation
 from headwater.core.producers import ProducerState
-from headwater.core.stream import Appended, Mutation, StreamState
+from headwater.core.stream import Appended, StreamState
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +72,17 @@ SeekBy = Literal["first_message", "at_ms"]
 class Engine(Protocol):
     name: str
 
-    def commit(self, mutations: Sequence[Mutation]) -> None:
+    def commit(self, mutations: Sequence[AnyMutation]) -> None:
         """Make all of it durable, or raise StorageUnavailable and change nothing."""
 
     def next_stream_id(self) -> int:
         """The smallest id that was never given out."""
+
+    def next_group_id(self) -> int:
+        """The same for groups."""
+
+    def groups(self, stream_id: int) -> list[GroupState]:
+        """The groups of a stream by name, each with its outstanding messages."""
 
     def load(self, path: str) -> LoadedStream | None:
         """The stream at a path, soft-deleted ones included."""
@@ -83,6 +91,9 @@ class Engine(Protocol):
         """A stream by id, to follow a fork to its source."""
 
     def producer(self, stream_id: int, producer_id: str) -> ProducerState | None: ...
+
+    def known_ids(self, spans: Sequence[Span], ids: Sequence[str]) -> set[str]:
+        """Which of the message ids are held within the spans."""
 
     def read(self, span: Span, max_bytes: int) -> list[bytes]:
         """Stored appends from the start of the span on, the last one cut at its end.

@@ -11,7 +11,9 @@ from threading import RLock
 
 from headwater.core.errors import UnknownOffset
 from headwater.core.expiry import touch_interval_ms
+from headwater.core.groups.state import GroupMutation, GroupState
 from headwater.core.lineage import Span
+from headwater.core.mutations import AnyMutation
 from headwater.core.offsets import format_offset
 from headwater.core.producers import ProducerState
 from headwater.core.stream import (
@@ -19,11 +21,11 @@ from headwater.core.stream import (
     Created,
     Deleted,
     ForkCounted,
-    Mutation,
     StreamState,
     evolve,
 )
 from headwater.store.engine import LoadedStream, Problem, SeekBy, StreamSummary
+from headwater.store.memory_groups import MemoryGroups
 
 _START = attrgetter("start")
 
@@ -32,6 +34,7 @@ _START = attrgetter("start")
 class _Log:
     state: StreamState
     appends: list[Appended] = field(default_factory=list)
+    ids: dict[str, int] = field(default_factory=dict)
 
 
 class MemoryEngine:
@@ -42,13 +45,14 @@ class MemoryEngine:
         self._logs: dict[int, _Log] = {}
         self._ids: dict[str, int] = {}
         self._next_id = 1
+        self._groups = MemoryGroups()
 
-    def commit(self, mutations: Sequence[Mutation]) -> None:
+    def commit(self, mutations: Sequence[AnyMutation]) -> None:
         with self._lock:
             for mutation in mutations:
                 self._apply(mutation)
 
-    def _apply(self, mutation: Mutation) -> None:
+    def _apply(self, mutation: AnyMutation) -> None:
         if isinstance(mutation, Created):
             config = mutation.config
             self._logs[config.id] = _Log(StreamState.created(config))
@@ -57,17 +61,29 @@ class MemoryEngine:
             return
         if isinstance(mutation, ForkCounted):
             return
+        if isinstance(mutation, GroupMutation):
+            self._groups.apply(mutation)
+            return
         log = self._logs[mutation.stream_id]
         evolve(log.state, mutation)
         if isinstance(mutation, Appended):
             log.appends.append(mutation)
+            log.ids.update(mutation.ids)
         elif isinstance(mutation, Deleted):
             del self._logs[mutation.stream_id]
+            self._groups.delete_of(mutation.stream_id)
             if self._ids.get(log.state.config.path) == mutation.stream_id:
                 del self._ids[log.state.config.path]
 
     def next_stream_id(self) -> int:
         return self._next_id
+
+    def next_group_id(self) -> int:
+        return self._groups.next_id
+
+    def groups(self, stream_id: int) -> list[GroupState]:
+        with self._lock:
+            return self._groups.load(stream_id)
 
     def load(self, path: str) -> LoadedStream | None:
         with self._lock:
@@ -92,6 +108,13 @@ class MemoryEngine:
         with self._lock:
             log = self._logs.get(stream_id)
             return log.state.producers.get(producer_id) if log else None
+
+    def known_ids(self, spans: Sequence[Span], ids: Sequence[str]) -> set[str]:
+        with self._lock:
+            logs = [
+                (self._logs[span.run].ids, span.end) for span in spans if span.run in self._logs
+            ]
+            return {i for i in ids if any(known.get(i, end) < end for known, end in logs)}
 
     def _appends(self, run: int) -> Sequence[Appended]:
         log = self._logs.get(run)

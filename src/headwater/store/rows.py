@@ -10,6 +10,7 @@ from headwater.core.expiry import Lifetime, touch_interval_ms
 from headwater.core.lineage import ForkRequest, Inherited, Lineage
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended, StreamConfig, StreamState
+from headwater.core.unique_ids import UniqueIds
 from headwater.store.checksums import append_checksum
 from headwater.store.schema import SOFT_DELETED
 
@@ -17,7 +18,8 @@ Row = tuple[Any, ...]
 
 CONFIG_COLUMNS: Final = (
     "id, path, content_type, created_at, ttl_s, expires_at, expires_text, lifetime_inherited,"
-    " source_id, fork_source, fork_offset, fork_sub_offset, inherited, base_messages"
+    " source_id, fork_source, fork_offset, fork_sub_offset, inherited, base_messages,"
+    " version, description, unique_ids, id_pointer"
 )
 STATE_COLUMNS: Final = (
     "touched_at, closed_at, closed_by_id, closed_by_epoch, closed_by_seq, last_stream_seq, status"
@@ -50,6 +52,10 @@ def stream_row(config: StreamConfig) -> Row:
         fork.sub_offset if fork else None,
         msgspec.json.encode(inherited).decode() if inherited else None,
         config.base_messages,
+        config.version,
+        config.description,
+        config.unique_ids.mode if config.unique_ids else None,
+        config.unique_ids.pointer if config.unique_ids else None,
     )
 
 
@@ -67,6 +73,9 @@ def read_config(row: Row) -> StreamConfig:
         source_id=row[8],
         fork=ForkRequest(row[9], row[10], row[11]) if row[9] is not None else None,
         base_messages=row[13],
+        version=row[14],
+        description=row[15],
+        unique_ids=UniqueIds(row[16], row[17]) if row[16] is not None else None,
     )
 
 

@@ -8,6 +8,9 @@ once it has been released: a new layout is a new entry at the end.
   knows it, and a commit then touches one place per append and not two.
 - `ops` is the log of all streams in commit order, so that a batch is written to neighbouring
   pages; the index finds the appends of one stream.
+- `message_ids` knows where each message of a stream with unique ids begins. It is on disk only.
+- `groups` has the cursor of each consumer group, `deliveries` the messages before it that are not
+  settled. What is before the cursor and not in `deliveries` is done.
 - `producers` holds the last request accepted from each idempotent producer.
 """
 
@@ -44,6 +47,10 @@ CREATE TABLE streams (
   fork_sub_offset INTEGER,
   inherited TEXT,
   base_messages INTEGER NOT NULL DEFAULT 0,
+  version INTEGER NOT NULL DEFAULT 0,
+  description TEXT,
+  unique_ids TEXT,
+  id_pointer TEXT,
   status INTEGER NOT NULL DEFAULT 0,
   deleted_at INTEGER
 );
@@ -58,6 +65,40 @@ CREATE TABLE producers (
   epoch INTEGER NOT NULL,
   seq INTEGER NOT NULL,
   PRIMARY KEY (stream_id, producer_id)
+) WITHOUT ROWID;
+
+CREATE TABLE message_ids (
+  stream_id INTEGER NOT NULL,
+  message_id TEXT NOT NULL,
+  position INTEGER NOT NULL,
+  PRIMARY KEY (stream_id, message_id)
+) WITHOUT ROWID;
+
+CREATE TABLE groups (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  stream_id INTEGER NOT NULL,
+  name TEXT NOT NULL,
+  created_at INTEGER NOT NULL,
+  config TEXT NOT NULL,
+  paused INTEGER NOT NULL DEFAULT 0,
+  cursor_number INTEGER NOT NULL,
+  cursor_start INTEGER NOT NULL,
+  cursor_place INTEGER NOT NULL
+);
+CREATE UNIQUE INDEX groups_stream_name ON groups (stream_id, name);
+
+CREATE TABLE deliveries (
+  group_id INTEGER NOT NULL,
+  number INTEGER NOT NULL,
+  start INTEGER NOT NULL,
+  place INTEGER NOT NULL,
+  phase INTEGER NOT NULL,
+  until INTEGER NOT NULL,
+  deliveries INTEGER NOT NULL,
+  token INTEGER NOT NULL,
+  consumer TEXT,
+  key TEXT,
+  PRIMARY KEY (group_id, number)
 ) WITHOUT ROWID;
 
 CREATE TABLE ops (

@@ -9,14 +9,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from typing import Final
 
 import apsw
 
 from headwater.core.errors import DataCorrupt, StorageUnavailable, UnknownOffset
+from headwater.core.groups.state import GroupMutation, GroupState
 from headwater.core.lineage import Span
+from headwater.core.mutations import AnyMutation
 from headwater.core.offsets import format_offset
 from headwater.core.producers import ProducerState
 from headwater.core.stream import (
@@ -26,6 +27,8 @@ from headwater.core.stream import (
     Deleted,
     ForkCounted,
     Mutation,
+    ProducerAdvanced,
+    Reconfigured,
     SoftDeleted,
     StreamState,
     Touched,
@@ -34,19 +37,13 @@ from headwater.store import rows
 from headwater.store.checksums import append_checksum
 from headwater.store.database import DATABASE_NAME, connect, open_writer, prepare_directory
 from headwater.store.engine import LoadedStream, Problem, SeekBy, StreamSummary
+from headwater.store.group_tables import GroupWrites, delete_groups_of, load_groups
+from headwater.store.inserts import insert_rows
 from headwater.store.rows import CONFIG_COLUMNS, OP_COLUMNS, STATE_COLUMNS, Row
 from headwater.store.schema import DELETED, LIVE, SCHEMA_VERSION, SOFT_DELETED
 from headwater.store.verify import verify_database
 
-# One statement for many rows: the interpreter lock is handed back and forth once per statement,
-# so this matters more than what SQLite itself does per row.
-_ROWS_PER_INSERT: Final = 128
-
-
-@cache
-def _insert(table: str, columns: str, count: int, suffix: str = "") -> str:
-    row = "(" + ",".join("?" * len(columns.split(","))) + ")"
-    return f"INSERT INTO {table} ({columns}) VALUES {','.join([row] * count)}{suffix}"
+_IDS_PER_QUERY: Final = 500
 
 
 _UPSERT_PRODUCER: Final = " ON CONFLICT DO UPDATE SET epoch = excluded.epoch, seq = excluded.seq"
@@ -69,13 +66,16 @@ class SqliteEngine:
 
     # ── Writing ──────────────────────────────────────────────────────────────────────────────
 
-    def commit(self, mutations: Sequence[Mutation]) -> None:
+    def commit(self, mutations: Sequence[AnyMutation]) -> None:
         with self._transaction() as write:
             appends: list[Appended] = []
+            groups = GroupWrites()
             producers: dict[tuple[int, str], ProducerState] = {}
             for mutation in mutations:
                 if isinstance(mutation, Appended):
                     appends.append(mutation)
+                elif isinstance(mutation, GroupMutation):
+                    groups.add(write, mutation)
                 else:
                     # Appends wait to be written together, but never past a change to a stream.
                     self._write_appends(write, appends)
@@ -83,7 +83,8 @@ class SqliteEngine:
                     self._write_other(write, mutation)
                 _note_producer(producers, mutation)
             self._write_appends(write, appends)
-            _insert_rows(
+            groups.flush(write)
+            insert_rows(
                 write,
                 "producers",
                 "stream_id, producer_id, epoch, seq",
@@ -125,7 +126,9 @@ class SqliteEngine:
 
     @staticmethod
     def _write_appends(write: apsw.Connection, appends: Sequence[Appended]) -> None:
-        _insert_rows(write, "ops", OP_COLUMNS, [rows.op_row(append) for append in appends])
+        insert_rows(write, "ops", OP_COLUMNS, [rows.op_row(append) for append in appends])
+        ids = [(a.stream_id, *message_id) for a in appends for message_id in a.ids]
+        insert_rows(write, "message_ids", "stream_id, message_id, position", ids)
         for append in appends:
             if append.stream_seq is not None:
                 write.execute(
@@ -139,15 +142,32 @@ class SqliteEngine:
             case Created(config):
                 touched = config.created_at_ms
                 deadline = rows.stored_deadline(config.lifetime, touched)
-                write.execute(
-                    _insert("streams", f"{CONFIG_COLUMNS}, touched_at, deadline", 1),
-                    (*rows.stream_row(config), touched, deadline),
-                )
+                columns = f"{CONFIG_COLUMNS}, touched_at, deadline"
+                row = (*rows.stream_row(config), touched, deadline)
+                insert_rows(write, "streams", columns, [row])
             case Closed(stream_id, at_ms, producer):
                 write.execute(
                     "UPDATE streams SET closed_at = ?, closed_by_id = ?, closed_by_epoch = ?,"
                     " closed_by_seq = ? WHERE id = ?",
                     (at_ms, *(producer or (None, None, None)), stream_id),
+                )
+            case Reconfigured(stream_id, at_ms, config):
+                lifetime = config.lifetime
+                write.execute(
+                    "UPDATE streams SET version = ?, description = ?, ttl_s = ?, expires_at = ?,"
+                    " expires_text = ?, lifetime_inherited = ?, touched_at = ?, deadline = ?"
+                    " WHERE id = ?",
+                    (
+                        config.version,
+                        config.description,
+                        lifetime.ttl_s,
+                        lifetime.expires_at_ms,
+                        lifetime.expires_at_text,
+                        int(config.lifetime_inherited),
+                        at_ms,
+                        rows.stored_deadline(lifetime, at_ms),
+                        stream_id,
+                    ),
                 )
             case Touched(stream_id, at_ms):
                 write.execute(
@@ -161,7 +181,7 @@ class SqliteEngine:
                     "UPDATE streams SET status = ?, deleted_at = ? WHERE id = ?",
                     (status, at_ms, stream_id),
                 )
-            case ForkCounted() | Appended():
+            case ForkCounted() | Appended() | ProducerAdvanced():
                 pass
 
     def reap(self, max_appends: int) -> bool:
@@ -169,13 +189,20 @@ class SqliteEngine:
             found = write.execute("SELECT id FROM streams WHERE status = 2 LIMIT 1").fetchall()
             if not found:
                 return False
-            stream_id = found[0][0]
+            stream_id = int(found[0][0] or 0)
             write.execute(
                 "DELETE FROM ops WHERE id IN (SELECT id FROM ops WHERE stream_id = ? LIMIT ?)",
                 (stream_id, max_appends),
             )
-            if write.changes() < max_appends:
+            removed = write.changes()
+            write.execute(
+                "DELETE FROM message_ids WHERE (stream_id, message_id) IN"
+                " (SELECT stream_id, message_id FROM message_ids WHERE stream_id = ? LIMIT ?)",
+                (stream_id, max_appends),
+            )
+            if max(removed, write.changes()) < max_appends:
                 write.execute("DELETE FROM producers WHERE stream_id = ?", (stream_id,))
+                delete_groups_of(write, stream_id)
                 write.execute("DELETE FROM streams WHERE id = ?", (stream_id,))
         return True
 
@@ -195,8 +222,17 @@ class SqliteEngine:
         return reader
 
     def next_stream_id(self) -> int:
-        found = self._query("SELECT seq FROM sqlite_sequence WHERE name = 'streams'")
+        return self._next_id("streams")
+
+    def next_group_id(self) -> int:
+        return self._next_id("groups")
+
+    def _next_id(self, table: str) -> int:
+        found = self._query("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,))
         return int(found[0][0]) + 1 if found else 1
+
+    def groups(self, stream_id: int) -> list[GroupState]:
+        return load_groups(self._query, stream_id)
 
     def load(self, path: str) -> LoadedStream | None:
         return self._load("path = ? AND status < 2", path)
@@ -264,6 +300,20 @@ class SqliteEngine:
             bodies[-1] = bodies[-1][: span.end - position]
         return bodies
 
+    def known_ids(self, spans: Sequence[Span], ids: Sequence[str]) -> set[str]:
+        found: set[str] = set()
+        for first in range(0, len(ids), _IDS_PER_QUERY):
+            part = ids[first : first + _IDS_PER_QUERY]
+            marks = ",".join("?" * len(part))
+            for span in spans:
+                rows_found = self._query(
+                    "SELECT message_id FROM message_ids"
+                    f" WHERE stream_id = ? AND position < ? AND message_id IN ({marks})",
+                    (span.run, span.end, *part),
+                )
+                found.update(row[0] for row in rows_found)
+        return found
+
     def append_at(self, run: int, position: int) -> Appended | None:
         found = self._query(
             f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = ? AND start <= ?"
@@ -327,17 +377,8 @@ class SqliteEngine:
         self._lock.release()
 
 
-def _insert_rows(
-    write: apsw.Connection, table: str, columns: str, values: list[Row], suffix: str = ""
-) -> None:
-    for first in range(0, len(values), _ROWS_PER_INSERT):
-        chunk = values[first : first + _ROWS_PER_INSERT]
-        flat = [value for row in chunk for value in row]
-        write.execute(_insert(table, columns, len(chunk), suffix), flat)
-
-
-def _note_producer(producers: dict[tuple[int, str], ProducerState], mutation: Mutation) -> None:
-    if isinstance(mutation, Appended | Closed) and mutation.producer is not None:
+def _note_producer(producers: dict[tuple[int, str], ProducerState], mutation: AnyMutation) -> None:
+    if isinstance(mutation, Appended | ProducerAdvanced | Closed) and mutation.producer is not None:
         stamp = mutation.producer
         producers[mutation.stream_id, stamp.id] = ProducerState(stamp.epoch, stamp.seq)
 

@@ -1,0 +1,36 @@
+"""The decisions: given the state of a stream and a command, what happens?
+
+Each function is pure. It returns the mutations to commit and the reply to give once they are
+committed, or raises the `StreamError` that says why not. Nothing is decided anywhere else.
+"""
+
+from headwater.core.decisions.access import decide_touch, is_taken, require, require_source
+from headwater.core.decisions.append import decide_append
+from headwater.core.decisions.commands import (
+    Append,
+    AppendReply,
+    Create,
+    CreateReply,
+    Decision,
+    ForkPoint,
+)
+from headwater.core.decisions.create import decide_create
+from headwater.core.decisions.remove import decide_delete, decide_expire, remove
+
+__all__ = [
+    "Append",
+    "AppendReply",
+    "Create",
+    "CreateReply",
+    "Decision",
+    "ForkPoint",
+    "decide_append",
+    "decide_create",
+    "decide_delete",
+    "decide_expire",
+    "decide_touch",
+    "is_taken",
+    "remove",
+    "require",
+    "require_source",
+]

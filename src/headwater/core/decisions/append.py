@@ -1,0 +1,117 @@
+"""Appending to a stream, and closing it.
+
+The checks, in this order, and the first that fails decides: the stream
+exists; its producer's epoch is not stale; it is not closed; there is a body of the right content
+type; the body is valid; the producer's sequence is the next one; `Stream-Seq` sorts after the last;
+no id is a duplicate.
+So a client that meets a closed stream always learns that it is closed, and a fenced producer that
+it is fenced. Closing needs no body, ignores the content type and may be repeated; the very request
+that closed a stream, sent again by its producer, is a duplicate and not a conflict.
+"""
+
+from __future__ import annotations
+
+from headwater.core import content_types, producers
+from headwater.core.content import NO_CONTENT, Content, IsKnown, nothing_known, read_content
+from headwater.core.decisions.commands import Append, AppendReply, Decision
+from headwater.core.errors import (
+    ContentTypeMismatch,
+    EmptyBody,
+    InvalidHeader,
+    MissingContentType,
+    StreamClosed,
+    StreamSeqConflict,
+)
+from headwater.core.limits import STREAM_SEQ_CHARS_MAX
+from headwater.core.producers import ProducerStamp
+from headwater.core.stream import Closed, Mutation, ProducerAdvanced, StreamState
+from headwater.core.unique_ids import Mode
+
+
+def decide_append(
+    state: StreamState,
+    command: Append,
+    now_ms: int,
+    is_known: IsKnown = nothing_known,
+    on_duplicate: Mode | None = None,
+) -> Decision[AppendReply]:
+    """Decide on an append to a stream that `require` let through.
+
+    `is_known` says whether the stream holds a message id; only streams that check ids ask. What
+    happens to duplicates is the stream's to say, unless `on_duplicate` does.
+    """
+    stamp = command.producer
+    known = None
+    if stamp is not None:
+        known = state.producers.get(stamp.id)
+        producers.check_epoch(known, stamp)
+    if state.closed:
+        return _repeat_close(state, command)
+    if not command.body and command.close:
+        content = NO_CONTENT
+    else:
+        _check_content(state, command)
+        content = read_content(state.config, command.body, command.message_id)
+    if stamp is not None and producers.is_duplicate(known, stamp):
+        assert known is not None
+        highest = ProducerStamp(stamp.id, known.epoch, known.seq)
+        return Decision(AppendReply(state.tail_token, False, highest, duplicate=True))
+    _check_stream_seq(state, command.stream_seq)
+    if content.ids:
+        content = content.without_duplicates(state.config, is_known, on_duplicate)
+    return _accept(state, command, content, now_ms)
+
+
+def _repeat_close(state: StreamState, command: Append) -> Decision[AppendReply]:
+    stamp = command.producer
+    if stamp is None and command.close and not command.body:
+        return Decision(AppendReply(state.tail_token, True, close_only=True))
+    if stamp is not None and stamp == state.closed_by:
+        return Decision(AppendReply(state.tail_token, True, stamp, duplicate=True))
+    raise StreamClosed(state.tail_token)
+
+
+def _check_content(state: StreamState, command: Append) -> None:
+    if not command.body:
+        raise EmptyBody("send at least one byte, or Stream-Closed: true to close the stream")
+    if command.content_type is None:
+        raise MissingContentType
+    expected = state.config.content_type
+    if command.content_type != expected and content_types.media_type(
+        command.content_type
+    ) != content_types.media_type(expected):
+        raise ContentTypeMismatch(expected, command.content_type)
+
+
+def _check_stream_seq(state: StreamState, stream_seq: str | None) -> None:
+    if stream_seq is None:
+        return
+    if len(stream_seq) > STREAM_SEQ_CHARS_MAX:
+        raise InvalidHeader("Stream-Seq", f"has at most {STREAM_SEQ_CHARS_MAX} characters")
+    last = state.last_stream_seq
+    if last is not None and stream_seq.encode() <= last.encode():
+        raise StreamSeqConflict(last, stream_seq)
+
+
+def _accept(
+    state: StreamState, command: Append, content: Content, now_ms: int
+) -> Decision[AppendReply]:
+    stream_id = state.config.id
+    mutations: tuple[Mutation, ...] = ()
+    end = state.tail
+    if content.body:
+        append = content.append_to(state, now_ms, command.producer, command.stream_seq)
+        end = append.end
+        mutations = (append,)
+    elif command.producer is not None and not command.close:
+        mutations = (ProducerAdvanced(stream_id, now_ms, command.producer),)
+    if command.close:
+        mutations = (*mutations, Closed(stream_id, now_ms, command.producer))
+    reply = AppendReply(
+        state.token(end),
+        command.close,
+        command.producer,
+        close_only=not command.body,
+        duplicate_ids=content.duplicates,
+    )
+    return Decision(reply, mutations)

@@ -1,0 +1,71 @@
+"""Commands, and the replies to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+
+from headwater.core.expiry import FOREVER, Lifetime
+from headwater.core.lineage import ForkRequest
+from headwater.core.producers import ProducerStamp
+from headwater.core.stream import Mutation, StreamState
+from headwater.core.unique_ids import UniqueIds
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    path: str
+    content_type: str | None = None
+    body: bytes = b""
+    lifetime: Lifetime = FOREVER
+    closed: bool = False
+    fork: ForkRequest | None = None
+    version: int | None = None
+    description: str | None = None
+    unique_ids: UniqueIds | None = None
+    message_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForkPoint:
+    """Where a new fork parts from its source, measured by whoever can read the source's data."""
+
+    source: StreamState
+    position: int
+    messages: int
+
+
+class Append(msgspec.Struct, frozen=True):
+    body: bytes = b""
+    content_type: str | None = None
+    close: bool = False
+    producer: ProducerStamp | None = None
+    stream_seq: str | None = None
+    message_id: str | None = None
+
+
+class CreateReply(msgspec.Struct, frozen=True):
+    new: bool
+    content_type: str
+    next_offset: str
+    closed: bool
+
+
+class AppendReply(msgspec.Struct, frozen=True):
+    next_offset: str
+    closed: bool
+    producer: ProducerStamp | None = None
+    """The producer's epoch and the highest sequence accepted from it."""
+    duplicate: bool = False
+    close_only: bool = False
+    duplicate_ids: int = 0
+    """Messages that were left out because the stream held their ids."""
+
+
+class Decision(msgspec.Struct, Generic[R], frozen=True):
+    reply: R
+    mutations: tuple[Mutation, ...] = ()

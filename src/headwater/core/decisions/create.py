@@ -1,0 +1,165 @@
+"""Creating a stream.
+
+A new path makes a stream. An existing one answers the same again if its configuration
+is the one asked for, and is a conflict otherwise. A path whose stream was deleted but still has
+forks cannot be created. A body is the first append; a stream may be created closed.
+
+Ensure. A PUT with a version number creates the stream too, but an existing one is no conflict:
+an older or equal version changes nothing, a newer one brings the settings up to date. What a stream
+holds cannot change with it: its content type, its id checking and its fork source stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headwater.core import content_types
+from headwater.core.content import IsKnown, nothing_known, read_content
+from headwater.core.decisions.access import is_taken
+from headwater.core.decisions.commands import Create, CreateReply, Decision, ForkPoint
+from headwater.core.decisions.remove import remove
+from headwater.core.errors import (
+    ConfigConflict,
+    ContentTypeMismatch,
+    InvalidHeader,
+    PathReserved,
+)
+from headwater.core.lineage import Lineage
+from headwater.core.stream import (
+    Closed,
+    Created,
+    ForkCounted,
+    Mutation,
+    Reconfigured,
+    StreamConfig,
+    StreamState,
+)
+from headwater.core.unique_ids import UniqueIds
+
+
+def decide_create(
+    existing: StreamState | None,
+    ancestors: tuple[StreamState, ...],
+    command: Create,
+    fork_point: ForkPoint | None,
+    new_id: int,
+    now_ms: int,
+    is_known: IsKnown = nothing_known,
+) -> Decision[CreateReply]:
+    """Decide on a PUT. `ancestors` are the sources of the existing stream, nearest first.
+
+    A fork point is needed only when the path is free; see `is_taken`.
+    """
+    if existing is not None and is_taken(existing, now_ms):
+        if existing.soft_deleted or existing.is_expired(now_ms):
+            raise PathReserved(command.path)
+        if command.version is not None:
+            return _ensure(existing, command, now_ms)
+        return _confirm(existing, command)
+    config = _configure(command, fork_point, new_id, now_ms)
+    state = StreamState.created(config)
+    mutations: list[Mutation] = [Created(config)]
+    if existing is not None and not existing.deleted:
+        mutations = [*remove(existing, now_ms, ancestors), *mutations]
+    if fork_point is not None:
+        mutations.append(ForkCounted(fork_point.source.config.id, +1))
+    next_position = state.tail
+    if command.body:
+        content = read_content(config, command.body, command.message_id, creating=True)
+        if content.ids:
+            content = content.without_duplicates(config, is_known)
+        if content.body:
+            append = content.append_to(state, now_ms)
+            mutations.append(append)
+            next_position = append.end
+    if command.closed:
+        mutations.append(Closed(config.id, now_ms))
+    reply = CreateReply(True, config.content_type, state.token(next_position), command.closed)
+    return Decision(reply, tuple(mutations))
+
+
+def _confirm(existing: StreamState, command: Create) -> Decision[CreateReply]:
+    config = existing.config
+    inherits = command.fork is not None
+    if command.fork != config.fork:
+        raise ConfigConflict("fork source or offset")
+    wanted = command.content_type or (None if inherits else content_types.DEFAULT)
+    if wanted and content_types.media_type(wanted) != content_types.media_type(config.content_type):
+        raise ConfigConflict("content type")
+    inherited = inherits and command.lifetime.is_forever and config.lifetime_inherited
+    if not inherited and not command.lifetime.same_as(config.lifetime):
+        raise ConfigConflict("Stream-TTL or Stream-Expires-At")
+    if command.closed != existing.closed:
+        raise ConfigConflict("open or closed state")
+    if not inherits and command.unique_ids != config.unique_ids:
+        raise ConfigConflict("unique id checking")
+    return Decision(CreateReply(False, config.content_type, existing.tail_token, existing.closed))
+
+
+def _ensure(existing: StreamState, command: Create, now_ms: int) -> Decision[CreateReply]:
+    config = existing.config
+    reply = CreateReply(False, config.content_type, existing.tail_token, existing.closed)
+    assert command.version is not None
+    if command.version <= config.version:
+        return Decision(reply)
+    wanted = command.content_type
+    if wanted and content_types.media_type(wanted) != content_types.media_type(config.content_type):
+        raise ConfigConflict("content type, which no version can change")
+    if command.unique_ids != config.unique_ids:
+        raise ConfigConflict("unique id checking, which no version can change")
+    if command.fork != config.fork:
+        raise ConfigConflict("fork source, which no version can change")
+    newer = replace(
+        config,
+        version=command.version,
+        lifetime=command.lifetime,
+        lifetime_inherited=False,
+        description=command.description,
+    )
+    return Decision(reply, (Reconfigured(config.id, now_ms, newer),))
+
+
+def _configure(
+    command: Create, fork_point: ForkPoint | None, new_id: int, now_ms: int
+) -> StreamConfig:
+    if fork_point is None:
+        content_type = command.content_type or content_types.DEFAULT
+        content_types.check_content_type(content_type)
+        lineage = Lineage(new_id)
+        return StreamConfig(
+            new_id,
+            command.path,
+            content_type,
+            now_ms,
+            command.lifetime,
+            lineage=lineage,
+            version=command.version or 0,
+            description=command.description,
+            unique_ids=_check_unique_ids(command.unique_ids, content_type),
+        )
+    source = fork_point.source.config
+    content_type = command.content_type or source.content_type
+    if content_types.media_type(content_type) != content_types.media_type(source.content_type):
+        raise ContentTypeMismatch(source.content_type, content_type)
+    inherits_lifetime = command.lifetime.is_forever
+    return StreamConfig(
+        id=new_id,
+        path=command.path,
+        content_type=content_type,
+        created_at_ms=now_ms,
+        lifetime=source.lifetime if inherits_lifetime else command.lifetime,
+        lifetime_inherited=inherits_lifetime,
+        lineage=Lineage(new_id, source.lineage.cut_at(fork_point.position)),
+        source_id=source.id,
+        fork=command.fork,
+        base_messages=fork_point.messages,
+        version=command.version or 0,
+        description=command.description,
+        unique_ids=source.unique_ids,
+    )
+
+
+def _check_unique_ids(rule: UniqueIds | None, content_type: str) -> UniqueIds | None:
+    if rule is not None and rule.pointer is not None and not content_types.is_json(content_type):
+        raise InvalidHeader("Stream-Id-Pointer", "only application/json streams can use one")
+    return rule

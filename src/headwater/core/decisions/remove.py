@@ -1,0 +1,41 @@
+"""Deleting a stream, by request or because its time is over.
+
+A stream with forks is soft-deleted: its path stays taken and its data stays for the
+forks. Without forks it is deleted, and with it every soft-deleted ancestor that has no other fork.
+A stream whose time is over is treated as if it had been deleted at that moment.
+"""
+
+from __future__ import annotations
+
+from headwater.core.decisions.commands import Decision
+from headwater.core.stream import Deleted, ForkCounted, Mutation, SoftDeleted, StreamState
+
+
+def decide_delete(
+    state: StreamState, ancestors: tuple[StreamState, ...], now_ms: int
+) -> Decision[None]:
+    """Delete a stream. `ancestors` are its sources, nearest first, as far as they are loaded."""
+    return Decision(None, remove(state, now_ms, ancestors))
+
+
+def decide_expire(
+    state: StreamState, ancestors: tuple[StreamState, ...], now_ms: int
+) -> Decision[bool]:
+    """Delete a stream whose time is over; the reply says whether it was."""
+    if state.deleted or state.soft_deleted or not state.is_expired(now_ms):
+        return Decision(False)
+    return Decision(True, remove(state, now_ms, ancestors))
+
+
+def remove(
+    state: StreamState, now_ms: int, ancestors: tuple[StreamState, ...]
+) -> tuple[Mutation, ...]:
+    if state.forks:
+        return (SoftDeleted(state.config.id, now_ms),)
+    mutations: list[Mutation] = [Deleted(state.config.id, now_ms)]
+    for ancestor in ancestors:
+        mutations.append(ForkCounted(ancestor.config.id, -1))
+        if not ancestor.soft_deleted or ancestor.forks > 1:
+            break
+        mutations.append(Deleted(ancestor.config.id, now_ms))
+    return tuple(mutations)

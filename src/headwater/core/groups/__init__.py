@@ -1,0 +1,20 @@
+"""Consumer groups: who works on which message.
+
+A group hands the messages of a stream to its members, each message to one member at a time. Per
+group there is a cursor, behind which nothing was handed out yet, and a set of *outstanding*
+messages before it that are not settled. Whatever lies before the cursor and is not outstanding is
+done. That is the whole state, and all of it that matters is stored.
+
+An outstanding message is
+
+- **leased**: a member has it until the lease runs out. Each delivery has a receipt of its own; a
+  receipt of an earlier delivery is stale and changes nothing;
+- **waiting**: it may be delivered from a certain moment on, which is in the future after a nack
+  with a delay. A message that waits holds up no other;
+- **blocked**: in a group that keeps order by key, an earlier message with the same key is not
+  settled yet;
+- **given up**: a member rejected it, or it was returned after as many deliveries as the group
+  allows. It goes to the dead-letter stream, and leaves the group in the same transaction.
+
+A message leaves by being acknowledged, or by being given up.
+"""

@@ -1,0 +1,198 @@
+"""The state of a group, the changes to it that are stored, and receipts."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import IntEnum
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+import msgspec
+
+from headwater.core.groups.config import GroupConfig
+
+
+class MessageRef(NamedTuple):
+    """Where a message is: its number in the stream, the append it came in, its place in that."""
+
+    number: int
+    start: int
+    place: int
+
+
+class Phase(IntEnum):
+    LEASED = 0
+    WAITING = 1
+    BLOCKED = 2
+    GIVEN_UP = 3
+
+
+class Outstanding(msgspec.Struct, frozen=True):
+    """A message that was taken from the stream and is not settled."""
+
+    ref: MessageRef
+    phase: Phase
+    until_ms: int = 0
+    """Leased: when the lease ends. Waiting: from when on it may be delivered."""
+    deliveries: int = 0
+    token: int = 0
+    """Names the last delivery. Random, so that no receipt ever fits another delivery."""
+    consumer: str | None = None
+    key: str | None = None
+
+
+class GroupRecord(NamedTuple):
+    """What is fixed about a group."""
+
+    id: int
+    stream_id: int
+    name: str
+    created_at_ms: int
+
+
+@dataclass(slots=True)
+class GroupState:
+    record: GroupRecord
+    config: GroupConfig
+    cursor: MessageRef
+    paused: bool = False
+    outstanding: dict[int, Outstanding] = field(default_factory=dict)
+    in_flight: int = 0
+    held: dict[str, int] = field(default_factory=dict)
+    """Leased messages by consumer."""
+    waiting: list[tuple[int, int]] = field(default_factory=list)
+    """Heap of (from when on, message number); entries may be out of date."""
+    leases: list[tuple[int, int]] = field(default_factory=list)
+    """Heap of (until when, message number); entries may be out of date."""
+    keys: dict[str, deque[int]] = field(default_factory=dict)
+    """Per key, the unsettled messages in order; the first one may be worked on."""
+    given_up: set[int] = field(default_factory=set)
+    """Messages on their way to the dead-letter stream."""
+
+    def put(self, message: Outstanding) -> None:
+        """Add a message, or replace what is known of it."""
+        number = message.ref.number
+        self._uncount(self.outstanding.get(number))
+        self.outstanding[number] = message
+        if message.phase is Phase.LEASED:
+            self.in_flight += 1
+            consumer = message.consumer or ""
+            self.held[consumer] = self.held.get(consumer, 0) + 1
+            heappush(self.leases, (message.until_ms, number))
+        elif message.phase is Phase.WAITING:
+            heappush(self.waiting, (message.until_ms, number))
+        elif message.phase is Phase.GIVEN_UP:
+            self.given_up.add(number)
+
+    def drop(self, number: int) -> None:
+        """A message is settled."""
+        self._uncount(self.outstanding.pop(number))
+        self.given_up.discard(number)
+
+    def _uncount(self, message: Outstanding | None) -> None:
+        if message is None or message.phase is not Phase.LEASED:
+            return
+        self.in_flight -= 1
+        consumer = message.consumer or ""
+        if self.held.get(consumer, 0) <= 1:
+            self.held.pop(consumer, None)
+        else:
+            self.held[consumer] -= 1
+
+    @property
+    def room(self) -> int:
+        """How many more messages may be leased now."""
+        return 0 if self.paused else max(0, self.config.max_in_flight - self.in_flight)
+
+    def first_waiting(self) -> Outstanding | None:
+        """The next message to deliver, whenever its time may be."""
+        while self.waiting:
+            until_ms, number = self.waiting[0]
+            message = self.outstanding.get(number)
+            if message and message.phase is Phase.WAITING and message.until_ms == until_ms:
+                return message
+            heappop(self.waiting)
+        return None
+
+    def first_lease(self) -> Outstanding | None:
+        """The lease that ends next."""
+        while self.leases:
+            until_ms, number = self.leases[0]
+            message = self.outstanding.get(number)
+            if message and message.phase is Phase.LEASED and message.until_ms == until_ms:
+                return message
+            heappop(self.leases)
+        return None
+
+    def restore(self, messages: list[Outstanding]) -> None:
+        """Start from what was stored."""
+        for message in sorted(messages, key=lambda message: message.ref.number):
+            self.put(message)
+            if message.key is not None:
+                self.keys.setdefault(message.key, deque()).append(message.ref.number)
+
+
+# ── Receipts ─────────────────────────────────────────────────────────────────────────────────
+
+
+def format_receipt(group_id: int, message: Outstanding) -> str:
+    return f"{group_id:x}.{message.ref.number:x}.{message.token:x}"
+
+
+def parse_receipt(text: str) -> tuple[int, int, int] | None:
+    """Group id, message number and token; None for something that is no receipt."""
+    parts = text.split(".")
+    if len(parts) != 3 or not all(1 <= len(part) <= 16 for part in parts):
+        return None
+    try:
+        group_id, number, token = (int(part, 16) for part in parts)
+    except ValueError:
+        return None
+    return group_id, number, token
+
+
+# ── Changes: what is stored ──────────────────────────────────────────────────────────────────
+
+
+class GroupCreated(msgspec.Struct, frozen=True):
+    record: GroupRecord
+    config: GroupConfig
+    cursor: MessageRef
+
+
+class GroupChanged(msgspec.Struct, frozen=True):
+    """New settings, paused or resumed."""
+
+    group_id: int
+    config: GroupConfig
+    paused: bool
+
+
+class GroupAdvanced(msgspec.Struct, frozen=True):
+    """The cursor moved; with `reset`, everything outstanding is forgotten."""
+
+    group_id: int
+    cursor: MessageRef
+    reset: bool = False
+
+
+class MessagesMarked(msgspec.Struct, frozen=True):
+    """Outstanding messages as they are now."""
+
+    group_id: int
+    messages: tuple[Outstanding, ...]
+
+
+class MessagesSettled(msgspec.Struct, frozen=True):
+    group_id: int
+    numbers: tuple[int, ...]
+
+
+class GroupDeleted(msgspec.Struct, frozen=True):
+    group_id: int
+
+
+GroupMutation = (
+    GroupCreated | GroupChanged | GroupAdvanced | MessagesMarked | MessagesSettled | GroupDeleted
+)

@@ -1,0 +1,230 @@
+"""What can happen to a group.
+
+Each function changes the state and returns what has to be stored. Time and random tokens come in
+as arguments. The lease of a message that ran out is taken back by `expire`, which comes first
+whenever a group is looked at.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from headwater.core.groups.state import (
+    GroupAdvanced,
+    GroupMutation,
+    GroupState,
+    MessageRef,
+    MessagesMarked,
+    MessagesSettled,
+    Outstanding,
+    Phase,
+    parse_receipt,
+)
+
+Tokens = Callable[[], int]
+
+
+class Taken(NamedTuple):
+    """A message read from the stream at the cursor."""
+
+    ref: MessageRef
+    key: str | None = None
+
+
+class Outcome(NamedTuple):
+    """What an operation on receipts came to."""
+
+    done: list[Outstanding]
+    stale: list[str]
+    changes: list[GroupMutation]
+
+
+def admit(
+    state: GroupState, taken: Sequence[Taken], cursor: MessageRef, now_ms: int
+) -> list[GroupMutation]:
+    """Take messages from the stream: from now on they are outstanding and the cursor is past."""
+    marked: list[Outstanding] = []
+    for ref, key in taken:
+        phase = Phase.WAITING
+        if key is not None:
+            queue = state.keys.setdefault(key, deque())
+            phase = Phase.BLOCKED if queue else Phase.WAITING
+            queue.append(ref.number)
+        message = Outstanding(ref, phase, now_ms, key=key)
+        state.put(message)
+        marked.append(message)
+    state.cursor = cursor
+    group_id = state.record.id
+    return [GroupAdvanced(group_id, cursor), MessagesMarked(group_id, tuple(marked))]
+
+
+def deliver(
+    state: GroupState, consumer: str, most: int, now_ms: int, tokens: Tokens
+) -> tuple[list[Outstanding], list[GroupMutation]]:
+    """Lease waiting messages to a member, oldest first."""
+    leased: list[Outstanding] = []
+    most = min(most, state.room)
+    while len(leased) < most:
+        message = state.first_waiting()
+        if message is None or message.until_ms > now_ms:
+            break
+        lease = replace(
+            message,
+            phase=Phase.LEASED,
+            until_ms=now_ms + state.config.ack_timeout_ms,
+            deliveries=message.deliveries + 1,
+            token=tokens(),
+            consumer=consumer,
+        )
+        state.put(lease)
+        leased.append(lease)
+    return leased, _marked(state, leased)
+
+
+def expire(state: GroupState, now_ms: int) -> list[GroupMutation]:
+    """Take back what was not settled in time."""
+    returned: list[Outstanding] = []
+    while (message := state.first_lease()) is not None and message.until_ms <= now_ms:
+        returned.append(_give_back(state, message, now_ms))
+    return _marked(state, returned)
+
+
+def release(state: GroupState, consumer: str, now_ms: int) -> list[GroupMutation]:
+    """A member is gone: everything it holds may go to others at once."""
+    held = [
+        message
+        for message in state.outstanding.values()
+        if message.phase is Phase.LEASED and message.consumer == consumer
+    ]
+    return _marked(state, [_give_back(state, message, now_ms) for message in held])
+
+
+def stale(state: GroupState, receipts: Iterable[str]) -> list[str]:
+    """The receipts that stand for nothing any more."""
+    return _held(state, receipts)[1]
+
+
+def ack(state: GroupState, receipts: Iterable[str]) -> Outcome:
+    """Members are done with messages."""
+    done, unknown = _held(state, receipts)
+    return Outcome(done, unknown, settle(state, done))
+
+
+def nack(
+    state: GroupState, receipts: Iterable[str], delay_ms: int, now_ms: int, *, count: bool = True
+) -> Outcome:
+    """Members return messages, to be delivered again after a delay.
+
+    Without `count` the delivery does not count, for a member that shuts down before it began.
+    """
+    done, unknown = _held(state, receipts)
+    returned = [
+        _give_back(state, message, now_ms + delay_ms, uncounted=0 if count else 1)
+        for message in done
+    ]
+    return Outcome(done, unknown, _marked(state, returned))
+
+
+def reject(state: GroupState, receipts: Iterable[str]) -> Outcome:
+    """Members say that messages cannot be worked on, by anyone."""
+    done, unknown = _held(state, receipts)
+    rejected = [replace(message, phase=Phase.GIVEN_UP, consumer=None) for message in done]
+    for message in rejected:
+        state.put(message)
+    return Outcome(done, unknown, _marked(state, rejected))
+
+
+def extend(state: GroupState, receipts: Iterable[str], more_ms: int, now_ms: int) -> Outcome:
+    """Members need more time: the leases end that much from now."""
+    done, unknown = _held(state, receipts)
+    longer = [replace(message, until_ms=now_ms + more_ms) for message in done]
+    for message in longer:
+        state.put(message)
+    return Outcome(done, unknown, _marked(state, longer))
+
+
+def settle(state: GroupState, messages: Sequence[Outstanding]) -> list[GroupMutation]:
+    """Messages are finished. What waited behind them for its key goes on."""
+    unblocked: list[Outstanding] = []
+    for message in messages:
+        state.drop(message.ref.number)
+        if message.key is not None:
+            follower = _next_of_key(state, message.key, message.ref.number)
+            if follower is not None:
+                unblocked.append(follower)
+    if not messages:
+        return []
+    numbers = tuple(message.ref.number for message in messages)
+    return [MessagesSettled(state.record.id, numbers), *_marked(state, unblocked)]
+
+
+def seek(state: GroupState, cursor: MessageRef) -> list[GroupMutation]:
+    """Go on from somewhere else. Whatever is out there is forgotten; its receipts are stale."""
+    state.cursor = cursor
+    for number in list(state.outstanding):
+        state.drop(number)
+    state.waiting.clear()
+    state.leases.clear()
+    state.keys.clear()
+    return [GroupAdvanced(state.record.id, cursor, reset=True)]
+
+
+# ── Parts ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _held(state: GroupState, receipts: Iterable[str]) -> tuple[list[Outstanding], list[str]]:
+    """The messages that receipts stand for, and the receipts that stand for nothing any more."""
+    found: dict[int, Outstanding] = {}
+    stale: list[str] = []
+    for receipt in receipts:
+        parsed = parse_receipt(receipt)
+        message = state.outstanding.get(parsed[1]) if parsed else None
+        valid = (
+            parsed is not None
+            and message is not None
+            and parsed[0] == state.record.id
+            and message.phase is Phase.LEASED
+            and message.token == parsed[2]
+        )
+        if valid and message is not None:
+            found[message.ref.number] = message
+        else:
+            stale.append(receipt)
+    return list(found.values()), stale
+
+
+def _give_back(
+    state: GroupState, message: Outstanding, until_ms: int, uncounted: int = 0
+) -> Outstanding:
+    """Return a message: to be delivered again, unless that was done often enough."""
+    deliveries = message.deliveries - uncounted
+    limit = state.config.max_deliveries
+    phase = Phase.GIVEN_UP if limit and deliveries >= limit else Phase.WAITING
+    returned = replace(
+        message, phase=phase, until_ms=until_ms, deliveries=deliveries, consumer=None
+    )
+    state.put(returned)
+    return returned
+
+
+def _next_of_key(state: GroupState, key: str, settled: int) -> Outstanding | None:
+    queue = state.keys[key]
+    was_first = queue[0] == settled
+    queue.remove(settled)
+    if not queue:
+        del state.keys[key]
+        return None
+    follower = state.outstanding[queue[0]]
+    if not was_first or follower.phase is not Phase.BLOCKED:
+        return None
+    follower = replace(follower, phase=Phase.WAITING)
+    state.put(follower)
+    return follower
+
+
+def _marked(state: GroupState, messages: Sequence[Outstanding]) -> list[GroupMutation]:
+    return [MessagesMarked(state.record.id, tuple(messages))] if messages else []

@@ -1,0 +1,6 @@
+"""Everything that an engine can be asked to store."""
+
+from headwater.core.groups.state import GroupMutation
+from headwater.core.stream import Mutation
+
+AnyMutation = Mutation | GroupMutation

@@ -1,0 +1,112 @@
+"""Unique message ids: a stream that takes each message once.
+
+A stream created with `Stream-Unique-Ids` wants an id for every message: from the header
+`Message-Id` when the append is a single message, or from inside each JSON message, where
+`Stream-Id-Pointer` (RFC 6901) points. An id is a string or a whole number; `7` and `"7"` are one
+id. A message whose id the stream holds already, or that came earlier in the same append, is a
+duplicate:
+
+- `fail`: the append is refused as a whole and names the duplicates;
+- `succeed`: the duplicates are left out, the rest is stored, and the answer counts them.
+
+A fork knows the ids of what it inherits. A producer's duplicate is recognised as that before ids
+are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import msgspec
+
+from headwater.core.errors import InvalidHeader, MissingId
+from headwater.core.limits import MESSAGE_ID_CHARS_MAX, POINTER_CHARS_MAX
+
+Mode = Literal["fail", "succeed"]
+_MODES: Final[dict[str, Mode]] = {"fail": "fail", "succeed": "succeed"}
+_NOTHING: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class UniqueIds:
+    """How a stream checks ids. Fixed when the stream is created."""
+
+    mode: Mode
+    pointer: str | None = None
+
+
+def parse_unique_ids(mode: str | None, pointer: str | None) -> UniqueIds | None:
+    if mode is None:
+        if pointer is not None:
+            raise InvalidHeader("Stream-Id-Pointer", "needs Stream-Unique-Ids: fail or succeed")
+        return None
+    known = _MODES.get(mode.strip().lower())
+    if known is None:
+        raise InvalidHeader("Stream-Unique-Ids", "must be fail or succeed")
+    if pointer is not None and (not pointer.startswith("/") or len(pointer) > POINTER_CHARS_MAX):
+        raise InvalidHeader("Stream-Id-Pointer", "must be a JSON pointer, e.g. /id")
+    return UniqueIds(known, pointer)
+
+
+def find_ids(rule: UniqueIds, messages: Sequence[bytes], header_id: str | None) -> list[str]:
+    """The id of each message, in order."""
+    if rule.pointer is not None:
+        steps = pointer_steps(rule.pointer)
+        return [
+            _checked(resolve(msgspec.json.decode(message), steps, _NOTHING), index)
+            for index, message in enumerate(messages)
+        ]
+    if header_id is None:
+        raise MissingId("this stream checks message ids: send a Message-Id header", 0)
+    if len(messages) != 1:
+        raise MissingId(
+            "a Message-Id header names a single message; send one message at a time, or create "
+            "the stream with Stream-Id-Pointer",
+            1,
+        )
+    return [_checked(header_id, 0)]
+
+
+def _checked(value: object, index: int) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str) or not 1 <= len(value) <= MESSAGE_ID_CHARS_MAX:
+        raise MissingId(
+            f"message {index} has no id: it must be a string of 1 to {MESSAGE_ID_CHARS_MAX} "
+            "characters or a whole number",
+            index,
+        )
+    return value
+
+
+def split_new(ids: Sequence[str], is_known: Callable[[str], bool]) -> tuple[list[int], list[str]]:
+    """Which messages are new (by index), and the ids of those that are not."""
+    seen: set[str] = set()
+    new: list[int] = []
+    duplicates: list[str] = []
+    for index, message_id in enumerate(ids):
+        if message_id in seen or is_known(message_id):
+            duplicates.append(message_id)
+        else:
+            seen.add(message_id)
+            new.append(index)
+    return new, duplicates
+
+
+def pointer_steps(pointer: str) -> list[str]:
+    """A JSON pointer taken apart (RFC 6901)."""
+    return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
+
+
+def resolve(value: Any, steps: Sequence[str], otherwise: Any = None) -> Any:
+    """What a JSON pointer points to, or `otherwise`."""
+    for step in steps:
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and step.isdigit() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return otherwise
+    return value

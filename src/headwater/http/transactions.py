@@ -1,0 +1,109 @@
+"""Transactions over HTTP: POST /v1/transaction."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from binascii import Error as Base64Error
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from headwater.core.content_types import is_json
+from headwater.core.decisions import Append
+from headwater.core.errors import InvalidBody, PublishRefused
+from headwater.core.paths import check_path
+from headwater.core.producers import ProducerStamp
+from headwater.http.groups import RECEIPTS_MAX, read_body
+from headwater.http.messages import Headers, Request, Response
+from headwater.service.log import Log
+from headwater.service.transactions import (
+    PUBLISHES_MAX,
+    Acknowledge,
+    Publish,
+    Transactions,
+)
+
+_JSON: Final[Headers] = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
+_Number = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
+
+
+class AckPart(msgspec.Struct, forbid_unknown_fields=True):
+    stream: str
+    group: str
+    receipts: Annotated[list[str], msgspec.Meta(min_length=1, max_length=RECEIPTS_MAX)]
+
+
+class ProducerPart(msgspec.Struct, forbid_unknown_fields=True):
+    id: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+    epoch: _Number
+    seq: _Number
+
+
+class PublishPart(msgspec.Struct, forbid_unknown_fields=True):
+    stream: str
+    value: msgspec.Raw = msgspec.Raw()
+    data: str | None = None
+    id: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
+    on_duplicate: Literal["abort", "succeed"] = "abort"
+    producer: ProducerPart | None = None
+
+
+class TransactionBody(msgspec.Struct, forbid_unknown_fields=True):
+    publish: Annotated[list[PublishPart], msgspec.Meta(max_length=PUBLISHES_MAX)] = []
+    ack: AckPart | None = None
+
+
+class TransactionResource:
+    def __init__(self, streams: Log, transactions: Transactions) -> None:
+        self._streams = streams
+        self._transactions = transactions
+
+    async def handle(self, request: Request) -> Response:
+        body = read_body(request, TransactionBody)
+        if body.ack is None and not body.publish:
+            raise InvalidBody("a transaction acknowledges or publishes something")
+        publishes = [await self._publish(index, part) for index, part in enumerate(body.publish)]
+        acknowledge = None
+        if body.ack is not None:
+            stream = check_path(body.ack.stream)
+            acknowledge = Acknowledge(stream, body.ack.group, body.ack.receipts)
+        replies = await self._transactions.run(acknowledge, publishes)
+        published = [
+            {
+                "stream": publish.stream,
+                "offset": reply.next_offset,
+                "duplicate": reply.duplicate or reply.duplicate_ids > 0,
+            }
+            for publish, reply in zip(publishes, replies, strict=True)
+        ]
+        answer = {"acked": len(body.ack.receipts) if body.ack else 0, "published": published}
+        return Response(200, list(_JSON), msgspec.json.encode(answer))
+
+    async def _publish(self, index: int, part: PublishPart) -> Publish:
+        path = check_path(part.stream)
+        entry = await self._streams.entry(path)
+        content_type = entry.state.config.content_type if entry.state else "application/json"
+        producer = None
+        if part.producer is not None:
+            producer = ProducerStamp(part.producer.id, part.producer.epoch, part.producer.seq)
+        body = self._body(index, part, content_type)
+        command = Append(body, content_type, False, producer, None, part.id)
+        mode: Literal["fail", "succeed"] = "fail" if part.on_duplicate == "abort" else "succeed"
+        return Publish(path, command, mode)
+
+    @staticmethod
+    def _body(index: int, part: PublishPart, content_type: str) -> bytes:
+        value = bytes(part.value)
+        if bool(value) == (part.data is not None):
+            problem = InvalidBody("send value (JSON) or data (base64), one of the two")
+            raise PublishRefused(index, problem)
+        if value:
+            if not is_json(content_type):
+                problem = InvalidBody(f"the stream holds {content_type}: send data in base64")
+                raise PublishRefused(index, problem)
+            # In brackets, so that an array stays one message.
+            return b"[%b]" % value
+        try:
+            return b64decode(part.data or "", validate=True)
+        except (Base64Error, ValueError):
+            raise PublishRefused(index, InvalidBody("data must be base64")) from None

@@ -1,0 +1,350 @@
+"""The groups of all streams: finding, changing and using them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from headwater.core.content_types import is_json
+from headwater.core.decisions import Create
+from headwater.core.errors import (
+    ConfigConflict,
+    GroupConflict,
+    GroupNotFound,
+    InvalidBody,
+    StorageUnavailable,
+    StreamError,
+    StreamGone,
+    StreamNotFound,
+)
+from headwater.core.groups import transitions
+from headwater.core.groups.config import (
+    START_FIRST,
+    START_LATEST,
+    GroupConfig,
+    reconfigured,
+)
+from headwater.core.groups.state import (
+    GroupChanged,
+    GroupCreated,
+    GroupDeleted,
+    GroupMutation,
+    GroupRecord,
+    GroupState,
+    MessageRef,
+    MessagesMarked,
+)
+from headwater.core.groups.transitions import Outcome
+from headwater.core.offsets import parse_offset
+from headwater.core.paths import check_path, check_segment
+from headwater.service.burial import Burial
+from headwater.service.entries import Entry, Event, View
+from headwater.service.group import Group, Waiter
+from headwater.service.log import Log
+from headwater.service.messages import MessageReader
+from headwater.service.timers import Timers
+
+_STREAMS_IN_MEMORY_MAX: Final = 10_000
+_GROUPS_PER_STREAM_MAX: Final = 10_000
+
+
+class GroupInfo(msgspec.Struct, frozen=True):
+    """What people want to know about a group."""
+
+    name: str
+    config: GroupConfig
+    paused: bool
+    position: str
+    lag: int
+    lag_bytes: int
+    in_flight: int
+    outstanding: int
+    members: dict[str, int]
+    oldest_unacked_age_ms: int
+
+
+class StreamGroups:
+    """The groups of one stream, while some of them are in use."""
+
+    def __init__(self, entry: Entry, stream_id: int) -> None:
+        self.entry = entry
+        self.stream_id = stream_id
+        self.groups: dict[str, Group] = {}
+        entry.listeners.add(self.on_event)
+
+    def on_event(self, event: Event) -> None:
+        if event is Event.DELETED:
+            view = self.entry.view
+            gone = view is not None and view.soft_deleted
+            error = StreamGone(self.entry.path) if gone else StreamNotFound(self.entry.path)
+            for group in self.groups.values():
+                group.dismiss(error)
+            return
+        for group in self.groups.values():
+            if group.waiters:
+                group.kick()
+
+    @property
+    def idle(self) -> bool:
+        return not any(
+            group.waiters
+            or group.state.in_flight
+            or group.pending
+            or not group.state.config.durable
+            for group in self.groups.values()
+        )
+
+    @property
+    def void(self) -> bool:
+        """Whether a stored copy has to be fetched instead."""
+        view = self.entry.view
+        gone = view is None or view.config.id != self.stream_id or view.soft_deleted
+        return gone or any(group.gone for group in self.groups.values())
+
+    def close(self) -> None:
+        self.entry.listeners.discard(self.on_event)
+
+
+class Groups:
+    def __init__(self, streams: Log, next_group_id: int) -> None:
+        self._streams = streams
+        self._next_id = next_group_id
+        self._timers = Timers(streams.clock)
+        self._reader = MessageReader(streams)
+        self._bury = Burial(streams, self._reader, self._timers)
+        self._by_path: OrderedDict[str, StreamGroups] = OrderedDict()
+
+    @classmethod
+    async def start(cls, streams: Log) -> Groups:
+        return cls(streams, await streams.in_thread(streams.engine.next_group_id))
+
+    def stop(self) -> None:
+        self._timers.stop()
+        for stream in self._by_path.values():
+            for group in stream.groups.values():
+                group.dismiss(StorageUnavailable("the server is shutting down; try again"))
+
+    # ── Finding ──────────────────────────────────────────────────────────────────────────────
+
+    async def of(self, path: str) -> StreamGroups:
+        """The groups of a stream that is there."""
+        while True:
+            entry = await self._streams.entry(path)
+            view = self._streams.view(entry)
+            stream = self._by_path.get(path)
+            if stream is not None and stream.entry is entry and not stream.void:
+                self._by_path.move_to_end(path)
+                return stream
+            if stream is not None:
+                self._forget(path)
+            loaded = StreamGroups(entry, view.config.id)
+            # While this listens the entry stays, so nothing decided meanwhile can be missed.
+            states = await self._streams.in_thread(self._streams.engine.groups, view.config.id)
+            if path in self._by_path or loaded.void:
+                loaded.close()
+                continue
+            loaded.groups = {s.record.name: self._group(s, entry) for s in states}
+            self._by_path[path] = loaded
+            self._shrink()
+
+    async def get(self, path: str, name: str) -> Group:
+        stream = await self.of(path)
+        group = stream.groups.get(name)
+        if group is None:
+            raise GroupNotFound(name)
+        return group
+
+    def _group(self, state: GroupState, entry: Entry) -> Group:
+        streams = self._streams
+        group = Group(
+            state, entry, streams.writer, self._reader, self._timers, streams.clock, self._bury
+        )
+        # What a restart interrupted goes on: leases that end, messages that were given up.
+        group.kick()
+        return group
+
+    def _forget(self, path: str) -> None:
+        stream = self._by_path.pop(path)
+        stream.close()
+        for group in stream.groups.values():
+            group.dismiss(StreamNotFound(path))
+
+    def _shrink(self) -> None:
+        if len(self._by_path) <= _STREAMS_IN_MEMORY_MAX:
+            return
+        for path, stream in list(self._by_path.items())[:64]:
+            if stream.idle:
+                self._forget(path)
+
+    # ── Creating and changing ────────────────────────────────────────────────────────────────
+
+    async def put(self, path: str, name: str, config: GroupConfig) -> tuple[Group, bool]:
+        """Create a group, or bring its settings up to date; True when it is new."""
+        check_segment(name)
+        await self._prepare_dead_letters(config)
+        while True:
+            stream = await self.of(path)
+            group = stream.groups.get(name)
+            if group is not None:
+                await self._reconfigure(group, config)
+                return group, False
+            if len(stream.groups) >= _GROUPS_PER_STREAM_MAX:
+                raise GroupConflict(f"a stream has at most {_GROUPS_PER_STREAM_MAX} groups")
+            view = stream.entry.require_view()
+            if config.order_by is not None and not is_json(view.config.content_type):
+                raise InvalidBody("order_by points into JSON; this stream holds something else")
+            cursor = await self.position(stream.entry, view, config.start)
+            if stream.void or name in stream.groups:
+                continue
+            record = GroupRecord(self._next_id, stream.stream_id, name, self._streams.clock())
+            self._next_id += 1
+            group = self._group(GroupState(record, config, cursor), stream.entry)
+            stream.groups[name] = group
+            await self._commit(group, [GroupCreated(record, config, cursor)])
+            self._watch(stream, group)
+            return group, True
+
+    async def _prepare_dead_letters(self, config: GroupConfig) -> None:
+        if config.dead_letter is None:
+            return
+        target = check_path(config.dead_letter)
+        entry = await self._streams.entry(target)
+        if entry.state is None or entry.state.deleted:
+            with suppress(ConfigConflict):
+                await self._streams.create(Create(target, "application/json"))
+            entry = await self._streams.entry(target)
+        stream = self._streams.view(entry).config
+        if not stream.is_json or stream.unique_ids is not None:
+            raise GroupConflict(
+                "the dead-letter stream must hold application/json and not check ids"
+            )
+
+    async def _reconfigure(self, group: Group, wanted: GroupConfig) -> None:
+        state = group.state
+        config = reconfigured(state.config, wanted)
+        if config == state.config:
+            return
+        was_durable = state.config.durable
+        state.config = config
+        if not was_durable:
+            await self._make_durable(group)
+            return
+        change = GroupChanged(state.record.id, config, state.paused)
+        await self._commit(group, [change])
+        group.kick()
+
+    async def _make_durable(self, group: Group) -> None:
+        state = group.state
+        everything: list[GroupMutation] = [
+            GroupCreated(state.record, state.config, state.cursor),
+            MessagesMarked(state.record.id, tuple(state.outstanding.values())),
+        ]
+        await self._commit(group, everything)
+
+    def _watch(self, stream: StreamGroups, group: Group) -> None:
+        """An ephemeral group ends when its last member has been gone for a while."""
+        if group.gone or group.state.config.durable:
+            return
+        timeout_ms = group.state.config.ack_timeout_ms
+        idle_until_ms = group.last_seen_ms + timeout_ms
+        if not group.waiters and self._streams.clock() >= idle_until_ms:
+            group.dismiss(GroupNotFound(group.state.record.name))
+            stream.groups.pop(group.state.record.name, None)
+            return
+        due_ms = max(idle_until_ms, self._streams.clock() + timeout_ms // 2)
+        self._timers.at(due_ms, lambda: self._watch(stream, group))
+
+    async def delete(self, path: str, name: str) -> None:
+        stream = await self.of(path)
+        group = stream.groups.pop(name, None)
+        if group is None:
+            raise GroupNotFound(name)
+        group.dismiss(GroupNotFound(name))
+        try:
+            await self._commit(group, [GroupDeleted(group.state.record.id)])
+        except StreamError:
+            # It is still there; what is in memory has to be fetched again.
+            if self._by_path.get(path) is stream:
+                self._forget(path)
+            raise
+
+    async def pause(self, path: str, name: str, *, paused: bool) -> None:
+        group = await self.get(path, name)
+        group.state.paused = paused
+        change = GroupChanged(group.state.record.id, group.state.config, paused)
+        await self._commit(group, [change])
+        group.kick()
+
+    async def seek(self, path: str, name: str, to: str) -> None:
+        group = await self.get(path, name)
+        view = self._streams.view(group.entry)
+        cursor = await self.position(group.entry, view, to)
+        await self._commit(group, transitions.seek(group.state, cursor))
+        group.kick()
+
+    async def position(self, entry: Entry, view: View, start: str) -> MessageRef:
+        """Where a group begins: at the first message, behind the last, or at an offset."""
+        if start == START_FIRST:
+            return MessageRef(0, 0, 0)
+        if start == START_LATEST:
+            return MessageRef(view.messages, view.tail, 0)
+        position = view.config.lineage.locate(parse_offset(start), view.tail)
+        if position == view.tail:
+            return MessageRef(view.messages, view.tail, 0)
+        number = await self._streams.message_number(entry, position)
+        return MessageRef(number, position, 0)
+
+    # ── Using ────────────────────────────────────────────────────────────────────────────────
+
+    async def enlist(self, path: str, name: str, waiter: Waiter) -> Group:
+        group = await self.get(path, name)
+        group.enlist(waiter)
+        return group
+
+    async def settle(
+        self, path: str, name: str, operation: Callable[[GroupState, int], Outcome]
+    ) -> Outcome:
+        """Acknowledge, return, reject or extend; the answer comes when that is committed."""
+        group = await self.get(path, name)
+        now_ms = self._streams.clock()
+        group.store(transitions.expire(group.state, now_ms))
+        outcome = operation(group.state, now_ms)
+        for consumer in {message.consumer for message in outcome.done if message.consumer}:
+            group.seen(consumer)
+        group.kick()
+        await self._commit(group, outcome.changes)
+        return outcome
+
+    async def _commit(self, group: Group, changes: Sequence[GroupMutation]) -> None:
+        effects = group.effects(changes)
+        if effects:
+            await group.submit(effects, None)
+        else:
+            await self._streams.writer.reply_after(group, None)
+
+    # ── Looking ──────────────────────────────────────────────────────────────────────────────
+
+    async def info(self, group: Group) -> GroupInfo:
+        state, entry = group.state, group.entry
+        view = self._streams.view(entry)
+        oldest = group.oldest()
+        start = oldest.ref.start if oldest else state.cursor.start
+        age_ms = 0
+        if start < view.tail:
+            age_ms = max(0, self._streams.clock() - await self._streams.written_at(entry, start))
+        return GroupInfo(
+            name=state.record.name,
+            config=state.config,
+            paused=state.paused,
+            position=str(view.config.lineage.offset_at(state.cursor.start)),
+            lag=group.lag,
+            lag_bytes=view.tail - start,
+            in_flight=state.in_flight,
+            outstanding=len(state.outstanding),
+            members={name: state.held.get(name, 0) for name in {*group.members, *state.held}},
+            oldest_unacked_age_ms=age_ms,
+        )

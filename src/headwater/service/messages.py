@@ -1,0 +1,89 @@
+"""Single messages of a stream, for those who work on them one by one."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final
+
+from headwater.core import json_mode
+from headwater.core.groups.state import MessageRef
+from headwater.core.limits import KIB, MIB
+from headwater.core.stream import StreamConfig
+from headwater.service.entries import Entry, View
+from headwater.service.reading import ReadingLog
+
+_READ_BYTES_MIN: Final = 16 * KIB
+_MESSAGE_BYTES_GUESSED: Final = 512
+_SPLIT_BYTES_WORTHWHILE: Final = 4 * KIB
+_SPLITS_BYTES_MAX: Final = 32 * MIB
+
+
+def split(config: StreamConfig, body: bytes) -> list[bytes]:
+    """The messages of one append: JSON values, or the append as a whole."""
+    return json_mode.decode(body) if config.is_json else [body]
+
+
+class MessageReader:
+    """Reads messages, and remembers how large appends fall apart: members come back for more."""
+
+    def __init__(self, log: ReadingLog) -> None:
+        self._log = log
+        self._splits: OrderedDict[tuple[int, int], tuple[list[bytes], int]] = OrderedDict()
+        self._splits_bytes = 0
+
+    async def following(
+        self, entry: Entry, view: View, cursor: MessageRef, most: int
+    ) -> tuple[list[tuple[MessageRef, bytes]], MessageRef]:
+        """Messages from a cursor on, and the cursor behind them."""
+        found: list[tuple[MessageRef, bytes]] = []
+        while len(found) < most and cursor.start < view.tail:
+            max_bytes = max(_READ_BYTES_MIN, (most - len(found)) * _MESSAGE_BYTES_GUESSED)
+            for messages, size in await self._appends(entry, view, cursor.start, max_bytes):
+                for message in messages[cursor.place :]:
+                    if len(found) == most:
+                        return found, cursor
+                    found.append((cursor, message))
+                    cursor = cursor._replace(number=cursor.number + 1, place=cursor.place + 1)
+                cursor = MessageRef(cursor.number, cursor.start + size, 0)
+        return found, cursor
+
+    async def at(self, entry: Entry, view: View, refs: Sequence[MessageRef]) -> dict[int, bytes]:
+        """The messages at given places, by number."""
+        found: dict[int, bytes] = {}
+        appends: dict[int, list[bytes]] = {}
+        for ref in refs:
+            if ref.start not in appends:
+                appends[ref.start] = (await self._appends(entry, view, ref.start, 1))[0][0]
+            found[ref.number] = appends[ref.start][ref.place]
+        return found
+
+    async def _appends(
+        self, entry: Entry, view: View, position: int, max_bytes: int
+    ) -> list[tuple[list[bytes], int]]:
+        """Appends from a position on, as messages and stored size."""
+        known = self._splits.get((view.config.id, position))
+        if known is not None:
+            return [known]
+        appends: list[tuple[list[bytes], int]] = []
+        for body in await self._bodies(entry, view, position, max_bytes):
+            appends.append((self._split(view.config, position, body), len(body)))
+            position += len(body)
+        return appends
+
+    def _split(self, config: StreamConfig, start: int, body: bytes) -> list[bytes]:
+        messages = split(config, body)
+        if len(body) >= _SPLIT_BYTES_WORTHWHILE and len(messages) > 1:
+            self._splits[config.id, start] = (messages, len(body))
+            self._splits_bytes += len(body)
+            while self._splits_bytes > _SPLITS_BYTES_MAX:
+                _, (_, size) = self._splits.popitem(last=False)
+                self._splits_bytes -= size
+        return messages
+
+    async def _bodies(self, entry: Entry, view: View, position: int, max_bytes: int) -> list[bytes]:
+        chunk = self._log.chunk_at(view, position, max_bytes)
+        if chunk is None:
+            offset = view.config.lineage.offset_at(position)
+            chunk = await self._log.read_cold(entry, offset, max_bytes)
+        return chunk.bodies

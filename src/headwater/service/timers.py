@@ -1,0 +1,48 @@
+"""One timer for everything that is due at some moment: a heap, and a single wake-up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+
+from headwater.service.clock import Clock
+
+
+class Timers:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._order = count()
+        self._wake: asyncio.TimerHandle | None = None
+        self._wake_ms = 0
+
+    def at(self, due_ms: int, action: Callable[[], None]) -> None:
+        """Do something at a moment, or as soon as possible if that has passed."""
+        heappush(self._heap, (due_ms, next(self._order), action))
+        self._plan()
+
+    def _plan(self) -> None:
+        if not self._heap:
+            return
+        due_ms = self._heap[0][0]
+        if self._wake is not None:
+            if self._wake_ms <= due_ms:
+                return
+            self._wake.cancel()
+        self._wake_ms = due_ms
+        delay_s = max(0, due_ms - self._clock()) / 1000
+        self._wake = asyncio.get_running_loop().call_later(delay_s, self._run)
+
+    def _run(self) -> None:
+        self._wake = None
+        now_ms = self._clock()
+        while self._heap and self._heap[0][0] <= now_ms:
+            heappop(self._heap)[2]()
+        self._plan()
+
+    def stop(self) -> None:
+        if self._wake is not None:
+            self._wake.cancel()
+        self._heap.clear()

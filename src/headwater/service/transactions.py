@@ -1,0 +1,151 @@
+"""Transactions: acknowledge and publish, over any number of streams, all or nothing.
+
+Everything is decided in one go against copies of the states concerned, so that an entry that is
+refused leaves no trace of those before it, and committed as one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from copy import copy
+from typing import Final
+
+import msgspec
+
+from headwater.core import decisions
+from headwater.core.content import read_content
+from headwater.core.decisions import Append, AppendReply
+from headwater.core.errors import PublishRefused, StaleReceipts, StreamError
+from headwater.core.groups import transitions
+from headwater.core.stream import Appended, StreamState, evolve
+from headwater.core.unique_ids import Mode
+from headwater.service.entries import Entry
+from headwater.service.group import Group
+from headwater.service.groups import Groups
+from headwater.service.log import Log
+from headwater.service.writer import Effect
+
+PUBLISHES_MAX: Final = 1_000
+
+
+class Publish(msgspec.Struct, frozen=True):
+    stream: str
+    command: Append
+    on_duplicate: Mode
+
+
+class Acknowledge(msgspec.Struct, frozen=True):
+    stream: str
+    group: str
+    receipts: Sequence[str]
+
+
+class Transactions:
+    def __init__(self, streams: Log, groups: Groups) -> None:
+        self._streams = streams
+        self._groups = groups
+
+    async def run(
+        self, acknowledge: Acknowledge | None, publishes: Sequence[Publish]
+    ) -> list[AppendReply]:
+        paths = sorted({publish.stream for publish in publishes})
+        async with self._ids_locked(paths):
+            group = None
+            if acknowledge is not None:
+                group = await self._groups.get(acknowledge.stream, acknowledge.group)
+            known = await self._known_ids(publishes)
+            entries = await self._ready(paths)
+            future = self._decide(group, acknowledge, publishes, entries, known)
+        return await future
+
+    @asynccontextmanager
+    async def _ids_locked(self, paths: Sequence[str]) -> AsyncIterator[None]:
+        """Keep others from looking up ids on the same streams; always in the same order."""
+        async with AsyncExitStack() as stack:
+            for path in paths:
+                entry = await self._streams.entry(path)
+                if entry.state is not None and entry.state.config.unique_ids is not None:
+                    await stack.enter_async_context(entry.lock_ids())
+            yield
+
+    async def _known_ids(self, publishes: Sequence[Publish]) -> dict[str, set[str]]:
+        known: dict[str, set[str]] = {}
+        for index, publish in enumerate(publishes):
+            entry = await self._streams.entry(publish.stream)
+            state = entry.state
+            if state is None or state.config.unique_ids is None:
+                continue
+            try:
+                command = publish.command
+                ids = read_content(state.config, command.body, command.message_id).ids
+            except StreamError as error:
+                raise PublishRefused(index, error) from None
+            found = known.setdefault(publish.stream, set())
+            found |= entry.fresh_ids.intersection(ids)
+            spans = state.config.lineage.spans(0, state.tail)
+            found |= await self._streams.in_thread(self._streams.engine.known_ids, spans, ids)
+        return known
+
+    async def _ready(self, paths: Sequence[str]) -> dict[str, Entry]:
+        """All the streams, loaded at the same moment."""
+        while True:
+            entries = {path: await self._streams.entry(path) for path in paths}
+            if all(self._streams.ready(path) is entry for path, entry in entries.items()):
+                return entries
+
+    def _decide(
+        self,
+        group: Group | None,
+        acknowledge: Acknowledge | None,
+        publishes: Sequence[Publish],
+        entries: dict[str, Entry],
+        known: dict[str, set[str]],
+    ) -> asyncio.Future[list[AppendReply]]:
+        now_ms = self._streams.clock()
+        effects: list[Effect] = []
+        replies: list[AppendReply] = []
+        states: dict[str, StreamState] = {}
+        for index, publish in enumerate(publishes):
+            entry = entries[publish.stream]
+            try:
+                if publish.stream not in states:
+                    state = decisions.require(entry.state, publish.stream, now_ms)
+                    states[publish.stream] = _private(state)
+                decision = decisions.decide_append(
+                    states[publish.stream],
+                    publish.command,
+                    now_ms,
+                    known.setdefault(publish.stream, set()).__contains__,
+                    publish.on_duplicate,
+                )
+            except StreamError as error:
+                raise PublishRefused(index, error) from None
+            replies.append(decision.reply)
+            for mutation in decision.mutations:
+                evolve(states[publish.stream], mutation)
+                effects.append((entry, mutation))
+                if isinstance(mutation, Appended):
+                    known[publish.stream].update(message_id for message_id, _ in mutation.ids)
+        if group is not None and acknowledge is not None:
+            effects += self._acknowledge(group, acknowledge, now_ms)
+        size = sum(len(publish.command.body) for publish in publishes)
+        if group is None:
+            return self._streams.writer.submit(effects, replies, size)
+        group.kick()
+        return group.submit(effects, replies, size)
+
+    def _acknowledge(self, group: Group, acknowledge: Acknowledge, now_ms: int) -> list[Effect]:
+        group.store(transitions.expire(group.state, now_ms))
+        stale = transitions.stale(group.state, acknowledge.receipts)
+        if stale:
+            raise StaleReceipts(stale)
+        outcome = transitions.ack(group.state, acknowledge.receipts)
+        return list(group.effects(outcome.changes))
+
+
+def _private(state: StreamState) -> StreamState:
+    own = copy(state)
+    own.producers = dict(state.producers)
+    return own

@@ -1,0 +1,161 @@
+"""Groups in the SQLite database: a row per group, and one per message that is not settled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import apsw
+import msgspec
+
+from headwater.core.groups.config import GroupConfig
+from headwater.core.groups.state import (
+    GroupAdvanced,
+    GroupChanged,
+    GroupCreated,
+    GroupDeleted,
+    GroupMutation,
+    GroupRecord,
+    GroupState,
+    MessageRef,
+    MessagesMarked,
+    MessagesSettled,
+    Outstanding,
+    Phase,
+)
+from headwater.store.inserts import insert_rows
+from headwater.store.rows import Row
+
+GROUP_COLUMNS: Final = (
+    "id, stream_id, name, created_at, config, paused, cursor_number, cursor_start, cursor_place"
+)
+DELIVERY_COLUMNS: Final = (
+    "group_id, number, start, place, phase, until, deliveries, token, consumer, key"
+)
+_REPLACE: Final = (
+    " ON CONFLICT DO UPDATE SET phase = excluded.phase, until = excluded.until,"
+    " deliveries = excluded.deliveries, token = excluded.token, consumer = excluded.consumer"
+)
+_KEYS_PER_DELETE: Final = 256
+
+_config = msgspec.json.Decoder(GroupConfig)
+
+Query = Callable[[str, tuple[object, ...]], list[Row]]
+
+
+def group_row(record: GroupRecord, config: GroupConfig, cursor: MessageRef) -> Row:
+    """Values for GROUP_COLUMNS."""
+    return (*record, msgspec.json.encode(config).decode(), 0, *cursor)
+
+
+def read_group(row: Row) -> GroupState:
+    """The inverse of `group_row`, without the messages."""
+    return GroupState(
+        GroupRecord(*row[:4]), _config.decode(row[4]), MessageRef(*row[6:9]), bool(row[5])
+    )
+
+
+def delivery_row(group_id: int, message: Outstanding) -> Row:
+    """Values for DELIVERY_COLUMNS."""
+    return (
+        group_id,
+        *message.ref,
+        int(message.phase),
+        message.until_ms,
+        message.deliveries,
+        message.token,
+        message.consumer,
+        message.key,
+    )
+
+
+def read_delivery(row: Row) -> Outstanding:
+    """The inverse of `delivery_row`."""
+    return Outstanding(
+        MessageRef(row[1], row[2], row[3]), Phase(row[4]), row[5], row[6], row[7], row[8], row[9]
+    )
+
+
+class GroupWrites:
+    """The changes to groups within one transaction, brought together.
+
+    A message is often taken, leased and settled within one batch. Only what is left of that in the
+    end is written.
+    """
+
+    def __init__(self) -> None:
+        self._marks: dict[tuple[int, int], Outstanding] = {}
+        self._settled: dict[tuple[int, int], None] = {}
+        self._cursors: dict[int, MessageRef] = {}
+
+    def add(self, write: apsw.Connection, mutation: GroupMutation) -> None:
+        match mutation:
+            case MessagesMarked(group_id, messages):
+                for message in messages:
+                    self._marks[group_id, message.ref.number] = message
+            case MessagesSettled(group_id, numbers):
+                for number in numbers:
+                    self._marks.pop((group_id, number), None)
+                    self._settled[group_id, number] = None
+            case GroupAdvanced(group_id, cursor, reset):
+                self._cursors[group_id] = cursor
+                if reset:
+                    self._forget_messages(write, group_id)
+            case GroupCreated(record, config, cursor):
+                insert_rows(write, "groups", GROUP_COLUMNS, [group_row(record, config, cursor)])
+            case GroupChanged(group_id, config, paused):
+                write.execute(
+                    "UPDATE groups SET config = ?, paused = ? WHERE id = ?",
+                    (msgspec.json.encode(config).decode(), int(paused), group_id),
+                )
+            case GroupDeleted(group_id):
+                self._forget_messages(write, group_id)
+                write.execute("DELETE FROM groups WHERE id = ?", (group_id,))
+
+    def _forget_messages(self, write: apsw.Connection, group_id: int) -> None:
+        self._marks = {key: m for key, m in self._marks.items() if key[0] != group_id}
+        write.execute("DELETE FROM deliveries WHERE group_id = ?", (group_id,))
+
+    def flush(self, write: apsw.Connection) -> None:
+        self._delete_settled(write)
+        found = [delivery_row(key[0], message) for key, message in self._marks.items()]
+        insert_rows(write, "deliveries", DELIVERY_COLUMNS, found, _REPLACE)
+        for group_id, cursor in self._cursors.items():
+            write.execute(
+                "UPDATE groups SET cursor_number = ?, cursor_start = ?, cursor_place = ?"
+                " WHERE id = ?",
+                (*cursor, group_id),
+            )
+
+    def _delete_settled(self, write: apsw.Connection) -> None:
+        keys = list(self._settled)
+        for first in range(0, len(keys), _KEYS_PER_DELETE):
+            part = keys[first : first + _KEYS_PER_DELETE]
+            marks = ",".join(["(?,?)"] * len(part))
+            flat = [value for key in part for value in key]
+            write.execute(
+                f"DELETE FROM deliveries WHERE (group_id, number) IN (VALUES {marks})", flat
+            )
+
+
+def delete_groups_of(write: apsw.Connection, stream_id: int) -> None:
+    """The stream is gone, and its groups with it."""
+    write.execute(
+        "DELETE FROM deliveries WHERE group_id IN (SELECT id FROM groups WHERE stream_id = ?)",
+        (stream_id,),
+    )
+    write.execute("DELETE FROM groups WHERE stream_id = ?", (stream_id,))
+
+
+def load_groups(query: Query, stream_id: int) -> list[GroupState]:
+    """All groups of a stream, with their outstanding messages."""
+    found = query(
+        f"SELECT {GROUP_COLUMNS} FROM groups WHERE stream_id = ? ORDER BY name", (stream_id,)
+    )
+    states = [read_group(row) for row in found]
+    for state in states:
+        messages = query(
+            f"SELECT {DELIVERY_COLUMNS} FROM deliveries WHERE group_id = ?", (state.record.id,)
+        )
+        state.restore([read_delivery(row) for row in messages])
+    return states

@@ -1,0 +1,74 @@
+"""Groups in the memory engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headwater.core.groups.config import GroupConfig
+from headwater.core.groups.state import (
+    GroupAdvanced,
+    GroupChanged,
+    GroupCreated,
+    GroupDeleted,
+    GroupMutation,
+    GroupRecord,
+    GroupState,
+    MessageRef,
+    MessagesMarked,
+    MessagesSettled,
+    Outstanding,
+)
+
+
+@dataclass(slots=True)
+class _Stored:
+    record: GroupRecord
+    config: GroupConfig
+    cursor: MessageRef
+    paused: bool = False
+    messages: dict[int, Outstanding] = field(default_factory=dict)
+
+
+class MemoryGroups:
+    def __init__(self) -> None:
+        self._groups: dict[int, _Stored] = {}
+        self.next_id = 1
+
+    def apply(self, mutation: GroupMutation) -> None:
+        if isinstance(mutation, GroupCreated):
+            record = mutation.record
+            self._groups[record.id] = _Stored(record, mutation.config, mutation.cursor)
+            self.next_id = max(self.next_id, record.id + 1)
+            return
+        stored = self._groups.get(mutation.group_id)
+        if stored is None:
+            # Its stream was deleted in the same transaction.
+            return
+        match mutation:
+            case GroupChanged(_, config, paused):
+                stored.config, stored.paused = config, paused
+            case GroupAdvanced(_, cursor, reset):
+                stored.cursor = cursor
+                if reset:
+                    stored.messages.clear()
+            case MessagesMarked(_, messages):
+                stored.messages.update({message.ref.number: message for message in messages})
+            case MessagesSettled(_, numbers):
+                for number in numbers:
+                    stored.messages.pop(number, None)
+            case GroupDeleted(group_id):
+                del self._groups[group_id]
+
+    def delete_of(self, stream_id: int) -> None:
+        for stored in list(self._groups.values()):
+            if stored.record.stream_id == stream_id:
+                del self._groups[stored.record.id]
+
+    def load(self, stream_id: int) -> list[GroupState]:
+        found = [g for g in self._groups.values() if g.record.stream_id == stream_id]
+        states: list[GroupState] = []
+        for stored in sorted(found, key=lambda group: group.record.name):
+            state = GroupState(stored.record, stored.config, stored.cursor, stored.paused)
+            state.restore(list(stored.messages.values()))
+            states.append(state)
+        return states

@@ -1,0 +1,507 @@
+"""Groups, unique ids and transactions over HTTP, on both engines."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.server import ServerProcess
+
+JSON = {"Content-Type": "application/json"}
+TEXT = {"Content-Type": "text/plain"}
+
+
+class Api:
+    """The few calls that these tests make, with their answers taken apart."""
+
+    def __init__(self, url: str) -> None:
+        self.http = httpx.Client(base_url=url, timeout=30)
+
+    def put(self, path: str, **headers: str) -> httpx.Response:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.http.put(f"/v1/stream/{path}", headers=JSON | named)
+
+    def append(self, path: str, *messages: Any, **headers: str) -> httpx.Response:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        body = json.dumps(list(messages))
+        return self.http.post(f"/v1/stream/{path}", headers=JSON | named, content=body)
+
+    def read(self, path: str) -> list[Any]:
+        values: list[Any] = self.http.get(f"/v1/stream/{path}").json()
+        return values
+
+    def group(self, path: str, name: str, **settings: Any) -> httpx.Response:
+        return self.http.put(f"/v1/stream/{path}/_groups/{name}", json=settings)
+
+    def call(self, path: str, name: str, action: str, **body: Any) -> httpx.Response:
+        return self.http.post(f"/v1/stream/{path}/_groups/{name}/{action}", json=body)
+
+    def fetch(self, path: str, name: str, consumer: str = "me", **body: Any) -> list[Any]:
+        answer = self.call(path, name, "fetch", consumer=consumer, **body)
+        assert answer.status_code == 200, answer.text
+        messages: list[Any] = answer.json()["messages"]
+        return messages
+
+    def info(self, path: str, name: str) -> dict[str, Any]:
+        info: dict[str, Any] = self.http.get(f"/v1/stream/{path}/_groups/{name}").json()
+        return info
+
+    def transact(self, **body: Any) -> httpx.Response:
+        return self.http.post("/v1/transaction", json=body)
+
+
+def receipts(messages: list[Any]) -> list[str]:
+    return [message["receipt"] for message in messages]
+
+
+def values(messages: list[Any]) -> list[Any]:
+    return [message["value"] for message in messages]
+
+
+def code(response: httpx.Response) -> tuple[int, str]:
+    return response.status_code, response.json()["error"]["code"]
+
+
+@pytest.fixture(scope="module", params=["memory", "sqlite"])
+def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    data = tmp_path_factory.mktemp("groups") / "data"
+    storage = ["--memory"] if request.param == "memory" else ["--data", str(data)]
+    with ServerProcess(*storage) as server:
+        api = Api(server.url)
+        yield api
+        api.http.close()
+
+
+@pytest.fixture
+def jobs(api: Api, request: pytest.FixtureRequest) -> str:
+    """A JSON stream of its own for every test."""
+    name = f"jobs-{abs(hash(request.node.nodeid))}"
+    assert api.put(name).status_code == 201
+    return name
+
+
+# ── Groups ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_message_goes_to_one_member(api: Api, jobs: str) -> None:
+    api.append(jobs, *range(10))
+    assert api.group(jobs, "g").status_code == 201
+    first = api.fetch(jobs, "g", "ann", max=6)
+    second = api.fetch(jobs, "g", "bob", max=6)
+    assert values(first + second) == list(range(10))
+    assert api.fetch(jobs, "g", "cem", max=6) == []
+
+
+def test_values_come_byte_for_byte(api: Api, jobs: str) -> None:
+    text = '{"big": 12345678901234567890, "one": 1.0, "a": 1, "a": 2}'
+    api.http.post(f"/v1/stream/{jobs}", headers=JSON, content=text)
+    api.group(jobs, "g")
+    answer = api.call(jobs, "g", "fetch", consumer="me")
+    assert f'"value":{text}' in answer.text
+
+
+def test_bytes_come_in_base64(api: Api, jobs: str) -> None:
+    api.http.put(f"/v1/stream/{jobs}-text", headers=TEXT, content="hello")
+    api.group(f"{jobs}-text", "g")
+    (message,) = api.fetch(f"{jobs}-text", "g")
+    assert base64.b64decode(message["data"]) == b"hello"
+
+
+def test_what_is_acknowledged_is_done_and_what_is_not_comes_back(api: Api, jobs: str) -> None:
+    api.append(jobs, "a", "b")
+    api.group(jobs, "g", ack_timeout_ms=300)
+    messages = api.fetch(jobs, "g", max=2)
+    assert api.call(jobs, "g", "ack", receipts=receipts(messages)[:1]).json() == {
+        "acked": 1,
+        "stale": [],
+    }
+    (again,) = api.fetch(jobs, "g", max=2, wait_ms=10_000)
+    assert (again["value"], again["deliveries"]) == ("b", 2)
+
+
+def test_a_late_receipt_changes_nothing(api: Api, jobs: str) -> None:
+    api.append(jobs, "a")
+    api.group(jobs, "g", ack_timeout_ms=200)
+    late = receipts(api.fetch(jobs, "g", "ann"))
+    current = receipts(api.fetch(jobs, "g", "bob", wait_ms=10_000))
+    for action, extra in (("ack", {}), ("nack", {}), ("extend", {"ms": 1000}), ("reject", {})):
+        assert api.call(jobs, "g", action, receipts=late, **extra).json()["stale"] == late
+    assert api.call(jobs, "g", "ack", receipts=current).json()["acked"] == 1
+
+
+def test_foreign_receipts_change_nothing(api: Api, jobs: str) -> None:
+    api.append(jobs, "a")
+    api.group(jobs, "g")
+    api.group(jobs, "other")
+    foreign = receipts(api.fetch(jobs, "other"))
+    api.fetch(jobs, "g")
+    answer = api.call(jobs, "g", "ack", receipts=[*foreign, "", "1.2", "x.y.z", "9" * 400])
+    assert answer.json()["acked"] == 0
+    assert len(answer.json()["stale"]) == 5
+
+
+def test_max_in_flight_holds_for_the_whole_group(api: Api, jobs: str) -> None:
+    api.append(jobs, *range(10))
+    api.group(jobs, "g", max_in_flight=3)
+    held = api.fetch(jobs, "g", "ann", max=2) + api.fetch(jobs, "g", "bob", max=5)
+    assert values(held) == [0, 1, 2]
+    assert api.fetch(jobs, "g", "cem", max=5) == []
+    api.call(jobs, "g", "ack", receipts=receipts(held)[:1])
+    assert values(api.fetch(jobs, "g", "cem", max=5)) == [3]
+
+
+def test_a_delay_holds_up_no_other_message(api: Api, jobs: str) -> None:
+    api.append(jobs, "slow", "quick")
+    api.group(jobs, "g")
+    (slow,) = api.fetch(jobs, "g")
+    api.call(jobs, "g", "nack", receipts=[slow["receipt"]], delay_ms=400)
+    assert values(api.fetch(jobs, "g", max=5)) == ["quick"]
+    assert values(api.fetch(jobs, "g", max=5, wait_ms=10_000)) == ["slow"]
+
+
+def test_a_nack_without_counting_does_not_count(api: Api, jobs: str) -> None:
+    api.append(jobs, "a")
+    api.group(jobs, "g", max_deliveries=2)
+    for _ in range(4):
+        (message,) = api.fetch(jobs, "g", wait_ms=5_000)
+        assert message["deliveries"] == 1
+        api.call(jobs, "g", "nack", receipts=[message["receipt"]], count=False)
+
+
+def test_an_extended_lease_lasts(api: Api, jobs: str) -> None:
+    api.append(jobs, "a")
+    api.group(jobs, "g", ack_timeout_ms=300)
+    (message,) = api.fetch(jobs, "g", "ann")
+    api.call(jobs, "g", "extend", receipts=[message["receipt"]], ms=60_000)
+    assert api.fetch(jobs, "g", "bob", wait_ms=800) == []
+    assert api.call(jobs, "g", "ack", receipts=[message["receipt"]]).json()["acked"] == 1
+
+
+def test_dead_letters_carry_their_origin(api: Api, jobs: str) -> None:
+    api.append(jobs, {"n": 1}, {"n": 2})
+    api.group(jobs, "g", max_deliveries=2, dead_letter=f"{jobs}-dead")
+    poison, rejected = api.fetch(jobs, "g", max=2)
+    api.call(jobs, "g", "reject", receipts=[rejected["receipt"]])
+    api.call(jobs, "g", "nack", receipts=[poison["receipt"]])
+    (poison,) = api.fetch(jobs, "g", wait_ms=5_000)
+    api.call(jobs, "g", "nack", receipts=[poison["receipt"]])
+    assert api.fetch(jobs, "g", wait_ms=300) == []
+    letters = sorted(api.read(f"{jobs}-dead"), key=lambda letter: letter["value"]["n"])
+    assert [letter["value"] for letter in letters] == [{"n": 1}, {"n": 2}]
+    assert [letter["origin"]["reason"] for letter in letters] == ["max_deliveries", "rejected"]
+    assert letters[0]["origin"] | {"offset": ""} == {
+        "stream": jobs,
+        "group": "g",
+        "offset": "",
+        "number": 0,
+        "deliveries": 2,
+        "reason": "max_deliveries",
+    }
+    assert api.info(jobs, "g")["lag"] == 0
+
+
+def test_messages_of_one_key_come_one_after_the_other(api: Api, jobs: str) -> None:
+    api.append(jobs, *[{"k": k, "n": n} for n, k in enumerate("aabab")])
+    api.group(jobs, "g", order_by="/k")
+    seen: list[int] = []
+    while messages := api.fetch(jobs, "g", max=5):
+        keys = [message["value"]["k"] for message in messages]
+        assert len(keys) == len(set(keys))
+        seen += [message["value"]["n"] for message in messages]
+        api.call(jobs, "g", "ack", receipts=receipts(messages))
+    assert [n for n in seen if n in (0, 1, 3)] == [0, 1, 3]
+    assert [n for n in seen if n in (2, 4)] == [2, 4]
+
+
+def test_a_busy_key_does_not_starve_the_others(api: Api, jobs: str) -> None:
+    api.append(jobs, *[{"k": "busy"}] * 50, {"k": "other"})
+    api.group(jobs, "g", order_by="/k")
+    assert values(api.fetch(jobs, "g")) == [{"k": "busy"}]
+    assert values(api.fetch(jobs, "g", wait_ms=10_000)) == [{"k": "other"}]
+
+
+def test_a_waiting_fetch_is_served_by_the_next_append(api: Api, jobs: str) -> None:
+    api.group(jobs, "g")
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(api.fetch, jobs, "g", wait_ms=20_000)
+        api.append(jobs, "news")
+        assert values(waiting.result()) == ["news"]
+
+
+def test_groups_start_where_they_are_told(api: Api, jobs: str) -> None:
+    offset = api.append(jobs, "old").headers["stream-next-offset"]
+    api.append(jobs, "new")
+    api.group(jobs, "latest", start="latest")
+    api.group(jobs, "middle", start=offset)
+    assert api.fetch(jobs, "latest") == []
+    assert values(api.fetch(jobs, "middle", max=5)) == ["new"]
+    assert code(api.group(jobs, "bad", start="0" * 16 + "_" + "9" * 16)) == (400, "unknown_offset")
+    assert code(api.group(jobs, "bad", start="soon")) == (400, "invalid_offset")
+
+
+def test_seek_pause_resume_and_delete(api: Api, jobs: str) -> None:
+    api.append(jobs, "a", "b")
+    api.group(jobs, "g")
+    old = receipts(api.fetch(jobs, "g", max=2))
+    assert api.call(jobs, "g", "seek", to="first").status_code == 204
+    assert api.call(jobs, "g", "ack", receipts=old).json()["stale"] == old
+    assert api.call(jobs, "g", "pause").status_code == 204
+    assert api.fetch(jobs, "g", max=2) == []
+    assert api.call(jobs, "g", "resume").status_code == 204
+    assert values(api.fetch(jobs, "g", max=2)) == ["a", "b"]
+    assert api.http.delete(f"/v1/stream/{jobs}/_groups/g").status_code == 204
+    assert code(api.call(jobs, "g", "fetch", consumer="me")) == (404, "group_not_found")
+
+
+def test_figures(api: Api, jobs: str) -> None:
+    api.append(jobs, *range(4))
+    api.group(jobs, "g")
+    api.fetch(jobs, "g", "ann", max=3)
+    info = api.info(jobs, "g")
+    assert (info["lag"], info["in_flight"], info["members"]) == (4, 3, {"ann": 3})
+    assert info["lag_bytes"] > 0
+    listed = api.http.get(f"/v1/stream/{jobs}/_groups").json()["groups"]
+    assert [group["name"] for group in listed] == ["g"]
+
+
+def test_once_durable_always_durable(api: Api, jobs: str) -> None:
+    api.group(jobs, "g")
+    assert code(api.group(jobs, "g", durable=False)) == (409, "group_conflict")
+    assert api.group(jobs, "g", max_in_flight=7).status_code == 200
+    assert api.info(jobs, "g")["config"]["max_in_flight"] == 7
+
+
+def test_an_ephemeral_group_ends_without_members(api: Api, jobs: str) -> None:
+    api.append(jobs, "a")
+    api.group(jobs, "g", durable=False, ack_timeout_ms=100)
+    assert len(api.fetch(jobs, "g")) == 1
+
+    def ended() -> bool:
+        return api.http.get(f"/v1/stream/{jobs}/_groups/g").status_code == 404
+
+    with ThreadPoolExecutor() as pool:
+        # Something else to wait on than the clock: another group's fetch that times out.
+        api.group(jobs, "other", start="latest")
+        while not ended():
+            pool.submit(api.fetch, jobs, "other", wait_ms=50).result()
+
+
+def test_a_pushed_member_that_goes_away_gives_back_at_once(api: Api, jobs: str) -> None:
+    api.append(jobs, "a", "b")
+    api.group(jobs, "g")
+    url = f"/v1/stream/{jobs}/_groups/g?live=sse&consumer=ann&max=2"
+    with api.http.stream("GET", url) as events:
+        lines = (line for line in events.iter_lines() if line.startswith("data:"))
+        pushed = [json.loads(next(lines)[5:]) for _ in range(2)]
+    assert values(pushed) == ["a", "b"]
+    again: list[Any] = []
+    while len(again) < 2:
+        again += api.fetch(jobs, "g", "bob", max=2, wait_ms=10_000)
+    assert [message["deliveries"] for message in again] == [2, 2]
+
+
+def test_deleting_the_stream_ends_its_groups(api: Api, jobs: str) -> None:
+    api.group(jobs, "g")
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(api.call, jobs, "g", "fetch", consumer="me", wait_ms=20_000)
+        while not api.info(jobs, "g")["members"]:
+            pass
+        api.http.delete(f"/v1/stream/{jobs}")
+        assert code(waiting.result()) == (404, "stream_not_found")
+    api.put(jobs)
+    assert code(api.call(jobs, "g", "fetch", consumer="me")) == (404, "group_not_found")
+
+
+@pytest.mark.parametrize(
+    "action, body",
+    [
+        ("fetch", {}),
+        ("fetch", {"consumer": ""}),
+        ("fetch", {"consumer": 7}),
+        ("fetch", {"consumer": "a", "max": 0}),
+        ("fetch", {"consumer": "a", "max": 100_000}),
+        ("fetch", {"consumer": "a", "wait_ms": -1}),
+        ("fetch", {"consumer": "a", "surprise": 1}),
+        ("ack", {"receipts": []}),
+        ("ack", {"receipts": "all"}),
+        ("ack", {"receipts": [1]}),
+        ("nack", {"receipts": ["x"], "delay_ms": "soon"}),
+        ("extend", {"receipts": ["x"]}),
+        ("seek", {}),
+    ],
+)
+def test_bad_bodies_are_refused(api: Api, jobs: str, action: str, body: dict[str, Any]) -> None:
+    api.group(jobs, "g")
+    assert code(api.call(jobs, "g", action, **body)) == (400, "invalid_body")
+
+
+def test_bad_settings_and_names_are_refused(api: Api, jobs: str) -> None:
+    for settings in ({"max_in_flight": 0}, {"ack_timeout_ms": "1s"}, {"colour": "red"}):
+        assert code(api.group(jobs, "g", **settings)) == (400, "invalid_body")
+    assert code(api.group(jobs, "_g")) == (400, "invalid_path")
+    assert code(api.group("nowhere", "g")) == (404, "stream_not_found")
+    api.http.put(f"/v1/stream/{jobs}-text", headers=TEXT)
+    assert code(api.group(jobs, "g", dead_letter=f"{jobs}-text")) == (409, "group_conflict")
+    assert api.http.request("PATCH", f"/v1/stream/{jobs}/_groups/g").status_code == 405
+
+
+# ── Transactions ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_acknowledge_and_publish_in_one(api: Api, jobs: str) -> None:
+    api.put(f"{jobs}-out")
+    api.append(jobs, "a")
+    api.group(jobs, "g")
+    held = receipts(api.fetch(jobs, "g"))
+    ack = {"stream": jobs, "group": "g", "receipts": held}
+    out = {"stream": f"{jobs}-out", "value": [1, 2]}
+    answer = api.transact(ack=ack, publish=[out, out])
+    assert answer.json()["acked"] == 1
+    assert api.read(f"{jobs}-out") == [[1, 2], [1, 2]]
+    assert code(api.transact(ack=ack, publish=[out])) == (409, "stale_receipt")
+    assert api.read(f"{jobs}-out") == [[1, 2], [1, 2]]
+
+
+def test_one_refused_publish_leaves_nothing_of_the_others(api: Api, jobs: str) -> None:
+    for name, headers in (("out", {}), ("closed", {"Stream_Closed": "true"})):
+        api.put(f"{jobs}-{name}", **headers)
+    api.put(f"{jobs}-ids", Stream_Unique_Ids="succeed", Stream_Id_Pointer="/id")
+    api.append(f"{jobs}-ids", {"id": "known"})
+    api.append(jobs, "a")
+    api.group(jobs, "g", ack_timeout_ms=60_000)
+    held = receipts(api.fetch(jobs, "g"))
+    fine = {"stream": f"{jobs}-out", "value": 1}
+    refused = {
+        "stream_not_found": {"stream": f"{jobs}-none", "value": 1},
+        "stream_closed": {"stream": f"{jobs}-closed", "value": 1},
+        "duplicate_id": {"stream": f"{jobs}-ids", "value": {"id": "known"}},
+        "missing_id": {"stream": f"{jobs}-ids", "value": {}},
+        "sequence_gap": fine | {"producer": {"id": "p", "epoch": 0, "seq": 9}},
+        "invalid_body": {"stream": f"{jobs}-out", "data": "%%"},
+    }
+    ack = {"stream": jobs, "group": "g", "receipts": held}
+    for expected, publish in refused.items():
+        answer = api.transact(ack=ack, publish=[fine, publish])
+        assert answer.status_code in (400, 409), answer.text
+        assert answer.json()["error"]["code"] == expected
+        assert answer.json()["error"]["index"] == 1
+    assert api.read(f"{jobs}-out") == []
+    assert api.call(jobs, "g", "ack", receipts=held).json()["acked"] == 1
+
+
+def test_duplicates_can_count_as_success(api: Api, jobs: str) -> None:
+    api.put(f"{jobs}-ids", Stream_Unique_Ids="fail", Stream_Id_Pointer="/id")
+    publish = {"stream": f"{jobs}-ids", "value": {"id": 1}, "on_duplicate": "succeed"}
+    answer = api.transact(publish=[publish, publish])
+    assert [entry["duplicate"] for entry in answer.json()["published"]] == [False, True]
+    assert api.read(f"{jobs}-ids") == [{"id": 1}]
+
+
+def test_a_producer_in_a_transaction_is_stored_once(api: Api, jobs: str) -> None:
+    publish = {"stream": jobs, "value": 1, "producer": {"id": "p", "epoch": 0, "seq": 0}}
+    api.transact(publish=[publish])
+    answer = api.transact(publish=[publish])
+    assert answer.json()["published"][0]["duplicate"] is True
+    assert api.read(jobs) == [1]
+
+
+def test_an_empty_transaction_is_refused(api: Api) -> None:
+    assert code(api.transact()) == (400, "invalid_body")
+    assert code(api.transact(publish=[{"stream": "../x", "value": 1}])) == (400, "invalid_path")
+    assert api.http.get("/v1/transaction").status_code == 405
+
+
+# ── Ensure and unique ids ────────────────────────────────────────────────────────────────────
+
+
+def test_ensure_applies_newer_settings_only(api: Api, jobs: str) -> None:
+    name = f"{jobs}-ensured"
+
+    def ttl() -> str:
+        return str(api.http.head(f"/v1/stream/{name}").headers["stream-ttl"])
+
+    assert api.put(name, Stream_Config_Version="2", Stream_TTL="100").status_code == 201
+    assert api.put(name, Stream_Config_Version="1", Stream_TTL="5").status_code == 200
+    assert api.put(name, Stream_Config_Version="2", Stream_TTL="6").status_code == 200
+    assert ttl() == "100"
+    assert api.put(name, Stream_Config_Version="3", Stream_TTL="7").status_code == 200
+    assert ttl() == "7"
+    changed = api.put(name, Stream_Config_Version="4", Content_Type="text/plain")
+    assert code(changed) == (409, "config_conflict")
+    checking = api.put(name, Stream_Config_Version="4", Stream_Unique_Ids="fail")
+    assert code(checking) == (409, "config_conflict")
+    assert code(api.put(name, Stream_Config_Version="0")) == (400, "invalid_header")
+
+
+def test_ids_in_a_fork_are_those_of_what_it_inherits(api: Api, jobs: str) -> None:
+    name = f"{jobs}-ids"
+    api.put(name, Stream_Unique_Ids="fail", Stream_Id_Pointer="/id")
+    api.append(name, {"id": 1}, {"id": 2}, {"id": 3})
+    zero = "0" * 16 + "_" + "0" * 16
+    api.put(
+        f"{name}-fork",
+        Stream_Forked_From=name,
+        Stream_Fork_Offset=zero,
+        Stream_Fork_Sub_Offset="2",
+    )
+    assert code(api.append(f"{name}-fork", {"id": 2})) == (409, "duplicate_id")
+    assert api.append(f"{name}-fork", {"id": 3}).status_code == 204
+    assert api.read(f"{name}-fork") == [{"id": 1}, {"id": 2}, {"id": 3}]
+
+
+def test_many_writers_of_the_same_ids_store_each_once(api: Api, jobs: str) -> None:
+    name = f"{jobs}-ids"
+    api.put(name, Stream_Unique_Ids="succeed", Stream_Id_Pointer="/id")
+
+    def write(writer: int) -> None:
+        for number in range(20):
+            api.append(name, {"id": number, "by": writer}, {"id": number + 1, "by": writer})
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, range(8)))
+    assert sorted(message["id"] for message in api.read(name)) == list(range(21))
+
+
+def test_a_producers_duplicate_comes_before_ids(api: Api, jobs: str) -> None:
+    name = f"{jobs}-ids"
+    api.put(name, Stream_Unique_Ids="fail", Stream_Id_Pointer="/id")
+    producer = {"Producer_Id": "p", "Producer_Epoch": "0", "Producer_Seq": "0"}
+    assert api.append(name, {"id": 1}, **producer).status_code == 200
+    assert api.append(name, {"id": 1}, **producer).status_code == 204
+    assert code(api.append(name, {"id": 1})) == (409, "duplicate_id")
+
+
+# ── Restarts ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_kill_loses_no_acknowledgement_and_no_message(tmp_path: Path) -> None:
+    with ServerProcess("--data", str(tmp_path / "data")) as server:
+        api = Api(server.url)
+        api.put("jobs")
+        api.put("ids", Stream_Unique_Ids="fail", Stream_Id_Pointer="/id")
+        api.append("jobs", *range(30))
+        api.append("ids", {"id": "x"})
+        api.group("jobs", "g", ack_timeout_ms=500)
+        done: list[int] = []
+        for _ in range(3):
+            messages = api.fetch("jobs", "g", max=5, wait_ms=5_000)
+            api.call("jobs", "g", "ack", receipts=receipts(messages)[:3])
+            done += values(messages)[:3]
+            api.http.close()
+            server.kill()
+            server.start()
+            api = Api(server.url)
+        rest: list[int] = []
+        while messages := api.fetch("jobs", "g", max=50, wait_ms=1_500):
+            api.call("jobs", "g", "ack", receipts=receipts(messages))
+            rest += values(messages)
+        assert sorted(done + rest) == list(range(30))
+        assert code(api.append("ids", {"id": "x"})) == (409, "duplicate_id")
+        api.http.close()
