@@ -117,7 +117,7 @@ class FaultyEngine:
         if fault is Fault.AFTER:
             raise error
 
-    def stored(self, mutations: Sequence[Mutation]) -> None:
+    def stored(self, mutations: Sequence[AnyMutation]) -> None:
         """Called when a transaction has been stored, whatever its caller is told."""
 
     def reap(self, max_appends: int) -> bool:
