@@ -13,14 +13,16 @@ from benchmarks import machine, procfs, subjects
 from benchmarks.errors import BenchmarkError
 from benchmarks.loading import wrk_installed
 from benchmarks.markdown import render_into
+from benchmarks.peers import PEER_PACKAGE, peer_version
 from benchmarks.plan import FULL, QUICK
 from benchmarks.plot import draw
 from benchmarks.report import print_machine, print_results
-from benchmarks.results import Results
+from benchmarks.results import PEER_CLIENT, Results
 from benchmarks.runner import run_scenario
 from benchmarks.scenarios import SCENARIOS
 from benchmarks.scenarios.base import Context
 
+_CLIENT = "client"
 _DEFAULT_OUT = Path(__file__).parent / "results"
 
 
@@ -48,8 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _measure(options: argparse.Namespace, console: Console) -> None:
     procfs.raise_file_limit()
-    chosen = _chosen_subjects(options)
+    scenarios = options.only or list(SCENARIOS)
+    chosen = _chosen_subjects(options, scenarios)
     names = {subject.name: subject.label for subject in chosen}
+    if _CLIENT in scenarios and not options.skip_reference:
+        names[PEER_CLIENT] = f"{PEER_PACKAGE} {peer_version()}"
     use_wrk = wrk_installed() if options.generator == "auto" else options.generator == "wrk"
     if use_wrk and not wrk_installed():
         raise BenchmarkError("wrk is not installed; use --generator own")
@@ -57,12 +62,12 @@ def _measure(options: argparse.Namespace, console: Console) -> None:
         plan = QUICK if options.quick else FULL
         if options.repetitions is not None:
             plan = replace(plan, repetitions=options.repetitions)
-        context = Context(plan, Path(work), use_wrk)
+        context = Context(plan, Path(work), use_wrk, options.python, not options.skip_reference)
         about = machine.describe(context.work_dir, options.python, use_wrk)
         results = Results(plan.name, about, names)
         print_machine(results, console)
         try:
-            for name in options.only or SCENARIOS:
+            for name in scenarios:
                 console.rule(name, align="left")
                 run_scenario(name, context, chosen, results, console)
         finally:
@@ -74,9 +79,10 @@ def _measure(options: argparse.Namespace, console: Console) -> None:
     console.print(f"saved in {options.out}")
 
 
-def _chosen_subjects(options: argparse.Namespace) -> list[subjects.Subject]:
+def _chosen_subjects(options: argparse.Namespace, scenarios: list[str]) -> list[subjects.Subject]:
     chosen = [] if options.skip_headwater else [subjects.headwater(options.python)]
-    if not options.skip_reference:
+    # The scenario of the clients compares no servers.
+    if not options.skip_reference and scenarios != [_CLIENT]:
         subjects.install_reference()
         chosen += [subjects.reference_file(), subjects.reference_memory()]
     if not chosen:
@@ -87,7 +93,7 @@ def _chosen_subjects(options: argparse.Namespace) -> list[subjects.Subject]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Measure Headwater beside the reference server on this machine.",
+        description="Measure Headwater beside the reference server and the client from PyPI.",
     )
     parser.add_argument(
         "--only", nargs="+", choices=list(SCENARIOS), metavar="NAME",

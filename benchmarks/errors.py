@@ -11,3 +11,7 @@ class ServerFailed(BenchmarkError):
 
 class LoadFailed(BenchmarkError):
     """The load generator ended with an error or ran out of time."""
+
+
+class PeerFailed(BenchmarkError):
+    """The client that ours is compared with cannot be installed."""

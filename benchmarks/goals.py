@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks.plan import FULL, MIB
-from benchmarks.results import HEADWATER, Results, times
+from benchmarks.results import HEADWATER, PEER_CLIENT, Results, times
 
 _FILE, _MEMORY = "reference-file", "reference-memory"
 
@@ -36,6 +36,15 @@ def verdicts(results: Results) -> list[Verdict]:
                "startup", "memory_idle_mib", _over(f"{FULL.startup_streams:,} streams")),
         _limit(results, "keystroke to every other editor: p99 within 50 ms", 50,
                "editor", "p99_ms", _over("")),
+        _ratio(results, "client, reading: 2× the PyPI client", 2,
+               "client", "messages_per_second", [PEER_CLIENT], _over("read")),
+        _ratio(results, "client, following: 2× the PyPI client", 2,
+               "client", "messages_per_second", [PEER_CLIENT], _over("follow")),
+        _ratio(results, "client, producing: 2× the PyPI client", 2,
+               "client", "messages_per_second", [PEER_CLIENT], _over("produce")),
+        _limit(results, "client memory while reading 1 GiB: flat, at most 8 MiB more than after "
+               "a sixteenth of it", 8,
+               "client", "growth_mib", _over(f"memory, {FULL.client_memory_bytes // MIB:,} MiB")),
     ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmarks.peers import PEER_PACKAGE, peer_version
 from benchmarks.subjects import REFERENCE_PACKAGE, reference_version
 
 _SYNC_PROBE_SECONDS = 1.0
@@ -25,6 +26,7 @@ def describe(data_dir: Path, python: str, use_wrk: bool) -> dict[str, str]:
         "load average before": f"{load[0]:.2f} {load[1]:.2f} {load[2]:.2f}",
         "Headwater": _headwater_version(python),
         "reference": f"{REFERENCE_PACKAGE} {reference_version() or 'not installed'}",
+        "client to compare with": f"{PEER_PACKAGE} {peer_version()} from PyPI",
         "Node.js": _first_line(["node", "--version"]),
         "load generator": _generator(use_wrk),
     }

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.goals import verdicts
-from benchmarks.metrics import SHOWN, TITLES
+from benchmarks.metrics import TITLES
 from benchmarks.plot import PLOT_NAME
-from benchmarks.report import failure_lines, headings, row_figures
+from benchmarks.report import failure_lines, headings, row_figures, rows
 from benchmarks.results import Results
 
 BEGIN = "<!-- results: begin -->"
@@ -51,23 +51,23 @@ def _blocks(results: Results, image: Path | None) -> list[str]:
 
 def _goals(results: Results) -> str:
     words = {True: "met", False: "**not met**", None: "–"}
-    rows = [[v.goal, v.measured, words[v.met]] for v in verdicts(results)]
-    return _table(["goal", "measured", ""], rows, labels=1)
+    cells = [[v.goal, v.measured, words[v.met]] for v in verdicts(results)]
+    return _table(["goal", "measured", ""], cells, labels=1)
 
 
 def _scenario(results: Results, scenario: str) -> str:
-    rows = [
+    cells = [
         [
             variant if index == 0 else "",
             metric.label,
             *row_figures(results, scenario, variant, metric),
         ]
         for variant in results.variants(scenario)
-        for index, metric in enumerate(SHOWN[scenario])
+        for index, metric in enumerate(rows(results, scenario, variant))
     ]
-    return _table(["", "", *headings(results)], rows, labels=2)
+    return _table(["", "", *headings(results, scenario)], cells, labels=2)
 
 
-def _table(head: list[str], rows: list[list[str]], labels: int) -> str:
+def _table(head: list[str], cells: list[list[str]], labels: int) -> str:
     rule = ["---"] * labels + ["---:"] * (len(head) - labels)
-    return "\n".join("| " + " | ".join(row) + " |" for row in [head, rule, *rows])
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, rule, *cells])

@@ -63,6 +63,15 @@ SHOWN: dict[str, tuple[Metric, ...]] = {
         _GENERATOR,
         _GENERATOR_LAG,
     ),
+    "client": (
+        Metric("messages_per_second", "messages/s", "higher"),
+        Metric("client_cpu_us_per_message", "client CPU per message, µs", "lower"),
+        Metric("peak_mib", "peak memory of the client, MiB", "lower"),
+        Metric("peak_early_mib", "peak after a sixteenth of it, MiB"),
+        Metric("growth_mib", "growth from there on, MiB"),
+        Metric("generator_cpu_share", "client, cores used"),
+        Metric("appended_per_second", "messages/s appended meanwhile"),
+    ),
 }
 
 TITLES = {
@@ -72,4 +81,5 @@ TITLES = {
     "catchup": "Catch-up reads",
     "startup": "Start-up with existing streams",
     "editor": "Collaborative editors",
+    "client": "Python clients",
 }

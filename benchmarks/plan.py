@@ -36,6 +36,11 @@ class Plan:
     edits_per_second: float
     editor_seconds: float
 
+    client_read_bytes: int
+    client_follow_bytes: int
+    client_produce_messages: int
+    client_memory_bytes: int
+
     message_bytes: int = 200
     catchup_batch_messages: int = 1_000
     settle_seconds: float = 2.0
@@ -63,6 +68,10 @@ FULL = Plan(
     editors_per_document=5,
     edits_per_second=8.0,
     editor_seconds=20.0,
+    client_read_bytes=64 * MIB,
+    client_follow_bytes=64 * MIB,
+    client_produce_messages=200_000,
+    client_memory_bytes=1024 * MIB,
 )
 
 QUICK = Plan(
@@ -84,6 +93,10 @@ QUICK = Plan(
     editors_per_document=5,
     edits_per_second=8.0,
     editor_seconds=5.0,
+    client_read_bytes=8 * MIB,
+    client_follow_bytes=8 * MIB,
+    client_produce_messages=20_000,
+    client_memory_bytes=64 * MIB,
     settle_seconds=1.0,
     live_warmup_seconds=0.5,
     live_drain_seconds=2.0,

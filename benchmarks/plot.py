@@ -14,11 +14,16 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from benchmarks.metrics import Better
-from benchmarks.results import HEADWATER, Results, figure
+from benchmarks.results import HEADWATER, PEER_CLIENT, Results, figure
 
 PLOT_NAME = "results.png"
 
-_COLOURS = {HEADWATER: "#0b6fa4", "reference-file": "#e08b2c", "reference-memory": "#9aa0a6"}
+_COLOURS = {
+    HEADWATER: "#0b6fa4",
+    "reference-file": "#e08b2c",
+    "reference-memory": "#9aa0a6",
+    PEER_CLIENT: "#7a5195",
+}
 _COLUMNS = 3
 _LABEL_CHARACTERS_PER_PANEL = 78
 _BARS_WIDTH = 0.84
@@ -34,8 +39,19 @@ class _Panel:
     better: Better
     log: bool = True
     goal: float | None = None
+    variants: str = ""
+
+    def places(self, results: Results) -> "list[_Place]":
+        """Where bars stand: the variants that begin with ``variants``, each metric of them."""
+        return [
+            _Place(variant, metric, f"{variant.removeprefix(self.variants)} {suffix}".strip())
+            for variant in results.variants(self.scenario)
+            if variant.startswith(self.variants)
+            for metric, suffix in self.metrics
+        ]
 
 
+_RATE = (("messages_per_second", ""),)
 _PERCENTILES = (("p50_ms", "p50"), ("p99_ms", "p99"))
 
 _PANELS = (
@@ -57,6 +73,17 @@ _PANELS = (
     _Panel(
         "Memory at rest, MiB", "startup", (("memory_idle_mib", ""),), "lower", log=False, goal=300
     ),
+    _Panel("Client reads, messages/s", "client", _RATE, "higher", False, variants="read "),
+    _Panel("Client follows, messages/s", "client", _RATE, "higher", False, variants="follow "),
+    _Panel("Client produces, messages/s", "client", _RATE, "higher", variants="produce "),
+    _Panel(
+        "Client memory at most, MiB",
+        "client",
+        (("peak_mib", ""),),
+        "lower",
+        log=False,
+        variants="memory, ",
+    ),
 )
 
 
@@ -71,7 +98,7 @@ class _Place:
 
 def draw(results: Results, directory: Path) -> None:
     """Draw every panel whose scenario was measured."""
-    panels = [panel for panel in _PANELS if results.variants(panel.scenario)]
+    panels = [panel for panel in _PANELS if panel.places(results)]
     if not panels:
         return
     columns = min(_COLUMNS, len(panels))
@@ -95,11 +122,7 @@ def _add_legend(picture: Figure, results: Results) -> None:
 
 
 def _draw_panel(axes: Axes, panel: _Panel, results: Results) -> None:
-    places = [
-        _Place(variant, metric, f"{variant} {suffix}".strip())
-        for variant in results.variants(panel.scenario)
-        for metric, suffix in panel.metrics
-    ]
+    places = panel.places(results)
     subjects = [
         subject
         for subject in results.subjects

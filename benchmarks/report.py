@@ -12,7 +12,7 @@ def print_results(results: Results, console: Console) -> None:
     print_machine(results, console)
     for scenario in results.scenarios():
         console.print(_scenario_table(results, scenario))
-    if gain_columns(results):
+    if any(gain_columns(results, scenario) for scenario in results.scenarios()):
         console.print("vs: how many times better Headwater is; below 1× it is worse")
     console.print(_goal_table(results))
     for line in failure_lines(results):
@@ -27,23 +27,35 @@ def print_machine(results: Results, console: Console) -> None:
 def row_figures(results: Results, scenario: str, variant: str, metric: Metric) -> list[str]:
     """One row without its labels: the figure of each subject, then Headwater's gains."""
     figures = [
-        results.shown(scenario, variant, subject, metric.key) for subject in results.subjects
+        results.shown(scenario, variant, subject, metric.key)
+        for subject in results.subjects_of(scenario)
     ]
     gains = [
         results.shown_gain(scenario, variant, metric.key, metric.better, reference)
-        for reference in gain_columns(results)
+        for reference in gain_columns(results, scenario)
     ]
     return figures + gains
 
 
-def gain_columns(results: Results) -> list[str]:
-    """The references Headwater is compared with; none when it was not part of the run."""
-    return results.references() if HEADWATER in results.subjects else []
+def rows(results: Results, scenario: str, variant: str) -> list[Metric]:
+    """The metrics that somebody has a figure for."""
+    subjects = results.subjects_of(scenario)
+    return [
+        metric
+        for metric in SHOWN[scenario]
+        if any(results.values(scenario, variant, subject, metric.key) for subject in subjects)
+    ]
 
 
-def headings(results: Results) -> list[str]:
-    gains = [f"vs {results.subjects[name]}" for name in gain_columns(results)]
-    return [*results.subjects.values(), *gains]
+def gain_columns(results: Results, scenario: str) -> list[str]:
+    """Whom Headwater is compared with; nobody when it was not part of the run."""
+    subjects = results.subjects_of(scenario)
+    return [name for name in subjects if name != HEADWATER] if HEADWATER in subjects else []
+
+
+def headings(results: Results, scenario: str) -> list[str]:
+    gains = [f"vs {results.subjects[name]}" for name in gain_columns(results, scenario)]
+    return [results.subjects[name] for name in results.subjects_of(scenario)] + gains
 
 
 def failure_lines(results: Results) -> list[str]:
@@ -58,14 +70,14 @@ def failure_lines(results: Results) -> list[str]:
 def _scenario_table(results: Results, scenario: str) -> Table:
     table = Table(title=TITLES[scenario], title_justify="left", title_style="bold")
     table.add_column("", no_wrap=True)
-    for heading in headings(results):
+    for heading in headings(results, scenario):
         table.add_column(heading, justify="right")
     for variant in results.variants(scenario):
         table.add_row(f"[bold]{variant}[/]")
-        for metric in SHOWN[scenario]:
-            last = metric is SHOWN[scenario][-1]
+        shown = rows(results, scenario, variant)
+        for metric in shown:
             figures = row_figures(results, scenario, variant, metric)
-            table.add_row(f"  {metric.label}", *figures, end_section=last)
+            table.add_row(f"  {metric.label}", *figures, end_section=metric is shown[-1])
     return table
 
 

@@ -8,6 +8,7 @@ from statistics import median
 from benchmarks.metrics import Better
 
 HEADWATER = "headwater"
+PEER_CLIENT = "peer-client"
 FILE_NAME = "results.json"
 
 _OTHERS = "others_cpu_share"
@@ -41,8 +42,10 @@ class Results:
         found = (m.variant for m in self.measurements if m.scenario == scenario and m.metrics)
         return list(dict.fromkeys(found))
 
-    def references(self) -> list[str]:
-        return [name for name in self.subjects if name != HEADWATER]
+    def subjects_of(self, scenario: str) -> list[str]:
+        """Who took part in a scenario: servers in most of them, clients in one."""
+        took_part = {m.subject for m in self.measurements if m.scenario == scenario and m.metrics}
+        return [name for name in self.subjects if name in took_part]
 
     def values(self, scenario: str, variant: str, subject: str, metric: str) -> list[float]:
         """The figure of every repetition in which it could be taken."""

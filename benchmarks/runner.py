@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -24,15 +25,15 @@ def run_scenario(
     for repetition in range(context.plan.repetitions):
         # The order turns with each repetition, so that nobody always runs right after another.
         first = repetition % len(subjects)
+        turn = replace(context, repetition=repetition)
         for subject in [*subjects[first:], *subjects[:first]]:
-            _run_subject(name, context, subject, repetition, results, console)
+            _run_subject(name, turn, subject, results, console)
 
 
 def _run_subject(
     name: str,
     context: Context,
     subject: Subject,
-    repetition: int,
     results: Results,
     console: Console,
 ) -> None:
@@ -41,25 +42,27 @@ def _run_subject(
         with closing(SCENARIOS[name](context, subject)) as steps:
             for step in steps:
                 variant = step.variant
-                measurement = _take(name, step, subject, repetition)
+                measurement = _take(name, step, subject, context.repetition)
                 results.measurements.append(measurement)
-                _say(measurement, subject, console)
+                _say(measurement, results, console)
     except BenchmarkError as error:  # around the steps: the server did not start, or ended badly
-        failed = Measurement(name, variant, subject.name, repetition, failure=str(error))
+        failed = Measurement(name, variant, subject.name, context.repetition, failure=str(error))
         results.measurements.append(failed)
-        _say(failed, subject, console)
+        _say(failed, results, console)
 
 
 def _take(name: str, step: Step, subject: Subject, repetition: int) -> Measurement:
+    measured = step.subject or subject.name
     try:
         metrics = step.take()
     except BenchmarkError as error:
-        return Measurement(name, step.variant, subject.name, repetition, failure=str(error))
-    return Measurement(name, step.variant, subject.name, repetition, metrics)
+        return Measurement(name, step.variant, measured, repetition, failure=str(error))
+    return Measurement(name, step.variant, measured, repetition, metrics)
 
 
-def _say(measurement: Measurement, subject: Subject, console: Console) -> None:
-    where = f"[dim]{measurement.repetition + 1}[/] {subject.label:<24} {measurement.variant:<34}"
+def _say(measurement: Measurement, results: Results, console: Console) -> None:
+    label = results.subjects[measurement.subject]
+    where = f"[dim]{measurement.repetition + 1}[/] {label:<24} {measurement.variant:<34}"
     if measurement.failure is not None:
         console.print(f"{where} [red]{escape(measurement.failure)}[/]", **_PLAIN)
         return

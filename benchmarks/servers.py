@@ -73,9 +73,12 @@ def running(subject: Subject, data_dir: Path) -> Iterator[Server]:
         _stop(server.process)
 
 
-def ask(port: int, method: str, path: str) -> int:
+def ask(port: int, method: str, path: str, content_type: str | None = None) -> int:
     """The status of one request on a new connection, 0 when nobody answers."""
-    request = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+    request = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+    if content_type is not None:
+        request += f"Content-Type: {content_type}\r\nContent-Length: 0\r\n"
+    request += "\r\n"
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=_ANSWER_SECONDS_MAX) as peer:
             peer.sendall(request.encode())

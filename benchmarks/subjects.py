@@ -31,6 +31,13 @@ def headwater(python: str) -> Subject:
     return Subject("headwater", "Headwater", True, "/healthz", command)
 
 
+def headwater_in_memory(python: str, *options: str) -> Subject:
+    def command(port: int, data_dir: Path) -> list[str]:
+        return [python, "-m", "headwater", "serve", "--memory", "--port", str(port), *options]
+
+    return Subject("headwater-memory", "Headwater in memory", False, "/healthz", command)
+
+
 def reference_file() -> Subject:
     def command(port: int, data_dir: Path) -> list[str]:
         return ["node", str(REFERENCE_DIR / "serve.mjs"), str(port), "file", str(data_dir)]

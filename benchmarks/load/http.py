@@ -28,6 +28,15 @@ def json_message(size: int) -> bytes:
     return frame % (b"x" * (size - len(frame) + 2))
 
 
+def json_record(size: int) -> bytes:
+    """A JSON object of exactly ``size`` bytes with fields of several types, as records have."""
+    frame = (
+        b'{"id":123456,"kind":"order.updated","at":1763200000.125,"user":"u-48213",'
+        b'"tags":["new","gift"],"total":129.95,"paid":true,"note":"%s"}'
+    )
+    return frame % (b"x" * (size - len(frame) + 2))
+
+
 class ResponseParser:
     """Follows one response at a time and counts its body instead of keeping it."""
 

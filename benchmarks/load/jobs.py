@@ -32,6 +32,8 @@ class FillStream(Job):
     messages: int
     message_bytes: int
     batch_messages: int
+    record: bool = False
+    """Whether a message is a record with several fields, or else one text."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 
-from benchmarks.load.http import connect, json_message, request, stream_path
+from benchmarks.load.http import connect, json_message, json_record, request, stream_path
 from benchmarks.load.jobs import CreateStreams, FillStream
 from benchmarks.load.measure import Result
 
@@ -43,7 +43,7 @@ async def _send_all(port: int, requests: Iterator[bytes], connections: int) -> N
 
 
 def _batches(job: FillStream, path: str) -> Iterator[bytes]:
-    message = json_message(job.message_bytes)
+    message = (json_record if job.record else json_message)(job.message_bytes)
     full, rest = divmod(job.messages, job.batch_messages)
     whole_batch = _batch(path, message, job.batch_messages)
     for _ in range(full):

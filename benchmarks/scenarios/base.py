@@ -18,6 +18,8 @@ class Step:
 
     variant: str
     take: Callable[[], Result]
+    subject: str | None = None
+    """Who is measured, when that is not the server that the scenario was given."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,11 @@ class Context:
     plan: Plan
     work_dir: Path
     use_wrk: bool
+    python: str
+    """The interpreter that runs Headwater's server and client."""
+    compare: bool = True
+    """Whether others are measured beside Headwater."""
+    repetition: int = 0
 
     @contextmanager
     def fresh_server(self, subject: Subject) -> Iterator[Server]:

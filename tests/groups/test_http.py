@@ -280,7 +280,7 @@ def test_once_durable_always_durable(api: Api, jobs: str) -> None:
 
 def test_an_ephemeral_group_ends_without_members(api: Api, jobs: str) -> None:
     api.append(jobs, "a")
-    api.group(jobs, "g", durable=False, ack_timeout_ms=100)
+    api.group(jobs, "g", durable=False, ack_timeout_ms=2_000)
     assert len(api.fetch(jobs, "g")) == 1
 
     def ended() -> bool:
