@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CLIENT = Path(__file__).parent.parent / "src" / "headwater" / "client"
-SOURCES = ("_reader", "_producer", "_stream", "_client")
+SOURCES = ("_reader", "_producer", "_message", "_consumer", "_group", "_stream", "_client")
 LINE_LENGTH = 100
 
 CLASSES = {
@@ -31,6 +31,10 @@ CLASSES = {
     "AsyncReader": "Reader",
     "AsyncItems": "Items",
     "AsyncProducer": "Producer",
+    "AsyncGroup": "Group",
+    "AsyncConsumer": "Consumer",
+    "AsyncMessage": "Message",
+    "AsyncTransaction": "Transaction",
 }
 # What a method returns in the blocking client is wrapped if it is one of these.
 WRAPPED = {**CLASSES, "AsyncDelivery": "Delivery"}
@@ -45,6 +49,7 @@ KEPT_HERE = {
     ("AsyncStream", "append_all"),
     ("AsyncReader", "__anext__"),
     ("AsyncItems", "__anext__"),
+    ("AsyncConsumer", "__anext__"),
     ("AsyncProducer", "append"),
     ("AsyncProducer", "append_nowait"),
 }
@@ -57,6 +62,8 @@ WORDING = {
     "If this is cancelled, the message has not been taken.": (
         "If this is interrupted, the message has not been taken."
     ),
+    "when the iteration is cancelled": "when the iteration is interrupted",
+    "start a task for each": "hand them to threads",
     "Cancelling at any moment": "An interrupt at any moment",
 }
 
@@ -75,17 +82,24 @@ IMPORTS = {
     "types": ("TracebackType",),
     "typing": ("Any", "Generic", "Self", "TypeVar", "overload"),
     "headwater.client._client": ("AsyncHeadwater",),
+    "headwater.client._consumer": ("AsyncConsumer",),
+    "headwater.client._group": ("AsyncGroup",),
+    "headwater.client._message": ("AsyncMessage", "AsyncTransaction"),
     "headwater.client._portal": ("Delivery", "Portal"),
     "headwater.client._producer": ("AsyncProducer", "ProducerOptions"),
     "headwater.client._reader": ("AsyncItems", "AsyncReader"),
     "headwater.client._sender": ("Token",),
     "headwater.client._stream": ("BATCH_BYTES_MAX", "AsyncStream"),
+    "headwater.client._sync_consumer": ("Consumer",),
+    "headwater.client._sync_group": ("Group",),
+    "headwater.client._sync_message": ("Message", "Transaction"),
     "headwater.client._sync_producer": ("Producer",),
     "headwater.client._sync_reader": ("Reader",),
     "headwater.client._sync_stream": ("Stream",),
     "headwater.client.batch": ("Batch", "Position"),
     "headwater.client.encode": ("NOTHING", "encode_batches", "encode_body", "encode_message"),
     "headwater.client.errors": ("BufferFull", "HeadwaterError"),
+    "headwater.client.groups": ("Committed", "GroupInfo", "OnDuplicate"),
     "headwater.client.protocol": ("START", "Live", "Receipt", "Response", "StreamInfo"),
     "headwater.client.retry": ("RetryPolicy",),
     "headwater.client.state": ("Change", "MaterializedState"),
@@ -140,7 +154,7 @@ def import_lines(code: str) -> str:
     for module, names in IMPORTS.items():
         wanted = [name for name in names if name in used]
         if wanted:
-            if module.startswith("headwater") and not any("headwater" in line for line in lines):
+            if module.startswith("headwater") and lines and "headwater" not in lines[-1]:
                 lines.append("")
             lines.append(f"from {module} import {', '.join(wanted)}")
     return "\n".join(lines) + "\n" + (TYPE_VARIABLE if "T" in used else "")
@@ -250,8 +264,13 @@ def sent_over(function: FunctionNode) -> Iterator[str]:
     if isinstance(function, ast.AsyncFunctionDef):
         call = f"self._portal.call({call})"
     wrapper = wrapper_of(function)
+    element = element_wrapper_of(function)
     if wrapper is not None:
         call = f"{wrapper}(self._portal, {call})"
+    elif element is not None:
+        yield from indented(f"found = {call}")
+        yield f"        return [{element}(self._portal, each) for each in found]"
+        return
     returns_nothing = function.returns is not None and ast.unparse(function.returns) == "None"
     yield from indented(call if returns_nothing else f"return {call}")
 
@@ -299,6 +318,12 @@ def wrapper_of(function: FunctionNode) -> str | None:
     """The blocking class for what the method returns, if there is one."""
     returns = ast.unparse(function.returns) if function.returns else ""
     return WRAPPED.get(returns.partition("[")[0])
+
+
+def element_wrapper_of(function: FunctionNode) -> str | None:
+    """The blocking class for the elements of the list that the method returns."""
+    returns = ast.unparse(function.returns) if function.returns else ""
+    return WRAPPED.get(returns.removeprefix("list[").removesuffix("]"))
 
 
 def indented(statement: str) -> Iterator[str]:

@@ -20,6 +20,10 @@ COUNTERPARTS: Final[dict[type, type]] = {
     api.Reader: api.AsyncReader,
     api.Items: api.AsyncItems,
     api.Producer: api.AsyncProducer,
+    api.Group: api.AsyncGroup,
+    api.Consumer: api.AsyncConsumer,
+    api.Message: api.AsyncMessage,
+    api.Transaction: api.AsyncTransaction,
     api.Delivery: asyncio.Future,
 }
 RENAMED: Final = {
@@ -64,7 +68,7 @@ class Threaded:
         item = await asyncio.to_thread(next, self._target, _END)
         if item is _END:
             raise StopAsyncIteration
-        return item
+        return _wrapped(item)
 
     def __await__(self) -> Generator[Any, None, Any]:
         return asyncio.to_thread(self._target.result).__await__()
@@ -78,4 +82,6 @@ def _as_coroutine(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _wrapped(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_wrapped(each) for each in value]
     return Threaded(value) if type(value) in COUNTERPARTS else value

@@ -15,7 +15,9 @@ from headwater import client as api
 from headwater.client import AsyncHeadwater, Headwater
 from tests.client import snippets
 
-GUIDE = Path(__file__).parent.parent.parent / "docs" / "howto" / "client.md"
+HOWTO = Path(__file__).parent.parent.parent / "docs" / "howto"
+GUIDE = HOWTO / "client.md"
+GROUPS = HOWTO / "groups.md"
 MODULES = [f"{api.__name__}.{module.name}" for module in pkgutil.iter_modules(api.__path__)]
 
 
@@ -36,6 +38,14 @@ def test_the_guide(base_url: str, new_path: str) -> None:
     exec(compile(program, str(GUIDE), "exec"), namespace)
 
 
+def test_the_guide_to_groups(base_url: str, new_path: str) -> None:
+    page = GROUPS.read_text().replace('"shop/', f'"{new_path}/')
+    blocks = snippets.fenced(page)
+    assert len(blocks) >= 10
+    program = "\n".join(blocks).replace(snippets.SERVER, base_url)
+    exec(compile(program, str(GROUPS), "exec"), {})
+
+
 def test_the_guide_names_every_public_class_it_uses() -> None:
     page = GUIDE.read_text()
     for name in ("Headwater", "RetryPolicy", "Timeouts", "MaterializedState", "AsyncHeadwater"):
@@ -47,7 +57,9 @@ EXAMPLES = [
     for owner in (
         api,
         *(api.Headwater, api.Stream, api.Reader, api.Producer),
+        *(api.Group, api.Consumer, api.Message, api.Transaction),
         *(api.AsyncHeadwater, api.AsyncStream, api.AsyncReader, api.AsyncProducer),
+        *(api.AsyncGroup, api.AsyncConsumer, api.AsyncMessage, api.AsyncTransaction),
         api.MaterializedState,
     )
     for number, code in enumerate(snippets.indented(owner.__doc__ or ""))
@@ -71,6 +83,9 @@ async def test_examples_in_docstrings(code: str, base_url: str, new_path: str) -
         record = {"type": "t", "key": "k", "value": 1, "headers": {"operation": "insert"}}
         saved_position = stream.append(record).next_offset
         stream.append(record)
+        stream.group("workers").ensure()
+        if "transaction" in code:
+            blocking.stream(new_path).ensure(content_type="application/json")
         namespace: dict[str, Any] = {
             "Headwater": Headwater,
             "AsyncHeadwater": AsyncHeadwater,

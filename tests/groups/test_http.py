@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -291,6 +293,20 @@ def test_an_ephemeral_group_ends_without_members(api: Api, jobs: str) -> None:
         api.group(jobs, "other", start="latest")
         while not ended():
             pool.submit(api.fetch, jobs, "other", wait_ms=50).result()
+
+
+def test_a_member_that_stops_waiting_is_given_nothing(api: Api, jobs: str) -> None:
+    api.group(jobs, "g", start="latest")
+    body = b'{"consumer": "gone", "wait_ms": 60000}'
+    head = f"POST /v1/stream/{jobs}/_groups/g/fetch HTTP/1.1\r\nHost: localhost\r\n"
+    url = api.http.base_url
+    with socket.create_connection((url.host, url.port)) as connection:
+        connection.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        while "gone" not in api.info(jobs, "g")["members"]:
+            pass
+    time.sleep(0.1)
+    api.append(jobs, {"n": 99})
+    assert [m["value"] for m in api.fetch(jobs, "g", wait_ms=5000)] == [{"n": 99}]
 
 
 def test_a_pushed_member_that_goes_away_gives_back_at_once(api: Api, jobs: str) -> None:

@@ -13,16 +13,22 @@ Two flavours with one surface, `AsyncHeadwater` for asyncio and `Headwater` for 
 
 The async flavour reads the same with `async with`, `async for` and `await`, and closes with
 `aclose`. What goes over the wire is decided in modules without IO (`protocol`, `reading`, `sse`,
-`retry`, `producer_state`, `state`); the async classes put IO around them, and the blocking classes
-are written from the async ones by a script.
+`retry`, `producer_state`, `state`, `groups`); the async classes put IO around them, and the
+blocking classes are written from the async ones by a script.
 """
 
 from headwater.client._client import AsyncHeadwater
+from headwater.client._consumer import AsyncConsumer
+from headwater.client._group import AsyncGroup
+from headwater.client._message import AsyncMessage, AsyncTransaction
 from headwater.client._portal import Delivery
 from headwater.client._producer import AsyncDelivery, AsyncProducer, ProducerOptions
 from headwater.client._reader import AsyncItems, AsyncReader
 from headwater.client._stream import AsyncStream
 from headwater.client._sync_client import Headwater
+from headwater.client._sync_consumer import Consumer
+from headwater.client._sync_group import Group
+from headwater.client._sync_message import Message, Transaction
 from headwater.client._sync_producer import Producer
 from headwater.client._sync_reader import Items, Reader
 from headwater.client._sync_stream import Stream
@@ -33,7 +39,9 @@ from headwater.client.errors import (
     ConfigConflict,
     Conflict,
     ConnectionFailed,
+    DuplicateId,
     Forbidden,
+    GroupNotFound,
     HeadwaterError,
     InvalidMessage,
     ProducerStopped,
@@ -43,6 +51,7 @@ from headwater.client.errors import (
     SequenceConflict,
     ServerUnavailable,
     StaleEpoch,
+    StaleReceipt,
     StreamClosed,
     StreamExists,
     StreamGone,
@@ -51,6 +60,7 @@ from headwater.client.errors import (
     Unauthorized,
     UnexpectedAnswer,
 )
+from headwater.client.groups import Committed, GroupInfo, GroupSettings, Published
 from headwater.client.protocol import NOW, START, Receipt, Response, StreamInfo
 from headwater.client.retry import RetryPolicy
 from headwater.client.state import Change, MaterializedState
@@ -59,30 +69,43 @@ from headwater.client.transport import Timeouts, Transport
 __all__ = [
     "NOW",
     "START",
+    "AsyncConsumer",
     "AsyncDelivery",
+    "AsyncGroup",
     "AsyncHeadwater",
     "AsyncItems",
+    "AsyncMessage",
     "AsyncProducer",
     "AsyncReader",
     "AsyncStream",
+    "AsyncTransaction",
     "BadRequest",
     "Batch",
     "BufferFull",
     "Change",
+    "Committed",
     "ConfigConflict",
     "Conflict",
     "ConnectionFailed",
+    "Consumer",
     "Delivery",
+    "DuplicateId",
     "Forbidden",
+    "Group",
+    "GroupInfo",
+    "GroupNotFound",
+    "GroupSettings",
     "Headwater",
     "HeadwaterError",
     "InvalidMessage",
     "Items",
     "MaterializedState",
+    "Message",
     "Position",
     "Producer",
     "ProducerOptions",
     "ProducerStopped",
+    "Published",
     "RateLimited",
     "Reader",
     "Receipt",
@@ -93,6 +116,7 @@ __all__ = [
     "SequenceConflict",
     "ServerUnavailable",
     "StaleEpoch",
+    "StaleReceipt",
     "Stream",
     "StreamClosed",
     "StreamExists",
@@ -101,6 +125,7 @@ __all__ = [
     "StreamNotFound",
     "Timeouts",
     "TooLarge",
+    "Transaction",
     "Transport",
     "Unauthorized",
     "UnexpectedAnswer",

@@ -9,6 +9,7 @@ from urllib.parse import urljoin
 
 import msgspec
 
+from headwater.client._message import AsyncTransaction
 from headwater.client._sender import Sender, Token
 from headwater.client._stream import AsyncStream
 from headwater.client.protocol import Request, Response, stream_root
@@ -69,6 +70,13 @@ class AsyncHeadwater:
         Naming the content type of an existing stream saves a request before the first append.
         """
         return AsyncStream(self._sender, self._root, path, content_type=content_type)
+
+    def transaction(self) -> AsyncTransaction:
+        """A transaction that publishes to any number of streams, all or nothing.
+
+        To acknowledge a message in the same step, begin it with `AsyncMessage.transaction`.
+        """
+        return AsyncTransaction(self._sender, self._root)
 
     async def request(
         self,

@@ -6,9 +6,9 @@ import asyncio
 import inspect
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from headwater.client.errors import HeadwaterError, UnexpectedAnswer
 from headwater.client.protocol import Request, Response, failure
@@ -46,6 +46,7 @@ class Sender:
         self._transport = transport
         self._headers = dict(headers)
         self._token = token
+        self._background: set[asyncio.Task[None]] = set()
 
     async def perform(self, request: Request) -> Answer:
         """Send until the request is granted or the failure is final."""
@@ -92,7 +93,16 @@ class Sender:
         """Do not use the present connections any more; one of them is confused."""
         await self._transport.distrust()
 
+    def in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Do something that nobody waits for, but that should be done before the end."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
     async def aclose(self) -> None:
+        while self._background:
+            await asyncio.gather(*self._background, return_exceptions=True)
         await self._transport.aclose()
 
     async def _completed(self, request: Request) -> Request:

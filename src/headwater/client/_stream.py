@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar, overload
 
+from headwater.client._group import AsyncGroup
 from headwater.client._producer import AsyncProducer, ProducerOptions
 from headwater.client._reader import AsyncReader
 from headwater.client._sender import Sender
 from headwater.client.batch import Position
 from headwater.client.encode import NOTHING, encode_batches, encode_body, encode_message
 from headwater.client.errors import HeadwaterError, StreamExists, StreamNotFound
+from headwater.client.groups import GroupInfo, group_infos, groups_url
 from headwater.client.protocol import (
     START,
     Live,
@@ -286,6 +288,17 @@ class AsyncStream:
         """All messages from an offset to the present end, decoded to `type`."""
         batches = [batch.messages(type) async for batch in self.read(offset) if batch]
         return [message for batch in batches for message in batch]
+
+    # --- Groups ----------------------------------------------------------------------------------
+
+    def group(self, name: str) -> AsyncGroup:
+        """A handle for a group that works on this stream, whether or not there is one yet."""
+        return AsyncGroup(self._sender, self._root, self._path, name)
+
+    async def groups(self) -> list[GroupInfo]:
+        """All groups of this stream."""
+        answer = await self._sender.perform(Request("GET", groups_url(self._url)))
+        return group_infos(answer.response)
 
     # --- Inside ----------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Any, Self
 from headwater.client._client import AsyncHeadwater
 from headwater.client._portal import Portal
 from headwater.client._sender import Token
+from headwater.client._sync_message import Transaction
 from headwater.client._sync_stream import Stream
 from headwater.client.protocol import Response
 from headwater.client.retry import RetryPolicy
@@ -71,6 +72,13 @@ class Headwater:
         Naming the content type of an existing stream saves a request before the first append.
         """
         return Stream(self._portal, self._async.stream(path, content_type=content_type))
+
+    def transaction(self) -> Transaction:
+        """A transaction that publishes to any number of streams, all or nothing.
+
+        To acknowledge a message in the same step, begin it with `Message.transaction`.
+        """
+        return Transaction(self._portal, self._async.transaction())
 
     def request(
         self,

@@ -8,11 +8,13 @@ from typing import Any, TypeVar, overload
 from headwater.client._portal import Portal
 from headwater.client._producer import ProducerOptions
 from headwater.client._stream import BATCH_BYTES_MAX, AsyncStream
+from headwater.client._sync_group import Group
 from headwater.client._sync_producer import Producer
 from headwater.client._sync_reader import Reader
 from headwater.client.batch import Position
 from headwater.client.encode import NOTHING, encode_batches, encode_body
 from headwater.client.errors import HeadwaterError
+from headwater.client.groups import GroupInfo
 from headwater.client.protocol import START, Live, Receipt, StreamInfo
 
 T = TypeVar("T")
@@ -242,6 +244,14 @@ class Stream:
     def read_json(self, offset: str | Position = START, *, type: Any = Any) -> list[Any]:
         """All messages from an offset to the present end, decoded to `type`."""
         return self._portal.call(self._async.read_json(offset, type=type))
+
+    def group(self, name: str) -> Group:
+        """A handle for a group that works on this stream, whether or not there is one yet."""
+        return Group(self._portal, self._async.group(name))
+
+    def groups(self) -> list[GroupInfo]:
+        """All groups of this stream."""
+        return self._portal.call(self._async.groups())
 
     def __repr__(self) -> str:
         return repr(self._async).replace("AsyncStream", type(self).__name__)

@@ -8,12 +8,15 @@
     │   ├── Forbidden             403: the token does not reach this far
     │   │   └── StaleEpoch        403 naming a newer epoch: another instance took over
     │   ├── StreamNotFound        404
+    │   ├── GroupNotFound         404: the stream has no such group
     │   ├── StreamGone            410: deleted, kept only for its forks
     │   ├── Conflict              409
     │   │   ├── StreamExists      asked to create what is already there
     │   │   │   └── ConfigConflict    … with another configuration
     │   │   ├── StreamClosed      no more appends, ever
-    │   │   └── SequenceConflict  Producer-Seq or Stream-Seq out of order
+    │   │   ├── SequenceConflict  Producer-Seq or Stream-Seq out of order
+    │   │   ├── DuplicateId       the stream knows the message's id
+    │   │   └── StaleReceipt      the message is no longer with this member of the group
     │   ├── RateLimited           429, with `retry_after_s`
     │   ├── ServerUnavailable     5xx
     │   └── UnexpectedAnswer      an answer that the protocol does not allow here
@@ -110,6 +113,10 @@ class StreamNotFound(ResponseError):
     """There is no such stream."""
 
 
+class GroupNotFound(ResponseError):
+    """The stream has no group of this name."""
+
+
 class StreamGone(ResponseError):
     """The stream was deleted; only its forks can still be read."""
 
@@ -147,6 +154,18 @@ class SequenceConflict(Conflict):
     def received_seq(self) -> int | None:
         """The producer sequence number that the server got."""
         return self._integer_header("producer-received-seq")
+
+
+class DuplicateId(Conflict):
+    """The stream takes each id once, and knows this one; nothing was written."""
+
+
+class StaleReceipt(Conflict):
+    """The message is no longer with this member of the group: someone else may have it.
+
+    Its time was over, or it is settled already. When `in_doubt` is True, an attempt whose answer
+    was lost may have settled it.
+    """
 
 
 class RateLimited(ResponseError):

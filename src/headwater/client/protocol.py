@@ -25,10 +25,13 @@ import msgspec
 from headwater.client.errors import (
     ConfigConflict,
     Conflict,
+    DuplicateId,
     Forbidden,
+    GroupNotFound,
     ResponseError,
     SequenceConflict,
     StaleEpoch,
+    StaleReceipt,
     StreamClosed,
     UnexpectedAnswer,
     class_for_status,
@@ -49,6 +52,7 @@ Live = Literal["long-poll", "sse"]
 # Characters that may stand in a path segment as they are (RFC 3986, without the slash).
 _SEGMENT_SAFE: Final = "-._~!$&'()*+,;=:@"
 _MESSAGE_CHARS_MAX: Final = 300
+_CONFLICTS: Final = {"duplicate_id": DuplicateId, "stale_receipt": StaleReceipt}
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +357,8 @@ def _error_class(request: Request, response: Response, code: str | None) -> type
     by_status = class_for_status(response.status)
     if by_status is Forbidden and "producer-epoch" in response.headers:
         return StaleEpoch
+    if code == "group_not_found":
+        return GroupNotFound
     if by_status is not Conflict:
         return by_status
     if response.closed:
@@ -364,7 +370,7 @@ def _error_class(request: Request, response: Response, code: str | None) -> type
         return SequenceConflict
     if code in (None, "config_conflict", "content_type_mismatch"):
         return ConfigConflict
-    return Conflict
+    return _CONFLICTS.get(code, Conflict)
 
 
 def _error_body(response: Response) -> tuple[str | None, str]:

@@ -1,0 +1,171 @@
+"""A handle for one group of a stream: who works on its messages."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+from headwater.client._consumer import AsyncConsumer
+from headwater.client._message import AsyncMessage, GroupLink
+from headwater.client._sender import Sender
+from headwater.client.errors import GroupNotFound
+from headwater.client.groups import (
+    GroupInfo,
+    Lease,
+    action_request,
+    deliveries,
+    fetch_request,
+    group_info,
+    settings_request,
+)
+from headwater.client.protocol import Request, Response
+
+
+class AsyncGroup:
+    """A group hands the messages of a stream to its members, each to one member at a time.
+
+        group = client.stream("orders").group("workers")
+        await client.stream("orders").ensure(content_type="application/json")
+        await group.ensure(ack_timeout_s=60)
+        for message in await group.fetch(max=10):
+            async with message:
+                print(message.value)
+
+    Making a handle costs nothing and sends nothing.
+    """
+
+    def __init__(self, sender: Sender, root: str, path: str, name: str) -> None:
+        self._sender = sender
+        self._link = GroupLink(sender, root, path, name)
+        self._consumer = uuid.uuid4().hex
+
+    @property
+    def name(self) -> str:
+        """The group's name."""
+        return self._link.name
+
+    @property
+    def url(self) -> str:
+        """The group's full address."""
+        return self._link.url
+
+    # --- The group -------------------------------------------------------------------------------
+
+    async def ensure(
+        self,
+        *,
+        durable: bool | None = None,
+        start: str | None = None,
+        max_in_flight: int | None = None,
+        ack_timeout_s: float | None = None,
+        max_deliveries: int | None = None,
+        dead_letter: str | None = None,
+        order_by: str | None = None,
+    ) -> GroupInfo:
+        """Create the group, or give it these settings. What is not named gets its default.
+
+        Args:
+            durable: keep the group's place across restarts (the default).
+            start: where a new group begins: `"first"` (the default), `"latest"` or an offset.
+            max_in_flight: how many messages may be with members at a time; 1000 by default.
+            ack_timeout_s: how long a member may keep a message; 30 seconds by default.
+            max_deliveries: after so many deliveries a message is given up; never by default.
+            dead_letter: the stream that takes what is given up.
+            order_by: a JSON pointer to a key. Messages with the same key are handed out one
+                after the other, in order.
+        """
+        settings = {
+            "durable": durable,
+            "start": start,
+            "max_in_flight": max_in_flight,
+            "ack_timeout_s": ack_timeout_s,
+            "max_deliveries": max_deliveries,
+            "dead_letter": dead_letter,
+            "order_by": order_by,
+        }
+        answer = await self._sender.perform(settings_request(self._link.url, settings))
+        return self._learned(answer.response)
+
+    async def info(self) -> GroupInfo:
+        """What the server knows about the group; `GroupNotFound` if there is none."""
+        answer = await self._sender.perform(Request("GET", self._link.url))
+        return self._learned(answer.response)
+
+    async def delete(self) -> None:
+        """Remove the group; `GroupNotFound` if there is none. The stream stays as it is."""
+        try:
+            await self._sender.perform(Request("DELETE", self._link.url))
+        except GroupNotFound as error:
+            # An attempt whose answer was lost has done it already.
+            if not error.in_doubt:
+                raise
+
+    async def seek(self, to: str) -> None:
+        """Go on at `"first"`, `"latest"` or an offset. Everything handed out is forgotten."""
+        await self._sender.perform(action_request(self._link.url, "seek", {"to": to}))
+
+    async def pause(self) -> None:
+        """Hand out nothing until `resume`."""
+        await self._sender.perform(action_request(self._link.url, "pause"))
+
+    async def resume(self) -> None:
+        """Hand out messages again."""
+        await self._sender.perform(action_request(self._link.url, "resume"))
+
+    # --- Work ------------------------------------------------------------------------------------
+
+    async def fetch(
+        self, *, consumer: str | None = None, max: int = 1, wait_s: float = 0.0
+    ) -> list[AsyncMessage]:
+        """Ask for messages, and wait for the first one if there are none.
+
+        Args:
+            consumer: who asks; a random name that belongs to this handle by default.
+            max: at most so many (up to 1000).
+            wait_s: how long to wait (up to 60).
+        """
+        request = fetch_request(
+            self._link.url, consumer=consumer or self._consumer, most=max, wait_s=wait_s
+        )
+        answer = await self._sender.perform(request)
+        now = asyncio.get_running_loop().time()
+        return [
+            AsyncMessage(self._link, each, Lease(each.receipt, now), _nothing)
+            for each in deliveries(answer.response)
+        ]
+
+    def consume(
+        self, *, consumer: str | None = None, concurrency: int = 1, batch: int | None = None
+    ) -> AsyncConsumer:
+        """Messages as they come, without an end.
+
+        The next one comes when fewer than `concurrency` are unsettled, so settle them, or
+        start a task for each.
+
+        Args:
+            consumer: who asks; a new random name by default.
+            concurrency: how many messages may be handed out and not settled at a time. One whose
+                time is over does not count any more.
+            batch: how many to fetch at once; as many as `concurrency` by default. Those that wait
+                here have their time extended, and go back when the iteration ends.
+        """
+        if concurrency < 1 or (batch is not None and batch < 1):
+            raise ValueError("concurrency and batch must be at least 1")
+        return AsyncConsumer(
+            self._link,
+            consumer=consumer or uuid.uuid4().hex,
+            concurrency=concurrency,
+            batch=batch or min(concurrency, 1000),
+        )
+
+    def _learned(self, response: Response) -> GroupInfo:
+        info = group_info(response)
+        self._link.known_ack_timeout_s = info.settings.ack_timeout_s
+        return info
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._link.url}>"
+
+
+def _nothing() -> None:
+    """Nobody needs to know when a fetched message is settled."""

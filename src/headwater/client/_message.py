@@ -1,0 +1,302 @@
+"""A message that a group has handed out, and transactions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+from headwater.client._sender import Answer, Sender
+from headwater.client.encode import NOTHING
+from headwater.client.errors import HeadwaterError, StaleReceipt
+from headwater.client.groups import (
+    Action,
+    Committed,
+    Delivered,
+    Lease,
+    OnDuplicate,
+    Publish,
+    action_request,
+    committed,
+    decode_value,
+    group_info,
+    group_url,
+    milliseconds,
+    stale_receipt,
+    stale_receipts,
+    transaction_request,
+)
+from headwater.client.protocol import Request, stream_url
+
+
+class GroupLink:
+    """What a group, its consumers and its messages share."""
+
+    def __init__(self, sender: Sender, root: str, path: str, name: str) -> None:
+        self.sender = sender
+        self.root = root
+        self.path = path
+        self.name = name
+        self.url = group_url(stream_url(root, path), name)
+        self.known_ack_timeout_s: float | None = None
+
+    async def ack_timeout_s(self) -> float:
+        """How long a member may keep a message. Asked for once."""
+        if self.known_ack_timeout_s is None:
+            answer = await self.sender.perform(Request("GET", self.url))
+            self.known_ack_timeout_s = group_info(answer.response).settings.ack_timeout_s
+        return self.known_ack_timeout_s
+
+    async def settle(
+        self, action: Action, receipts: Sequence[str], **fields: Any
+    ) -> tuple[Answer, list[str]]:
+        """Send a word about some deliveries; also returns the receipts that were stale."""
+        request = action_request(self.url, action, {"receipts": receipts, **fields})
+        answer = await self.sender.perform(request)
+        return answer, stale_receipts(answer.response)
+
+
+class AsyncTransaction:
+    """Messages to be published together, and maybe one to be acknowledged with them.
+
+        transaction = client.transaction()
+        transaction.publish("orders", {"id": 1, "item": "tea"})
+        transaction.publish("orders", {"id": 2, "item": "cake"})
+        await transaction.commit()
+
+    Either everything happens or nothing. `async with` commits at the end of the block, unless an
+    exception leaves it.
+    """
+
+    def __init__(
+        self,
+        sender: Sender,
+        root: str,
+        *,
+        ack: dict[str, Any] | None = None,
+        on_commit: Callable[[], None] | None = None,
+    ) -> None:
+        self._sender = sender
+        self._root = root
+        self._ack = ack
+        self._on_commit = on_commit
+        self._publishes: list[Publish] = []
+        self._committed = False
+
+    def publish(
+        self,
+        stream: str,
+        message: Any,
+        *,
+        id: str | None = None,
+        on_duplicate: OnDuplicate = "abort",
+    ) -> None:
+        """Add a message. Nothing is sent before `commit`.
+
+        Args:
+            stream: the path of the stream, which must be there.
+            message: bytes for a stream that does not hold JSON, else any JSON value.
+            id: the message's id, for streams that take ids from outside the message.
+            on_duplicate: whether an id that the stream knows is a reason to `"abort"`
+                everything, or as good as stored (`"succeed"`).
+        """
+        if self._committed:
+            raise RuntimeError("the transaction is committed")
+        self._publishes.append(Publish(stream.strip("/"), message, id, on_duplicate))
+
+    async def commit(self) -> Committed:
+        """Do it all. When this raises, nothing was done (unless the error is `in_doubt`).
+
+        A message to be acknowledged that is no longer ours is a `StaleReceipt`, a known id a
+        `DuplicateId`. Without a message to acknowledge, a lost answer is not asked for again.
+        """
+        if self._committed:
+            raise RuntimeError("the transaction is committed")
+        request = transaction_request(self._root, self._publishes, self._ack)
+        outcome = committed((await self._sender.perform(request)).response)
+        self._committed = True
+        if self._on_commit is not None:
+            self._on_commit()
+        return outcome
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if exc_type is None and not self._committed:
+            await self.commit()
+
+
+class AsyncMessage:
+    """A message that is with us until it is settled or its time is over.
+
+        for message in await stream.group("workers").fetch(max=10):
+            async with message:
+                await handle(message.value)
+
+    At the end of the block the message is acknowledged. After an exception it is given back, to
+    be delivered again. While the block runs, its time is extended as often as necessary. What was
+    settled inside the block stays as it is.
+    """
+
+    def __init__(
+        self, link: GroupLink, delivered: Delivered, lease: Lease, changed: Callable[[], None]
+    ) -> None:
+        self._link = link
+        self._delivered = delivered
+        self._lease = lease
+        self._changed = changed
+        self._data: bytes | None = None
+        self._value: Any = NOTHING
+        self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def id(self) -> str:
+        """The message's own id where it has one inside, else its number in the stream."""
+        return self._delivered.id
+
+    @property
+    def offset(self) -> str:
+        """Where the append that the message came with begins."""
+        return self._delivered.offset
+
+    @property
+    def deliveries(self) -> int:
+        """How many times the message has been handed out, this time included."""
+        return self._delivered.deliveries
+
+    @property
+    def receipt(self) -> str:
+        """The name of this very delivery."""
+        return self._delivered.receipt
+
+    @property
+    def data(self) -> bytes:
+        """The message, byte for byte as it was appended."""
+        if self._data is None:
+            self._data = self._delivered.content()
+        return self._data
+
+    @property
+    def value(self) -> Any:
+        """The message's JSON value, decoded when asked for. `InvalidMessage` if it has none."""
+        if self._value is NOTHING:
+            self._value = decode_value(self.data)
+        return self._value
+
+    @property
+    def settled(self) -> bool:
+        """Whether the message is known to be out of our hands."""
+        return self._lease.settled or self._lease.lost
+
+    async def ack(self, *, ignore_stale: bool = False) -> None:
+        """The message is done and never comes back.
+
+        Raises `StaleReceipt` if the message is no longer ours, unless `ignore_stale`.
+        """
+        await self._settle("ack", ignore_stale)
+
+    async def nack(
+        self, delay_s: float = 0.0, *, count: bool = True, ignore_stale: bool = False
+    ) -> None:
+        """Give the message back, to be delivered again.
+
+        Args:
+            delay_s: not before this many seconds from now.
+            count: whether this delivery counts towards the group's `max_deliveries`.
+            ignore_stale: do not mind if the message is no longer ours.
+        """
+        await self._settle("nack", ignore_stale, delay_ms=milliseconds(delay_s), count=count)
+
+    async def reject(self, *, ignore_stale: bool = False) -> None:
+        """Nobody can work on this message: it goes to the dead letters at once."""
+        await self._settle("reject", ignore_stale)
+
+    async def extend(self, s: float, *, ignore_stale: bool = False) -> None:
+        """Keep the message for so many seconds from now."""
+        now = asyncio.get_running_loop().time()
+        answer, stale = await self._link.settle("extend", [self.receipt], ms=milliseconds(s))
+        if not stale:
+            self._lease.since, self._lease.length_s = now, s
+            self._changed()
+            return
+        self._lease.lost = True
+        self._changed()
+        if not ignore_stale:
+            raise stale_receipt(answer.response, in_doubt=False)
+
+    def transaction(self) -> AsyncTransaction:
+        """A transaction that acknowledges this message together with what it publishes:
+
+        transaction = message.transaction()
+        transaction.publish("out", {"done": message.id})
+        await transaction.commit()
+        """
+        link = self._link
+        ack = {"stream": link.path, "group": link.name, "receipts": [self.receipt]}
+        return AsyncTransaction(link.sender, link.root, ack=ack, on_commit=self._is_settled)
+
+    async def __aenter__(self) -> Self:
+        timeout_s = await self._link.ack_timeout_s()
+        self._keeper = asyncio.get_running_loop().create_task(self._keep(timeout_s))
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._stop_keeping()
+        if self._lease.settled:
+            return
+        if exc_type is None:
+            await self.ack()
+            return
+        # The exception goes on its way whatever becomes of this. Being cancelled is not the
+        # message's fault and does not count.
+        with suppress(HeadwaterError):
+            await self.nack(count=issubclass(exc_type, Exception))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} of {self._link.path}>"
+
+    # --- Inside ----------------------------------------------------------------------------------
+
+    async def _settle(self, action: Action, ignore_stale: bool, **fields: Any) -> None:
+        answer, stale = await self._link.settle(action, [self.receipt], **fields)
+        self._is_settled()
+        if stale and not ignore_stale:
+            raise stale_receipt(answer.response, in_doubt=answer.in_doubt)
+
+    def _is_settled(self) -> None:
+        self._lease.settled = True
+        self._changed()
+
+    async def _keep(self, timeout_s: float) -> None:
+        """Extend the lease whenever a third of it is over."""
+        loop = asyncio.get_running_loop()
+        while not self.settled:
+            due = self._lease.until(timeout_s) - timeout_s * 2 / 3
+            if due > loop.time():
+                await asyncio.sleep(due - loop.time())
+                continue
+            try:
+                await self.extend(timeout_s)
+            except StaleReceipt:
+                return  # the end of the block will tell
+            except HeadwaterError:
+                await asyncio.sleep(timeout_s / 3)
+
+    async def _stop_keeping(self) -> None:
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.cancel()
+            await asyncio.gather(keeper, return_exceptions=True)
