@@ -7,8 +7,13 @@ from contextlib import ExitStack
 from typing import Protocol
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.server import ServerProcess
+
+# No test asserts a time, and a busy machine is no reason to fail.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 class StartServer(Protocol):

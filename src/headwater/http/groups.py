@@ -116,8 +116,8 @@ class Fetch:
         assert self.group is not None
         self.group.leave(self)
         if self.future.done():
-            # The member hung up in this very moment; its messages go back.
-            self.group.release(self.consumer)
+            # The member hung up in this very moment; these go back as if nothing had happened.
+            self.group.take_back([message for message, _ in deliveries])
             return
         messages = b",".join([message_json(self.group, delivery) for delivery in deliveries])
         body = b'{"messages":[%b],"lag":%d}' % (messages, lag)

@@ -20,7 +20,13 @@ import structlog
 
 from headwater.core.errors import StorageUnavailable, StreamError
 from headwater.core.groups import transitions
-from headwater.core.groups.state import GroupMutation, GroupState, Outstanding, Phase
+from headwater.core.groups.state import (
+    GroupMutation,
+    GroupState,
+    Outstanding,
+    Phase,
+    format_receipt,
+)
 from headwater.core.groups.transitions import Taken
 from headwater.core.limits import Limits
 from headwater.core.unique_ids import pointer_steps, resolve
@@ -116,6 +122,13 @@ class Group:
         """A member is gone; what it held goes to others at once."""
         self.store(transitions.release(self.state, consumer, self._clock()))
         self.members.pop(consumer, None)
+        self.kick()
+
+    def take_back(self, messages: Sequence[Outstanding]) -> None:
+        """Deliveries that reached nobody: they do not count."""
+        receipts = [format_receipt(self.state.record.id, message) for message in messages]
+        outcome = transitions.nack(self.state, receipts, 0, self._clock(), count=False)
+        self.store(outcome.changes)
         self.kick()
 
     def dismiss(self, error: StreamError) -> None:
