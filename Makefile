@@ -15,7 +15,7 @@ NODE_STAMP := $(HARNESS)/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-dev run serve test check conformance bench lock clean need-python need-node
+.PHONY: help install install-dev run serve test check conformance sim bench lock clean need-python need-node
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ check: $(DEV_STAMP) ## Lint, formatting, types, import rules
 
 conformance: need-node $(DEV_STAMP) $(NODE_STAMP) ## Run the public protocol suite against both engines
 	$(BIN)/python -m pytest -m conformance $(HARNESS) $(ARGS)
+
+sim: $(DEV_STAMP) ## Run the seeded simulation (SEED=7)
+	$(BIN)/python -m tests.simulation $(or $(SEED),1) $(ARGS)
 
 bench: $(DEV_STAMP) ## Run the benchmarks (ARGS="--help")
 	$(BIN)/python -m benchmarks $(ARGS)

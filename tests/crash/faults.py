@@ -1,0 +1,52 @@
+"""Switching the disk of a server under test between good and bad; see `shim/sitecustomize.py`."""
+
+from __future__ import annotations
+
+import os
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+_SHIM: Final = Path(__file__).parent / "shim"
+_ROOT: Final = Path(__file__).parents[2]
+
+
+class Fault(Enum):
+    SYNC_FAILS = "sync-fails"
+    WRITE_FAILS = "write-fails"
+    DISK_FULL = "disk-full"
+    SHORT_WRITE = "short-write"
+    SLOW_READ = "slow-read"
+
+
+WRITE_FAULTS: Final = [fault for fault in Fault if fault is not Fault.SLOW_READ]
+
+
+def _shimmed(**variables: str) -> dict[str, str]:
+    path = [str(_SHIM), str(_ROOT), os.environ.get("PYTHONPATH", "")]
+    return {"PYTHONPATH": os.pathsep.join(filter(None, path)), **variables}
+
+
+def power_loss(seed: int) -> dict[str, str]:
+    """An environment in which what was not synced is lost when the process is killed."""
+    return _shimmed(FAULTS_POWER_LOSS=str(seed))
+
+
+class Disk:
+    """The switch: `disk.fail(Fault.DISK_FULL)`, `disk.recover()`."""
+
+    def __init__(self, control: Path) -> None:
+        self._control = control
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return _shimmed(FAULTS_CONTROL=str(self._control))
+
+    def fail(self, fault: Fault) -> None:
+        # Replaced in one step, so that nobody reads half of it.
+        fresh = self._control.with_suffix(".new")
+        fresh.write_text(fault.value)
+        fresh.replace(self._control)
+
+    def recover(self) -> None:
+        self._control.unlink(missing_ok=True)

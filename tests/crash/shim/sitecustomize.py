@@ -1,0 +1,32 @@
+"""Bad disks for a server under test.
+
+Python imports this module by itself when this directory is on PYTHONPATH, before the server's own
+first line. The server runs unchanged; what changes is what happens to its files below SQLite. See
+`tests/crash/faults.py` for the other side. In the environment:
+
+- `FAULTS_CONTROL` names a file that says what fails at this moment: nothing when it is empty or
+  missing, otherwise the value of a `Fault`.
+- `FAULTS_LOG` names a file that standard error goes to, such as `/dev/full`.
+- `FAULTS_POWER_LOSS` is a seed. With it, what was written but not yet synced lives in the memory of
+  this process. Killing the process is then a power failure: all of that is lost, except for some
+  writes that happened to reach the disk early, as on a real one.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+if "FAULTS_LOG" in os.environ:
+    os.dup2(os.open(os.environ["FAULTS_LOG"], os.O_WRONLY), 2)
+
+if "FAULTS_CONTROL" in os.environ:
+    from tests.crash.shim.failing_disk import install
+
+    install(Path(os.environ["FAULTS_CONTROL"]))
+
+if "FAULTS_POWER_LOSS" in os.environ:
+    from tests.crash.shim.volatile_disk import VolatileVFS
+
+    # Kept alive for as long as the process: SQLite holds on to it.
+    VFS = VolatileVFS(os.environ["FAULTS_POWER_LOSS"])

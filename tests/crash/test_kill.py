@@ -1,0 +1,122 @@
+"""The server is killed again and again under load; what it acknowledged must be there.
+
+Each round lets writers, owners and readers loose on the server, kills it at a random moment,
+lets `headwater verify` look at what is left, starts it again and reads everything back. See
+`history`, `lifecycle` and `workload` for what is checked.
+
+Killing a process leaves what it wrote in the hands of the operating system, so it says nothing
+about whether data was synced to the disk in time. Hence the second variant, in which everything
+that was not synced is lost with the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from threading import Timer
+
+import pytest
+import uvloop
+
+from tests.crash.check import check_directory
+from tests.crash.crew import Crew
+from tests.crash.faults import power_loss
+from tests.support.server import ServerFailedError, ServerProcess
+
+SHARE_OF_TIME = {"process": 0.65, "power": 0.35}
+ROUNDS_MIN = 2
+
+
+async def crash(server: ServerProcess, after_s: float, look_at: Path | None) -> None:
+    await asyncio.sleep(after_s)
+    if look_at is not None:
+        # Verifying is safe while the server is running.
+        await asyncio.to_thread(check_directory, look_at)
+    server.kill()
+
+
+def crash_while_starting(server: ServerProcess, after_s: float) -> None:
+    """Kill it in the middle of its recovery from the last crash, or very soon after."""
+
+    def kill() -> None:
+        with suppress(RuntimeError, ProcessLookupError):
+            os.kill(server.pid, signal.SIGKILL)
+
+    timer = Timer(after_s, kill)
+    timer.start()
+    try:
+        with suppress(ServerFailedError):
+            server.start()
+    finally:
+        timer.join()
+    reap(server)
+
+
+def reap(server: ServerProcess) -> None:
+    """Whatever state it is in, it is gone after this."""
+    with suppress(RuntimeError):
+        server.kill()
+
+
+def settings(directory: Path, rng: Random) -> tuple[str, ...]:
+    """Other settings for every start: much or little in memory, waiting for company or not."""
+    return (
+        *("--data", str(directory), "--log-level", "warning", "--long-poll-timeout-ms", "1000"),
+        *("--streams-in-memory-max", rng.choice(("16", "20000"))),
+        *("--hot-bytes-per-stream-max", rng.choice(("0", "10000", "1000000"))),
+        *("--chunk-bytes-max", rng.choice(("1000", "100000", "1000000"))),
+        *("--linger-ms", rng.choice(("0", "0", "5"))),
+    )
+
+
+async def rounds_of(server: ServerProcess, directory: Path, seconds: float, rng: Random) -> None:
+    crew = Crew(server.port, rng)
+    # With what is not synced in the server's memory, another process sees nothing but gaps.
+    can_look_inside = not server.env
+    deadline = time.monotonic() + seconds
+    server.start()
+    rounds = 0
+    while rounds < ROUNDS_MIN or time.monotonic() < deadline:
+        crash_after_s = rng.choice((rng.uniform(0.05, 0.5), rng.uniform(0.5, 3)))
+        look_at = directory if can_look_inside and rng.random() < 0.2 else None
+        await crew.work_until(crash(server, crash_after_s, look_at))
+        check_directory(directory)
+        if rng.random() < 0.25:
+            crash_while_starting(server, rng.uniform(0.1, 0.5))
+        server.args = settings(directory, rng)
+        server.start()
+        await crew.check()
+        rounds += 1
+    assert server.stop() == 0
+    server.start()
+    await crew.check_everything()
+    assert server.stop() == 0
+    check_directory(directory)
+    print(f"{rounds} crashes, {crew.done} acknowledged requests")
+    assert crew.done > 20 * rounds, "too little happened to say anything"
+    assert crew.unavailable == 0, "nothing is wrong with the disk"
+
+
+@pytest.mark.crash
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", ["process", "power"])
+def test_what_was_acknowledged_survives(
+    lost: str, tmp_path: Path, crash_seconds: int, seed: int
+) -> None:
+    rng = Random(seed)
+    server = ServerProcess(
+        *settings(tmp_path, rng), env=power_loss(seed) if lost == "power" else {}
+    )
+    try:
+        uvloop.run(rounds_of(server, tmp_path, crash_seconds * SHARE_OF_TIME[lost], rng))
+    except BaseException:
+        print(f"--- server ---\n{server.stderr[-20_000:]}")
+        raise
+    finally:
+        reap(server)
+    assert "Traceback" not in server.stderr

@@ -1,0 +1,89 @@
+"""What the engine has committed, written down a second time and as simply as possible.
+
+Every transaction that reached the engine is entered here at the same moment. A stream is all of
+its bytes, a fork has its source's bytes copied in. Against this every answer is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from headwater.core.stream import (
+    Appended,
+    Closed,
+    Created,
+    Deleted,
+    Mutation,
+    SoftDeleted,
+    StreamConfig,
+)
+
+
+@dataclass
+class Account:
+    """One stream, from its creation on; it stays in the ledger when the stream is gone."""
+
+    config: StreamConfig
+    created_at: int
+    """The number of the transaction."""
+    content: bytes = b""
+    closed: bool = False
+    gone_at: int | None = None
+    # What somebody was told of it. From then on everyone has to see it so; before, while the
+    # commit is stored but its end has not got around, a reader may see it or not.
+    known: bool = False
+    known_end: int = 0
+    known_closed: bool = False
+    known_gone: bool = False
+
+    def learn(self, end: int, *, closed: bool = False) -> None:
+        self.known = True
+        self.known_end = max(self.known_end, end)
+        self.known_closed = self.known_closed or closed
+
+
+@dataclass
+class Ledger:
+    transactions: int = 0
+    accounts: dict[int, Account] = field(default_factory=dict)
+    by_path: dict[str, list[Account]] = field(default_factory=dict)
+
+    def enter(self, mutations: Sequence[Mutation]) -> None:
+        self.transactions += 1
+        for mutation in mutations:
+            self._enter(mutation)
+
+    def _enter(self, mutation: Mutation) -> None:
+        match mutation:
+            case Created(config):
+                account = Account(config, self.transactions)
+                if config.source_id is not None:
+                    source = self.accounts[config.source_id]
+                    assert len(source.content) >= config.lineage.base, "inherits what is not there"
+                    account.content = source.content[: config.lineage.base]
+                others = self.by_path.setdefault(config.path, [])
+                assert all(other.gone_at is not None for other in others), "two at one path"
+                assert config.id not in self.accounts, "an id was used twice"
+                self.accounts[config.id] = account
+                others.append(account)
+            case Appended():
+                account = self.accounts[mutation.stream_id]
+                assert account.gone_at is None, "an append to a stream that is gone"
+                assert not account.closed, "an append to a closed stream"
+                assert mutation.start == len(account.content), "a gap or an overlap"
+                account.content += mutation.body
+            case Closed(stream_id):
+                self.accounts[stream_id].closed = True
+            case SoftDeleted(stream_id) | Deleted(stream_id):
+                account = self.accounts[stream_id]
+                if isinstance(mutation, Deleted):
+                    needed = [
+                        other.config.path
+                        for other in self.accounts.values()
+                        if other.config.source_id == stream_id and other.gone_at is None
+                    ]
+                    assert not needed, f"{needed} still read from stream {stream_id}"
+                account.gone_at = account.gone_at or self.transactions
+            case _:
+                pass
