@@ -30,6 +30,8 @@ class Account:
     content: bytes = b""
     closed: bool = False
     gone_at: int | None = None
+    removed: bool = False
+    """Gone and not needed by any fork, so that its path is free."""
     # What somebody was told of it. From then on everyone has to see it so; before, while the
     # commit is stored but its end has not got around, a reader may see it or not.
     known: bool = False
@@ -63,7 +65,7 @@ class Ledger:
                     assert len(source.content) >= config.lineage.base, "inherits what is not there"
                     account.content = source.content[: config.lineage.base]
                 others = self.by_path.setdefault(config.path, [])
-                assert all(other.gone_at is not None for other in others), "two at one path"
+                assert all(other.removed for other in others), "two at one path"
                 assert config.id not in self.accounts, "an id was used twice"
                 self.accounts[config.id] = account
                 others.append(account)
@@ -81,9 +83,13 @@ class Ledger:
                     needed = [
                         other.config.path
                         for other in self.accounts.values()
-                        if other.config.source_id == stream_id and other.gone_at is None
+                        if other.config.source_id == stream_id and not other.removed
                     ]
                     assert not needed, f"{needed} still read from stream {stream_id}"
+                    account.removed = True
                 account.gone_at = account.gone_at or self.transactions
             case _:
                 pass
+
+    def is_free(self, path: str) -> bool:
+        return all(account.removed for account in self.by_path.get(path, []))

@@ -52,6 +52,7 @@ from tests.support.faulty_engine import Fault, FaultyEngine
 from tests.support.logs import data
 
 EPOCH_MS: Final = 1_700_000_000_000
+_TRACE_LINES: Final = 30
 PATHS: Final = [f"s/{number}" for number in range(20)] + [f"short/{n}" for n in range(4)]
 LIMITS: Final = Limits(
     body_bytes_max=64,
@@ -74,7 +75,6 @@ class Scale:
 
 @dataclass
 class Outcome:
-    seed: int
     trace: list[str]
     counts: Counter[str]
     transactions: int
@@ -106,8 +106,7 @@ class NoAnswer(Exception):
 class World:
     """Everything that outlives a crash, and the log that does not."""
 
-    def __init__(self, seed: int, random: Random) -> None:
-        self.seed = seed
+    def __init__(self, random: Random) -> None:
         self.random = random
         self.ledger = Ledger()
         self.engine = WitnessedEngine(self.ledger, random)
@@ -224,7 +223,7 @@ class Client:
         self.check_create(path, result, body, since)
 
     async def fork(self, path: str) -> None:
-        source, free = self.path(), [path for path in PATHS[:8] if not self.present(path)]
+        source, free = self.path(), [path for path in PATHS[:8] if self.world.ledger.is_free(path)]
         if free and self.random.random() < 0.7:
             path = self.random.choice(free)
         token = self.random.choice([None, "-1", *self.world.tokens[source][-5:]])
@@ -550,13 +549,17 @@ def simulate(seed: int, scale: Scale | None = None) -> Outcome:
     random = Random(seed)
 
     async def run() -> Outcome:
-        world = World(seed, random)
+        world = World(random)
         clients = [Client(world, f"c{number}") for number in range(scale.clients)]
-        for phase in range(scale.phases):
-            last = phase == scale.phases - 1
-            await _phase(world, clients, scale.steps, crash=not last and random.random() < 0.6)
-        _check_producers(world)
-        return Outcome(seed, world.trace, world.counts, world.ledger.transactions)
+        try:
+            for phase in range(scale.phases):
+                last = phase == scale.phases - 1
+                await _phase(world, clients, scale.steps, crash=not last and random.random() < 0.6)
+            _check_producers(world)
+        except Exception as error:
+            error.add_note("\n".join(["The last that happened:", *world.trace[-_TRACE_LINES:]]))
+            raise
+        return Outcome(world.trace, world.counts, world.ledger.transactions)
 
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(random)) as runner:
         return runner.run(run())

@@ -8,6 +8,9 @@ position leads to the same place for ever, however the server cuts its answers.
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeVar, overload
@@ -128,11 +131,28 @@ class Batch:
 
     def _decoded(self, decoder: msgspec.json.Decoder[list[T]]) -> list[T]:
         try:
-            if len(self.payloads) == 1:
-                return decoder.decode(self.payloads[0])
-            return [message for payload in self.payloads for message in decoder.decode(payload)]
+            with _collector_at_rest():
+                if len(self.payloads) == 1:
+                    return decoder.decode(self.payloads[0])
+                return [message for payload in self.payloads for message in decoder.decode(payload)]
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InvalidMessage(f"unreadable messages behind {self.start}: {error}") from error
+
+
+@contextmanager
+def _collector_at_rest() -> Iterator[None]:
+    """Keep the garbage collector from looking through messages while they are being made.
+
+    Decoding makes many objects and no cycles, and everything that is made is still needed, so
+    the collector would go through all of it again and again for nothing: a fifth of the time.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def has_messages(payload: bytes) -> bool:
