@@ -166,10 +166,6 @@ async def test_long_polls_are_answered(server: ServerProcess) -> None:
             assert reply.next_offset == created.next_offset
 
 
-@pytest.mark.xfail(
-    reason="a live request that gets to wait while the server is stopping is waited for in vain",
-    strict=True,
-)
 async def test_live_requests_on_their_way_to_the_disk(tmp_path: Path) -> None:
     """They came in time, but reach the tail of their stream when the server is already stopping."""
     disk = Disk(tmp_path / "fault")

@@ -8,11 +8,19 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from headwater.core.decisions import Append, Create
-from headwater.core.errors import StorageUnavailable, StreamClosed, StreamGone, StreamNotFound
+from headwater.core.errors import (
+    DuplicateIds,
+    StorageUnavailable,
+    StreamClosed,
+    StreamGone,
+    StreamNotFound,
+)
+from headwater.core.unique_ids import UniqueIds
 from headwater.service.entries import Event
 from headwater.service.log import Log
 from tests.support.faulty_engine import Fault, FaultyEngine
 from tests.support.logs import (
+    BYTES,
     begin,
     data,
     fork,
@@ -295,3 +303,56 @@ async def test_readers_learn_that_their_stream_was_replaced_after_all(
     assert await outcome(creation) is StorageUnavailable
     assert await read_all(log, "s") == b"new!"
     assert ear.heard == [Event.DELETED]
+
+
+async def test_settings_that_were_stored_after_all_hold(log: Log, engine: FaultyEngine) -> None:
+    await log.create(Create("s", version=1, description="old"))
+    newer = Create("s", version=2, description="new")
+    engine.fail_next(Fault.AFTER)
+    assert await outcome(log.create(newer)) is StorageUnavailable
+    entry = await log.entry("s")
+    assert entry.state is not None
+    assert entry.state.config.description == "new"
+    assert entry.require_view().config.description == "new"
+    before = engine.attempts
+    assert not (await log.create(newer)).new
+    assert engine.attempts == before, "there is nothing left to change"
+
+
+# ── Streams with unique ids ──────────────────────────────────────────────────────────────────
+
+
+def unique(body: bytes, message_id: str) -> Append:
+    return Append(body, BYTES, message_id=message_id)
+
+
+async def test_one_that_waited_for_its_turn_over_a_failure_finds_its_stream_again(
+    log: Log, engine: FaultyEngine
+) -> None:
+    """The one before it hung up, so nobody has loaded the stream again meanwhile."""
+    await log.create(Create("s", unique_ids=UniqueIds("fail")))
+    engine.commit_gate.shut()
+    engine.fail_next(Fault.BEFORE)
+    failing = begin(outcome(log.append("s", unique(b"1", "a"))))
+    await engine.commit_gate.arrival()
+    gate = engine.gate("known_ids")
+    gate.shut()
+    looking = begin(log.append("s", unique(b"2", "b")))
+    await gate.arrival()
+    waiting = begin(outcome(log.append("s", unique(b"3", "c"))))
+    await turns()
+    engine.commit_gate.open()
+    assert await failing is StorageUnavailable
+    looking.cancel()
+    gate.open()
+    assert not isinstance(await waiting, type)
+    assert await read_all(log, "s") == b"3"
+
+
+async def test_an_id_of_a_failed_append_is_free_again(log: Log, engine: FaultyEngine) -> None:
+    await log.create(Create("s", unique_ids=UniqueIds("fail")))
+    engine.fail_next(Fault.BEFORE)
+    assert await outcome(log.append("s", unique(b"1", "a"))) is StorageUnavailable
+    await log.append("s", unique(b"2", "a"))
+    assert await outcome(log.append("s", unique(b"3", "a"))) is DuplicateIds
+    assert await read_all(log, "s") == b"2"

@@ -191,6 +191,26 @@ async def test_a_fork_that_waited_for_a_commit_measures_what_is_there_now(
     assert await read_all(log, "f") == await read_all(log, "s") == b"new"
 
 
+async def test_a_source_that_nobody_else_uses_meanwhile_still_learns_of_its_fork(
+    start_log: StartLog, engine: FaultyEngine
+) -> None:
+    """If it were dropped from memory and loaded again, it would not know that it is needed."""
+    log = await start_log(Limits(streams_in_memory_max=16))
+    await log.create(Create("s", body=b"ab"))
+    gate = engine.gate("append_at")
+    gate.shut()
+    forking = begin(log.create(fork("f", "s", "-1", 1)))
+    await gate.arrival()
+    for number in range(40):
+        await log.create(Create(f"other/{number}"))
+    await warm(log, "s")
+    gate.open()
+    await forking
+    await log.delete("s")
+    assert await outcome(read_all(log, "s")) is StreamGone
+    assert await read_all(log, "f") == b"a"
+
+
 async def test_a_refusal_rests_on_what_is_committed_at_the_source_too(
     log: Log, engine: FaultyEngine
 ) -> None:

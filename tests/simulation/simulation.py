@@ -87,6 +87,7 @@ class WitnessedEngine(FaultyEngine):
         super().__init__(MemoryEngine(), self._choose)
         self.ledger = ledger
         self.calm = False
+        self.objection: AssertionError | None = None
         self._random = random
 
     def _choose(self, number: int) -> Fault | None:
@@ -96,7 +97,12 @@ class WitnessedEngine(FaultyEngine):
         return Fault.BEFORE if chance > 0.04 else Fault.AFTER
 
     def stored(self, mutations: Sequence[AnyMutation]) -> None:
-        self.ledger.enter([m for m in mutations if isinstance(m, Mutation)])
+        try:
+            self.ledger.enter([m for m in mutations if isinstance(m, Mutation)])
+        except AssertionError as error:
+            # The writer would take this for a failed commit and carry on.
+            self.objection = self.objection or error
+            raise
 
 
 class NoAnswer(Exception):
@@ -209,6 +215,8 @@ class Client:
         except (StreamError, NoAnswer) as error:
             result = error
         self.world.note(self.name, what, result)
+        if self.world.engine.objection is not None:
+            raise self.world.engine.objection
         kind = type(result).__name__ if isinstance(result, Exception) else "done"
         self.world.counts[f"{what.split()[0]} {kind}"] += 1
         return result

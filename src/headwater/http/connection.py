@@ -297,6 +297,8 @@ class Connection(asyncio.Protocol):
         self._reader = None
         self._queue.clear()
         events.start(self)
+        if self._server.stopping:
+            self.end()
 
     def send(self, payload: Payload) -> bool:
         transport = self._transport

@@ -62,6 +62,7 @@ class Hub:
         self.log = log
         self.long_poll_timeout_s = long_poll_timeout_ms / 1000
         self.heartbeat = heartbeat
+        self.stopping = False
         self._feeds: dict[Entry, Feed] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -97,7 +98,8 @@ class Hub:
         return cursors.next_cursor(client, self.log.clock(), jitter)
 
     def release_polls(self) -> None:
-        """The server is stopping: nobody is kept waiting."""
+        """The server is stopping: nobody is kept waiting, and nobody begins to."""
+        self.stopping = True
         for feed in list(self._feeds.values()):
             feed.polls.release()
 

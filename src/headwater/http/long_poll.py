@@ -53,6 +53,8 @@ class Polls:
         loop, timeout_s = asyncio.get_running_loop(), self._feed.hub.long_poll_timeout_s
         waiter.timer = loop.call_later(timeout_s, self._time_out, waiter)
         request.on_disconnect = lambda: self._leave(waiter)
+        if self._feed.hub.stopping:
+            self._time_out(waiter)
         return waiter.future
 
     def _leave(self, waiter: Waiter) -> None:

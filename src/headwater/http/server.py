@@ -78,7 +78,9 @@ class Server:
 
     def opened(self, connection: Connection) -> None:
         self._connections.add(connection)
-        if len(self._connections) > self.limits.connections_max:
+        if self.stopping:
+            connection.wind_down()
+        elif len(self._connections) > self.limits.connections_max:
             connection.turn_away(
                 plain_error(
                     503,

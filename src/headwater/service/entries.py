@@ -144,7 +144,7 @@ class Entry:
         before = self.view
         self.loaded = True
         self.state = state = loaded.state if loaded else None
-        if state is not None and before is not None and state.config.id == before.config.id:
+        if state is not None and before is not None and state.config == before.config:
             # Readers know the stream by this object: it is the same stream as before.
             state.config = before.config
         self.producers_complete = loaded.producers_complete if loaded else True

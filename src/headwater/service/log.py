@@ -135,11 +135,16 @@ class Log(ReadingLog):
         inherited_ids: set[str] = set()
         while True:
             measured = await self._measure_fork(command)
+            try:
+                if measured is not None:
+                    inherited_ids = await self._inherited_ids(measured, command)
+                entry, ancestors = await self._with_ancestors(command.path)
+            finally:
+                if measured is not None:
+                    measured.source.pins -= 1
             if measured is not None:
-                inherited_ids = await self._inherited_ids(measured, command)
-            entry, ancestors = await self._with_ancestors(command.path)
-            if measured is not None:
-                is_current = measured.is_current
+                source = measured.source
+                is_current = self._registry.ready(source.path) is source and measured.is_current
             else:
                 is_current = command.fork is None or decisions.is_taken(entry.state, self.clock())
             if is_current:
@@ -172,24 +177,39 @@ class Log(ReadingLog):
         return await self.writer.submit(effects, decision.reply, len(command.body))
 
     async def _measure_fork(self, command: Create) -> _MeasuredFork | None:
-        """Where the fork that is asked for parts from its source; None if there is none to make."""
+        """Where the fork that is asked for parts from its source; None if there is none to make.
+
+        The source is pinned, for the caller to let go.
+        """
         fork = command.fork
         while fork is not None:
             entry = await self._registry.get(command.path)
             if decisions.is_taken(entry.state, self.clock()):
                 break
             source = await self._registry.get(fork.source)
-            # A fork inherits only what is committed, so nothing of it can still go away.
-            await self.writer.reply_after(source, None)
-            view = source.view
+            source.pins += 1
+            measured = None
             try:
-                decisions.require_source(source.state, source.path, self.clock())
-                view = source.require_view()
-                return _MeasuredFork(source, view, *await self._fork_position(view, fork))
-            except StreamError as error:
-                # If it became another stream meanwhile, that one has to be measured.
-                if source.shows(view):
-                    await self.writer.fail_after(source, error)
+                # A fork inherits only what is committed, so nothing of it can still go away.
+                await self.writer.reply_after(source, None)
+                measured = await self._measure(source, fork)
+                if measured is not None:
+                    return measured
+            finally:
+                if measured is None:
+                    source.pins -= 1
+        return None
+
+    async def _measure(self, source: Entry, fork: ForkRequest) -> _MeasuredFork | None:
+        """Measure a fork; None if the source became another stream meanwhile."""
+        view = source.view
+        try:
+            decisions.require_source(source.state, source.path, self.clock())
+            view = source.require_view()
+            return _MeasuredFork(source, view, *await self._fork_position(view, fork))
+        except StreamError as error:
+            if source.shows(view):
+                await self.writer.fail_after(source, error)
         return None
 
     async def _fork_position(self, view: View, fork: ForkRequest) -> tuple[int, int]:
@@ -260,6 +280,8 @@ class Log(ReadingLog):
         """
         async with entry.lock_ids():
             while True:
+                # A commit may have failed since, and the state with it.
+                entry = await self._registry.get(entry.path)
                 state = entry.state
                 if state is None:
                     return await self._append(entry, command)
@@ -267,10 +289,8 @@ class Log(ReadingLog):
                 fresh = entry.fresh_ids.intersection(ids)
                 spans = state.config.lineage.spans(0, state.tail)
                 stored = await self.in_thread(self.engine.known_ids, spans, ids)
-                current = await self._registry.get(entry.path)
-                if current is entry and entry.state is state:
+                if self._registry.ready(entry.path) is entry and entry.state is state:
                     break
-                entry = current
             taken = stored | fresh | entry.fresh_ids.intersection(ids)
             future = self._append(entry, command, may_wait=may_wait, is_known=taken.__contains__)
         return await future
