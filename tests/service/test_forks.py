@@ -211,11 +211,14 @@ async def test_a_source_that_nobody_else_uses_meanwhile_still_learns_of_its_fork
     assert await read_all(log, "f") == b"a"
 
 
+@pytest.mark.parametrize("has_forks", [False, True])
 async def test_a_refusal_rests_on_what_is_committed_at_the_source_too(
-    log: Log, engine: FaultyEngine
+    log: Log, engine: FaultyEngine, has_forks: bool
 ) -> None:
     """The source is being deleted, but that fails: so it was there all the time."""
     await log.create(Create("s", body=b"ab"))
+    if has_forks:
+        await log.create(fork("other", "s"))
     gate = engine.gate("append_at")
     gate.shut()
     forking = begin(outcome(log.create(fork("f", "s", "-1", 1))))

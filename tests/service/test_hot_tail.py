@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.core.decisions import Append, Create
-from headwater.core.errors import UnknownOffset
+from headwater.core.errors import StreamNotFound, UnknownOffset
 from headwater.core.limits import Limits
 from headwater.core.offsets import Anchor, Offset
 from headwater.service.entries import Entry
@@ -18,7 +18,8 @@ from headwater.service.hot import HotTail
 from headwater.service.log import Log
 from headwater.store.memory import MemoryEngine
 from tests.service.conftest import StartLog
-from tests.support.logs import BYTES, ManualClock, data, fork, outcome, read_all
+from tests.support.faulty_engine import FaultyEngine
+from tests.support.logs import BYTES, ManualClock, begin, data, fork, outcome, read_all
 from tests.support.properties import NORMAL, THOROUGH
 
 bodies = st.lists(st.binary(min_size=1, max_size=9), max_size=25)
@@ -168,6 +169,22 @@ async def test_memory_is_given_back_least_recently_used_first(start_log: StartLo
     assert sizes == [100, 0, 0, 100], "readers keep what they follow, the latest stays"
     for path in "abcd":
         assert await read_all(log, path) == path.encode() * 100
+
+
+async def test_a_stream_that_is_deleted_while_it_is_read_is_not_found(
+    start_log: StartLog, engine: FaultyEngine
+) -> None:
+    """Its data may be gone already, but that is no fault of the offset."""
+    log = await start_log(Limits(hot_bytes_per_stream_max=1))
+    await log.create(Create("s", body=b"first"))
+    await log.append("s", data(b"second"))
+    gate = engine.gate("read")
+    gate.shut()
+    reading = begin(outcome(read_all(log, "s")))
+    await gate.arrival()
+    await log.delete("s")
+    gate.open()
+    assert await reading is StreamNotFound
 
 
 # ── Finding a place ──────────────────────────────────────────────────────────────────────────

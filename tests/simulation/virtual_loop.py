@@ -17,11 +17,14 @@ import asyncio
 import selectors
 from collections.abc import Callable
 from random import Random
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from headwater.service.writer import Writer
 
 Job = Callable[[], None]
+
+# Far more turns of the loop than any run needs.
+_TURNS_MAX: Final = 2_000_000
 
 
 class _Jump(selectors.SelectSelector):
@@ -30,10 +33,14 @@ class _Jump(selectors.SelectSelector):
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 0.0
+        self._turns_left = _TURNS_MAX
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
             raise RuntimeError("everyone waits for something that will never happen")
+        self._turns_left -= 1
+        if self._turns_left == 0:
+            raise RuntimeError("it goes round in circles")
         self.now_s += max(0.0, timeout)
         return []
 
