@@ -4,8 +4,27 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import suppress
+from typing import TextIO, cast
 
 import structlog
+
+
+class _StandardError:
+    """Standard error, whatever that is at the moment.
+
+    A line that cannot be written there (a full disk, a closed pipe) is lost, and nothing else is:
+    whoever logs has more important things to finish.
+    """
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError):
+            sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            sys.stderr.flush()
 
 
 def configure_logs(level: str, fmt: str) -> None:
@@ -22,5 +41,5 @@ def configure_logs(level: str, fmt: str) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(file=cast(TextIO, _StandardError())),
     )

@@ -46,7 +46,7 @@ class Housekeeping:
                 pause_ms = await self._pause_ms()
             except StreamError as error:
                 pause_ms = _IDLE_MS
-                with suppress(OSError):
+                with suppress(OSError, ValueError):
                     log.warning("housekeeping_failed", error=error.message)
             await asyncio.sleep(pause_ms / 1000)
 

@@ -216,7 +216,7 @@ class Writer:
             for future, _ in failed.waiters:
                 _settle(future, StorageUnavailable())
         # Last, because the log may well lie on the very disk that is full.
-        with suppress(OSError):
+        with suppress(OSError, ValueError):
             log.error("commit_failed", error=str(error), requests=len(batch.waiters))
 
     # ── Other work of the commit thread, and the end ─────────────────────────────────────────
