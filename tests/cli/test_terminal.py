@@ -68,7 +68,9 @@ def test_ctrl_c_ends_a_tail_and_tells_where_to_go_on(
     assert "Traceback" not in terminal.screen
     position = terminal.screen.split("--from ")[1].split()[0]
     run("append", json_stream, '"after"')
-    assert run("read", json_stream, "--from", position).lines == ['"after"']
+    # Nothing is skipped. What was just being shown when the interrupt came may be shown again.
+    followed = run("read", json_stream, "--from", position).lines
+    assert followed in (['"after"'], ['"live"', '"after"'])
 
 
 def test_typed_lines_are_sent_as_they_come(
