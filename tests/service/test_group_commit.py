@@ -186,6 +186,21 @@ async def test_a_path_can_be_deleted_and_used_again_within_one_commit(
     assert ear.heard[0] is Event.DELETED
 
 
+async def test_who_listens_hears_of_a_commit_once_and_of_a_deletion_last(
+    log: Log, engine: FaultyEngine
+) -> None:
+    for path in ("s", "t"):
+        await log.create(Create(path))
+    stays, goes = await listen(log, "s"), await listen(log, "t")
+    await hold_a_commit(log, engine)
+    requests = [begin(log.append(path, data(b"x"))) for path in "sstt"]
+    deletion = begin(log.delete("t"))
+    await turns()
+    engine.commit_gate.open()
+    await asyncio.gather(*requests, deletion)
+    assert (stays.heard, goes.heard) == ([Event.CHANGED], [Event.DELETED])
+
+
 async def test_with_a_linger_a_commit_waits_for_company(
     start_log: StartLog, engine: FaultyEngine
 ) -> None:

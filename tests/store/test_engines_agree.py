@@ -95,6 +95,11 @@ class EnginesAgree(RuleBasedStateMachine):
         command = Create(path, BYTES, body, lifetime, closed)
         self.decide(lambda: self.streams.create(command, self.now_ms))
 
+    @rule(which=known, version=st.integers(1, 5), lifetime=lifetimes, text=st.none() | st.text())
+    def reconfigure(self, which: int, version: int, lifetime: Lifetime, text: str | None) -> None:
+        command = Create(self.pick(which), lifetime=lifetime, version=version, description=text)
+        self.decide(lambda: self.streams.create(command, self.now_ms))
+
     @rule(path=paths, which=known, at=known, sub_offset=st.integers(0, 4), lifetime=lifetimes)
     def fork(self, path: str, which: int, at: int, sub_offset: int, lifetime: Lifetime) -> None:
         source = self.streams.by_path.get(self.pick(which))

@@ -16,6 +16,7 @@ from headwater.core.limits import PRODUCER_NUMBER_MAX, TTL_SECONDS_MAX
 from headwater.core.lineage import ForkRequest, Inherited, Lineage
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended, Closed, Created, StreamConfig
+from headwater.core.unique_ids import UniqueIds
 from headwater.store import rows
 from headwater.store.checksums import append_checksum
 from headwater.store.rows import CONFIG_COLUMNS, OP_COLUMNS
@@ -39,6 +40,9 @@ lifetimes = st.one_of(
 )
 
 
+id_rules = st.builds(UniqueIds, st.sampled_from(["fail", "succeed"]), st.none() | texts)
+
+
 @st.composite
 def configs(draw: st.DrawFn) -> StreamConfig:
     own = draw(ids)
@@ -59,6 +63,9 @@ def configs(draw: st.DrawFn) -> StreamConfig:
         source_id=draw(st.none() | ids),
         fork=fork,
         base_messages=draw(positions),
+        version=draw(st.integers(0, 10**15)),
+        description=draw(st.none() | texts),
+        unique_ids=draw(st.none() | id_rules),
     )
 
 
