@@ -16,16 +16,17 @@ from headwater.core.errors import (
     GroupConflict,
     GroupNotFound,
     InvalidBody,
+    InvalidOffset,
     StorageUnavailable,
     StreamError,
     StreamGone,
     StreamNotFound,
+    UnknownOffset,
 )
 from headwater.core.groups import transitions
 from headwater.core.groups.config import (
-    START_FIRST,
-    START_LATEST,
     GroupConfig,
+    parse_place,
     reconfigured,
 )
 from headwater.core.groups.state import (
@@ -39,7 +40,6 @@ from headwater.core.groups.state import (
     MessagesMarked,
 )
 from headwater.core.groups.transitions import Outcome
-from headwater.core.offsets import parse_offset
 from headwater.core.paths import check_path, check_segment
 from headwater.service.burial import Burial
 from headwater.service.entries import Entry, Event, View
@@ -287,16 +287,21 @@ class Groups:
         group.kick()
 
     async def position(self, entry: Entry, view: View, start: str) -> MessageRef:
-        """Where a group begins: at the first message, behind the last, or at an offset."""
-        if start == START_FIRST:
-            return MessageRef(0, 0, 0)
-        if start == START_LATEST:
-            return MessageRef(view.messages, view.tail, 0)
-        position = view.config.lineage.locate(parse_offset(start), view.tail)
-        if position == view.tail:
-            return MessageRef(view.messages, view.tail, 0)
-        number = await self._streams.message_number(entry, position)
-        return MessageRef(number, position, 0)
+        """Where a group begins: at the first message, behind the last, or at a place between."""
+        anchor, skip = parse_place(start)
+        position = view.config.lineage.locate(anchor, view.tail)
+        number = view.messages
+        if position == 0:
+            number = 0
+        elif position < view.tail:
+            number = await self._streams.message_number(entry, position)
+        if skip == 0:
+            return MessageRef(number, position, 0)
+        if not view.config.is_json:
+            raise InvalidOffset("only a stream of JSON has messages to skip behind an offset")
+        if number + skip > view.messages:
+            raise UnknownOffset(start)
+        return MessageRef(number + skip, *await self._streams.find_message(view, number + skip))
 
     # ── Using ────────────────────────────────────────────────────────────────────────────────
 
