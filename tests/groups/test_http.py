@@ -266,6 +266,12 @@ def test_groups_can_start_inside_an_append(api: Api, jobs: str) -> None:
         again = api.fetch(jobs, name, max=10)
         assert values(again) == expected
         assert api.info(jobs, name)["lag"] == len(expected)
+        assert api.call(jobs, name, "seek", to=place).status_code == 204
+        here = api.info(jobs, name)["position"]
+        api.call(jobs, name, "seek", to="first")
+        assert api.call(jobs, name, "seek", to=here).status_code == 204
+        again = api.fetch(jobs, name, max=10)
+        assert values(again) == expected
         if again:
             api.call(jobs, name, "ack", receipts=receipts(again))
             assert api.info(jobs, name)["lag"] == 0

@@ -111,7 +111,7 @@ class GroupRecord(Record):
     stream: Name
     name: GroupNameField
     paused: A[bool, _doc("whether it hands out nothing at present")]
-    position: A[str, _doc("the offset from which it has not handed out anything yet")]
+    position: A[str, _doc("where it goes on, as `group seek` takes it")]
     lag_messages: LagMessages
     lag_bytes: LagBytes
     lag_s: LagSeconds

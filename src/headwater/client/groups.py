@@ -54,7 +54,8 @@ class GroupInfo:
         name: the group's name.
         settings: its settings.
         paused: whether it hands out nothing at present.
-        position: the offset from which it has not handed out anything yet.
+        position: where it goes on, as `seek` takes it: an offset, and maybe `/` and how many
+            messages behind it were handed out already.
         lag: how many messages are not settled yet.
         lag_bytes: how many bytes they are, about.
         in_flight: how many messages are with members.

@@ -345,7 +345,7 @@ class Groups:
             name=state.record.name,
             config=state.config,
             paused=state.paused,
-            position=str(view.config.lineage.offset_at(state.cursor.start)),
+            position=_place(view, state.cursor),
             lag=group.lag,
             lag_bytes=view.tail - start,
             in_flight=state.in_flight,
@@ -353,3 +353,9 @@ class Groups:
             members={name: state.held.get(name, 0) for name in {*group.members, *state.held}},
             oldest_unacked_age_ms=age_ms,
         )
+
+
+def _place(view: View, cursor: MessageRef) -> str:
+    """Where a group is, in the form in which it can be sent back there."""
+    offset = str(view.config.lineage.offset_at(cursor.start))
+    return f"{offset}/{cursor.place}" if cursor.place else offset
