@@ -366,6 +366,27 @@ async def test_acks_gather_while_one_is_under_way() -> None:
     ]
 
 
+async def test_more_than_a_request_takes() -> None:
+    acked: list[int] = []
+
+    async def server(request: Request) -> Response:
+        if request.url.endswith("/fetch"):
+            each = '{"id":"%d","offset":"0_0","deliveries":1,"receipt":"r%d","value":1}'
+            messages = ",".join(each % (number, number) for number in range(10_001))
+            return Response(200, {}, f'{{"messages":[{messages}],"lag":10001}}'.encode())
+        receipts = json.loads(request.body)["receipts"]
+        acked.append(len(receipts))
+        return Response(200, {}, json.dumps({"acked": 0, "stale": receipts[:1]}).encode())
+
+    transport = FakeTransport(server)
+    async with AsyncHeadwater("http://server", transport=transport, retry=IMPATIENT) as client:
+        group = client.stream("s").group("g")
+        with pytest.raises(StaleReceipt) as caught:
+            await group.ack(await group.fetch(max=1000))
+    assert acked == [10_000, 1]
+    assert caught.value.receipts == ("r0", "r10000")
+
+
 async def test_acks_that_fail_together() -> None:
     async def server(request: Request) -> Response:
         if request.url.endswith("/fetch"):
@@ -740,6 +761,7 @@ async def test_an_aborted_transaction_does_nothing(group: AsyncGroup, out: Async
     with pytest.raises(Conflict) as caught:
         await transaction.commit()
     assert caught.value.code == "stream_not_found"
+    assert caught.value.index == 1
     assert "publish 1" in caught.value.message
     assert not message.settled
     assert await out.read_json() == []
@@ -783,8 +805,9 @@ async def test_a_closed_stream_aborts(client: AsyncHeadwater, out: AsyncStream) 
     await out.close()
     transaction = client.transaction()
     transaction.publish(out.path, 1)
-    with pytest.raises(StreamClosed):
+    with pytest.raises(StreamClosed) as caught:
         await transaction.commit()
+    assert caught.value.index == 0
 
 
 async def test_known_ids(client: AsyncHeadwater, stream: AsyncStream) -> None:

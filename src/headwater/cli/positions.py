@@ -10,6 +10,9 @@
 What is counted depends on the stream: messages in a JSON stream, lines in a text stream, bytes in
 any other. Headwater knows where the last messages begin and what was there at a time. On other
 servers, the last ones are found by reading everything, and times are not found.
+
+Groups (`--start`, `group seek`) have messages in every stream, and call its two ends `first` and
+`latest`. Either name is understood everywhere.
 """
 
 from __future__ import annotations

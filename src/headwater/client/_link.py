@@ -87,6 +87,10 @@ class GroupLink:
                 if not future.done():
                     future.set_exception(error)
             return
+        except asyncio.CancelledError:
+            for _, future in some:
+                future.cancel()
+            raise
         for receipt, future in some:
             if not future.done():
                 future.set_result((answer, [receipt] if receipt in stale else []))
