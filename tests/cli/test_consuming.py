@@ -12,6 +12,7 @@ import pytest
 
 from headwater.client import Group, Headwater, Stream
 from tests.cli.conftest import Run, Spawn
+from tests.conftest import StartServer
 
 
 @pytest.fixture
@@ -324,3 +325,29 @@ def test_a_signal_ends_a_wait(spawn: Spawn, run: Run, json_stream: str) -> None:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     assert ended(process, 130) == ("", "")
+
+
+# --- The server ----------------------------------------------------------------------------------
+
+
+@pytest.mark.crash
+def test_a_server_that_dies_while_a_command_runs(
+    spawn: Spawn, start_server: StartServer, tmp_path: Path
+) -> None:
+    """The command goes on, and its message is acknowledged when the server is back."""
+    server = start_server("--data", str(tmp_path / "data"))
+    begun, go = tmp_path / "begun", tmp_path / "go"
+    command = f"touch {begun}; until [ -e {go} ]; do sleep 0.02; done; cat"
+    with Headwater(server.url) as client:
+        stream = client.stream("jobs")
+        stream.create(content_type="application/json")
+        stream.append_all([1, 2])
+        process = spawn(
+            "--url", server.url, "consume", "jobs", "g", "--create", "-x", command, "-n2"
+        )
+        wait_for(begun)
+        server.kill()
+        server.start()
+        go.touch()
+        assert ended(process) == ("1\n2\n", "")
+        assert stream.group("g").info().lag == 0
