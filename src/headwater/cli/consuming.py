@@ -13,15 +13,15 @@ import typer
 
 from headwater.cli import remote
 from headwater.cli.exits import CliError, ExitCode, explain, usage
-from headwater.cli.grouping import (
+from headwater.cli.group_options import (
     AckTimeout,
     DeadLetter,
     MaxDeliveries,
     Start,
-    age,
     find_group,
     group_settings,
 )
+from headwater.cli.group_view import age
 from headwater.cli.handling import Executor, Handled, Handler, Printer, Verdict
 from headwater.cli.output import Json, write_json
 from headwater.cli.positions import parse_seconds

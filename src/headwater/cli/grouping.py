@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
 from headwater.cli import remote
-from headwater.cli.exits import CliError, ExitCode, one_line, usage
+from headwater.cli.exits import CliError, ExitCode, usage
+from headwater.cli.group_options import (
+    AckTimeout,
+    DeadLetter,
+    MaxDeliveries,
+    Start,
+    find_group,
+    group_settings,
+)
+from headwater.cli.group_view import age, group_record, group_table, lag_table
 from headwater.cli.managing import confirm
 from headwater.cli.output import (
     Json,
@@ -20,51 +28,16 @@ from headwater.cli.output import (
     write_json,
     write_line,
 )
-from headwater.cli.positions import PLACES, find_place, parse_seconds, parse_where
-from headwater.cli.records import GroupRecord, GroupRemovalRecord, LagRecord
+from headwater.cli.positions import PLACES, find_place, parse_where
+from headwater.cli.records import GroupRemovalRecord, LagRecord
 from headwater.cli.shell import say
 from headwater.cli.target import Target, with_target
-from headwater.client import Group, GroupInfo, GroupNotFound, Headwater, Stream
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from headwater.client import GroupInfo, Stream
 
 app = typer.Typer(no_args_is_help=True)
 
-Start = Annotated[
-    str | None,
-    typer.Option("--start", metavar="WHERE", help=f"Where it begins: {PLACES}. Without it: first."),
-]
-AckTimeout = Annotated[
-    str | None,
-    typer.Option(
-        "--ack-timeout",
-        metavar="TIME",
-        help="A message that is not settled for so long goes to someone else. Without it: 30s.",
-    ),
-]
-MaxDeliveries = Annotated[
-    int | None,
-    typer.Option(
-        "--max-deliveries",
-        min=0,
-        metavar="COUNT",
-        help="Give a message up after so many deliveries. Without it, or 0: never.",
-    ),
-]
-DeadLetter = Annotated[
-    str | None,
-    typer.Option(
-        "--dead-letter",
-        metavar="STREAM",
-        help="The stream for what is given up or rejected. Without it, that is dropped.",
-        autocompletion=remote.complete_stream,
-    ),
-]
 # -10 is a place here, and not an option.
 _PLACES_ALLOWED: Final = {"ignore_unknown_options": True}
-
-_STEPS: Final = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s"))
 
 
 @app.callback()
@@ -103,7 +76,7 @@ def ls(target: Target, stream: remote.StreamPath, json: Json = False) -> None:
     elif not groups:
         say(f"no groups; make one with `headwater group create {path} NAME`")
     else:
-        console().print(_table(groups))
+        console().print(group_table(groups))
 
 
 @app.command()
@@ -190,7 +163,7 @@ def lag(
                 )
             )
     elif groups:
-        console().print(_lag_table(groups))
+        console().print(lag_table(groups))
     elif is_terminal():
         say(f"no groups; make one with `headwater group create {path} NAME`")
 
@@ -366,67 +339,6 @@ def rm(
 # --- Parts ---------------------------------------------------------------------------------------
 
 
-def find_group(group: Group) -> GroupInfo | None:
-    """What is known about a group; None if there is none."""
-    try:
-        return group.info()
-    except GroupNotFound:
-        return None
-
-
-def group_settings(
-    client: Headwater,
-    stream: Stream,
-    start: str | None,
-    ack_timeout: str | None,
-    max_deliveries: int | None,
-    dead_letter: str | None,
-) -> dict[str, Any]:
-    """The settings of a new group as the client wants them."""
-    dead = None if dead_letter is None else remote.open_stream(client, dead_letter).path
-    return {
-        "start": None if start is None else find_place(client, stream, parse_where(start)),
-        "ack_timeout_s": None if ack_timeout is None else parse_seconds(ack_timeout),
-        "max_deliveries": max_deliveries,
-        "dead_letter": dead,
-    }
-
-
-def group_record(stream: str, group: GroupInfo) -> GroupRecord:
-    settings = group.settings
-    return GroupRecord(
-        stream=stream,
-        name=group.name,
-        paused=group.paused,
-        position=group.position,
-        lag_messages=group.lag,
-        lag_bytes=group.lag_bytes,
-        lag_s=group.oldest_unsettled_age_s,
-        in_flight=group.in_flight,
-        members=dict(group.members),
-        durable=settings.durable,
-        start=settings.start,
-        max_in_flight=settings.max_in_flight,
-        ack_timeout_s=settings.ack_timeout_s,
-        max_deliveries=settings.max_deliveries,
-        dead_letter=settings.dead_letter,
-        order_by=settings.order_by,
-    )
-
-
-def age(seconds: float) -> str:
-    """A length of time for people.
-
-    >>> age(0.25), age(75), age(7260), age(200_000)
-    ('0.2s', '1m15s', '2h1m', '2d7h')
-    """
-    if seconds < 60:
-        return f"{seconds:.1f}s".replace(".0s", "s")
-    unit, name, part, part_name = next(step for step in _STEPS if seconds >= step[0])
-    count, rest = divmod(int(seconds), unit)
-    return f"{count}{name}" + (f"{rest // part}{part_name}" if rest >= part else "")
-
-
 def _groups(target: Target, stream: str) -> tuple[str, list[GroupInfo]]:
     with target.connect(stream=stream) as client:
         handle = remote.open_stream(client, stream)
@@ -449,40 +361,3 @@ def _report(stream: Stream, group: GroupInfo, done: str, *, json: bool) -> None:
         write_json(group_record(stream.path, group))
     elif sys.stderr.isatty():
         say(f"{done} group {group.name} of {stream.path}")
-
-
-def _table(groups: Sequence[GroupInfo]) -> Table:
-    table = _new_table("LAG", "OLDEST", "IN FLIGHT", "MEMBERS")
-    table.add_column("STATE", no_wrap=True)
-    for group in groups:
-        table.add_row(
-            one_line(group.name),
-            f"{group.lag:,}",
-            age(group.oldest_unsettled_age_s) if group.lag else "",
-            f"{group.in_flight:,}",
-            f"{len(group.members):,}",
-            "paused" if group.paused else "active",
-        )
-    return table
-
-
-def _lag_table(groups: Sequence[GroupInfo]) -> Table:
-    table = _new_table("MESSAGES", "BYTES", "SECONDS")
-    for group in groups:
-        table.add_row(
-            one_line(group.name),
-            f"{group.lag:,}",
-            f"{group.lag_bytes:,}",
-            f"{group.oldest_unsettled_age_s:,.1f}",
-        )
-    return table
-
-
-def _new_table(*numbers: str) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("GROUP", overflow="fold")
-    for name in numbers:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
