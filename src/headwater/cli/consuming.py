@@ -125,7 +125,9 @@ def consume(
     ] = None,
     create: Annotated[
         bool,
-        typer.Option("--create", help="Create the group if there is none, with these settings:"),
+        typer.Option(
+            "--create", help="Create the group if there is none, with the settings below."
+        ),
     ] = False,
     start: Start = None,
     ack_timeout: AckTimeout = None,
