@@ -8,9 +8,10 @@ from typing import Annotated, Final
 import typer
 
 from headwater import __version__
-from headwater.cli import ctx, target
+from headwater.cli import ctx, grouping, target
 from headwater.cli.appending import append
 from headwater.cli.bench import bench
+from headwater.cli.consuming import consume
 from headwater.cli.listing import info, ls
 from headwater.cli.managing import close, create, fork, rm
 from headwater.cli.reading import read, tail
@@ -39,6 +40,7 @@ COMMANDS: Final[dict[str, dict[str, Callable[..., None]]]] = {
         "fork": fork,
         "rm": rm,
     },
+    "Groups": {"consume": consume},
     "Servers": {"serve": serve, "verify": verify, "top": top, "bench": bench},
 }
 
@@ -78,4 +80,5 @@ def _root(
 for _panel, _commands in COMMANDS.items():
     for _name, _command in _commands.items():
         app.command(name=_name, rich_help_panel=_panel)(_command)
+app.add_typer(grouping.app, name="group", rich_help_panel="Groups")
 app.add_typer(ctx.app, name="ctx", rich_help_panel="Servers")

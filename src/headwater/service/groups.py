@@ -16,16 +16,17 @@ from headwater.core.errors import (
     GroupConflict,
     GroupNotFound,
     InvalidBody,
+    InvalidOffset,
     StorageUnavailable,
     StreamError,
     StreamGone,
     StreamNotFound,
+    UnknownOffset,
 )
 from headwater.core.groups import transitions
 from headwater.core.groups.config import (
-    START_FIRST,
-    START_LATEST,
     GroupConfig,
+    parse_place,
     reconfigured,
 )
 from headwater.core.groups.state import (
@@ -39,7 +40,6 @@ from headwater.core.groups.state import (
     MessagesMarked,
 )
 from headwater.core.groups.transitions import Outcome
-from headwater.core.offsets import parse_offset
 from headwater.core.paths import check_path, check_segment
 from headwater.service.burial import Burial
 from headwater.service.entries import Entry, Event, View
@@ -280,23 +280,32 @@ class Groups:
         group.kick()
 
     async def seek(self, path: str, name: str, to: str) -> None:
-        group = await self.get(path, name)
-        view = self._streams.view(group.entry)
-        cursor = await self.position(group.entry, view, to)
+        while True:
+            group = await self.get(path, name)
+            view = self._streams.view(group.entry)
+            cursor = await self.position(group.entry, view, to)
+            # While the place was looked up, the group may have been deleted or loaded afresh.
+            if not group.gone:
+                break
         await self._commit(group, transitions.seek(group.state, cursor))
         group.kick()
 
     async def position(self, entry: Entry, view: View, start: str) -> MessageRef:
-        """Where a group begins: at the first message, behind the last, or at an offset."""
-        if start == START_FIRST:
-            return MessageRef(0, 0, 0)
-        if start == START_LATEST:
-            return MessageRef(view.messages, view.tail, 0)
-        position = view.config.lineage.locate(parse_offset(start), view.tail)
-        if position == view.tail:
-            return MessageRef(view.messages, view.tail, 0)
-        number = await self._streams.message_number(entry, position)
-        return MessageRef(number, position, 0)
+        """Where a group begins: at the first message, behind the last, or at a place between."""
+        anchor, skip = parse_place(start)
+        position = view.config.lineage.locate(anchor, view.tail)
+        number = view.messages
+        if position == 0:
+            number = 0
+        elif position < view.tail:
+            number = await self._streams.message_number(entry, position)
+        if skip == 0:
+            return MessageRef(number, position, 0)
+        if not view.config.is_json:
+            raise InvalidOffset("only a stream of JSON has messages to skip behind an offset")
+        if number + skip > view.messages:
+            raise UnknownOffset(start)
+        return MessageRef(number + skip, *await self._streams.find_message(view, number + skip))
 
     # ── Using ────────────────────────────────────────────────────────────────────────────────
 
@@ -340,7 +349,7 @@ class Groups:
             name=state.record.name,
             config=state.config,
             paused=state.paused,
-            position=str(view.config.lineage.offset_at(state.cursor.start)),
+            position=_place(view, state.cursor),
             lag=group.lag,
             lag_bytes=view.tail - start,
             in_flight=state.in_flight,
@@ -348,3 +357,9 @@ class Groups:
             members={name: state.held.get(name, 0) for name in {*group.members, *state.held}},
             oldest_unacked_age_ms=age_ms,
         )
+
+
+def _place(view: View, cursor: MessageRef) -> str:
+    """Where a group is, in the form in which it can be sent back there."""
+    offset = str(view.config.lineage.offset_at(cursor.start))
+    return f"{offset}/{cursor.place}" if cursor.place else offset
