@@ -51,24 +51,40 @@ class Transactions:
         self, acknowledge: Acknowledge | None, publishes: Sequence[Publish]
     ) -> list[AppendReply]:
         paths = sorted({publish.stream for publish in publishes})
-        async with self._ids_locked(paths):
-            group = None
-            if acknowledge is not None:
-                group = await self._groups.get(acknowledge.stream, acknowledge.group)
-            known = await self._known_ids(publishes)
-            entries = await self._ready(paths)
-            future = self._decide(group, acknowledge, publishes, entries, known)
-        return await future
+        while True:
+            async with self._ids_locked(paths) as entries:
+                states = [entry.state for entry in entries.values()]
+                known = await self._known_ids(publishes)
+                group = None
+                if acknowledge is not None:
+                    group = await self._groups.get(acknowledge.stream, acknowledge.group)
+                if any(self._streams.ready(path) is not entry for path, entry in entries.items()):
+                    continue
+                if any(a is not b.state for a, b in zip(states, entries.values(), strict=True)):
+                    # A commit failed, or the stream is another one now.
+                    continue
+                try:
+                    future = self._decide(group, acknowledge, publishes, entries, known)
+                except StreamError:
+                    # Nothing that a refusal rests on may go away any more.
+                    await self._streams.writer.reply_after_all(None)
+                    raise
+            return await future
 
     @asynccontextmanager
-    async def _ids_locked(self, paths: Sequence[str]) -> AsyncIterator[None]:
-        """Keep others from looking up ids on the same streams; always in the same order."""
+    async def _ids_locked(self, paths: Sequence[str]) -> AsyncIterator[dict[str, Entry]]:
+        """Keep others from looking up ids on the same streams; always in the same order.
+
+        They stay in memory for as long, however many there are.
+        """
         async with AsyncExitStack() as stack:
+            entries: dict[str, Entry] = {}
             for path in paths:
-                entry = await self._streams.entry(path)
+                entry = entries[path] = await self._streams.entry(path)
+                stack.enter_context(entry.pinned())
                 if entry.state is not None and entry.state.config.unique_ids is not None:
                     await stack.enter_async_context(entry.lock_ids())
-            yield
+            yield entries
 
     async def _known_ids(self, publishes: Sequence[Publish]) -> dict[str, set[str]]:
         known: dict[str, set[str]] = {}
@@ -87,13 +103,6 @@ class Transactions:
             spans = state.config.lineage.spans(0, state.tail)
             found |= await self._streams.in_thread(self._streams.engine.known_ids, spans, ids)
         return known
-
-    async def _ready(self, paths: Sequence[str]) -> dict[str, Entry]:
-        """All the streams, loaded at the same moment."""
-        while True:
-            entries = {path: await self._streams.entry(path) for path in paths}
-            if all(self._streams.ready(path) is entry for path, entry in entries.items()):
-                return entries
 
     def _decide(
         self,
