@@ -352,6 +352,15 @@ async def test_one_given_up_while_others_are_buried_is_buried_too(
     assert await letters(log) == 2
 
 
+async def test_groups_that_are_made_together_share_a_new_dead_letter_stream(
+    log: Log, groups: Groups
+) -> None:
+    await log.create(Create("s", JSON))
+    making = [begin(groups.put("s", name, MORTAL)) for name in ("one", "two", "two")]
+    results = await asyncio.gather(*making)
+    assert sorted(new for _, new in results) == [False, True, True]
+
+
 @pytest.mark.parametrize("fault", Fault)
 async def test_a_burial_that_failed_is_made_good_although_nobody_asks(
     log: Log, groups: Groups, engine: FaultyEngine, clock: ManualClock, fault: Fault

@@ -270,12 +270,10 @@ class Groups:
         if config.dead_letter is None:
             return
         target = check_path(config.dead_letter)
-        entry = await self._streams.entry(target)
-        if entry.state is None or entry.state.deleted:
-            with suppress(ConfigConflict):
-                await self._streams.create(Create(target, "application/json"))
-            entry = await self._streams.entry(target)
-        stream = self._streams.view(entry).config
+        # If it is there, or on its way, this only waits until that is certain.
+        with suppress(ConfigConflict):
+            await self._streams.create(Create(target, "application/json"))
+        stream = self._streams.view(await self._streams.entry(target)).config
         if not stream.is_json or stream.unique_ids is not None:
             raise GroupConflict(
                 "the dead-letter stream must hold application/json and not check ids"
