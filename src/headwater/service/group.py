@@ -263,7 +263,7 @@ class Group:
             hungry = [w for w in self.waiters if w.demand > len(shared.get(w, ()))]
             if not hungry:
                 break
-            share = max(1, -(-available // len(hungry)))
+            share = max(1, available // len(hungry))
             for waiter in hungry:
                 have = shared.setdefault(waiter, [])
                 most = min(share, waiter.demand - len(have))
