@@ -26,7 +26,6 @@ from headwater.core.errors import (
     GroupNotFound,
     PublishRefused,
     StreamError,
-    StreamGone,
     StreamNotFound,
 )
 from headwater.core.groups import transitions
@@ -48,7 +47,6 @@ _MOVERS: Final = GroupConfig(ack_timeout_ms=_LEASE_MS, max_in_flight=8)
 _AUDIT: Final = GroupConfig(
     ack_timeout_ms=_LEASE_MS, max_in_flight=8, max_deliveries=4, dead_letter=DEAD
 )
-_ABSENT = (StreamNotFound, StreamGone, GroupNotFound)
 
 
 class Taken(Member):
@@ -59,10 +57,14 @@ class Taken(Member):
         self._worker = worker
 
     def give(self, deliveries: list[Delivery], lag: int) -> None:
-        if not self.future.done():
-            assert self.group is not None
-            for delivery in deliveries:
+        assert self.group is not None
+        try:
+            for delivery in deliveries if not self.future.done() else ():
                 self._worker.check_delivery(self.group, delivery)
+        except AssertionError as error:
+            # Here it would be the group's trouble, and nobody would hear of it.
+            engine = self._worker.world.engine
+            engine.objection = engine.objection or error
         super().give(deliveries, lag)
 
 
@@ -194,9 +196,8 @@ class Mover(Worker):
                 assert isinstance(result.reason, StreamNotFound)
                 await self.make_streams()
         else:
+            # The group may be missing: it hands out before its creation is committed.
             assert isinstance(result, Exception)
-            if isinstance(result, _ABSENT):
-                raise result
 
 
 class Auditor(Worker):

@@ -46,6 +46,18 @@ class Event(Enum):
 Listener = Callable[[Event], None]
 
 
+class Listeners(dict[Listener, None]):
+    """Who is told of changes, in the order in which they came."""
+
+    __slots__ = ()
+
+    def add(self, listener: Listener) -> None:
+        self[listener] = None
+
+    def discard(self, listener: Listener) -> None:
+        self.pop(listener, None)
+
+
 class View:
     """The committed side of a stream."""
 
@@ -96,7 +108,7 @@ class Entry:
         self.view: View | None = None
         self.loaded = False
         self.producers_complete = True
-        self.listeners: set[Listener] = set()
+        self.listeners = Listeners()
         # The last batch with a change of this stream in it, while that is not committed.
         self.pending: object | None = None
         # Requests that overtook others of their producer; see `headwater.service.overtaking`.
