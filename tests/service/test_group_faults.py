@@ -7,8 +7,12 @@ may be decided on that copy and nothing of it be stored, and whoever asks finds 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from itertools import cycle
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -22,6 +26,7 @@ from headwater.core.errors import (
 )
 from headwater.core.groups.config import GroupConfig
 from headwater.core.groups.state import GroupState, MessageRef
+from headwater.core.groups.transitions import Outcome
 from headwater.core.limits import Limits
 from headwater.core.unique_ids import UniqueIds
 from headwater.service.groups import Groups
@@ -36,6 +41,8 @@ from tests.support.members import Member, ack, fetch, json, nack, reject, wait_f
 
 LEASE_MS = 30_000
 COLD = Limits(hot_bytes_per_stream_max=0)
+SMALL = Limits(streams_in_memory_max=16)
+R = TypeVar("R")
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -283,6 +290,79 @@ async def test_members_learn_that_their_stream_was_replaced(
     assert (await ack(groups, "s", "g", receipt)).stale == [receipt]
     clock.now_ms += LEASE_MS
     assert [m for _, m in await fetch(groups, "s", "g")] == ['"new"']
+
+
+# ── More groups than fit into memory ─────────────────────────────────────────────────────────
+
+
+async def test_a_group_is_known_although_its_stream_was_dropped_while_it_was_made(
+    start_log: StartLog, engine: FaultyEngine
+) -> None:
+    log = await start_log(SMALL)
+    groups = await Groups.start(log)
+    await log.create(Create("s", JSON, body=b"[1]"))
+    offset = (await log.append("s", json("2"))).next_offset
+    await log.append("s", json("3"))
+    gate = engine.gate("append_at")
+    gate.shut()
+    making = begin(groups.put("s", "g", GroupConfig(start=offset)))
+    await gate.arrival()
+    for number in range(20):
+        await log.create(Create(f"other/{number}", JSON))
+        await groups.of(f"other/{number}")
+    await groups.of("s")
+    gate.open()
+    assert (await making)[1]
+    assert not (await groups.put("s", "g", GroupConfig(start=offset)))[1]
+    assert [m for _, m in await fetch(groups, "s", "g")] == ["3"]
+    groups.stop()
+
+
+@pytest.mark.parametrize("every", [2, 3, 5])
+async def test_many_groups_in_little_memory_while_commits_fail(
+    start_log: StartLog, engine: FaultyEngine, clock: ManualClock, every: int
+) -> None:
+    """Each request is repeated until it is answered; every message is acknowledged once."""
+    log = await start_log(SMALL)
+    groups = await Groups.start(log)
+    paths = [f"s/{number}" for number in range(40)]
+    for path in paths:
+        await log.create(Create(path, JSON, body=b"[1,2,3]"))
+    failing = cycle([None] * (every - 1) + [Fault.BEFORE] + [None] * (every - 1) + [Fault.AFTER])
+    engine.plan = lambda _: next(failing)
+
+    async def insist(request: Callable[[], Awaitable[R]]) -> R:
+        while True:
+            with suppress(StorageUnavailable):
+                return await request()
+
+    async def is_settled(path: str, number: int, receipt: str) -> bool:
+        first = await outcome(ack(groups, path, "g", receipt))
+        if isinstance(first, Outcome):
+            return bool(first.done)
+        if (await insist(partial(ack, groups, path, "g", receipt))).done:
+            return True
+        # Stale now means: that was stored after all, or the delivery was not.
+        state = (await insist(partial(groups.get, path, "g"))).state
+        return number < state.cursor.number and number not in state.outstanding
+
+    acknowledged: dict[str, list[str]] = {path: [] for path in paths}
+
+    async def work(path: str) -> None:
+        await insist(partial(groups.put, path, "g", GroupConfig(ack_timeout_ms=100)))
+        while len(acknowledged[path]) < 3:
+            # Deliveries that failed may be stored all the same, with receipts nobody knows.
+            clock.now_ms += 1
+            for receipt, message in await insist(partial(fetch, groups, path, "g", 2)):
+                assert message not in acknowledged[path], "acknowledged, and delivered again"
+                if await is_settled(path, int(message) - 1, receipt):
+                    acknowledged[path].append(message)
+
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        for path in paths:
+            tasks.create_task(work(path))
+    assert all(sorted(messages) == ["1", "2", "3"] for messages in acknowledged.values())
+    groups.stop()
 
 
 # ── Nobody waits in vain ─────────────────────────────────────────────────────────────────────

@@ -223,6 +223,8 @@ class Groups:
     def _forget(self, path: str) -> None:
         stream = self._by_path.pop(path)
         stream.close()
+        # Whoever holds it still must not go on with it.
+        stream.complete = False
         for group in stream.groups.values():
             group.dismiss(StreamNotFound(path))
 
