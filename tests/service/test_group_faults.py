@@ -24,6 +24,7 @@ from headwater.core.errors import (
     StreamNotFound,
     TooBusy,
 )
+from headwater.core.groups import transitions
 from headwater.core.groups.config import GroupConfig
 from headwater.core.groups.state import GroupState, MessageRef
 from headwater.core.groups.transitions import Outcome
@@ -187,6 +188,41 @@ async def test_what_is_queued_of_one_group_is_not_lost_when_another_is_loaded_ag
     clock.now_ms += LEASE_MS
     assert [m for _, m in await fetch(groups, "s", "g", 1)] == ["2"], "1 is acknowledged"
     groups.stop()
+
+
+async def test_one_that_becomes_void_while_another_is_loaded_is_loaded_once_more(
+    log: Log,
+    groups: Groups,
+    engine: FaultyEngine,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was read of it before its last commit is out of date."""
+    await make(log, groups, "1", "2")
+    await groups.put("s", "other", GroupConfig())
+    ((receipt, _),) = await fetch(groups, "s", "g", 1)
+    group = await groups.get("s", "g")
+    await log.writer.reply_after_all(None)
+    await lose(groups, engine, "other")
+    gate, read = Gate(), engine.groups
+
+    def read_and_wait(stream_id: int) -> list[GroupState]:
+        found = read(stream_id)
+        gate.pass_through()
+        return found
+
+    monkeypatch.setattr(engine, "groups", read_and_wait)
+    gate.shut()
+    looking = begin(groups.get("s", "other"))
+    await gate.arrival()
+    await group.submit(group.effects(transitions.ack(group.state, [receipt]).changes), None)
+    engine.fail_next(Fault.BEFORE)
+    with pytest.raises(StorageUnavailable):
+        await group.submit(group.effects(transitions.seek(group.state, MessageRef(0, 0, 0))), None)
+    gate.open()
+    await looking
+    clock.now_ms += LEASE_MS
+    assert [m for _, m in await fetch(groups, "s", "g")] == ["2"]
 
 
 async def test_a_group_whose_commit_fails_takes_no_other_group_along(

@@ -78,6 +78,7 @@ class StreamGroups:
         self.groups: dict[str, Group] = {}
         self.complete = False
         """Whether these are the groups: not before they are loaded, nor after one became void."""
+        self.losses = 0
         self.loading = asyncio.Lock()
         entry.listeners.add(self.on_event)
 
@@ -155,23 +156,19 @@ class Groups:
         async with stream.loading:
             if stream.complete:
                 return
+            losses = stream.losses
             # Of the missing ones something may be on its way to the disk still.
             with suppress(StorageUnavailable):
                 await self._streams.writer.reply_after_all(None)
             engine = self._streams.engine
             states = await self._streams.in_thread(engine.groups, stream.stream_id)
-            good = {name: group for name, group in stream.groups.items() if not group.gone}
-            if stream.void:
+            if stream.void or stream.losses != losses:
+                # What was read may be older than what the latest void copy had stored.
                 return
             stream.complete = True
-            stream.groups = {
-                **{
-                    s.record.name: self._group(s, stream)
-                    for s in states
-                    if s.record.name not in good
-                },
-                **good,
-            }
+            good = {name: group for name, group in stream.groups.items() if not group.gone}
+            missing = [state for state in states if state.record.name not in good]
+            stream.groups = {s.record.name: self._group(s, stream) for s in missing} | good
 
     async def get(self, path: str, name: str) -> Group:
         stream = await self.of(path)
@@ -201,6 +198,7 @@ class Groups:
     def _lost(self, stream: StreamGroups) -> None:
         """A copy became void. What it was about to do goes on, even if nobody asks."""
         stream.complete = False
+        stream.losses += 1
         self._look_later(stream.entry.path)
 
     def _look_later(self, path: str) -> None:
@@ -300,6 +298,7 @@ class Groups:
         state = group.state
         everything: list[GroupMutation] = [
             GroupCreated(state.record, state.config, state.cursor),
+            GroupChanged(state.record.id, state.config, state.paused),
             MessagesMarked(state.record.id, tuple(state.outstanding.values())),
         ]
         await self._commit(group, everything)
