@@ -335,6 +335,7 @@ class Groups:
             group = await self.get(path, name)
             view = self._streams.view(group.entry)
             cursor = await self.position(group.entry, view, to)
+            # While the place was looked up, the group may have been deleted or loaded afresh.
             if not group.gone:
                 break
         await self._commit(group, transitions.seek(group.state, cursor))

@@ -52,39 +52,46 @@ class Transactions:
     ) -> list[AppendReply]:
         paths = sorted({publish.stream for publish in publishes})
         while True:
-            async with self._ids_locked(paths) as entries:
-                states = [entry.state for entry in entries.values()]
+            async with self._ids_locked(paths):
+                entries = {path: await self._streams.entry(path) for path in paths}
+                states = {path: entry.state for path, entry in entries.items()}
                 known = await self._known_ids(publishes)
+                for publish in publishes:
+                    await self._streams.with_producer(publish.stream, publish.command)
                 group = None
                 if acknowledge is not None:
                     group = await self._groups.get(acknowledge.stream, acknowledge.group)
+                # No stream may have been dropped or replaced since the look-ups.
                 if any(self._streams.ready(path) is not entry for path, entry in entries.items()):
                     continue
-                if any(a is not b.state for a, b in zip(states, entries.values(), strict=True)):
-                    # A commit failed, or the stream is another one now.
+                if any(entry.state is not states[path] for path, entry in entries.items()):
                     continue
                 try:
                     future = self._decide(group, acknowledge, publishes, entries, known)
                 except StreamError:
-                    # Nothing that a refusal rests on may go away any more.
-                    await self._streams.writer.reply_after_all(None)
+                    await self._commits_of(*entries.values(), group)
                     raise
             return await future
 
+    async def _commits_of(self, *owners: Entry | Group | None) -> None:
+        """Wait until nothing that a refusal rests on can still go away."""
+        for owner in owners:
+            if owner is not None:
+                await self._streams.writer.reply_after(owner, None)
+
     @asynccontextmanager
-    async def _ids_locked(self, paths: Sequence[str]) -> AsyncIterator[dict[str, Entry]]:
+    async def _ids_locked(self, paths: Sequence[str]) -> AsyncIterator[None]:
         """Keep others from looking up ids on the same streams; always in the same order.
 
-        They stay in memory for as long, however many there are.
+        The streams stay in memory for as long, however many there are.
         """
         async with AsyncExitStack() as stack:
-            entries: dict[str, Entry] = {}
             for path in paths:
-                entry = entries[path] = await self._streams.entry(path)
+                entry = await self._streams.entry(path)
                 stack.enter_context(entry.pinned())
                 if entry.state is not None and entry.state.config.unique_ids is not None:
                     await stack.enter_async_context(entry.lock_ids())
-            yield entries
+            yield
 
     async def _known_ids(self, publishes: Sequence[Publish]) -> dict[str, set[str]]:
         known: dict[str, set[str]] = {}
