@@ -78,7 +78,7 @@ class FaultyEngine:
         self.fail_reads: StorageUnavailable | None = None
         self.commits: list[list[AnyMutation]] = []
         self.attempts = 0
-        self._plan = plan
+        self.plan = plan
         self._next_faults: list[tuple[Fault, Exception]] = []
         self._gates: dict[str, Gate] = {}
         self._removed_gates: list[Gate] = []
@@ -106,7 +106,7 @@ class FaultyEngine:
     def commit(self, mutations: Sequence[AnyMutation]) -> None:
         self.commit_gate.pass_through()
         self.attempts += 1
-        fault, error = self._plan(self.attempts), StorageUnavailable("as planned")
+        fault, error = self.plan(self.attempts), StorageUnavailable("as planned")
         if self._next_faults:
             fault, error = self._next_faults.pop(0)  # type: ignore[assignment]
         if fault is Fault.BEFORE:

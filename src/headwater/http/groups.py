@@ -107,6 +107,7 @@ class Fetch:
         self.future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self.group: Group | None = None
         self._max = body.max
+        self._given: list[Outstanding] = []
 
     @property
     def demand(self) -> int:
@@ -115,10 +116,12 @@ class Fetch:
     def give(self, deliveries: list[Delivery], lag: int) -> None:
         assert self.group is not None
         self.group.leave(self)
+        given = [message for message, _ in deliveries]
         if self.future.done():
             # The member hung up in this very moment; these go back as if nothing had happened.
-            self.group.take_back([message for message, _ in deliveries])
+            self.group.take_back(given)
             return
+        self._given = given
         messages = b",".join([message_json(self.group, delivery) for delivery in deliveries])
         body = b'{"messages":[%b],"lag":%d}' % (messages, lag)
         self.future.set_result(Response(200, list(_JSON), body))
@@ -128,7 +131,10 @@ class Fetch:
             self.future.set_exception(error)
 
     def hang_up(self) -> None:
-        self.future.cancel()
+        """The member is gone, and has seen nothing of what it may have been given already."""
+        if self.group is not None and self._given:
+            self.group.take_back(self._given)
+        self.give_up()
 
     def give_up(self) -> None:
         """Time is up: an empty answer."""
@@ -260,8 +266,8 @@ class GroupResource:
     async def _fetch(self, request: Request, path: str, name: str) -> Answer:
         body = read_body(request, FetchBody)
         fetch = Fetch(body)
-        fetch.group = await self._groups.get(path, name)
         request.on_disconnect = fetch.hang_up
+        fetch.group = await self._groups.get(path, name)
         fetch.group.enlist(fetch)
         loop = asyncio.get_running_loop()
         if body.wait_ms == 0:

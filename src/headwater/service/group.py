@@ -69,11 +69,11 @@ class Group:
         timers: Timers,
         clock: Callable[[], int],
         bury: Callable[[Group], None],
+        on_void: Callable[[], None],
     ) -> None:
         self.state = state
         self.entry = entry
         self.pending: object | None = None
-        self.gone = False
         self.waiters: deque[Waiter] = deque()
         self.members: dict[str, int] = {}
         self._writer = writer
@@ -81,6 +81,8 @@ class Group:
         self._timers = timers
         self._clock = clock
         self._bury = bury
+        self._on_void = on_void
+        self._end: StreamError | None = None
         self._pump: asyncio.Task[None] | None = None
         self._again = False
         self._alarm_ms: int | None = None
@@ -100,6 +102,12 @@ class Group:
     def forget_state(self) -> None:
         """A commit failed: this copy is void. Whoever waits comes back and finds a fresh one."""
         self.dismiss(StorageUnavailable())
+        self._on_void()
+
+    @property
+    def gone(self) -> bool:
+        """Whether this copy is void: nothing may be decided on it or stored of it any more."""
+        return self._end is not None
 
     # ── Members ──────────────────────────────────────────────────────────────────────────────
 
@@ -110,6 +118,9 @@ class Group:
             del self.members[oldest]
 
     def enlist(self, waiter: Waiter) -> None:
+        if self._end is not None:
+            waiter.fail(self._end)
+            return
         self.seen(waiter.consumer)
         self.waiters.append(waiter)
         self.kick()
@@ -132,7 +143,11 @@ class Group:
         self.kick()
 
     def dismiss(self, error: StreamError) -> None:
-        self.gone = True
+        """This copy is of no use any more."""
+        self._end = self._end or error
+        self._turn_away(error)
+
+    def _turn_away(self, error: StreamError) -> None:
         while self.waiters:
             self.waiters.popleft().fail(error)
 
@@ -151,6 +166,8 @@ class Group:
 
     def submit(self, effects: Sequence[Effect], reply: R, size: int = 0) -> asyncio.Future[R]:
         """Commit changes of this group, and what belongs to them."""
+        if self._end is not None:
+            raise self._end
         try:
             return self._writer.submit(effects, reply, size)
         except StreamError:
@@ -183,7 +200,8 @@ class Group:
                 self._again = False
                 await self._step()
         except StreamError as error:
-            self.dismiss(error)
+            # Nothing could be read. That says nothing against the state.
+            self._turn_away(error)
         finally:
             self._pump = None
             self._set_alarm()
@@ -198,13 +216,23 @@ class Group:
             return
         fresh = await self._take(demand - _due(state, now_ms))
         # Everything that was read may have to wait behind others of its key: then look further.
-        self._again = bool(fresh)
+        self._again = self._again or bool(fresh)
         deliveries = self._lease()
-        refs = [m.ref for _, messages in deliveries for m in messages if m.ref.number not in fresh]
-        if refs:
-            fresh |= await self._reader.at(self.entry, self.entry.require_view(), refs)
+        leased = [message for _, messages in deliveries for message in messages]
+        try:
+            fresh |= await self._read_again([m for m in leased if m.ref.number not in fresh])
+        except StreamError:
+            self.take_back(leased)
+            raise
         for waiter, messages in deliveries:
             waiter.give([(m, fresh[m.ref.number]) for m in messages], self.lag)
+
+    async def _read_again(self, messages: Sequence[Outstanding]) -> dict[int, bytes]:
+        """Messages that were taken from the stream some time ago."""
+        if not messages:
+            return {}
+        refs = [message.ref for message in messages]
+        return await self._reader.at(self.entry, self.entry.require_view(), refs)
 
     async def _take(self, most: int) -> dict[int, bytes]:
         """Read new messages from the stream into the group."""
@@ -235,7 +263,7 @@ class Group:
             hungry = [w for w in self.waiters if w.demand > len(shared.get(w, ()))]
             if not hungry:
                 break
-            share = max(1, -(-available // len(hungry)))
+            share = max(1, available // len(hungry))
             for waiter in hungry:
                 have = shared.setdefault(waiter, [])
                 most = min(share, waiter.demand - len(have))
@@ -283,7 +311,7 @@ class Group:
     def busy(self) -> bool:
         """Whether this copy has to stay in memory."""
         state = self.state
-        return bool(
+        return not self.gone and bool(
             self.waiters
             or self.pending
             or self._pump

@@ -286,7 +286,7 @@ class Log(ReadingLog):
         async with entry.lock_ids():
             while True:
                 # A commit may have failed since, and the state with it.
-                entry = await self._registry.get(entry.path)
+                entry = await self.with_producer(entry.path, command)
                 state = entry.state
                 if state is None:
                     return await self._append(entry, command)

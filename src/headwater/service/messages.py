@@ -72,6 +72,9 @@ class MessageReader:
         return appends
 
     def _split(self, config: StreamConfig, start: int, body: bytes) -> list[bytes]:
+        known = self._splits.get((config.id, start))
+        if known is not None:
+            return known[0]
         messages = split(config, body)
         if len(body) >= _SPLIT_BYTES_WORTHWHILE and len(messages) > 1:
             self._splits[config.id, start] = (messages, len(body))

@@ -81,10 +81,14 @@ class Transactions:
 
     @asynccontextmanager
     async def _ids_locked(self, paths: Sequence[str]) -> AsyncIterator[None]:
-        """Keep others from looking up ids on the same streams; always in the same order."""
+        """Keep others from looking up ids on the same streams; always in the same order.
+
+        The streams stay in memory for as long, however many there are.
+        """
         async with AsyncExitStack() as stack:
             for path in paths:
                 entry = await self._streams.entry(path)
+                stack.enter_context(entry.pinned())
                 if entry.state is not None and entry.state.config.unique_ids is not None:
                     await stack.enter_async_context(entry.lock_ids())
             yield

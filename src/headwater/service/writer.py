@@ -128,6 +128,16 @@ class Writer:
         _settle(future, reply)
         return future
 
+    def reply_after_all(self, reply: R) -> asyncio.Future[R]:
+        """Answer without a change, but not before everything that is queued now is committed."""
+        gathering = self._gathering
+        batch = gathering if gathering.waiters or gathering.effects else self._committing
+        if batch is not None:
+            return self._wait_for(batch, reply)
+        future: asyncio.Future[R] = self._loop.create_future()
+        _settle(future, reply)
+        return future
+
     def fail_after(self, owner: Owner, error: StreamError) -> asyncio.Future[Any]:
         """Refuse, but not before what the refusal rests on is committed."""
         return self.reply_after(owner, error)
