@@ -20,6 +20,7 @@ from headwater.http.beats import Heartbeat
 from headwater.http.errors import plain_error
 from headwater.http.messages import (
     Answer,
+    Deferred,
     EventStream,
     Headers,
     Payload,
@@ -40,6 +41,8 @@ Consumer = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 Receipts = Annotated[list[str], msgspec.Meta(min_length=1, max_length=RECEIPTS_MAX)]
 Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=86_400_000)]
 B = TypeVar("B")
+Later = Deferred | Awaitable[Answer]
+Operation = Callable[[GroupState, int], Outcome]
 
 
 class FetchBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -102,42 +105,57 @@ def _message_id(group: Group, message: Outstanding, data: bytes) -> str:
 class Fetch:
     """A fetch that waits for messages."""
 
-    def __init__(self, body: FetchBody) -> None:
+    def __init__(self, body: FetchBody, group: Group) -> None:
         self.consumer = body.consumer
-        self.future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        self.group: Group | None = None
+        self.future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._group = group
         self._max = body.max
+        self._wait_ms = body.wait_ms
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        self._group.enlist(self)
+        # Whoever can be served at once needs no timer.
+        self._group.after_pump(self._begin_to_wait)
+
+    def _begin_to_wait(self) -> None:
+        if self._wait_ms == 0:
+            self.give_up()
+        elif not self.future.done():
+            delay_s = self._wait_ms / 1000
+            self._timer = self.future.get_loop().call_later(delay_s, self.give_up)
 
     @property
     def demand(self) -> int:
         return 0 if self.future.done() else self._max
 
     def give(self, deliveries: list[Delivery], lag: int) -> None:
-        assert self.group is not None
-        self.group.leave(self)
         if self.future.done():
             # The member hung up in this very moment; these go back as if nothing had happened.
-            self.group.take_back([message for message, _ in deliveries])
+            self._group.take_back([message for message, _ in deliveries])
             return
-        messages = b",".join([message_json(self.group, delivery) for delivery in deliveries])
-        body = b'{"messages":[%b],"lag":%d}' % (messages, lag)
-        self.future.set_result(Response(200, list(_JSON), body))
+        messages = [message_json(self._group, delivery) for delivery in deliveries]
+        self._answer(b",".join(messages), lag)
 
     def fail(self, error: StreamError) -> None:
         if not self.future.done():
+            self._leave()
             self.future.set_exception(error)
 
-    def hang_up(self) -> None:
-        self.future.cancel()
-
     def give_up(self) -> None:
-        """Time is up: an empty answer."""
-        if self.group is not None:
-            self.group.leave(self)
+        """Time is up, or the member hung up: an empty answer."""
         if not self.future.done():
-            lag = self.group.lag if self.group else 0
-            body = b'{"messages":[],"lag":%d}' % lag
-            self.future.set_result(Response(200, list(_JSON), body))
+            self._answer(b"", self._group.lag)
+
+    def _answer(self, messages: bytes, lag: int) -> None:
+        self._leave()
+        body = b'{"messages":[%b],"lag":%d}' % (messages, lag)
+        self.future.set_result(Response(200, _JSON, body))
+
+    def _leave(self) -> None:
+        self._group.leave(self)
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 class Push:
@@ -186,7 +204,7 @@ class GroupResource:
     def __init__(self, groups: Groups, heartbeat: Heartbeat) -> None:
         self._groups = groups
         self._heartbeat = heartbeat
-        self._actions: dict[str, Callable[[Request, str, str], Awaitable[Answer]]] = {
+        self._actions: dict[str, Callable[[Request, str, str], Later]] = {
             "fetch": self._fetch,
             "ack": self._ack,
             "nack": self._nack,
@@ -197,7 +215,7 @@ class GroupResource:
             "resume": self._resume,
         }
 
-    def handle(self, request: Request, path: str, rest: list[str]) -> Awaitable[Answer]:
+    def handle(self, request: Request, path: str, rest: list[str]) -> Later:
         match request.method, rest:
             case "GET" | "HEAD", []:
                 return self._list(path)
@@ -257,33 +275,25 @@ class GroupResource:
 
     # ── Members' work ────────────────────────────────────────────────────────────────────────
 
-    async def _fetch(self, request: Request, path: str, name: str) -> Answer:
+    def _fetch(self, request: Request, path: str, name: str) -> Awaitable[Answer]:
         body = read_body(request, FetchBody)
-        fetch = Fetch(body)
-        fetch.group = await self._groups.get(path, name)
-        request.on_disconnect = fetch.hang_up
-        fetch.group.enlist(fetch)
-        loop = asyncio.get_running_loop()
-        if body.wait_ms == 0:
-            # One run of the hand-out, then whatever there is.
-            fetch.group.after_pump(fetch.give_up)
-            return await fetch.future
-        timer = loop.call_later(body.wait_ms / 1000, fetch.give_up)
-        try:
-            return await fetch.future
-        finally:
-            timer.cancel()
-            fetch.group.leave(fetch)
+        group = self._groups.ready(path, name)
+        if group is None:
+            return self._fetch_cold(request, path, name, body)
+        return _fetch_from(group, request, body)
 
-    async def _ack(self, request: Request, path: str, name: str) -> Answer:
+    async def _fetch_cold(self, request: Request, path: str, name: str, body: FetchBody) -> Answer:
+        return await _fetch_from(await self._groups.get(path, name), request, body)
+
+    def _ack(self, request: Request, path: str, name: str) -> Later:
         body = read_body(request, AckBody)
-        return await self._settle(
+        return self._settle(
             path, name, "acked", lambda state, _: transitions.ack(state, body.receipts)
         )
 
-    async def _nack(self, request: Request, path: str, name: str) -> Answer:
+    def _nack(self, request: Request, path: str, name: str) -> Later:
         body = read_body(request, NackBody)
-        return await self._settle(
+        return self._settle(
             path,
             name,
             "nacked",
@@ -292,27 +302,36 @@ class GroupResource:
             ),
         )
 
-    async def _extend(self, request: Request, path: str, name: str) -> Answer:
+    def _extend(self, request: Request, path: str, name: str) -> Later:
         body = read_body(request, ExtendBody)
-        return await self._settle(
+        return self._settle(
             path,
             name,
             "extended",
             lambda state, now_ms: transitions.extend(state, body.receipts, body.ms, now_ms),
         )
 
-    async def _reject(self, request: Request, path: str, name: str) -> Answer:
+    def _reject(self, request: Request, path: str, name: str) -> Later:
         body = read_body(request, AckBody)
-        return await self._settle(
+        return self._settle(
             path, name, "rejected", lambda state, _: transitions.reject(state, body.receipts)
         )
 
-    async def _settle(
-        self, path: str, name: str, word: str, operation: Callable[[GroupState, int], Outcome]
+    def _settle(self, path: str, name: str, word: str, operation: Operation) -> Later:
+        def render(outcome: Outcome) -> Answer:
+            body: dict[str, Any] = {word: len(outcome.done), "stale": outcome.stale}
+            return Response(200, _JSON, msgspec.json.encode(body))
+
+        group = self._groups.ready(path, name)
+        if group is None:
+            return self._settle_cold(path, name, operation, render)
+        return Deferred(self._groups.settle(group, operation), render)
+
+    async def _settle_cold(
+        self, path: str, name: str, operation: Operation, render: Callable[[Outcome], Answer]
     ) -> Answer:
-        outcome = await self._groups.settle(path, name, operation)
-        body: dict[str, Any] = {word: len(outcome.done), "stale": outcome.stale}
-        return Response(200, list(_JSON), msgspec.json.encode(body))
+        group = await self._groups.get(path, name)
+        return render(await self._groups.settle(group, operation))
 
     async def _seek(self, request: Request, path: str, name: str) -> Answer:
         await self._groups.seek(path, name, read_body(request, SeekBody).to)
@@ -325,6 +344,13 @@ class GroupResource:
     async def _resume(self, request: Request, path: str, name: str) -> Answer:
         await self._groups.pause(path, name, paused=False)
         return Response(204, [("Cache-Control", "no-store")])
+
+
+def _fetch_from(group: Group, request: Request, body: FetchBody) -> asyncio.Future[Answer]:
+    fetch = Fetch(body, group)
+    request.on_disconnect = fetch.give_up
+    fetch.start()
+    return fetch.future
 
 
 async def _not_here(rest: list[str]) -> Answer:
