@@ -12,7 +12,6 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Final, Protocol, TypeVar
 
 import msgspec
@@ -146,8 +145,10 @@ class Group:
         """Write behind: nobody waits for this."""
         effects = self.effects(changes)
         if effects:
-            with suppress(StreamError):
-                self.submit(effects, None).add_done_callback(_ignore)
+            try:
+                self._writer.defer(effects)
+            except StreamError:
+                self.forget_state()
 
     def submit(self, effects: Sequence[Effect], reply: R, size: int = 0) -> asyncio.Future[R]:
         """Commit changes of this group, and what belongs to them."""
@@ -312,7 +313,3 @@ def _is_due(message: Outstanding | None, now_ms: int) -> bool:
 
 def _random_token() -> int:
     return random.getrandbits(_TOKEN_BITS)
-
-
-def _ignore(future: asyncio.Future[None]) -> None:
-    future.exception()
