@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
@@ -20,10 +19,10 @@ import structlog
 from headwater.core.errors import StorageUnavailable, StreamError
 from headwater.core.groups import transitions
 from headwater.core.groups.state import (
+    WAITING,
     GroupMutation,
     GroupState,
     Outstanding,
-    Phase,
     format_receipt,
 )
 from headwater.core.groups.transitions import Taken
@@ -73,7 +72,8 @@ class Group:
         self.entry = entry
         self.pending: object | None = None
         self.gone = False
-        self.waiters: deque[Waiter] = deque()
+        self.waiters: dict[Waiter, None] = {}
+        """Who waits, in the order of their turn."""
         self.members: dict[str, int] = {}
         self._writer = writer
         self._reader = reader
@@ -110,12 +110,11 @@ class Group:
 
     def enlist(self, waiter: Waiter) -> None:
         self.seen(waiter.consumer)
-        self.waiters.append(waiter)
+        self.waiters[waiter] = None
         self.kick()
 
     def leave(self, waiter: Waiter) -> None:
-        if waiter in self.waiters:
-            self.waiters.remove(waiter)
+        self.waiters.pop(waiter, None)
 
     def release(self, consumer: str) -> None:
         """A member is gone; what it held goes to others at once."""
@@ -132,8 +131,9 @@ class Group:
 
     def dismiss(self, error: StreamError) -> None:
         self.gone = True
-        while self.waiters:
-            self.waiters.popleft().fail(error)
+        waiters, self.waiters = self.waiters, {}
+        for waiter in waiters:
+            waiter.fail(error)
 
     # ── Storing ──────────────────────────────────────────────────────────────────────────────
 
@@ -197,7 +197,7 @@ class Group:
         demand = min(sum(waiter.demand for waiter in self.waiters), state.room, _READ_AT_ONCE_MAX)
         if demand <= 0:
             return
-        fresh = await self._take(demand - _due(state, now_ms))
+        fresh = await self._take(demand - _due(state, now_ms, demand))
         # Everything that was read may have to wait behind others of its key: then look further.
         self._again = bool(fresh)
         deliveries = self._lease()
@@ -232,9 +232,9 @@ class Group:
         state, now_ms = self.state, self._clock()
         shared: dict[Waiter, list[Outstanding]] = {}
         changes: list[GroupMutation] = []
-        while available := min(_due(state, now_ms), state.room):
-            hungry = [w for w in self.waiters if w.demand > len(shared.get(w, ()))]
-            if not hungry:
+        while hungry := [w for w in self.waiters if w.demand > len(shared.get(w, ()))]:
+            available = _due(state, now_ms, min(state.room, _READ_AT_ONCE_MAX))
+            if available == 0:
                 break
             share = max(1, -(-available // len(hungry)))
             for waiter in hungry:
@@ -247,7 +247,10 @@ class Group:
                 changes += marked
         self.store(changes)
         # Who was served first waits behind the others next time.
-        self.waiters.rotate(-1)
+        first = next(iter(self.waiters), None)
+        if first is not None:
+            del self.waiters[first]
+            self.waiters[first] = None
         return [(waiter, messages) for waiter, messages in shared.items() if messages]
 
     # ── Time ─────────────────────────────────────────────────────────────────────────────────
@@ -298,17 +301,20 @@ class Group:
         return outstanding[min(outstanding)] if outstanding else None
 
 
-def _due(state: GroupState, now_ms: int) -> int:
-    """Messages that wait and may be delivered now."""
+def _due(state: GroupState, now_ms: int, most: int) -> int:
+    """Messages that wait and may be delivered now; there may be many, so only up to so many."""
     first = state.first_waiting()
     if first is None or first.until_ms > now_ms:
         return 0
-    numbers = {number for until_ms, number in state.waiting if until_ms <= now_ms}
-    return sum(_is_due(state.outstanding.get(number), now_ms) for number in numbers)
-
-
-def _is_due(message: Outstanding | None, now_ms: int) -> bool:
-    return message is not None and message.phase is Phase.WAITING and message.until_ms <= now_ms
+    due: set[int] = set()
+    for until_ms, number in state.waiting:
+        if len(due) >= most:
+            break
+        message = state.outstanding.get(number) if until_ms <= now_ms else None
+        # What is in the heap may be out of date.
+        if message is not None and message.phase is WAITING and message.until_ms == until_ms:
+            due.add(number)
+    return len(due)
 
 
 def _random_token() -> int:
