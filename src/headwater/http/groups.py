@@ -220,7 +220,7 @@ class GroupResource:
             "resume": self._resume,
         }
 
-    def handle(self, request: Request, path: str, rest: list[str]) -> Later:
+    def handle(self, request: Request, path: str, rest: tuple[str, ...]) -> Later:
         match request.method, rest:
             case "GET" | "HEAD", []:
                 return self._list(path)
@@ -358,7 +358,7 @@ def _fetch_from(group: Group, request: Request, body: FetchBody) -> asyncio.Futu
     return fetch.future
 
 
-async def _not_here(rest: list[str]) -> Answer:
+async def _not_here(rest: tuple[str, ...]) -> Answer:
     allowed = {0: "GET", 1: "GET, PUT, DELETE", 2: "POST"}.get(len(rest))
     if allowed is None:
         return plain_error(404, "not_found", "there is nothing below a group's actions")
