@@ -125,7 +125,8 @@ async def work(job: Work) -> Result:
     for broker in brokers:
         broker.close()
     if not messages:
-        raise RuntimeError("nothing was acknowledged in the time there was")
+        reason = "the stream was used up while warming up" if before else "nothing was acknowledged"
+        raise RuntimeError(f"{reason}; there is no figure")
     what = "transactions" if job.target else "messages"
     return result | creating | {
         f"{what}_per_second": messages / result["seconds"],
