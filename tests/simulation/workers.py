@@ -142,10 +142,11 @@ class Worker:
         raise NotImplementedError
 
     async def settle(self, what: str, operation: Callable[..., transitions.Outcome]) -> Any:
-        result = await self.ask(
-            what,
-            self.world.groups.settle(self.path, self.group, operation),
-        )
+        async def settle() -> transitions.Outcome:
+            groups = self.world.groups
+            return await groups.settle(await groups.get(self.path, self.group), operation)
+
+        result = await self.ask(what, settle())
         assert isinstance(result, transitions.Outcome | Exception)
         return result
 

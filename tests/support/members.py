@@ -89,14 +89,17 @@ def _named(member: Member, deliveries: list[Delivery]) -> list[tuple[str, str]]:
 
 
 async def ack(groups: Groups, path: str, name: str, *receipts: str) -> Outcome:
-    return await groups.settle(path, name, lambda state, _: transitions.ack(state, receipts))
+    group = await groups.get(path, name)
+    return await groups.settle(group, lambda state, _: transitions.ack(state, receipts))
 
 
 async def nack(groups: Groups, path: str, name: str, *receipts: str, delay_ms: int = 0) -> Outcome:
+    group = await groups.get(path, name)
     return await groups.settle(
-        path, name, lambda state, now_ms: transitions.nack(state, receipts, delay_ms, now_ms)
+        group, lambda state, now_ms: transitions.nack(state, receipts, delay_ms, now_ms)
     )
 
 
 async def reject(groups: Groups, path: str, name: str, *receipts: str) -> Outcome:
-    return await groups.settle(path, name, lambda state, _: transitions.reject(state, receipts))
+    group = await groups.get(path, name)
+    return await groups.settle(group, lambda state, _: transitions.reject(state, receipts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -89,11 +90,10 @@ class App:
 
     def _below(self, request: Request, path: str) -> Answer | Deferred | Awaitable[Answer] | None:
         """A control resource of a stream, or None if the path is none."""
+        of_groups = _split_at_groups(path)
+        if of_groups is not None:
+            return self._groups.handle(request, *of_groups)
         segments = path.split("/")
-        if GROUPS in segments[1:]:
-            at = len(segments) - 1 - segments[::-1].index(GROUPS)
-            owner = check_path("/".join(segments[:at]))
-            return self._groups.handle(request, owner, segments[at + 1 :])
         if segments[-1] in CONTROL_NAMES and request.method != "PUT":
             return self._control(request, "/".join(segments[:-1]), segments[-1])
         return None
@@ -168,6 +168,16 @@ class App:
             "readers": self._hub.readers_of(entry),
         }
         return Response(200, list(_JSON), msgspec.json.encode(details))
+
+
+@lru_cache(maxsize=1024)
+def _split_at_groups(path: str) -> tuple[str, tuple[str, ...]] | None:
+    """The stream whose groups a path is about, and what follows. Members ask again and again."""
+    segments = path.split("/")
+    if GROUPS not in segments[1:]:
+        return None
+    at = len(segments) - 1 - segments[::-1].index(GROUPS)
+    return check_path("/".join(segments[:at])), tuple(segments[at + 1 :])
 
 
 def _summary_json(summary: StreamSummary) -> dict[str, object]:

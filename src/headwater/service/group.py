@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Final, Protocol, TypeVar
 
 import msgspec
@@ -21,10 +19,10 @@ import structlog
 from headwater.core.errors import StorageUnavailable, StreamError
 from headwater.core.groups import transitions
 from headwater.core.groups.state import (
+    WAITING,
     GroupMutation,
     GroupState,
     Outstanding,
-    Phase,
     format_receipt,
 )
 from headwater.core.groups.transitions import Taken
@@ -74,7 +72,8 @@ class Group:
         self.state = state
         self.entry = entry
         self.pending: object | None = None
-        self.waiters: deque[Waiter] = deque()
+        self.waiters: dict[Waiter, None] = {}
+        """Who waits, in the order of their turn."""
         self.members: dict[str, int] = {}
         self._writer = writer
         self._reader = reader
@@ -122,12 +121,11 @@ class Group:
             waiter.fail(self._end)
             return
         self.seen(waiter.consumer)
-        self.waiters.append(waiter)
+        self.waiters[waiter] = None
         self.kick()
 
     def leave(self, waiter: Waiter) -> None:
-        if waiter in self.waiters:
-            self.waiters.remove(waiter)
+        self.waiters.pop(waiter, None)
 
     def release(self, consumer: str) -> None:
         """A member is gone; what it held goes to others at once."""
@@ -148,8 +146,9 @@ class Group:
         self._turn_away(error)
 
     def _turn_away(self, error: StreamError) -> None:
-        while self.waiters:
-            self.waiters.popleft().fail(error)
+        waiters, self.waiters = self.waiters, {}
+        for waiter in waiters:
+            waiter.fail(error)
 
     # ── Storing ──────────────────────────────────────────────────────────────────────────────
 
@@ -160,9 +159,12 @@ class Group:
     def store(self, changes: Sequence[GroupMutation]) -> None:
         """Write behind: nobody waits for this."""
         effects = self.effects(changes)
-        if effects:
-            with suppress(StreamError):
-                self.submit(effects, None).add_done_callback(_ignore)
+        # A copy that is void has nothing more to say.
+        if effects and not self.gone:
+            try:
+                self._writer.defer(effects)
+            except StreamError:
+                self.forget_state()
 
     def submit(self, effects: Sequence[Effect], reply: R, size: int = 0) -> asyncio.Future[R]:
         """Commit changes of this group, and what belongs to them."""
@@ -214,7 +216,7 @@ class Group:
         demand = min(sum(waiter.demand for waiter in self.waiters), state.room, _READ_AT_ONCE_MAX)
         if demand <= 0:
             return
-        fresh = await self._take(demand - _due(state, now_ms))
+        fresh = await self._take(demand - _due(state, now_ms, demand))
         # Everything that was read may have to wait behind others of its key: then look further.
         self._again = self._again or bool(fresh)
         deliveries = self._lease()
@@ -259,9 +261,9 @@ class Group:
         state, now_ms = self.state, self._clock()
         shared: dict[Waiter, list[Outstanding]] = {}
         changes: list[GroupMutation] = []
-        while available := min(_due(state, now_ms), state.room):
-            hungry = [w for w in self.waiters if w.demand > len(shared.get(w, ()))]
-            if not hungry:
+        while hungry := [w for w in self.waiters if w.demand > len(shared.get(w, ()))]:
+            available = _due(state, now_ms, min(state.room, _READ_AT_ONCE_MAX))
+            if available == 0:
                 break
             share = max(1, available // len(hungry))
             for waiter in hungry:
@@ -274,7 +276,10 @@ class Group:
                 changes += marked
         self.store(changes)
         # Who was served first waits behind the others next time.
-        self.waiters.rotate(-1)
+        first = next(iter(self.waiters), None)
+        if first is not None:
+            del self.waiters[first]
+            self.waiters[first] = None
         return [(waiter, messages) for waiter, messages in shared.items() if messages]
 
     # ── Time ─────────────────────────────────────────────────────────────────────────────────
@@ -325,22 +330,21 @@ class Group:
         return outstanding[min(outstanding)] if outstanding else None
 
 
-def _due(state: GroupState, now_ms: int) -> int:
-    """Messages that wait and may be delivered now."""
+def _due(state: GroupState, now_ms: int, most: int) -> int:
+    """Messages that wait and may be delivered now; there may be many, so only up to so many."""
     first = state.first_waiting()
     if first is None or first.until_ms > now_ms:
         return 0
-    numbers = {number for until_ms, number in state.waiting if until_ms <= now_ms}
-    return sum(_is_due(state.outstanding.get(number), now_ms) for number in numbers)
-
-
-def _is_due(message: Outstanding | None, now_ms: int) -> bool:
-    return message is not None and message.phase is Phase.WAITING and message.until_ms <= now_ms
+    due: set[int] = set()
+    for until_ms, number in state.waiting:
+        if len(due) >= most:
+            break
+        message = state.outstanding.get(number) if until_ms <= now_ms else None
+        # What is in the heap may be out of date.
+        if message is not None and message.phase is WAITING and message.until_ms == until_ms:
+            due.add(number)
+    return len(due)
 
 
 def _random_token() -> int:
     return random.getrandbits(_TOKEN_BITS)
-
-
-def _ignore(future: asyncio.Future[None]) -> None:
-    future.exception()

@@ -6,7 +6,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -52,6 +52,8 @@ from headwater.service.timers import Timers
 _STREAMS_IN_MEMORY_MAX: Final = 10_000
 _GROUPS_PER_STREAM_MAX: Final = 10_000
 _LOOK_AGAIN_MS: Final = 1_000
+
+R = TypeVar("R")
 
 
 class GroupInfo(msgspec.Struct, frozen=True):
@@ -169,6 +171,17 @@ class Groups:
             good = {name: group for name, group in stream.groups.items() if not group.gone}
             missing = [state for state in states if state.record.name not in good]
             stream.groups = {s.record.name: self._group(s, stream) for s in missing} | good
+
+    def ready(self, path: str, name: str) -> Group | None:
+        """The group if it is in memory: the fast path, without waiting for anything."""
+        stream, entry = self._by_path.get(path), self._streams.ready(path)
+        group = stream.groups.get(name) if stream is not None else None
+        if stream is None or group is None or group.gone or stream.entry is not entry:
+            return None
+        if self._streams.view(entry).config.id != stream.stream_id:
+            return None
+        self._by_path.move_to_end(path)
+        return group
 
     async def get(self, path: str, name: str) -> Group:
         stream = await self.of(path)
@@ -365,25 +378,27 @@ class Groups:
         group.enlist(waiter)
         return group
 
-    async def settle(
-        self, path: str, name: str, operation: Callable[[GroupState, int], Outcome]
-    ) -> Outcome:
+    def settle(
+        self, group: Group, operation: Callable[[GroupState, int], Outcome]
+    ) -> asyncio.Future[Outcome]:
         """Acknowledge, return, reject or extend; the answer comes when that is committed."""
-        group = await self.get(path, name)
         now_ms = self._streams.clock()
         group.store(transitions.expire(group.state, now_ms))
         outcome = operation(group.state, now_ms)
         for consumer in {message.consumer for message in outcome.done if message.consumer}:
             group.seen(consumer)
         group.kick()
-        await self._commit(group, outcome.changes)
-        return outcome
+        return self._reply(group, outcome.changes, outcome)
 
     def _commit(self, group: Group, changes: Sequence[GroupMutation]) -> asyncio.Future[None]:
+        return self._reply(group, changes, None)
+
+    def _reply(self, group: Group, changes: Sequence[GroupMutation], reply: R) -> asyncio.Future[R]:
+        """Answer when changes are committed."""
         effects = group.effects(changes)
         if effects:
-            return group.submit(effects, None)
-        return self._streams.writer.reply_after(group, None)
+            return group.submit(effects, reply)
+        return self._streams.writer.reply_after(group, reply)
 
     # ── Looking ──────────────────────────────────────────────────────────────────────────────
 
