@@ -59,7 +59,7 @@ class Journal:
         self._pending_max = memory.pending_max_keys
         self._index_keys_max = memory.key_index_max_keys
         self._coarse_interval_ms = settings.coarse_interval_ms
-        self._overflowing = False
+        self.overflowing = False
         self._overflow_generation = 0
         self._last_change = 0
         self._tables_touched_ms: dict[int, int] = {}
@@ -77,7 +77,7 @@ class Journal:
     @property
     def settled(self) -> bool:
         """Whether nothing waits to be flushed."""
-        return not self.pending and not self._tables_held and not self._overflowing
+        return not self.pending and not self._tables_held and not self.overflowing
 
     @property
     def due_ms(self) -> int | None:
@@ -98,8 +98,8 @@ class Journal:
 
     def check_overflow(self) -> None:
         """To be called whenever keys were put into `pending`."""
-        if self._overflowing or len(self.pending) > self._pending_max:
-            self._overflowing = True
+        if self.overflowing or len(self.pending) > self._pending_max:
+            self.overflowing = True
             self.pending.clear()
 
     # ── Flushing ─────────────────────────────────────────────────────────────────────────────
@@ -107,7 +107,7 @@ class Journal:
     def flush(self, now_ms: int, *, everything: bool = False) -> list[Waiter]:
         """Close the bucket and say who is to be woken. `everything` holds nothing back."""
         self._release_tables(now_ms, everything=everything)
-        if not self.pending and not self._overflowing:
+        if not self.pending and not self.overflowing:
             self.flushed_seq = self.source_seq
             return []
         self.generation += 1
@@ -116,8 +116,8 @@ class Journal:
         self._last_change = self.generation
         self.flushed_seq = self.source_seq
         self.history.record(closed)
-        if self._overflowing:
-            self._overflowing = False
+        if self.overflowing:
+            self.overflowing = False
             self._overflow_generation = self.generation
             self.overflow_buckets += 1
             return [*self._waiters]

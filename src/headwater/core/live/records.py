@@ -16,8 +16,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from headwater.core import json_mode
 from headwater.core.errors import InvalidRecord, MissingBefore
-from headwater.core.json_mode import as_array
 
 Operation = Literal["insert", "update", "upsert", "delete"]
 Control = Literal["snapshot-start", "snapshot-end", "reset"]
@@ -61,19 +61,17 @@ class Record(msgspec.Struct):
 
 _records = msgspec.json.Decoder(list[Record])
 _one = msgspec.json.Decoder(Record)
-_raws = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def read_records(stored: bytes) -> list[Record | None]:
     """Stored messages as records; None for those that are none, from before the profile."""
-    array = as_array(stored)
     try:
-        return [*_records.decode(array)]
+        return [*_records.decode(json_mode.as_array(stored))]
     except (msgspec.ValidationError, RecursionError):
-        return [_lenient(raw) for raw in _raws.decode(array)]
+        return [_lenient(raw) for raw in json_mode.decode(stored)]
 
 
-def _lenient(raw: msgspec.Raw) -> Record | None:
+def _lenient(raw: bytes) -> Record | None:
     try:
         record = _one.decode(raw)
         _check(0, record)
@@ -85,7 +83,7 @@ def _lenient(raw: msgspec.Raw) -> Record | None:
 def check_records(stored: bytes, on_missing_before: MissingBeforePolicy) -> None:
     """Refuse a body that holds a malformed record, and say which."""
     try:
-        records = _records.decode(as_array(stored))
+        records = _records.decode(json_mode.as_array(stored))
     except msgspec.ValidationError as error:
         raise _explain(error) from None
     except RecursionError:

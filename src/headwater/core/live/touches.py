@@ -18,6 +18,7 @@ touched with all its fields, and the caller lives with what that misses.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from decimal import Decimal
 from typing import Final
 
@@ -56,7 +57,9 @@ class Row:
         self._encoded: dict[tuple[str, Encoding], bytes | None] = {}
         self.fields: dict[str, msgspec.Raw] = {}
         if is_object(raw):
-            self.fields = _fields.decode(raw)
+            # A row nested so deeply that it cannot be taken apart names nothing.
+            with suppress(RecursionError):
+                self.fields = _fields.decode(raw)
 
     def arguments(self, template: Template) -> bytes | None:
         """The tuple for a template, ready to be hashed; None if it cannot be encoded."""
