@@ -18,7 +18,7 @@ from headwater.core.live.keys import KEY_ID_MASK
 _FIRST_POW2: Final = 8
 _CELLS_PER_KEY: Final = 8
 _MIX: Final = 0x9E37_79B1
-_EXACT_KEYS_MAX: Final = 65_536
+EXACT_KEYS_MAX: Final = 65_536
 
 
 class AgingFilter:
@@ -74,9 +74,7 @@ class Generation:
 
 
 class History:
-    def __init__(
-        self, filter_pow2: int, hashes: int, exact_keys_max: int = _EXACT_KEYS_MAX
-    ) -> None:
+    def __init__(self, filter_pow2: int, hashes: int, exact_keys_max: int) -> None:
         self._exact_keys_max = exact_keys_max
         self._filter = AgingFilter(filter_pow2, hashes)
         self._latest: dict[int, int] = {}

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headwater.core.live.history import Generation, History
+from headwater.core.live.history import EXACT_KEYS_MAX, Generation, History
 from headwater.core.live.profile import TouchSettings
 from headwater.core.live.templates import Template
 from headwater.core.live.touches import TABLE, Pending
@@ -46,12 +46,14 @@ class Waiter:
 
 
 class Journal:
-    def __init__(self, epoch: str, settings: TouchSettings) -> None:
+    def __init__(
+        self, epoch: str, settings: TouchSettings, exact_keys_max: int = EXACT_KEYS_MAX
+    ) -> None:
         memory = settings.memory
         self.epoch = epoch
         self.generation = 0
         self.pending: Pending = {}
-        self.history = History(memory.filter_pow2, memory.k)
+        self.history = History(memory.filter_pow2, memory.k, exact_keys_max)
         self.source_seq = 0
         """Messages of the stream that the open bucket or an earlier one has seen."""
         self.flushed_seq = 0

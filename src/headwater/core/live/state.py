@@ -15,6 +15,7 @@ import msgspec
 
 from headwater.core.errors import InvalidBody
 from headwater.core.live.guard import Guard, Mode
+from headwater.core.live.history import EXACT_KEYS_MAX
 from headwater.core.live.interest import Interest, Listening
 from headwater.core.live.journal import Journal, Waiter
 from headwater.core.live.keys import table_key
@@ -56,21 +57,23 @@ class LiveState:
         settings: TouchSettings,
         templates: Iterable[TemplateRecord] = (),
         source_seq: int = 0,
+        exact_keys_max: int = EXACT_KEYS_MAX,
     ) -> None:
+        self._exact_keys_max = exact_keys_max
         self.settings = settings
         self.guard = Guard(settings)
         self.book = TemplateBook(settings.templates)
         for record in templates:
             self.book.add(Template(record, active_from=0))
         self.totals = Totals()
-        self.journal = Journal(epoch, settings)
+        self.journal = Journal(epoch, settings, exact_keys_max)
         self.journal.source_seq = self.journal.flushed_seq = source_seq
         self._table_keys: dict[str, int] = {}
 
     def restart(self, epoch: str) -> list[Waiter]:
         """Begin anew: every cursor so far is stale, and so is everyone who waits."""
         before = self.journal
-        self.journal = Journal(epoch, self.settings)
+        self.journal = Journal(epoch, self.settings, self._exact_keys_max)
         self.journal.source_seq = self.journal.flushed_seq = before.source_seq
         for template in self.book:
             template.active_from = template.waiters = 0
