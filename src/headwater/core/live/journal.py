@@ -113,7 +113,7 @@ class Journal:
             self.flushed_seq = self.source_seq
             return []
         self.generation += 1
-        closed = Generation(self.generation, self.pending)
+        closed = Generation(self.generation, self.generation, self.pending)
         self.pending = {}
         self._last_change = self.generation
         self.flushed_seq = self.source_seq
