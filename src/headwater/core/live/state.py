@@ -114,13 +114,14 @@ class LiveState:
     def _touch_rows(self, record: Record, templates: Iterable[Template]) -> None:
         change, pending = Change(record), self.journal.pending
         policy, guard = self.settings.on_missing_before, self.guard
+        touched, budget = 0, guard.budget
         for template in templates:
-            if guard.budget <= 0:
+            if touched >= budget:
                 pending[template.key] = TEMPLATE
-                continue
-            touched = touch_template(change, template, policy, pending)
-            self.totals.fine_touches += touched
-            guard.spend(touched)
+            else:
+                touched += touch_template(change, template, policy, pending)
+        self.totals.fine_touches += touched
+        guard.spend(touched)
 
     def _touch_hot(self, record: Record, templates: Iterable[Template], wall_ms: int) -> None:
         """With a small budget: work it out for templates in use, the others are told coarsely."""

@@ -35,7 +35,6 @@ TABLE: Final = 0
 TEMPLATE: Final = -1
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_MISSING: Final = b""
 
 
 def _exact_number(text: str) -> Decimal | str:
@@ -65,10 +64,11 @@ class Row:
         """The tuple for a template, ready to be hashed; None if it cannot be encoded."""
         encoded, joined = self._encoded, b""
         for column in template.columns:
-            if column not in encoded:
+            try:
+                value = encoded[column]
+            except KeyError:
                 raw = self.fields.get(column[0])
-                encoded[column] = None if raw is None else encode(bytes(raw), column[1])
-            value = encoded[column]
+                value = encoded[column] = None if raw is None else encode(bytes(raw), column[1])
             if value is None:
                 return None
             joined += b"\0" + value
@@ -81,31 +81,32 @@ class Row:
 class Change:
     """A change record with its rows taken apart, as far as anybody asks."""
 
-    __slots__ = ("_changed", "new", "old", "record")
+    __slots__ = ("_differing", "is_delete", "is_insert", "new", "old")
 
     def __init__(self, record: Record) -> None:
-        self.record = record
+        self.is_insert = record.is_insert
+        self.is_delete = record.headers.operation == "delete"
         self.new = Row(record.value) if record.has_value else None
         self.old = Row(record.old_value) if record.has_before else None
-        self._changed: list[bytes] | None = None
+        self._differing: dict[str, bytes] | None = None
 
     @property
-    def changed_fields(self) -> list[bytes]:
-        """The names of the fields that differ between the row as it was and as it is."""
-        if self._changed is None:
+    def differing(self) -> dict[str, bytes]:
+        """The fields that differ between the row as it was and as it is, encoded for keys."""
+        if self._differing is None:
             new = self.new.fields if self.new else {}
             old = self.old.fields if self.old else {}
-            self._changed = [
-                name.encode() for name in new.keys() | old.keys() if differ(new, old, name)
-            ]
-        return self._changed
+            names = [name for name, raw in new.items() if raw != old.get(name)]
+            names += [name for name in old if name not in new]
+            self._differing = {name: name.encode() for name in names if differ(new, old, name)}
+        return self._differing
 
 
 def differ(new: dict[str, msgspec.Raw], old: dict[str, msgspec.Raw], name: str) -> bool:
-    after, before = bytes(new.get(name, _MISSING)), bytes(old.get(name, _MISSING))
-    if after == before:
-        return False
-    return not after or not before or _canonical(after) != _canonical(before)
+    """Whether a field whose text differs has another value too."""
+    if name not in new or name not in old:
+        return True
+    return _canonical(bytes(new[name])) != _canonical(bytes(old[name]))
 
 
 def _canonical(raw: bytes) -> bytes:
@@ -124,8 +125,9 @@ def touch_template(
     if keys is None:
         pending[template.key] = TEMPLATE
         return 1
+    template_id = template.id
     for key in keys:
-        pending[key] = template.id
+        pending[key] = template_id
     return len(keys)
 
 
@@ -138,23 +140,33 @@ def touch_all_rows(templates: Iterable[Template], pending: Pending) -> None:
 def fine_keys(change: Change, template: Template, policy: MissingBeforePolicy) -> list[int] | None:
     """The fine keys of a change; None if it cannot name its rows."""
     new, old = change.new, change.old
-    if change.record.is_insert:
-        return _rows(template, _arguments(new, template))
-    if old is None or old.lacks(template):
+    if change.is_insert:
+        return _rows(template, None if new is None else new.arguments(template))
+    if old is None:
+        return _after_only(change, template) if policy == "skipBefore" else None
+    if change.is_delete or new is None:
+        return _removed(change, old, template, policy)
+    differing = change.differing
+    after = new.arguments(template)
+    if template.names.isdisjoint(differing):
+        # By far the most common: the row stays where it is.
+        return None if after is None else _projected(template, after, differing.values())
+    if old.lacks(template):
         return _after_only(change, template) if policy == "skipBefore" else None
     before = old.arguments(template)
-    if change.record.headers.operation == "delete":
-        return _rows(template, before)
-    after = _arguments(new, template)
     if before is None or after is None:
         return None
     if before != after:
         return _rows(template, before, after)
-    return _projected(template, after, change.changed_fields)
+    return _projected(template, after, differing.values())
 
 
-def _arguments(row: Row | None, template: Template) -> bytes | None:
-    return None if row is None else row.arguments(template)
+def _removed(
+    change: Change, old: Row, template: Template, policy: MissingBeforePolicy
+) -> list[int] | None:
+    if old.lacks(template) and policy == "skipBefore":
+        return _after_only(change, template)
+    return _rows(template, old.arguments(template))
 
 
 def _rows(template: Template, *tuples: bytes | None) -> list[int] | None:
@@ -176,7 +188,7 @@ def _projected(template: Template, arguments: bytes, fields: Iterable[bytes]) ->
 
 def _after_only(change: Change, template: Template) -> list[int] | None:
     """Best effort without the row as it was."""
-    arguments = _arguments(change.new, template)
+    arguments = None if change.new is None else change.new.arguments(template)
     rows = _rows(template, arguments)
     if rows is None or arguments is None or change.new is None:
         return None
