@@ -26,6 +26,7 @@ from typing import Final
 from headwater.core.errors import StorageUnavailable
 from headwater.core.groups.state import GroupState
 from headwater.core.lineage import Span
+from headwater.core.live.templates import TemplateRecord
 from headwater.core.mutations import AnyMutation
 from headwater.core.producers import ProducerState
 from headwater.core.stream import Appended
@@ -140,6 +141,10 @@ class FaultyEngine:
     def groups(self, stream_id: int) -> list[GroupState]:
         self._before("groups")
         return self.inner.groups(stream_id)
+
+    def templates(self, stream_id: int) -> list[TemplateRecord]:
+        self._before("templates")
+        return self.inner.templates(stream_id)
 
     def known_ids(self, spans: Sequence[Span], ids: Sequence[str]) -> set[str]:
         self._before("known_ids")

@@ -19,6 +19,7 @@ from headwater.http.beats import Heartbeat
 from headwater.http.live import Hub
 from headwater.http.server import Server
 from headwater.service.groups import Groups
+from headwater.service.live.registry import Live
 from headwater.service.log import Log
 from headwater.settings import Settings
 from headwater.store.database import DataDirectoryError
@@ -91,7 +92,8 @@ async def listening(settings: Settings, engine: Engine) -> AsyncIterator[tuple[S
     heartbeat = Heartbeat(settings.sse_lifetime_ms / 1000)
     hub = Hub(streams, settings.long_poll_timeout_ms, heartbeat)
     groups = await Groups.start(streams)
-    app = App(streams, hub, groups, cors=bool(settings.cors_origin))
+    live = Live(streams, waiters_max=settings.live_waiters_max, metrics=settings.live_metrics)
+    app = App(streams, hub, groups, live, cors=bool(settings.cors_origin))
     server = Server(app, limits, cors_origin=settings.cors_origin)
     try:
         port = await server.start(settings.host, settings.port)
@@ -105,8 +107,10 @@ async def listening(settings: Settings, engine: Engine) -> AsyncIterator[tuple[S
     finally:
         hub.release_polls()
         groups.stop()
+        live.release()
         await server.stop(settings.shutdown_grace_ms / 1000)
         heartbeat.stop()
+        await live.stop()
         await streams.stop()
 
 

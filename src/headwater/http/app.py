@@ -11,7 +11,7 @@ import msgspec
 from headwater import __version__
 from headwater.core.errors import InvalidQuery, StreamError
 from headwater.core.limits import LIST_PAGE_MAX
-from headwater.core.paths import CONTROL_NAMES, GROUPS, check_path
+from headwater.core.paths import CONTROL_NAMES, GROUPS, PROFILE, check_path, split_touch
 from headwater.http.errors import error_response, plain_error
 from headwater.http.groups import GroupResource
 from headwater.http.headers import METHODS, preflight_headers
@@ -20,8 +20,10 @@ from headwater.http.messages import Answer, Deferred, Headers, Request, Response
 from headwater.http.queries import number_in, query_of
 from headwater.http.streams import StreamResource
 from headwater.http.targets import STREAM_ROOT, decode_path, origin_form
+from headwater.http.touch import TouchResource
 from headwater.http.transactions import TransactionResource
 from headwater.service.groups import Groups
+from headwater.service.live.registry import Live
 from headwater.service.log import Log
 from headwater.service.transactions import Transactions
 from headwater.store.engine import StreamSummary
@@ -35,7 +37,9 @@ Resource = Callable[[Request], Answer | Deferred | Awaitable[Answer]]
 class App:
     """The handler that the connection calls for every request."""
 
-    def __init__(self, log: Log, hub: Hub, groups: Groups, *, cors: bool = True) -> None:
+    def __init__(
+        self, log: Log, hub: Hub, groups: Groups, live: Live, *, cors: bool = True
+    ) -> None:
         self._log = log
         self._preflight = [
             *(preflight_headers() if cors else [("Allow", METHODS)]),
@@ -44,6 +48,7 @@ class App:
         self._streams = StreamResource(log, hub)
         self._groups = GroupResource(groups, hub.heartbeat)
         self._transactions = TransactionResource(log, Transactions(log, groups))
+        self._touch = TouchResource(live)
         self._hub = hub
         self._controls = {"_details": self._details, "_position": self._position}
         self._fixed: dict[bytes, Resource] = {
@@ -81,6 +86,10 @@ class App:
             answer = self._below(request, path)
             if answer is not None:
                 return answer
+        if "/touch/" in path:
+            live = split_touch(path)
+            if live is not None:
+                return self._touch.handle(request, check_path(live[0]), live[1])
         if request.method not in self._streams.methods:
             return _not_allowed(", ".join(sorted([*self._streams.methods, "OPTIONS"])))
         if request.method != "POST":
@@ -101,6 +110,8 @@ class App:
     def _control(
         self, request: Request, owner: str, name: str
     ) -> Answer | Deferred | Awaitable[Answer]:
+        if name == PROFILE:
+            return self._touch.profile(request, check_path(owner))
         control = self._controls.get(name)
         if control is None:
             return plain_error(404, "not_found", f"this server has no {name} resource")
@@ -160,6 +171,7 @@ class App:
             **_summary_json(view.summary()),
             "description": view.config.description,
             "version": view.config.version,
+            "profile": msgspec.to_builtins(view.config.profile)["kind"],
             "unique_ids": view.config.unique_ids.mode if view.config.unique_ids else None,
             "id_pointer": view.config.unique_ids.pointer if view.config.unique_ids else None,
             "forked_from": fork.source if fork else None,
