@@ -17,7 +17,9 @@ from headwater.core.errors import (
     StaleReceipts,
     StorageUnavailable,
     StreamClosed,
+    StreamNotFound,
 )
+from headwater.core.expiry import Lifetime
 from headwater.core.groups.config import GroupConfig
 from headwater.core.limits import Limits
 from headwater.core.lineage import ForkRequest
@@ -29,8 +31,8 @@ from headwater.store.memory import MemoryEngine
 from headwater.store.sqlite import SqliteEngine
 from tests.service.conftest import StartLog
 from tests.support.faulty_engine import Fault, FaultyEngine
-from tests.support.logs import begin, hold_a_commit, outcome, read_all, turns, warm
-from tests.support.members import ack, fetch, json
+from tests.support.logs import ManualClock, begin, hold_a_commit, outcome, read_all, turns, warm
+from tests.support.members import ack, fetch, json, nack
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -135,6 +137,29 @@ async def test_targets_may_be_more_than_fit_into_memory(start_log: StartLog) -> 
     for path in paths:
         assert await read_all(log, path) == b"1,"
     groups.stop()
+
+
+# ── A time to live ───────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_stream_that_only_transactions_use_lives_on(
+    log: Log, groups: Groups, transactions: Transactions, clock: ManualClock
+) -> None:
+    """Its time starts again with every use, and that is not forgotten with what is in memory."""
+    for path in ("in", "out", "unused"):
+        await log.create(Create(path, JSON, body=b"[0]", lifetime=Lifetime(ttl_s=10)))
+    await groups.put("in", "g", GroupConfig())
+    for _ in range(6):
+        clock.now_ms += 5_000
+        await transactions.run(None, [publish("out", "1")])
+        for receipt, _ in await fetch(groups, "in", "g"):
+            await nack(groups, "in", "g", receipt)
+    await log.writer.reply_after_all(None)
+    for path in ("in", "out", "unused"):
+        (await log.entry(path)).forget_state()
+    assert await read_all(log, "out") == b"0,1,1,1,1,1,1,"
+    assert await read_all(log, "in") == b"0,"
+    assert await outcome(read_all(log, "unused")) is StreamNotFound
 
 
 # ── What an answer rests on ──────────────────────────────────────────────────────────────────

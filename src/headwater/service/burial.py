@@ -76,6 +76,7 @@ class Burial:
             now_ms = self._streams.clock()
             dead_letters = decisions.require(entry.state, entry.path, now_ms)
             decision = decisions.decide_append(dead_letters, Append(letters, JSON), now_ms)
+            self._streams.touch(entry, now_ms)
             effects = [(entry, mutation) for mutation in decision.mutations]
         effects += group.effects(transitions.settle(state, messages))
         if effects:

@@ -68,6 +68,9 @@ class MessageReader:
         self, entry: Entry, view: View, position: int, max_bytes: int
     ) -> list[tuple[list[bytes], int]]:
         """Appends from a position on, as messages and stored size."""
+        # A use like any other, but not of a stream whose time is over.
+        self._log.view(entry)
+        self._log.touch(entry, self._log.clock())
         known = self._splits.get((view.config.id, position))
         if known is not None:
             return [known]

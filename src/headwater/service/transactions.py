@@ -144,6 +144,7 @@ class Transactions:
                 )
             except StreamError as error:
                 raise PublishRefused(index, error) from None
+            self._streams.touch(entry, now_ms)
             replies.append(decision.reply)
             for mutation in decision.mutations:
                 evolve(states[publish.stream], mutation)
