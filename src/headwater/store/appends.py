@@ -78,7 +78,7 @@ class Appends:
             if stop > position:
                 found += take(extent, position, min(stop, span.end))
             position = stop
-            if stop < row.until:
+            if stop < row.until or stop >= limit:
                 break
         if not found:
             raise UnknownOffset(format_offset(span.run, span.start))

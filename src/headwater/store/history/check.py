@@ -76,6 +76,8 @@ class HistoryCheck:
     def _missing(self, where: str, segment_id: int) -> Iterator[Problem]:
         """A file that is not there. A running server may have had no use for it any more."""
         with closing(connect(self._database, read_only=True)) as now:
-            known = now.execute("SELECT 1 FROM segments WHERE id = ?", (segment_id,)).fetchall()
-        if known:
+            needed = now.execute(
+                "SELECT 1 FROM extents WHERE segment_id = ? LIMIT 1", (segment_id,)
+            ).fetchall()
+        if needed:
             yield Problem(where, "its file of history is missing")

@@ -201,7 +201,8 @@ class Extent:
     def cut(self, position: int, limit: int, end: int) -> int:
         """Where the last append that ends within a limit ends; `end` bounds the extent.
 
-        The position itself if not even the append that begins there ends within the limit.
+        The position itself if not even the append that begins there ends within the limit. The
+        limit lies behind the position.
         """
         if end <= limit:
             return end
