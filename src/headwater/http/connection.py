@@ -21,10 +21,12 @@ import structlog
 
 from headwater.core.errors import StreamError
 from headwater.http.errors import error_response, plain_error
+from headwater.http.files import FileSending
 from headwater.http.messages import (
     Answer,
     Deferred,
     EventStream,
+    FileBody,
     Headers,
     Payload,
     Request,
@@ -44,6 +46,7 @@ _STATUS_LINES: Final = {
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 _BODILESS: Final = frozenset({204, 304})
+_UNSENT_BYTES_HIGH: Final = 256 * 1024
 
 
 class Connection(asyncio.Protocol):
@@ -53,6 +56,7 @@ class Connection(asyncio.Protocol):
         "_current",
         "_drain_waiter",
         "_events",
+        "_file",
         "_http_1_0",
         "_looping",
         "_owes_continue",
@@ -79,6 +83,7 @@ class Connection(asyncio.Protocol):
         self._owes_continue = False
         self._events: EventStream | None = None
         self._http_1_0 = False
+        self._file: FileSending | None = None
         self._drain_waiter: asyncio.Future[None] | None = None
         self._writing_paused = False
         self._reading_paused = False
@@ -89,7 +94,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._reader = RequestReader(self._server.limits, self)
-        self._transport.set_write_buffer_limits(high=256 * 1024)
+        self._transport.set_write_buffer_limits(high=_UNSENT_BYTES_HIGH)
         self._server.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -98,6 +103,9 @@ class Connection(asyncio.Protocol):
         self._reader = None
         self._queue.clear()
         self._release_drain()
+        if self._file is not None:
+            self._file.cancel()
+            self._file = None
         if self._events is not None:
             events, self._events = self._events, None
             events.stopped()
@@ -127,6 +135,8 @@ class Connection(asyncio.Protocol):
         self._writing_paused = False
         self._restart_clock()
         self._release_drain()
+        if self._file is not None:
+            self._start_file()
         self._next()
 
     def _release_drain(self) -> None:
@@ -137,7 +147,7 @@ class Connection(asyncio.Protocol):
     def _restart_clock(self) -> None:
         """Give the peer the time that the current phase allows."""
         now, timeouts = self._server.now, self._server.timeouts
-        if self._writing_paused:
+        if self._writing_paused or self._file is not None:
             self.deadline = now + timeouts.write_s
         elif self._busy or self._events is not None:
             self.deadline = float("inf")
@@ -253,27 +263,40 @@ class Connection(asyncio.Protocol):
             return
         # The response may be shared with other connections, so it is not changed here.
         close = answer.close or not request.keep_alive or self._server.stopping
+        if isinstance(answer.body, FileBody) and request.method != "HEAD":
+            self._send_file(answer, answer.body, close=close)
+            return
         self._busy = False
         self._current = None
         self._respond(answer, head_only=request.method == "HEAD", close=close)
+        self._answered()
+
+    def _answered(self) -> None:
         if self._transport is not None:
             self._restart_clock()
             self._next()
 
     def _respond(self, response: Response, *, head_only: bool, close: bool) -> None:
-        head = self._head(response.status, response.headers)
-        if head_only or response.status in _BODILESS:
+        body = response.body
+        if head_only or response.status in _BODILESS or isinstance(body, FileBody):
             # What a GET would have sent is not known here, and nothing else may be said.
-            length = b""
+            self._write(self._whole_head(response, None, close=close))
         else:
-            length = b"Content-Length: %d\r\n" % len(response.body)
-        connection = b"Connection: close\r\n" if close else b""
-        body = b"" if head_only or response.status in _BODILESS else response.body
-        self._write(b"".join((head, length, connection, b"\r\n", body)))
-        if close and self._transport is not None:
+            self._write(self._whole_head(response, len(body), close=close) + body)
+        if close:
+            self._close()
+
+    def _close(self) -> None:
+        if self._transport is not None:
             self._closing = True
             self._queue.clear()
             self._transport.close()
+
+    def _whole_head(self, response: Response, length: int | None, *, close: bool) -> bytes:
+        head = self._head(response.status, response.headers)
+        framing = b"" if length is None else b"Content-Length: %d\r\n" % length
+        connection = b"Connection: close\r\n" if close else b""
+        return b"".join((head, framing, connection, b"\r\n"))
 
     def _head(self, status: int, headers: Headers) -> bytes:
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
@@ -284,6 +307,43 @@ class Connection(asyncio.Protocol):
     def _write(self, data: bytes) -> None:
         if self._transport is not None:
             self._transport.write(data)
+
+    # ── Bodies in files: this is the Owner of what is being sent ─────────────────────────────
+
+    def _send_file(self, response: Response, body: FileBody, *, close: bool) -> None:
+        """The request stays the current one until all of it is sent."""
+        head = self._whole_head(response, len(body), close=close)
+        self._file = FileSending(self, head, body)
+        if close and self._current is not None:
+            self._current.keep_alive = False
+        self._restart_clock()
+        self._start_file()
+
+    def _start_file(self) -> None:
+        """Begin, if what was written before is out; otherwise wait for that."""
+        transport, file = self._transport, self._file
+        if transport is None or file is None or file.started:
+            return
+        if transport.get_write_buffer_size():
+            # Writing is paused at once and resumed when nothing is left.
+            transport.set_write_buffer_limits(high=0)
+            return
+        transport.set_write_buffer_limits(high=_UNSENT_BYTES_HIGH)
+        file.start(transport.get_extra_info("socket").fileno())
+
+    def file_progressed(self) -> None:
+        self._restart_clock()
+
+    def file_failed(self) -> None:
+        self.abort()
+
+    def file_sent(self) -> None:
+        request, self._file, self._current = self._current, None, None
+        self._busy = False
+        if self._server.stopping or (request is not None and not request.keep_alive):
+            self._close()
+        else:
+            self._answered()
 
     # ── Event streams: this is the Sink ──────────────────────────────────────────────────────
 
