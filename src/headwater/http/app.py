@@ -12,6 +12,7 @@ from headwater import __version__
 from headwater.core.errors import InvalidQuery, StreamError
 from headwater.core.limits import LIST_PAGE_MAX
 from headwater.core.paths import CONTROL_NAMES, GROUPS, PROFILE, check_path, split_touch
+from headwater.http.bulk import BulkResource
 from headwater.http.errors import error_response, plain_error
 from headwater.http.groups import GroupResource
 from headwater.http.headers import METHODS, preflight_headers
@@ -50,7 +51,13 @@ class App:
         self._transactions = TransactionResource(log, Transactions(log, groups))
         self._touch = TouchResource(live)
         self._hub = hub
-        self._controls = {"_details": self._details, "_position": self._position}
+        bulk = BulkResource(log)
+        self._controls = {
+            "_details": self._details,
+            "_position": self._position,
+            "_segments": bulk.segments,
+            "_bulk": bulk.bulk,
+        }
         self._fixed: dict[bytes, Resource] = {
             b"/": self._index,
             b"/healthz": self._healthz,
