@@ -74,20 +74,16 @@ class PostgresServer:
         secret = self._directory / "password"
         secret.write_text(PASSWORD)
         secret.chmod(0o644)
-        self._run(
-            ["initdb", "-D", str(self._data), "-U", "postgres", "-A", "scram-sha-256"]
-            + ["--pwfile", str(secret), "-E", "UTF8", "--no-locale", "--no-sync"]
-        )
+        access = ["-U", "postgres", "-A", "scram-sha-256", "--pwfile", str(secret)]
+        form = ["-E", "UTF8", "--no-locale", "--no-sync", "--wal-segsize", "1"]
+        self._run(["initdb", "-D", str(self._data), *access, *form])
         with (self._data / "postgresql.conf").open("a") as file:
             file.write(CONFIGURATION.format(wal_level=wal_level))
             file.write(f"port = {self.port}\n")
 
     @property
     def dsn(self) -> str:
-        return self.dsn_for("postgres")
-
-    def dsn_for(self, database: str) -> str:
-        return f"postgresql://postgres:{PASSWORD}@127.0.0.1:{self.port}/{database}"
+        return f"postgresql://postgres:{PASSWORD}@127.0.0.1:{self.port}/postgres"
 
     def start(self) -> None:
         """Start, and return when it takes connections."""
@@ -118,8 +114,8 @@ class PostgresServer:
                 self.stop(signal.SIGQUIT)
         shutil.rmtree(self._directory)
 
-    def connect(self, database: str = "postgres") -> psycopg.Connection[tuple[Any, ...]]:
-        return psycopg.connect(self.dsn_for(database), autocommit=True)
+    def connect(self) -> psycopg.Connection[tuple[Any, ...]]:
+        return psycopg.connect(self.dsn, autocommit=True)
 
     def __enter__(self) -> Self:
         self.start()

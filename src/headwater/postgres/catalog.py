@@ -159,6 +159,12 @@ class Catalog:
         ((lsn,),) = await self.query("SELECT pg_current_wal_flush_lsn()::text")
         return parse_lsn(lsn)
 
+    async def milestone(self) -> int:
+        """Write a mark to the log; everything committed before this call lies before it."""
+        await self.query("SET synchronous_commit = local")
+        ((lsn,),) = await self.query("SELECT pg_logical_emit_message(true, 'headwater', '')::text")
+        return parse_lsn(lsn)
+
     async def try_lock(self, slot: str) -> bool:
         """Be the only one who works with a slot, for as long as this connection lasts."""
         ((locked,),) = await self.query(

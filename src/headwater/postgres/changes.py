@@ -107,13 +107,14 @@ def control(kind: str, headers: dict[str, Any]) -> bytes:
     return _encode({"headers": {"control": kind, **headers}})
 
 
-def snapshot_headers(position: Position, timestamp: str) -> dict[str, Any]:
+def snapshot_headers(position: Position, timestamp: str, slot: str) -> dict[str, Any]:
+    """The headers of a record that is not from the log; they name the slot that it goes with."""
     assert position.phase == SNAPSHOT
     return {
         "timestamp": timestamp,
         "lsn": format_lsn(position.lsn),
         "seq": position.seq,
-        "snapshot": True,
+        "snapshot": slot,
     }
 
 

@@ -134,7 +134,7 @@ class Follower:
         await sink.check(create=self._wanted.create)
         async with self._connections() as (catalog, feed):
             await prepare(self._wanted, catalog, feed, sink, self._say)
-            until = await catalog.current_lsn() if once else None
+            until = await catalog.milestone() if once else None
             await feed.start(self._wanted.slot, self._wanted.publication)
             self._begun(sink)
             buffer = Buffer()

@@ -75,9 +75,8 @@ class LastRecord(NamedTuple):
 class _Headers(msgspec.Struct):
     lsn: str
     seq: int
-    snapshot: bool = False
+    snapshot: str | None = None
     control: str | None = None
-    slot: str | None = None
 
 
 class _Record(msgspec.Struct):
@@ -96,8 +95,6 @@ def read_record(message: bytes | msgspec.Raw) -> LastRecord | None:
         return None
     if headers.seq < 0:
         return None
-    phase = SNAPSHOT if headers.snapshot else CHANGES
-    unfinished = phase == SNAPSHOT and headers.control != "snapshot-end"
-    return LastRecord(
-        Position(lsn, phase, headers.seq), (headers.slot or "") if unfinished else None
-    )
+    phase = CHANGES if headers.snapshot is None else SNAPSHOT
+    unfinished = None if headers.control == "snapshot-end" else headers.snapshot
+    return LastRecord(Position(lsn, phase, headers.seq), unfinished)

@@ -52,7 +52,7 @@ class Snapshot:
         if last is not None and last.position.lsn == self._lsn:
             # Nothing has happened in the database since an attempt that was not finished.
             self._seq = last.position.seq + 1
-        await self._control("snapshot-start", slot=self._slot)
+        await self._control("snapshot-start")
         if await self._catalog.slot(self._slot) is not None:
             await self._catalog.drop_slot(self._slot)
         begins_at, name = await feed.create_slot(self._slot)
@@ -84,18 +84,19 @@ class Snapshot:
             async for row in rows:
                 position = self._next_position()
                 values = table.values(row)
-                headers = snapshot_headers(position, self._timestamp)
+                headers = self._headers(position)
                 record = record_of(table, "insert", table.key_of(values), headers, value=values)
                 await self._add(position, record)
                 self.rows += 1
         await self._flush()
 
-    async def _control(self, kind: str, **more: str) -> None:
+    async def _control(self, kind: str) -> None:
         position = self._next_position()
-        await self._add(
-            position, control(kind, {**snapshot_headers(position, self._timestamp), **more})
-        )
+        await self._add(position, control(kind, self._headers(position)))
         await self._flush()
+
+    def _headers(self, position: Position) -> dict[str, Any]:
+        return snapshot_headers(position, self._timestamp, self._slot)
 
     def _next_position(self) -> Position:
         position = Position(self._lsn, SNAPSHOT, self._seq)
