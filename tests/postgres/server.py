@@ -12,6 +12,7 @@ import pwd
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -62,11 +63,16 @@ class PostgresServer:
     """One server, with a database `postgres` and a superuser of the same name."""
 
     def __init__(self, *, wal_level: str = "logical") -> None:
-        self._binaries = find_binaries()
-        # Not below pytest's own directory, which other users may not enter.
-        self._directory = Path(tempfile.mkdtemp(prefix="headwater-postgres-"))
-        self._data = self._directory / "data"
         self._owner = _owner()
+        # Not below pytest's own directory, which other users may not enter.
+        place = "/tmp" if self._owner else None
+        self._directory = Path(tempfile.mkdtemp(prefix="headwater-postgres-", dir=place))
+        self._data = self._directory / "data"
+        self._binaries = find_binaries()
+        if self._owner is not None and not _open_to_all(self._binaries):
+            copy = self._directory / "install"
+            shutil.copytree(self._binaries.parent, copy, symlinks=True)
+            self._binaries = copy / "bin"
         self._process: subprocess.Popen[bytes] | None = None
         self.port = _free_port()
         if self._owner is not None:
@@ -156,6 +162,11 @@ class PostgresServer:
 def _owner() -> pwd.struct_passwd | None:
     """Who the server runs as, if that cannot be us."""
     return pwd.getpwnam("nobody") if os.geteuid() == 0 else None
+
+
+def _open_to_all(path: Path) -> bool:
+    """Whether any user can get there, through all the directories above."""
+    return all(place.stat().st_mode & stat.S_IXOTH for place in (path, *path.resolve().parents))
 
 
 def _free_port() -> int:

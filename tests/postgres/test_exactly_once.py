@@ -6,7 +6,6 @@ What was committed is read, independently and without interruption, from a secon
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import signal
 import subprocess
@@ -58,23 +57,29 @@ async def test_killed(db: TestDatabase, pipe: Pipe, url: str) -> None:
     create_tables(db)
     db.publish()
     chance = random.Random(7)
-    arguments = ["follow", db.dsn, pipe.path, "--slot", db.slot, "--create", "--url", url]
     with writers(db, 7):
         for _ in range(4):
-            process = subprocess.Popen(
-                [sys.executable, "-m", "headwater", "postgres", *arguments],
-                stderr=subprocess.PIPE,
-            )
-            assert process.stderr is not None
-            with process.stderr:
-                while b"following" not in (line := await asyncio.to_thread(process.stderr.readline)):
-                    assert line, "it ended by itself"
-                await asyncio.sleep(chance.random() * 0.3)
-                process.kill()
-                process.wait()
+            await asyncio.to_thread(follow_and_die, db, pipe.path, url, chance.random() * 0.3)
     records = await pipe.catch_up()
     assert len(records) > 100
     assert records == await db.committed()
+
+
+def start(db: TestDatabase, path: str, url: str) -> subprocess.Popen[str]:
+    """The command as a process of its own, when it has begun."""
+    command = [sys.executable, "-m", "headwater", "postgres", "follow", db.dsn, path]
+    options = ["--slot", db.slot, "--create", "--url", url]
+    process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    while "following" not in (line := process.stderr.readline()):
+        assert line, "it ended by itself"
+    return process
+
+
+def follow_and_die(db: TestDatabase, path: str, url: str, after_s: float) -> None:
+    with start(db, path, url) as process:
+        time.sleep(after_s)
+        process.kill()
 
 
 async def test_the_stream_server_is_killed(
@@ -130,7 +135,9 @@ async def test_a_large_transaction_in_many_appends(db: TestDatabase, pipe: Pipe)
     create_tables(db)
     db.publish()
     with db.connect() as other, other.transaction():
-        other.execute(f"INSERT INTO account SELECT n, 'x' FROM generate_series(1, {rows}) n".encode())
+        other.execute(
+            f"INSERT INTO account SELECT n, 'x' FROM generate_series(1, {rows}) n".encode()
+        )
         db.execute("INSERT INTO note VALUES (1, 'meanwhile')")
     db.execute("INSERT INTO note VALUES (2, 'afterwards')")
     stop = asyncio.Event()
@@ -168,22 +175,13 @@ def test_a_polite_end(db: TestDatabase, url: str) -> None:
     create_tables(db)
     db.publish()
     path = f"polite/{db.slot}"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "headwater", "postgres", "follow", db.dsn, path]
-        + ["--slot", db.slot, "--create", "--url", url],
-        stderr=subprocess.PIPE,
-        env=os.environ,
-        text=True,
-    )
-    with Headwater(url) as client, process:
-        assert process.stderr is not None
-        while "following" not in process.stderr.readline():
-            assert process.poll() is None
+    with Headwater(url) as client, start(db, path, url) as process:
         db.execute("INSERT INTO note VALUES (1, 'x')")
         deadline = time.monotonic() + PATIENCE_S
         while not client.stream(path).read_json() and time.monotonic() < deadline:
             time.sleep(0.01)
         process.terminate()
+        assert process.stderr is not None
         said = process.stderr.read()
-        assert process.wait() == 0
-    assert "1 records stored" in said
+    assert process.returncode == 0
+    assert "1 record stored" in said

@@ -89,7 +89,7 @@ VALUES: list[tuple[str, str, Any]] = [
     ("date", "'2026-01-31'", "2026-01-31"),
     ("time", "'13:00'", "13:00:00"),
     ("interval", "'1 day 2 hours'", "P1DT2H"),
-    ("json", "'{\"b\": 1, \"a\": [1.10, null]}'", {"b": 1, "a": [1.1, None]}),
+    ("json", '\'{"b": 1, "a": [1.10, null]}\'', {"b": 1, "a": [1.1, None]}),
     ("jsonb", "'\"text\"'", "text"),
     ("jsonb", "'null'", None),
     ("json", "'\"\\ud800\"'", '"\\ud800"'),

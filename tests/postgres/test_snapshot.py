@@ -22,9 +22,7 @@ def folded(records: list[Record]) -> dict[str, dict[str, Any]]:
 
 def stored(db: TestDatabase) -> dict[str, dict[str, Any]]:
     return {
-        table: {
-            str(id): {"id": id, "text": text} for id, text in db.rows(f"SELECT * FROM {table}")
-        }
+        table: {str(id): {"id": id, "text": text} for id, text in db.rows(f"SELECT * FROM {table}")}
         for table in TABLES
     }
 
@@ -38,8 +36,8 @@ async def test_a_snapshot_while_others_write(db: TestDatabase, pipe: Pipe, seed:
     create_tables(db)
     db.execute("INSERT INTO account SELECT n, 'old' FROM generate_series(1, 5000) n")
     with writers(db, seed) as busy:
-        while sum(writer.transactions for writer in busy) < 20:
-            await asyncio.sleep(0.01)
+        for writer in busy:
+            await asyncio.to_thread(writer.wait_for, 10)
         await pipe.catch_up(snapshot=True)
     records = await pipe.catch_up(snapshot=True)
     assert controls(records) == ["snapshot-start", "snapshot-end"]
@@ -47,9 +45,7 @@ async def test_a_snapshot_while_others_write(db: TestDatabase, pipe: Pipe, seed:
     assert folded(records) == stored(db)
 
 
-async def test_a_snapshot_that_was_interrupted_is_begun_again(
-    db: TestDatabase, pipe: Pipe
-) -> None:
+async def test_a_snapshot_that_was_interrupted_is_begun_again(db: TestDatabase, pipe: Pipe) -> None:
     create_tables(db)
     db.execute("INSERT INTO account SELECT n, 'old' FROM generate_series(1, 20000) n")
     chance = random.Random(5)

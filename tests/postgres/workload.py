@@ -13,6 +13,7 @@ from tests.postgres.conftest import TestDatabase
 
 TABLES = ("account", "note")
 KEYS = 40
+PATIENCE_S = 30
 
 
 def create_tables(db: TestDatabase) -> None:
@@ -35,13 +36,21 @@ class Writer(threading.Thread):
         self._random = random.Random(f"{seed} {number}")
         self._keys = range(number * KEYS, (number + 1) * KEYS)
         self._stop_asked = threading.Event()
+        self._progress = threading.Condition()
         self.transactions = 0
+
+    def wait_for(self, transactions: int) -> None:
+        """Wait until so many have been made."""
+        with self._progress:
+            assert self._progress.wait_for(lambda: self.transactions >= transactions, PATIENCE_S)
 
     def run(self) -> None:
         with self._db.connect() as connection:
             while not self._stop_asked.wait(self._random.random() * 0.03):
                 self._transaction(connection)
-                self.transactions += 1
+                with self._progress:
+                    self.transactions += 1
+                    self._progress.notify_all()
 
     def end(self) -> None:
         self._stop_asked.set()

@@ -28,7 +28,7 @@ app = typer.Typer(no_args_is_help=True)
 
 DEFAULT_NAME: Final = "headwater"
 # How long one append is tried again before the connections are made anew.
-PATIENCE_S: Final = 5.0
+PATIENCE_S: Final = 2.0
 
 T = TypeVar("T")
 
@@ -119,15 +119,16 @@ def follow(
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
         async with target.connect_async(patience_s=PATIENCE_S) as client:
             try:
-                wanted = Wanted(stream, slot, publication, tuple(tables or ()), create, snapshot)
-                follower = Follower(database, client, wanted, say=say)
+                client.stream(stream)
             except ValueError:
                 raise usage(f"{stream!r} is not the path of a stream") from None
+            wanted = Wanted(stream, slot, publication, tuple(tables or ()), create, snapshot)
+            follower = Follower(database, client, wanted, say=say)
             try:
                 await follower.run(stop, once=once)
             except HeadwaterError as error:
                 raise explain(error, url=target.url, stream=stream) from error
-        say(f"{follower.stored:,} records stored")
+        say(f"{follower.stored:,} record{'' if follower.stored == 1 else 's'} stored")
 
     _run(dsn, run)
 

@@ -60,7 +60,7 @@ ORDER BY attnum
 
 _SLOT: Final = """
 SELECT plugin::text, database::text, active, active_pid, wal_status, confirmed_flush_lsn::text,
-       pg_wal_lsn_diff(pg_current_wal_flush_lsn(), confirmed_flush_lsn)::int8
+       pg_wal_lsn_diff(pg_current_wal_insert_lsn(), confirmed_flush_lsn)::int8
 FROM pg_replication_slots WHERE slot_name = %s
 """
 

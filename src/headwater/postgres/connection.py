@@ -6,6 +6,7 @@ role or the database is configured to, so every connection sets what decides on 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,8 +40,22 @@ _SETTINGS: Final = {
     "idle_in_transaction_session_timeout": "0",
 }
 
+NO_ADDRESS: Final = (
+    "this is no address of a PostgreSQL database; write postgresql://USER@HOST:PORT/DATABASE, or "
+    "host=HOST dbname=DATABASE user=USER, and in a password in an address, %40 for @, %2F for / "
+    "and %3A for :"
+)
+
 _GONE: Final = ("57P01", "57P02", "57P03", "57P05", "53300")
 _LOST: Final = "can no longer"
+
+
+def _is_mistaken(dsn: str, parameters: dict[str, Any]) -> bool:
+    """Whether a password with special characters has ended up where it would be shown."""
+    ports = str(parameters.get("port") or "")
+    return not re.fullmatch(r"[\d,]*", ports) or (
+        "://" in dsn and "@" in str(parameters.get("dbname") or "")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +71,9 @@ class Database:
             parameters = conninfo_to_dict(dsn)
         except psycopg.Error:
             # The driver would quote a part of the string, which may be the password.
-            raise NotPrepared(
-                "this is no address of a PostgreSQL database; write "
-                "postgresql://USER@HOST:PORT/DATABASE, or host=HOST dbname=DATABASE user=USER"
-            ) from None
+            raise NotPrepared(NO_ADDRESS) from None
+        if _is_mistaken(dsn, parameters):
+            raise NotPrepared(NO_ADDRESS)
         for ours in ("replication", "client_encoding"):
             parameters.pop(ours, None)
         return cls(parameters)

@@ -69,14 +69,14 @@ class Follower:
         *,
         say: Say = lambda line: None,
         retry: RetryPolicy | None = None,
-        slot_patience_s: float = SLOT_PATIENCE_S,
+        slot_patience_s: float | None = None,
     ) -> None:
         self._database = database
         self._client = client
         self._wanted = wanted
         self._say = say
         self._retry = retry or RetryPolicy()
-        self._slot_patience_s = slot_patience_s
+        self._slot_patience_s = SLOT_PATIENCE_S if slot_patience_s is None else slot_patience_s
         self._failures = 0
         self._overtaken = 0
         self._has_begun = False

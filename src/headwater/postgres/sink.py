@@ -39,6 +39,8 @@ from headwater.postgres.errors import StreamUnfit
 from headwater.postgres.position import LastRecord, Position, format_lsn, read_record
 
 JSON: Final = "application/json"
+# What a server takes by default. A body far beyond its limit would not even be answered.
+RECORD_BYTES_MAX: Final = 64 << 20
 # How many of the last messages to look through for one of ours; then all of them.
 _LOOKS: Final = (1, 100, 10_000)
 
@@ -124,14 +126,21 @@ class Sink:
         self.last = LastRecord(batch.last)
 
     async def _send(self, batch: Batch, tag: ProducerTag, last: Position) -> None:
+        largest = max(map(len, batch.records))
+        if largest > RECORD_BYTES_MAX:
+            raise StreamUnfit(
+                f"a change at {format_lsn(last.lsn)} makes a record of {largest:,} bytes, but at "
+                f"most {RECORD_BYTES_MAX:,} fit into a stream; leave the column out of the "
+                "publication, and go on with a new slot and a snapshot"
+            )
         try:
             await self._stream.append_tagged(batch.records, tag, seq=last.token)
         except SequenceConflict as error:
             raise Overtaken(f"the stream does not take {format_lsn(last.lsn)}: {error}") from error
         except TooLarge as error:
             raise StreamUnfit(
-                f"a row makes a record of {max(map(len, batch.records)):,} bytes, which is more "
-                f"than the server takes: {error}; start the server with a higher --body-bytes-max"
+                f"a change at {format_lsn(last.lsn)} makes a record of {largest:,} bytes, which is "
+                f"more than the server takes: {error}; start it with a higher --body-bytes-max"
             ) from error
 
     async def _place(self, count: int) -> Place | None:
