@@ -142,7 +142,8 @@ class Pipe:
         self.said: list[str] = []
 
     def follower(self, **wanted: Any) -> Follower:
-        chosen = Wanted(**{"stream": self.path, "slot": self.db.slot, "create": True} | wanted)
+        options: dict[str, Any] = {"stream": self.path, "slot": self.db.slot, "create": True}
+        chosen = Wanted(**options | wanted)
         return Follower(
             self.db.database,
             self.client,

@@ -58,7 +58,7 @@ async def test_killed(db: TestDatabase, pipe: Pipe, url: str) -> None:
     db.publish()
     chance = random.Random(7)
     with writers(db, 7):
-        for _ in range(4):
+        for _ in range(3):
             await asyncio.to_thread(follow_and_die, db, pipe.path, url, chance.random() * 0.3)
     records = await pipe.catch_up()
     assert len(records) > 100
@@ -94,7 +94,7 @@ async def test_the_stream_server_is_killed(
         stop = asyncio.Event()
         following = asyncio.create_task(follower.run(stop))
         with writers(db, 8):
-            for _ in range(3):
+            for _ in range(2):
                 before = follower.stored
                 await until(lambda: follower.stored > before + 20, following)  # noqa: B023
                 await asyncio.to_thread(server.kill)

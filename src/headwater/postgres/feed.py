@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import Any, Final
 
 import psycopg
 from psycopg import AsyncConnection, sql
 
 from headwater.postgres.connection import Database
-from headwater.postgres.errors import NotConnected
+from headwater.postgres.errors import NotConnected, PostgresError
 from headwater.postgres.pgoutput import Keepalive, Message, read_frame, read_message, status_update
 from headwater.postgres.position import parse_lsn
 
 # How often to give a sign of life; PostgreSQL hangs up after 60 seconds unless told otherwise.
 STATUS_INTERVAL_S: Final = 5.0
+# How long to wait for PostgreSQL's own goodbye; in a large transaction it has no ear for ours.
+FAREWELL_S: Final = 2.0
 # After so many messages without a pause, others get their turn.
 _BREATH: Final = 100
 
@@ -91,6 +94,16 @@ class Feed:
         while True:
             await asyncio.sleep(STATUS_INTERVAL_S)
             self.report()
+
+    async def finish(self) -> None:
+        """Take leave, so that PostgreSQL has read the last report and the slot is free."""
+        with suppress(PostgresError, TimeoutError):
+            async with asyncio.timeout(FAREWELL_S):
+                with self._database.explained():
+                    self._connection.pgconn.put_copy_end()
+                    self._connection.pgconn.flush()
+                while True:
+                    await self._next_data()
 
     async def close(self) -> None:
         await self._connection.close()

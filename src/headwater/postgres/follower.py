@@ -153,6 +153,7 @@ class Follower:
                 for task in work:
                     task.cancel()
                 await asyncio.gather(*work, return_exceptions=True)
+            await feed.finish()
 
     @asynccontextmanager
     async def _connections(self) -> AsyncIterator[tuple[Catalog, Feed]]:
