@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -19,6 +19,16 @@ from headwater.testing import RunningServer, running_server
 from tests.postgres.server import PostgresServer
 
 Record = dict[str, Any]
+PATIENCE_S = 30
+
+
+async def until(condition: Callable[[], bool], task: asyncio.Task[None]) -> None:
+    """Wait for something that a task brings about; its failure is ours."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            if task.done():
+                await task
+            await asyncio.sleep(0.01)
 
 
 class TestDatabase:

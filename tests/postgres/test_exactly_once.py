@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,19 +18,9 @@ import pytest
 from headwater.client import AsyncHeadwater, Headwater, RetryPolicy
 from headwater.postgres.buffer import BATCH_RECORDS_MAX
 from tests.conftest import StartServer
-from tests.postgres.conftest import Pipe, TestDatabase
+from tests.postgres.conftest import PATIENCE_S, Pipe, TestDatabase, until
 from tests.postgres.server import PostgresServer
 from tests.postgres.workload import create_tables, writers
-
-PATIENCE_S = 30
-
-
-async def until(condition: Callable[[], bool], task: asyncio.Task[None] | None = None) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            if task is not None and task.done():
-                await task
-            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -79,6 +79,22 @@ async def test_a_run_whose_clock_is_behind(
     assert await numbers(client, path) == [0, 1, 2]
 
 
+async def test_two_runs_at_the_same_moment_by_the_clock(
+    client: AsyncHeadwater, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.postgres.sink.time.time_ns", lambda: 1_000_000_000)
+    first = await run_of(client, path)
+    await first.append(batch(0))
+    await first.append(batch(1))
+    second = await run_of(client, path)
+    with pytest.raises(Overtaken):
+        await second.append(batch(2))
+    monkeypatch.undo()
+    await second.find_last()
+    await second.append(batch(2))
+    assert await numbers(client, path) == [0, 1, 2]
+
+
 @pytest.mark.parametrize("others", [0, 1, 99, 150])
 async def test_the_last_record_is_found_behind_messages_of_others(
     client: AsyncHeadwater, path: str, others: int

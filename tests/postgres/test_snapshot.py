@@ -10,7 +10,7 @@ import pytest
 
 from headwater.client import AsyncHeadwater, MaterializedState
 from headwater.postgres import NotPrepared, StreamUnfit
-from tests.postgres.conftest import Pipe, Record, TestDatabase
+from tests.postgres.conftest import Pipe, Record, TestDatabase, until
 from tests.postgres.workload import TABLES, create_tables, writers
 
 
@@ -94,3 +94,19 @@ async def test_an_unfinished_snapshot_is_left_to_its_slot(
     await stream.append({"headers": {**headers, "lsn": "00000000/00000001", "seq": 0}})
     with pytest.raises(StreamUnfit, match="another slot, 'other'"):
         await pipe.catch_up(snapshot=True)
+
+
+async def test_stopped_while_an_open_transaction_holds_up_the_slot(
+    db: TestDatabase, pipe: Pipe
+) -> None:
+    create_tables(db)
+    db.execute("CREATE PUBLICATION headwater FOR ALL TABLES")
+    stop = asyncio.Event()
+    with db.connect() as other, other.transaction():
+        other.execute("INSERT INTO note VALUES (1, 'not yet committed')")
+        following = asyncio.create_task(pipe.follower(snapshot=True).run(stop))
+        await until(lambda: "waits for transactions" in "".join(pipe.said), following)
+        stop.set()
+        await following
+    records = await pipe.catch_up(snapshot=True)
+    assert folded(records) == stored(db)

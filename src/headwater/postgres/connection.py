@@ -38,6 +38,9 @@ _SETTINGS: Final = {
     "statement_timeout": "0",
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
+    # We give a sign of life every few seconds.
+    "wal_sender_timeout": "60s",
 }
 
 NO_ADDRESS: Final = (

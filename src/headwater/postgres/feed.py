@@ -22,7 +22,7 @@ from headwater.postgres.errors import NotConnected, PostgresError
 from headwater.postgres.pgoutput import Keepalive, Message, read_frame, read_message, status_update
 from headwater.postgres.position import parse_lsn
 
-# How often to give a sign of life; PostgreSQL hangs up after 60 seconds unless told otherwise.
+# How often to give a sign of life; PostgreSQL hangs up after 60 seconds without.
 STATUS_INTERVAL_S: Final = 5.0
 # How long to wait for PostgreSQL's own goodbye; in a large transaction it has no ear for ours.
 FAREWELL_S: Final = 2.0

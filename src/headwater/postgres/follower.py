@@ -80,6 +80,7 @@ class Follower:
         self._failures = 0
         self._overtaken = 0
         self._has_begun = False
+        self._flowing = False
         self._waiting_since: float | None = None
         self._said_at = 0.0
         self.stored = 0
@@ -88,12 +89,12 @@ class Follower:
     async def run(self, stop: asyncio.Event, *, once: bool = False) -> None:
         """Follow until `stop` is set, or (once) until what was committed before is stored.
 
-        Failures that pass are waited out once changes have begun to flow. Before that, they are
-        raised, because they are more likely to be mistakes.
+        Failures that pass are waited out once something has been stored or could have been. Before
+        that, they are raised, because they are more likely to be mistakes.
         """
         while not stop.is_set():
             try:
-                await self._session(stop, once=once)
+                await self._session_or_stop(stop, once=once)
                 return
             except (PostgresError, HeadwaterError, Overtaken) as error:
                 reason = self._worth_another(error)
@@ -129,11 +130,32 @@ class Follower:
 
     # --- One session -----------------------------------------------------------------------------
 
+    async def _session_or_stop(self, stop: asyncio.Event, *, once: bool) -> None:
+        """A session ends itself in good order, but not before changes flow."""
+        self._flowing = False
+        session = asyncio.create_task(self._session(stop, once=once))
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({session, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not session.done() and not self._flowing:
+                session.cancel()
+            await asyncio.wait({session})
+            if not session.cancelled():
+                session.result()
+        finally:
+            session.cancel()
+            stopping.cancel()
+            await asyncio.gather(session, stopping, return_exceptions=True)
+
     async def _session(self, stop: asyncio.Event, *, once: bool) -> None:
         sink = Sink(self._client, self._wanted.stream, slot=self._wanted.slot)
         await sink.check(create=self._wanted.create)
         async with self._connections() as (catalog, feed):
-            await prepare(self._wanted, catalog, feed, sink, self._say)
+            try:
+                await prepare(self._wanted, catalog, feed, sink, self._say)
+            finally:
+                # A snapshot that was begun is worth another attempt.
+                self._has_begun = self._has_begun or sink.has_claimed
             until = await catalog.milestone() if once else None
             await feed.start(self._wanted.slot, self._wanted.publication)
             self._begun(sink)
@@ -175,7 +197,7 @@ class Follower:
         self._say(
             f"following {self._database} with slot {self._wanted.slot} into {sink.path}, {where}"
         )
-        self._has_begun = True
+        self._has_begun = self._flowing = True
         self._waiting_since = None
 
     async def _read(self, catalog: Catalog, feed: Feed, sink: Sink, buffer: Buffer) -> None:

@@ -85,25 +85,13 @@ class Sink:
     async def find_last(self) -> LastRecord | None:
         """Read from the stream how far it goes, and begin a run there."""
         self._tag = None
-        self.last = None
-        for count in _LOOKS:
-            place = await self._place(count)
-            if place is None:
-                break  # not a Headwater server
-            self.last = await self._last_behind(place)
-            if self.last is not None:
-                return self.last
-        self.last = await self._last_behind(Place(START))
+        self.last = await self._look()
         return self.last
 
     @property
     def has_claimed(self) -> bool:
         """Whether this run has stored something, so that no other run can any more."""
         return self._tag is not None
-
-    def is_new(self, position: Position) -> bool:
-        """Whether the stream does not hold this position yet."""
-        return self.last is None or position > self.last.position
 
     async def append(self, batch: Batch) -> None:
         """Store a batch; the first one of a run must hold one unit."""
@@ -126,6 +114,7 @@ class Sink:
         self.last = LastRecord(batch.last)
 
     async def _send(self, batch: Batch, tag: ProducerTag, last: Position) -> None:
+        """Store a batch under a number; returns when it is stored, now or by an earlier attempt."""
         largest = max(map(len, batch.records))
         if largest > RECORD_BYTES_MAX:
             raise StreamUnfit(
@@ -134,7 +123,7 @@ class Sink:
                 "publication, and go on with a new slot and a snapshot"
             )
         try:
-            await self._stream.append_tagged(batch.records, tag, seq=last.token)
+            receipt = await self._stream.append_tagged(batch.records, tag, seq=last.token)
         except SequenceConflict as error:
             raise Overtaken(f"the stream does not take {format_lsn(last.lsn)}: {error}") from error
         except TooLarge as error:
@@ -142,6 +131,23 @@ class Sink:
                 f"a change at {format_lsn(last.lsn)} makes a record of {largest:,} bytes, which is "
                 f"more than the server takes: {error}; start it with a higher --body-bytes-max"
             ) from error
+
+        if receipt.duplicate and tag.seq == 0:
+            # Usually an attempt of ours whose answer was lost. But an epoch comes from a clock, and
+            # clocks are set back: if another run had this very epoch, nothing of ours is stored.
+            found = await self._look()
+            if found is None or found.position != last:
+                raise Overtaken(f"another run has had the epoch {tag.epoch}")
+
+    async def _look(self) -> LastRecord | None:
+        for count in _LOOKS:
+            place = await self._place(count)
+            if place is None:
+                break  # not a Headwater server
+            last = await self._last_behind(place)
+            if last is not None:
+                return last
+        return await self._last_behind(Place(START))
 
     async def _place(self, count: int) -> Place | None:
         try:
