@@ -133,8 +133,10 @@ def test_what_is_not_there(db: TestDatabase, run: Run) -> None:
     assert "no publication 'other'" in run(*follow, "--publication", "other", code=1)
     assert "no slot 'other'" in run(*follow, "--slot", "other", code=1)
     assert "'Other' cannot be the name of a slot" in run(*follow, "--slot", "Other", code=1)
+    db.execute("DROP PUBLICATION headwater")
+    assert "PostgreSQL cannot use a new one" in run(*follow, "--create", code=1)
     assert "no name of a table" in run(
-        "setup", db.dsn, "--publication", "p", "--table", "a.b.c", code=1
+        "setup", db.dsn, "--slot", db.slot, "--table", "a.b.c", code=1
     )
 
 

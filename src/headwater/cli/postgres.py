@@ -114,6 +114,7 @@ def follow(
 
     async def run(database: Database) -> None:
         from headwater.postgres import Follower, Wanted
+        from headwater.postgres.follower import counted
 
         stop = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
@@ -128,7 +129,7 @@ def follow(
                 await follower.run(stop, once=once)
             except HeadwaterError as error:
                 raise explain(error, url=target.url, stream=stream) from error
-        say(f"{follower.stored:,} record{'' if follower.stored == 1 else 's'} stored")
+        say(counted(follower.stored))
 
     _run(dsn, run)
 

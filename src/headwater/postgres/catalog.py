@@ -243,7 +243,7 @@ class Catalog:
     async def has_publication(self, name: str) -> bool:
         return bool(await self.query("SELECT 1 FROM pg_publication WHERE pubname = %s", name))
 
-    async def create_publication(self, name: str, tables: list[str]) -> None:
+    async def create_publication(self, name: str, tables: Sequence[str]) -> None:
         """Publish tables; without any, all that there are and will be."""
         if tables:
             targets = sql.SQL("TABLE {}").format(sql.SQL(", ").join(map(identifier, tables)))

@@ -132,12 +132,13 @@ def rfc3339(at_us: int) -> str:
 class Translator:
     """Makes records of the messages of one replication session.
 
-    `describe` has to be called for every `Relation` before the changes that follow it.
+    `describe` has to be called for every `Relation` before the changes that follow it. Warnings
+    about tables that are in `warned` are not repeated.
     """
 
     warn: Callable[[str], None]
+    warned: set[tuple[str, str]] = field(default_factory=set)
     _tables: dict[int, Table] = field(default_factory=dict)
-    _warned: set[str] = field(default_factory=set)
     _begin: Begin | None = None
     _seq: int = 0
     _headers: dict[str, Any] = field(default_factory=dict)
@@ -251,19 +252,20 @@ class Translator:
             raise BadMessage(f"a change of a table, {oid}, that was not announced") from None
 
     def _warn_if_partial(self, table: Table) -> None:
-        self._warn_once(
-            f"{table.name} has no full replica identity, so its records have no old_value; "
-            f"`ALTER TABLE {table.name} REPLICA IDENTITY FULL` changes that"
-        )
+        if self._is_first("partial", table):
+            self.warn(
+                f"{table.name} has no full replica identity, so its records have no old_value; "
+                f"`ALTER TABLE {table.name} REPLICA IDENTITY FULL` changes that"
+            )
 
     def _warn_if_keyless(self, table: Table) -> None:
-        if not table.key:
-            self._warn_once(
+        if not table.key and self._is_first("keyless", table):
+            self.warn(
                 f"{table.name} has no primary key, so its whole rows serve as keys, and rows that "
                 "are equal look like one; give it a primary key"
             )
 
-    def _warn_once(self, warning: str) -> None:
-        if warning not in self._warned:
-            self._warned.add(warning)
-            self.warn(warning)
+    def _is_first(self, kind: str, table: Table) -> bool:
+        is_first = (kind, table.name) not in self.warned
+        self.warned.add((kind, table.name))
+        return is_first

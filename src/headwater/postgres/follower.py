@@ -83,6 +83,7 @@ class Follower:
         self._flowing = False
         self._waiting_since: float | None = None
         self._said_at = 0.0
+        self._warned: set[tuple[str, str]] = set()
         self.stored = 0
         """How many records this object has appended."""
 
@@ -202,7 +203,7 @@ class Follower:
 
     async def _read(self, catalog: Catalog, feed: Feed, sink: Sink, buffer: Buffer) -> None:
         """From PostgreSQL into the buffer."""
-        translator = Translator(self._say)
+        translator = Translator(self._say, self._warned)
         stored = sink.last.position if sink.last else None
         while True:
             message = await feed.next()
@@ -237,7 +238,16 @@ class Follower:
         now = time.monotonic()
         if now - self._said_at >= PROGRESS_INTERVAL_S and sink.last is not None:
             self._said_at = now
-            self._say(f"{self.stored:,} records stored, up to {format_lsn(sink.last.position.lsn)}")
+            self._say(f"{counted(self.stored)}, up to {format_lsn(sink.last.position.lsn)}")
+
+
+def counted(records: int) -> str:
+    """How much was done, for people.
+
+    >>> counted(1), counted(2_000)
+    ('1 record stored', '2,000 records stored')
+    """
+    return f"{records:,} record{'' if records == 1 else 's'} stored"
 
 
 async def _first_of(tasks: Iterable[asyncio.Task[Any]]) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 from headwater.postgres.catalog import Catalog, PublishedTable, Slot, check_slot_name
 from headwater.postgres.connection import Database
 from headwater.postgres.errors import NotPrepared, SlotInUse
+from headwater.postgres.plan import ensure_publication
 
 # PostgreSQL needs a moment to notice that a reader has gone away.
 SLOT_PATIENCE_S: Final = 3.0
@@ -34,13 +35,12 @@ async def set_up(
     check_slot_name(slot)
     async with _catalog(database) as catalog:
         await catalog.check()
-        if not await catalog.has_publication(publication):
-            await catalog.create_publication(publication, tables)
-        elif tables:
+        if tables and await catalog.has_publication(publication):
             raise NotPrepared(
                 f"the publication {publication!r} exists; change its tables with ALTER "
                 "PUBLICATION, or leave --table out"
             )
+        await ensure_publication(catalog, publication, slot=slot, tables=tables, create=True)
         if full:
             for published in await catalog.published(publication):
                 if published.identity != "f":

@@ -14,7 +14,7 @@ PostgreSQL does: it was fed by another server, or by this one before it was set 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headwater.postgres.catalog import Catalog, check_slot_name
@@ -55,7 +55,13 @@ async def prepare(
     check_slot_name(wanted.slot)
     if not await catalog.try_lock(wanted.slot):
         raise SlotInUse(f"another `headwater postgres` works with the slot {wanted.slot!r}")
-    await ensure_publication(catalog, wanted)
+    await ensure_publication(
+        catalog,
+        wanted.publication,
+        slot=wanted.slot,
+        tables=wanted.tables,
+        create=wanted.create,
+    )
     last = await sink.find_last()
     here = await catalog.current_lsn()
     if last is not None and last.position.lsn > here:
@@ -75,16 +81,27 @@ async def prepare(
             await catalog.create_slot(wanted.slot)
 
 
-async def ensure_publication(catalog: Catalog, wanted: Wanted) -> None:
-    """The publication must be older than the slot, or PostgreSQL does not find it in its past."""
-    if await catalog.has_publication(wanted.publication):
+async def ensure_publication(
+    catalog: Catalog, name: str, *, slot: str, tables: Sequence[str], create: bool
+) -> None:
+    """See that a publication is there, and older than the slot.
+
+    PostgreSQL looks for it in the past that it decodes, and fails where there was none.
+    """
+    if await catalog.has_publication(name):
         return
-    if not wanted.create:
+    if not create:
         raise NotPrepared(
-            f"there is no publication {wanted.publication!r}; --create makes one, and so does "
+            f"there is no publication {name!r}; --create makes one, and so does "
             "`headwater postgres setup`"
         )
-    await catalog.create_publication(wanted.publication, list(wanted.tables))
+    if await catalog.slot(slot) is not None:
+        raise NotPrepared(
+            f"the publication {name!r} is gone, and PostgreSQL cannot use a new one for what the "
+            f"slot {slot!r} still holds; remove the slot with `headwater postgres drop`, and "
+            "follow with --create --snapshot"
+        )
+    await catalog.create_publication(name, tables)
 
 
 async def _needs_slot(wanted: Wanted, catalog: Catalog, sink: Sink) -> bool:
