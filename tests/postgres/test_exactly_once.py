@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from headwater.client import AsyncHeadwater, Headwater, RetryPolicy
+from headwater.client.protocol import Request, Response
+from headwater.client.transport import HttpxTransport
 from headwater.postgres.buffer import BATCH_RECORDS_MAX
 from tests.conftest import StartServer
 from tests.postgres.conftest import PATIENCE_S, Pipe, TestDatabase, until
@@ -51,6 +53,47 @@ async def test_killed(db: TestDatabase, pipe: Pipe, url: str) -> None:
             await asyncio.to_thread(follow_and_die, db, pipe.path, url, chance.random() * 0.3)
     records = await pipe.catch_up()
     assert len(records) > 100
+    assert records == await db.committed()
+
+
+class Detour(HttpxTransport):
+    """A way to the server on which appends can get lost for a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.holds_appends = False
+        self.held: Request | None = None
+
+    async def send(self, request: Request) -> Response:
+        if request.method == "POST" and self.holds_appends:
+            self.held = request
+            await asyncio.Event().wait()
+        if request.method == "POST" and self.held is not None:
+            late, self.held = self.held, None
+            await super().send(late)
+        return await super().send(request)
+
+
+async def test_an_append_of_an_earlier_run_arrives_late(db: TestDatabase, url: str) -> None:
+    """The next run has looked at the stream by then, and is about to append."""
+    create_tables(db)
+    db.publish()
+    detour = Detour()
+    async with AsyncHeadwater(url, transport=detour) as client:
+        pipe = Pipe(db, client)
+        following = asyncio.create_task(pipe.follower().run(asyncio.Event()))
+        db.execute("INSERT INTO note VALUES (1, 'x')")
+        await until(lambda: "1 record stored" in "".join(pipe.said), following)
+        detour.holds_appends = True
+        db.execute("INSERT INTO note VALUES (2, 'x'), (3, 'x'), (4, 'x')")
+        await until(lambda: detour.held is not None, following)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        detour.holds_appends = False
+        db.execute("INSERT INTO note VALUES (5, 'x')")
+        records = await pipe.catch_up()
+        assert any("trying again" in said for said in pipe.said)
+    assert [record["key"] for record in records] == ["1", "2", "3", "4", "5"]
     assert records == await db.committed()
 
 

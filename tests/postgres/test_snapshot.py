@@ -27,6 +27,21 @@ def stored(db: TestDatabase) -> dict[str, dict[str, Any]]:
     }
 
 
+def check_that_changes_fit(records: list[Record]) -> None:
+    """Behind the snapshot, every change finds the row exactly as it says it was before."""
+    rows: dict[tuple[str, str], Any] = {}
+    for record in records:
+        if "control" in record["headers"]:
+            continue
+        row = (record["type"], record["key"])
+        operation = record["headers"]["operation"]
+        assert rows.get(row) == (None if operation == "insert" else record["old_value"])
+        if operation == "delete":
+            del rows[row]
+        else:
+            rows[row] = record["value"]
+
+
 def controls(records: list[Record]) -> list[str]:
     return [r["headers"]["control"] for r in records if "control" in r["headers"]]
 
@@ -42,6 +57,7 @@ async def test_a_snapshot_while_others_write(db: TestDatabase, pipe: Pipe, seed:
     records = await pipe.catch_up(snapshot=True)
     assert controls(records) == ["snapshot-start", "snapshot-end"]
     assert len(records) > 5000
+    check_that_changes_fit(records)
     assert folded(records) == stored(db)
 
 
