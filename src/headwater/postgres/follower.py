@@ -192,7 +192,7 @@ class Follower:
             await catalog.close()
 
     def _begun(self, sink: Sink) -> None:
-        where = "from now on"
+        where = "from where the slot stands"
         if sink.last is not None:
             where = f"behind {format_lsn(sink.last.position.lsn)}"
         self._say(
