@@ -70,9 +70,7 @@ class PostgresServer:
         self._data = self._directory / "data"
         self._binaries = find_binaries()
         if self._owner is not None and not _open_to_all(self._binaries):
-            copy = self._directory / "install"
-            shutil.copytree(self._binaries.parent, copy, symlinks=True)
-            self._binaries = copy / "bin"
+            self._binaries = _copied(self._binaries, self._directory / "install")
         self._process: subprocess.Popen[bytes] | None = None
         self.port = _free_port()
         if self._owner is not None:
@@ -167,6 +165,16 @@ def _owner() -> pwd.struct_passwd | None:
 def _open_to_all(path: Path) -> bool:
     """Whether any user can get there, through all the directories above."""
     return all(place.stat().st_mode & stat.S_IXOTH for place in (path, *path.resolve().parents))
+
+
+def _copied(binaries: Path, target: Path) -> Path:
+    """Copy an installation that a package brought along, with the libraries beside the package."""
+    packages = binaries.parents[2]
+    place = binaries.relative_to(packages)
+    shutil.copytree(binaries.parent, target / place.parent, symlinks=True)
+    for libraries in packages.glob(f"{place.parts[0]}.libs"):
+        shutil.copytree(libraries, target / libraries.name)
+    return target / place
 
 
 def _free_port() -> int:
