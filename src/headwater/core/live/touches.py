@@ -7,7 +7,9 @@ the row (its tuple):
 - delete:                watch and membership of the old tuple
 - update, tuple changed: watch and membership of both tuples
 - update, tuple same:    watch; and the projected key of every field whose value differs, where a
-                         field that came or went differs too, and objects compare by value
+                         field that came or went differs too, and objects compare by value.
+                         Where the tuple is the same only in its encoding (a time that differs
+                         by less than a millisecond), the membership as well
 
 A tuple with a value that cannot be encoded names no rows: the change touches the template's key,
 for which everyone who waits on a fine key of the template listens as well. The same where the row
@@ -100,6 +102,13 @@ class Change:
             ]
         return self._changed
 
+    def differs_in(self, names: Iterable[str]) -> bool:
+        """Whether one of these fields differs between the row as it was and as it is."""
+        if self.new is None or self.old is None:
+            return True
+        new, old = self.new.fields, self.old.fields
+        return any(differ(new, old, name) for name in names)
+
 
 def differ(new: dict[str, msgspec.Raw], old: dict[str, msgspec.Raw], name: str) -> bool:
     after, before = bytes(new.get(name, _MISSING)), bytes(old.get(name, _MISSING))
@@ -150,7 +159,10 @@ def fine_keys(change: Change, template: Template, policy: MissingBeforePolicy) -
         return None
     if before != after:
         return _rows(template, before, after)
-    return _projected(template, after, change.changed_fields)
+    keys = _projected(template, after, change.changed_fields)
+    if change.differs_in(template.names):
+        keys.append(xxh3_64_intdigest(template.membership_prefix + after))
+    return keys
 
 
 def _arguments(row: Row | None, template: Template) -> bytes | None:
