@@ -60,6 +60,7 @@ EXAMPLES = [
         *(api.Group, api.Consumer, api.Message, api.Transaction),
         *(api.AsyncHeadwater, api.AsyncStream, api.AsyncReader, api.AsyncProducer),
         *(api.AsyncGroup, api.AsyncConsumer, api.AsyncMessage, api.AsyncTransaction),
+        *(api.LiveStream, api.AsyncLiveStream),
         api.MaterializedState,
     )
     for number, code in enumerate(snippets.indented(owner.__doc__ or ""))
