@@ -18,6 +18,7 @@ from tests.client import snippets
 HOWTO = Path(__file__).parent.parent.parent / "docs" / "howto"
 GUIDE = HOWTO / "client.md"
 GROUPS = HOWTO / "groups.md"
+LIVE = HOWTO / "live.md"
 MODULES = [f"{api.__name__}.{module.name}" for module in pkgutil.iter_modules(api.__path__)]
 
 
@@ -44,6 +45,16 @@ def test_the_guide_to_groups(base_url: str, new_path: str) -> None:
     assert len(blocks) >= 10
     program = "\n".join(blocks).replace(snippets.SERVER, base_url)
     exec(compile(program, str(GROUPS), "exec"), {})
+
+
+def test_the_guide_to_live_queries(base_url: str, new_path: str) -> None:
+    page = LIVE.read_text().replace('"shop/', f'"{new_path}/')
+    blocks = snippets.fenced(page)
+    assert len(blocks) >= 5
+    namespace: dict[str, Any] = {}
+    program = "\n".join(blocks).replace(snippets.SERVER, base_url)
+    exec(compile(program, str(LIVE), "exec"), namespace)
+    namespace["db"].close()
 
 
 def test_the_guide_names_every_public_class_it_uses() -> None:
