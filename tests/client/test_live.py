@@ -10,10 +10,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from headwater.client import (
     AsyncHeadwater,
+    AsyncLiveQuery,
     AsyncLiveStream,
     AsyncStream,
     BadRequest,
@@ -88,6 +90,12 @@ class Table:
     def of(self, **where: Any) -> list[dict[str, Any]]:
         rows = self.rows.values()
         return [dict(row) for row in rows if where.items() <= row.items()]
+
+
+async def result_of(query: AsyncLiveQuery[Any]) -> Any:
+    """The next result. A change that was missed fails the test instead of stopping it."""
+    async with asyncio.timeout(HANG_S):
+        return await anext(query)
 
 
 async def until(live: AsyncLiveStream, condition: Callable[[LiveMeta], bool]) -> None:
@@ -176,12 +184,12 @@ async def test_where_queries_cannot_wait(json_stream: AsyncStream) -> None:
         with pytest.raises(LiveNotEnabled):
             await request
     with pytest.raises(LiveNotEnabled):
-        await anext(live.query(lambda: 1, entity="todos"))
+        await result_of(live.query(lambda: 1, entity="todos"))
 
 
 async def test_where_there_is_no_stream(stream: AsyncStream) -> None:
     with pytest.raises(StreamNotFound):
-        await anext(stream.live().query(lambda: 1, entity="todos"))
+        await result_of(stream.live().query(lambda: 1, entity="todos"))
 
 
 # ── Queries ──────────────────────────────────────────────────────────────────────────────────
@@ -192,20 +200,20 @@ async def test_a_query_follows_its_rows(live_stream: AsyncStream) -> None:
     query = live_stream.live().query(
         lambda: table.of(tenant="t1"), entity="todos", where={"tenant": "t1"}
     )
-    assert await anext(query) == []
+    assert await result_of(query) == []
     await table.put(1, tenant="t1", title="milk")
-    assert await anext(query) == [{"id": 1, "tenant": "t1", "title": "milk"}]
+    assert await result_of(query) == [{"id": 1, "tenant": "t1", "title": "milk"}]
     await table.put(1, tenant="t1", title="bread")
-    assert await anext(query) == [{"id": 1, "tenant": "t1", "title": "bread"}]
+    assert await result_of(query) == [{"id": 1, "tenant": "t1", "title": "bread"}]
     await table.put(1, tenant="t2", title="bread")
-    assert await anext(query) == []
+    assert await result_of(query) == []
     await table.put(1, tenant="t1", title="bread")
-    assert len(await anext(query)) == 1
+    assert len(await result_of(query)) == 1
     await table.drop(1)
-    assert await anext(query) == []
+    assert await result_of(query) == []
     await query.aclose()
     with pytest.raises(StopAsyncIteration):
-        await anext(query)
+        await result_of(query)
 
 
 SHAPES: list[tuple[dict[str, Any], list[bool]]] = [
@@ -233,7 +241,7 @@ async def test_a_query_runs_for_what_its_shape_depends_on(
     query = live.query(run, entity="todos", where=shape.get("where"), **shape_of(shape))
     # A change may still be on its way to the journal, so begin from a quiet moment.
     await live.meta(settle=True)
-    seen = await anext(query)
+    seen = await result_of(query)
     changes: list[Callable[[], Awaitable[None]]] = [
         lambda: table.put(2, tenant="t2", title="a", note="x"),
         lambda: table.put(1, tenant="t1", title="b", note="x"),
@@ -245,10 +253,10 @@ async def test_a_query_runs_for_what_its_shape_depends_on(
         await live.meta(settle=True)
         cursor = (await live.meta()).cursor
         if wakes:
-            assert await anext(query) == seen + 1
+            assert await result_of(query) == seen + 1
             seen += 1
         else:
-            waiting = asyncio.create_task(anext(query))
+            waiting = asyncio.create_task(result_of(query))
             await waiters(live, 1)
             assert (await live.meta()).cursor == cursor
             await query_cancelled(waiting)
@@ -282,8 +290,8 @@ async def test_what_changes_while_the_query_runs_is_not_missed(live_stream: Asyn
     threaded = type(live).__name__ == "Threaded"
     query = live.query(run if threaded else run_elsewhere, entity="todos", where={"tenant": "t1"})
     async with asyncio.timeout(HANG_S):
-        assert await anext(query) == []
-        assert await anext(query) == [{"id": 1, "tenant": "t1"}]
+        assert await result_of(query) == []
+        assert await result_of(query) == [{"id": 1, "tenant": "t1"}]
 
 
 async def test_a_query_that_fails_is_run_again(live_stream: AsyncStream) -> None:
@@ -296,8 +304,8 @@ async def test_a_query_that_fails_is_run_again(live_stream: AsyncStream) -> None
 
     query = live_stream.live().query(run, entity="todos", where={"tenant": "t1"})
     with pytest.raises(RuntimeError, match="away"):
-        await anext(query)
-    assert await anext(query) == "fine"
+        await result_of(query)
+    assert await result_of(query) == "fine"
 
 
 async def test_changes_without_before_images(live_stream: AsyncStream) -> None:
@@ -306,10 +314,10 @@ async def test_changes_without_before_images(live_stream: AsyncStream) -> None:
         lambda: table.of(tenant="t1"), entity="todos", where={"tenant": "t1"}, project=["title"]
     )
     await table.put(1, tenant="t1", title="a")
-    while len(await anext(query)) != 1:
+    while len(await result_of(query)) != 1:
         pass
     await table.put(1, tenant="t2", title="a")
-    assert await anext(query) == []
+    assert await result_of(query) == []
 
 
 async def test_a_denied_template_is_no_reason_to_miss_anything(live_stream: AsyncStream) -> None:
@@ -317,35 +325,61 @@ async def test_a_denied_template_is_no_reason_to_miss_anything(live_stream: Asyn
     await live.activate([Template("todos", {"done": "bool"})])
     where = {"done": Encoded("true", "string")}
     query = live.query(lambda: table.of(done=True), entity="todos", where=where)
-    assert await anext(query) == []
+    assert await result_of(query) == []
     await table.put(1, done=True)
-    assert await anext(query) == [{"id": 1, "done": True}]
+    assert await result_of(query) == [{"id": 1, "done": True}]
+
+
+async def test_a_denied_query_asks_for_its_table(base_url: str, new_path: str) -> None:
+    class Listening(HttpxTransport):
+        def __init__(self) -> None:
+            super().__init__()
+            self.waits: list[dict[str, Any]] = []
+
+        async def send(self, request: Request) -> Response:
+            if request.url.endswith("/touch/wait"):
+                self.waits.append(msgspec.json.decode(request.body))
+            return await super().send(request)
+
+    transport = Listening()
+    async with AsyncHeadwater(base_url, transport=transport) as client:
+        stream = client.stream(new_path)
+        await stream.create(content_type="application/json")
+        live, table = stream.live(), Table(stream)
+        await live.set_profile(ENABLED)
+        await live.activate([Template("todos", {"done": "bool"})])
+        for value, kind in ((Encoded(True, "string"), "coarse"), (True, "fine")):
+            query = live.query(lambda: 1, entity="todos", where={"done": value})
+            await result_of(query)
+            await table.put(1, done=True)
+            await result_of(query)
+            assert transport.waits.pop()["interestMode"] == kind
 
 
 async def test_a_reset_runs_everything_again(live_stream: AsyncStream) -> None:
     query = live_stream.live().query(lambda: 1, entity="todos", where={"tenant": "t1"})
-    assert await anext(query) == 1
+    assert await result_of(query) == 1
     await live_stream.append({"headers": {"control": "reset"}})
-    assert await anext(query) == 1
+    assert await result_of(query) == 1
 
 
 async def test_changed_settings_are_ridden_out(live_stream: AsyncStream) -> None:
     live, table = live_stream.live(), Table(live_stream)
     query = live.query(lambda: table.of(tenant="t1"), entity="todos", where={"tenant": "t1"})
-    await anext(query)
-    waiting = asyncio.create_task(anext(query))
+    await result_of(query)
+    waiting = asyncio.create_task(result_of(query))
     await waiters(live, 1)
     await live.set_profile(StateProtocol(TouchSettings(enabled=True, coarse_interval_ms=5)))
     assert await waiting == []
     await table.put(1, tenant="t1")
-    assert len(await anext(query)) == 1
+    assert len(await result_of(query)) == 1
 
 
 async def test_switching_it_off_ends_the_query(live_stream: AsyncStream) -> None:
     live = live_stream.live()
     query = live.query(lambda: 1, entity="todos")
-    await anext(query)
-    waiting = asyncio.create_task(anext(query))
+    await result_of(query)
+    waiting = asyncio.create_task(result_of(query))
     await waiters(live, 1)
     await live.set_profile({"kind": "generic"})
     with pytest.raises(LiveNotEnabled):
@@ -355,8 +389,8 @@ async def test_switching_it_off_ends_the_query(live_stream: AsyncStream) -> None
 async def test_deleting_the_stream_ends_the_query(live_stream: AsyncStream) -> None:
     live = live_stream.live()
     query = live.query(lambda: 1, entity="todos")
-    await anext(query)
-    waiting = asyncio.create_task(anext(query))
+    await result_of(query)
+    waiting = asyncio.create_task(result_of(query))
     await waiters(live, 1)
     await live_stream.delete()
     with pytest.raises(StreamNotFound):
@@ -366,7 +400,7 @@ async def test_deleting_the_stream_ends_the_query(live_stream: AsyncStream) -> N
 async def test_closing_ends_a_wait_elsewhere(live_stream: AsyncStream) -> None:
     live = live_stream.live()
     query = live.query(lambda: 1, entity="todos")
-    await anext(query)
+    await result_of(query)
     waiting = asyncio.create_task(anext(query, "the end"))
     await waiters(live, 1)
     await query.aclose()
@@ -381,11 +415,11 @@ async def test_templates_that_retire_are_declared_again(live_stream: AsyncStream
     query = live.query(
         lambda: table.of(tenant="t1"), entity="todos", where={"tenant": "t1"}, ttl_s=0.001
     )
-    await anext(query)
+    await result_of(query)
     for number in range(3):
         await until(live, lambda meta: meta.active_templates == 0)
         await table.put(number, tenant="t1")
-        while len(await anext(query)) != number + 1:
+        while len(await result_of(query)) != number + 1:
             pass
 
 
@@ -430,11 +464,11 @@ async def test_an_answer_to_somebody_elses_wait_is_not_believed(
         live, table = stream.live(), Table(stream)
         await live.set_profile(ENABLED)
         query = live.query(lambda: table.of(tenant="t1"), entity="todos", where={"tenant": "t1"})
-        assert await anext(query) == []
+        assert await result_of(query) == []
         await table.put(1, tenant="t1")
         await live.meta(settle=True)
         transport.quiet = await quiet_answer(base_url, new_path)
-        assert len(await anext(query)) == 1
+        assert len(await result_of(query)) == 1
         assert transport.quiet is None
 
 
