@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CLIENT = Path(__file__).parent.parent / "src" / "headwater" / "client"
-SOURCES = ("_reader", "_producer", "_message", "_consumer", "_group", "_stream", "_client")
+SOURCES = ("_reader", "_producer", "_message", "_consumer", "_group", "_live", "_stream", "_client")
 LINE_LENGTH = 100
 
 CLASSES = {
@@ -35,6 +35,8 @@ CLASSES = {
     "AsyncConsumer": "Consumer",
     "AsyncMessage": "Message",
     "AsyncTransaction": "Transaction",
+    "AsyncLiveStream": "LiveStream",
+    "AsyncLiveQuery": "LiveQuery",
 }
 # What a method returns in the blocking client is wrapped if it is one of these.
 WRAPPED = {**CLASSES, "AsyncDelivery": "Delivery"}
@@ -50,6 +52,7 @@ KEPT_HERE = {
     ("AsyncReader", "__anext__"),
     ("AsyncItems", "__anext__"),
     ("AsyncConsumer", "__anext__"),
+    ("AsyncLiveQuery", "__anext__"),
     ("AsyncProducer", "append"),
     ("AsyncProducer", "append_nowait"),
 }
@@ -78,12 +81,13 @@ T = TypeVar("T")
 """
 # Where the names come from that the written code may use, in the order of the import statements.
 IMPORTS = {
-    "collections.abc": ("Iterable", "Mapping"),
+    "collections.abc": ("Awaitable", "Callable", "Iterable", "Mapping"),
     "types": ("TracebackType",),
     "typing": ("Any", "Generic", "Self", "TypeVar", "overload"),
     "headwater.client._client": ("AsyncHeadwater",),
     "headwater.client._consumer": ("AsyncConsumer",),
     "headwater.client._group": ("AsyncGroup",),
+    "headwater.client._live": ("WAIT_S", "AsyncLiveQuery", "AsyncLiveStream", "_settled"),
     "headwater.client._message": ("AsyncMessage", "AsyncTransaction"),
     "headwater.client._portal": ("Delivery", "Portal"),
     "headwater.client._producer": ("AsyncProducer", "ProducerOptions"),
@@ -92,6 +96,7 @@ IMPORTS = {
     "headwater.client._stream": ("BATCH_BYTES_MAX", "AsyncStream"),
     "headwater.client._sync_consumer": ("Consumer",),
     "headwater.client._sync_group": ("Group",),
+    "headwater.client._sync_live": ("LiveStream",),
     "headwater.client._sync_message": ("Message", "Transaction"),
     "headwater.client._sync_producer": ("Producer",),
     "headwater.client._sync_reader": ("Reader",),
@@ -100,6 +105,8 @@ IMPORTS = {
     "headwater.client.encode": ("NOTHING", "encode_batches", "encode_body", "encode_message"),
     "headwater.client.errors": ("BufferFull", "HeadwaterError"),
     "headwater.client.groups": ("Committed", "GroupInfo", "OnDuplicate"),
+    "headwater.client.live": ("NOW", "Activation", "LiveMeta", "WaitResult"),
+    "headwater.client.live_keys": ("Keyset", "Template"),
     "headwater.client.protocol": (
         "START",
         "Live",
@@ -111,6 +118,8 @@ IMPORTS = {
     "headwater.client.retry": ("RetryPolicy",),
     "headwater.client.state": ("Change", "MaterializedState"),
     "headwater.client.transport": ("Timeouts", "Transport"),
+    "headwater.core.live.encodings": ("Encoding",),
+    "headwater.core.live.profile": ("Profile",),
 }
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef

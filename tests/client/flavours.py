@@ -22,6 +22,8 @@ COUNTERPARTS: Final[dict[type, type]] = {
     api.Producer: api.AsyncProducer,
     api.Group: api.AsyncGroup,
     api.Consumer: api.AsyncConsumer,
+    api.LiveStream: api.AsyncLiveStream,
+    api.LiveQuery: api.AsyncLiveQuery,
     api.Message: api.AsyncMessage,
     api.Transaction: api.AsyncTransaction,
     api.Delivery: asyncio.Future,

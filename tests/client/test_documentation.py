@@ -18,6 +18,7 @@ from tests.client import snippets
 HOWTO = Path(__file__).parent.parent.parent / "docs" / "howto"
 GUIDE = HOWTO / "client.md"
 GROUPS = HOWTO / "groups.md"
+LIVE = HOWTO / "live.md"
 MODULES = [f"{api.__name__}.{module.name}" for module in pkgutil.iter_modules(api.__path__)]
 
 
@@ -46,6 +47,16 @@ def test_the_guide_to_groups(base_url: str, new_path: str) -> None:
     exec(compile(program, str(GROUPS), "exec"), {})
 
 
+def test_the_guide_to_live_queries(base_url: str, new_path: str) -> None:
+    page = LIVE.read_text().replace('"shop/', f'"{new_path}/')
+    blocks = snippets.fenced(page)
+    assert len(blocks) >= 5
+    namespace: dict[str, Any] = {}
+    program = "\n".join(blocks).replace(snippets.SERVER, base_url)
+    exec(compile(program, str(LIVE), "exec"), namespace)
+    namespace["db"].close()
+
+
 def test_the_guide_names_every_public_class_it_uses() -> None:
     page = GUIDE.read_text()
     for name in ("Headwater", "RetryPolicy", "Timeouts", "MaterializedState", "AsyncHeadwater"):
@@ -60,6 +71,7 @@ EXAMPLES = [
         *(api.Group, api.Consumer, api.Message, api.Transaction),
         *(api.AsyncHeadwater, api.AsyncStream, api.AsyncReader, api.AsyncProducer),
         *(api.AsyncGroup, api.AsyncConsumer, api.AsyncMessage, api.AsyncTransaction),
+        *(api.LiveStream, api.AsyncLiveStream),
         api.MaterializedState,
     )
     for number, code in enumerate(snippets.indented(owner.__doc__ or ""))

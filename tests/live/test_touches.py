@@ -94,10 +94,10 @@ def field(name: str, *values: Any) -> int:
             change("update", value=row(a=1, b=2, c=3), old_value=row(a=1, b=3, d=4)),
             {watch(), field("b"), field("c"), field("d")},
         ),
-        # The same tuple, written differently: who shows the field wants to know.
+        # The same tuple, written differently: who looks for either text wants to know.
         (
             change("update", value=row(tenant=1), old_value=row(tenant="1")),
-            {watch(), field("tenant")},
+            {watch(), member(), field("tenant")},
         ),
         (change("upsert", value=row(), old_value=None), {watch(), member()}),
         (change("upsert", value=row()), FALLBACK),

@@ -13,13 +13,15 @@ Two flavours with one surface, `AsyncHeadwater` for asyncio and `Headwater` for 
 
 The async flavour reads the same with `async with`, `async for` and `await`, and closes with
 `aclose`. What goes over the wire is decided in modules without IO (`protocol`, `reading`, `sse`,
-`retry`, `producer_state`, `state`, `groups`); the async classes put IO around them, and the
-blocking classes are written from the async ones by a script.
+`retry`, `producer_state`, `state`, `groups`, `live`); the async classes put IO around them, and the
+blocking classes are written from the async ones by a script. `live_keys` is for applications that
+wait for changes in their own way.
 """
 
 from headwater.client._client import AsyncHeadwater
 from headwater.client._consumer import AsyncConsumer
 from headwater.client._group import AsyncGroup
+from headwater.client._live import AsyncLiveQuery, AsyncLiveStream
 from headwater.client._message import AsyncMessage, AsyncTransaction
 from headwater.client._portal import Delivery
 from headwater.client._producer import AsyncDelivery, AsyncProducer, ProducerOptions
@@ -28,6 +30,7 @@ from headwater.client._stream import AsyncStream
 from headwater.client._sync_client import Headwater
 from headwater.client._sync_consumer import Consumer
 from headwater.client._sync_group import Group
+from headwater.client._sync_live import LiveQuery, LiveStream
 from headwater.client._sync_message import Message, Transaction
 from headwater.client._sync_producer import Producer
 from headwater.client._sync_reader import Items, Reader
@@ -44,6 +47,7 @@ from headwater.client.errors import (
     GroupNotFound,
     HeadwaterError,
     InvalidMessage,
+    LiveNotEnabled,
     ProducerStopped,
     RateLimited,
     RequestTimedOut,
@@ -61,6 +65,14 @@ from headwater.client.errors import (
     UnexpectedAnswer,
 )
 from headwater.client.groups import Committed, GroupInfo, GroupSettings, Published
+from headwater.client.live import (
+    Activation,
+    LiveMeta,
+    StateProtocol,
+    TouchSettings,
+    WaitResult,
+)
+from headwater.client.live_keys import Encoded, Keyset, Template, keyset
 from headwater.client.protocol import (
     NOW,
     START,
@@ -76,11 +88,14 @@ from headwater.client.transport import Timeouts, Transport
 __all__ = [
     "NOW",
     "START",
+    "Activation",
     "AsyncConsumer",
     "AsyncDelivery",
     "AsyncGroup",
     "AsyncHeadwater",
     "AsyncItems",
+    "AsyncLiveQuery",
+    "AsyncLiveStream",
     "AsyncMessage",
     "AsyncProducer",
     "AsyncReader",
@@ -97,6 +112,7 @@ __all__ = [
     "Consumer",
     "Delivery",
     "DuplicateId",
+    "Encoded",
     "Forbidden",
     "Group",
     "GroupInfo",
@@ -106,6 +122,11 @@ __all__ = [
     "HeadwaterError",
     "InvalidMessage",
     "Items",
+    "Keyset",
+    "LiveMeta",
+    "LiveNotEnabled",
+    "LiveQuery",
+    "LiveStream",
     "MaterializedState",
     "Message",
     "Position",
@@ -125,16 +146,21 @@ __all__ = [
     "ServerUnavailable",
     "StaleEpoch",
     "StaleReceipt",
+    "StateProtocol",
     "Stream",
     "StreamClosed",
     "StreamExists",
     "StreamGone",
     "StreamInfo",
     "StreamNotFound",
+    "Template",
     "Timeouts",
     "TooLarge",
+    "TouchSettings",
     "Transaction",
     "Transport",
     "Unauthorized",
     "UnexpectedAnswer",
+    "WaitResult",
+    "keyset",
 ]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar, overload
 
 from headwater.client._group import AsyncGroup
+from headwater.client._live import AsyncLiveStream
 from headwater.client._producer import AsyncProducer, ProducerOptions
 from headwater.client._reader import AsyncReader
 from headwater.client._sender import Sender
@@ -326,6 +327,12 @@ class AsyncStream:
         """All groups of this stream."""
         answer = await self._sender.perform(Request("GET", groups_url(self._url)))
         return group_infos(answer.response)
+
+    # --- Live queries ----------------------------------------------------------------------------
+
+    def live(self) -> AsyncLiveStream:
+        """The live side of this stream: queries that wait for its changes."""
+        return AsyncLiveStream(self._sender, self._url)
 
     # --- Inside ----------------------------------------------------------------------------------
 

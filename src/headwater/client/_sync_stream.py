@@ -9,6 +9,7 @@ from headwater.client._portal import Portal
 from headwater.client._producer import ProducerOptions
 from headwater.client._stream import BATCH_BYTES_MAX, AsyncStream
 from headwater.client._sync_group import Group
+from headwater.client._sync_live import LiveStream
 from headwater.client._sync_producer import Producer
 from headwater.client._sync_reader import Reader
 from headwater.client.batch import Position
@@ -272,6 +273,10 @@ class Stream:
     def groups(self) -> list[GroupInfo]:
         """All groups of this stream."""
         return self._portal.call(self._async.groups())
+
+    def live(self) -> LiveStream:
+        """The live side of this stream: queries that wait for its changes."""
+        return LiveStream(self._portal, self._async.live())
 
     def __repr__(self) -> str:
         return repr(self._async).replace("AsyncStream", type(self).__name__)

@@ -9,6 +9,7 @@
     │   │   └── StaleEpoch        403 naming a newer epoch: another instance took over
     │   ├── StreamNotFound        404
     │   ├── GroupNotFound         404: the stream has no such group
+    │   ├── LiveNotEnabled        404: queries cannot wait on the stream
     │   ├── StreamGone            410: deleted, kept only for its forks
     │   ├── Conflict              409
     │   │   ├── StreamExists      asked to create what is already there
@@ -118,6 +119,10 @@ class StreamNotFound(ResponseError):
 
 class GroupNotFound(ResponseError):
     """The stream has no group of this name."""
+
+
+class LiveNotEnabled(ResponseError):
+    """Queries cannot wait on this stream: its profile does not say so."""
 
 
 class StreamGone(ResponseError):

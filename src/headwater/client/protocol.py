@@ -28,6 +28,7 @@ from headwater.client.errors import (
     DuplicateId,
     Forbidden,
     GroupNotFound,
+    LiveNotEnabled,
     ResponseError,
     SequenceConflict,
     StaleEpoch,
@@ -361,6 +362,8 @@ def _error_class(request: Request, response: Response, code: str | None) -> type
         return StaleEpoch
     if code == "group_not_found":
         return GroupNotFound
+    if code == "not_found" and "/touch/" in request.url:
+        return LiveNotEnabled
     if by_status is not Conflict:
         return by_status
     if response.closed:

@@ -98,8 +98,10 @@ class TouchResource:
         interest = _interest(body)
         stream = await self._live.of(path)
         if body.declare_templates:
-            await stream.activate(_specs(body.declare_templates), body.inactivity_ttl_ms)
+            specs = _specs(body.declare_templates)
+            await stream.activate(specs, body.inactivity_ttl_ms)
             stream = await self._live.of(path)
+            interest = interest.with_tables_of(stream.state.book.not_followed(specs))
         wait = stream.wait(interest, body.cursor, body.timeout_ms)
         kind = interest.kind(stream.state.mode)
         if isinstance(wait, WaitResult):

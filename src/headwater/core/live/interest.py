@@ -9,7 +9,9 @@ fine keys of its rows are touched no more. So a wait on fine keys listens as wel
 - to every change of the stream, where the server cannot tell what a key belongs to.
 
 And a template knows nothing of changes before it was active: a cursor from before that is checked
-against the table. A coarse wait listens to its keys as they are and to the tables of its templates.
+against the table. A wait that declares a template which is denied, or followed with encodings that
+are not its own, listens to the table: its fine keys are not those that changes touch. A coarse wait
+listens to its keys as they are and to the tables of its templates.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ import msgspec
 from headwater.core.live import touches
 from headwater.core.live.guard import Mode
 from headwater.core.live.journal import Journal, Waiter
-from headwater.core.live.keys import key_id, parse_key
-from headwater.core.live.templates import Template, TemplateBook
+from headwater.core.live.keys import key_id, parse_key, table_key
+from headwater.core.live.templates import Template, TemplateBook, TemplateSpec
 
 InterestMode = Literal["fine", "coarse"]
 WaitKind = Literal["fineKey", "templateKey", "tableKey"]
@@ -54,6 +56,11 @@ class Interest(msgspec.Struct, frozen=True):
             tuple(templates),
             mode,
         )
+
+    def with_tables_of(self, specs: Iterable[TemplateSpec]) -> Interest:
+        """The same, and the tables of these templates."""
+        tables = [table_key(spec.entity) for spec in specs]
+        return msgspec.structs.replace(self, keys=(*self.keys, *tables)) if tables else self
 
     def kind(self, mode: Mode) -> WaitKind:
         """What is told to the client about how its wait is served."""

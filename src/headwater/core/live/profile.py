@@ -30,6 +30,8 @@ class _Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel")
 
 
 class MemorySettings(_Settings, frozen=True):
+    """How much of what happened is remembered, and how finely."""
+
     bucket_ms: _Interval = 100
     filter_pow2: Annotated[int, Meta(ge=4, le=26)] = 22
     k: Annotated[int, Meta(ge=1, le=16)] = 4
@@ -42,6 +44,8 @@ class MemorySettings(_Settings, frozen=True):
 
 
 class TemplateSettings(_Settings, frozen=True):
+    """How many query shapes are followed, and for how long."""
+
     default_inactivity_ttl_ms: _Span = 3_600_000
     last_seen_persist_interval_ms: _Span = 300_000
     gc_interval_ms: _Span = 60_000
@@ -51,6 +55,8 @@ class TemplateSettings(_Settings, frozen=True):
 
 
 class TouchSettings(_Settings, frozen=True):
+    """Whether queries can wait on a stream, and how precisely they are told."""
+
     enabled: bool = False
     coarse_interval_ms: _Interval = 100
     touch_coalesce_window_ms: _Interval = 100
@@ -73,7 +79,7 @@ class TouchSettings(_Settings, frozen=True):
 class Generic(
     Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="generic", rename="camel"
 ):
-    pass
+    """The profile of a stream that holds anything."""
 
 
 class StateProtocol(
@@ -84,6 +90,8 @@ class StateProtocol(
     tag="state-protocol",
     rename="camel",
 ):
+    """The profile of a stream that holds change records."""
+
     touch: TouchSettings = TouchSettings()
 
 

@@ -176,6 +176,15 @@ class TemplateBook:
         """The table key of a template that is not active any more, if it is remembered."""
         return self._retired.get(template)
 
+    def not_followed(self, specs: Iterable[TemplateSpec | None]) -> list[TemplateSpec]:
+        """Those that are not active as they stand here."""
+        return [
+            spec
+            for spec in specs
+            if spec is not None
+            and ((known := self.active.get(spec.id)) is None or known.spec != spec)
+        ]
+
     # ── Activation ───────────────────────────────────────────────────────────────────────────
 
     def activate(

@@ -7,7 +7,9 @@ the row (its tuple):
 - delete:                watch and membership of the old tuple
 - update, tuple changed: watch and membership of both tuples
 - update, tuple same:    watch; and the projected key of every field whose value differs, where a
-                         field that came or went differs too, and objects compare by value
+                         field that came or went differs too, and objects compare by value.
+                         Where the tuple is the same only in its encoding (a time that differs
+                         by less than a millisecond), the membership as well
 
 A tuple with a value that cannot be encoded names no rows: the change touches the template's key,
 for which everyone who waits on a fine key of the template listens as well. The same where the row
@@ -158,7 +160,10 @@ def fine_keys(change: Change, template: Template, policy: MissingBeforePolicy) -
         return None
     if before != after:
         return _rows(template, before, after)
-    return _projected(template, after, differing.values())
+    # The same only in its encoding: a query for one of the two texts may have gained or lost a row.
+    keys = _projected(template, after, differing.values())
+    keys.append(xxh3_64_intdigest(template.membership_prefix + after))
+    return keys
 
 
 def _removed(

@@ -272,9 +272,11 @@ class LiveStream:
             wait.future.set_result(self._last)
 
     def leave(self, wait: Wait) -> None:
-        """The client is gone."""
+        """The client is gone. Who waits for the answer on its behalf must not go on waiting."""
         if wait.waiter in self._waits:
             self._end(wait)
+            if not wait.future.done():
+                wait.future.set_result(self._last)
 
     # ── Settling ─────────────────────────────────────────────────────────────────────────────
 
@@ -308,7 +310,8 @@ class LiveStream:
     ) -> Activation:
         """Activate templates; they are stored when this returns."""
         self.used_at_ms = self._live.monotonic_ms()
-        self.flush(everything=True)
+        if self.state.book.not_followed(specs):
+            self.flush(everything=True)
         outcome = self.state.activate(specs, ttl_ms, self._live.clock())
         self._plan_flush()
         try:

@@ -1,0 +1,3 @@
+from examples.live_todos.app import main
+
+main()
