@@ -2,5 +2,6 @@
 
 from headwater.core.groups.state import GroupMutation
 from headwater.core.stream import Mutation
+from headwater.core.subscriptions.state import SubscriptionMutation
 
-AnyMutation = Mutation | GroupMutation
+AnyMutation = Mutation | GroupMutation | SubscriptionMutation

@@ -18,10 +18,12 @@ from headwater.http.live import Hub
 from headwater.http.messages import Answer, Deferred, Headers, Request, Response
 from headwater.http.queries import number_in, query_of
 from headwater.http.streams import StreamResource
-from headwater.http.targets import STREAM_ROOT, decode_path, origin_form
+from headwater.http.subscriptions import SubscriptionResource
+from headwater.http.targets import CONTROL_ROOT, STREAM_ROOT, decode_path, origin_form
 from headwater.http.transactions import TransactionResource
 from headwater.service.groups import Groups
 from headwater.service.log import Log
+from headwater.service.subscriptions import Subscriptions
 from headwater.service.transactions import Transactions
 from headwater.store.engine import StreamSummary
 
@@ -34,7 +36,15 @@ Resource = Callable[[Request], Answer | Deferred | Awaitable[Answer]]
 class App:
     """The handler that the connection calls for every request."""
 
-    def __init__(self, log: Log, hub: Hub, groups: Groups, *, cors: bool = True) -> None:
+    def __init__(
+        self,
+        log: Log,
+        hub: Hub,
+        groups: Groups,
+        subscriptions: Subscriptions,
+        *,
+        cors: bool = True,
+    ) -> None:
         self._log = log
         self._preflight = [
             *(preflight_headers() if cors else [("Allow", METHODS)]),
@@ -43,6 +53,7 @@ class App:
         self._streams = StreamResource(log, hub)
         self._groups = GroupResource(groups, hub.heartbeat)
         self._transactions = TransactionResource(log, Transactions(log, groups))
+        self._subscriptions = SubscriptionResource(subscriptions)
         self._hub = hub
         self._controls = {"_details": self._details, "_position": self._position}
         self._fixed: dict[bytes, Resource] = {
@@ -62,6 +73,8 @@ class App:
         target = request.path if request.path[:1] == b"/" else origin_form(request.path)
         if request.method == "OPTIONS":
             return Response(204, self._preflight)
+        if target.startswith(CONTROL_ROOT):
+            return self._subscriptions.handle(request, target[len(CONTROL_ROOT) :])
         if target.startswith(STREAM_ROOT):
             return self._stream(request, decode_path(target[len(STREAM_ROOT) :]))
         if target == b"/v1/transaction":

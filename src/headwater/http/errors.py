@@ -8,14 +8,17 @@ import msgspec
 
 from headwater.core import errors
 from headwater.core.errors import PublishRefused, StreamError
+from headwater.core.subscriptions import errors as subscription_errors
 from headwater.http.messages import Headers, Response
 
 # The nearest class in an error's ancestry decides.
 STATUS: Final[dict[type[StreamError], int]] = {
     errors.InvalidRequest: 400,
+    subscription_errors.TokenInvalid: 401,
     errors.StaleEpoch: 403,
     errors.StreamNotFound: 404,
     errors.GroupNotFound: 404,
+    subscription_errors.SubscriptionNotFound: 404,
     errors.Conflict: 409,
     errors.StreamGone: 410,
     errors.BodyTooLarge: 413,
@@ -34,7 +37,7 @@ def error_response(error: StreamError) -> Response:
     headers = _extra_headers(error)
     if status in (429, 503):
         headers.append(("Retry-After", RETRY_AFTER_S))
-    return plain_error(status, error.code, error.message, headers)
+    return plain_error(status, error.code, error.message, headers, error.details())
 
 
 def _refused_publish(error: PublishRefused) -> Response:
@@ -45,8 +48,14 @@ def _refused_publish(error: PublishRefused) -> Response:
     return Response(status, response.headers, msgspec.json.encode({"error": fields}))
 
 
-def plain_error(status: int, code: str, message: str, headers: Headers | None = None) -> Response:
-    body = msgspec.json.encode({"error": {"code": code, "message": message}})
+def plain_error(
+    status: int,
+    code: str,
+    message: str,
+    headers: Headers | None = None,
+    details: dict[str, object] | None = None,
+) -> Response:
+    body = msgspec.json.encode({"error": {"code": code, "message": message, **(details or {})}})
     base: Headers = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
     return Response(status, base + (headers or []), body)
 
@@ -62,5 +71,7 @@ def _extra_headers(error: StreamError) -> Headers:
             ]
         case errors.StaleEpoch():
             return [("Producer-Epoch", str(error.current))]
+        case subscription_errors.TokenInvalid():
+            return [("WWW-Authenticate", "Bearer")]
         case _:
             return []

@@ -87,6 +87,7 @@ class Entry:
         "state",
         "view",
         "waiting",
+        "watch",
     )
 
     def __init__(self, path: str) -> None:
@@ -104,6 +105,8 @@ class Entry:
         # not committed yet are known only here.
         self.fresh_ids: set[str] = set()
         self.id_lock: asyncio.Lock | None = None
+        # The subscriptions that this stream belongs to; see `headwater.service.subscriptions`.
+        self.watch: object | None = None
         # Requests that need it together with others that they are still loading.
         self.pins = 0
         self._loading: asyncio.Future[None] | None = None

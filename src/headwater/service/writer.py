@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Final, Protocol, TypeVar
@@ -37,7 +37,7 @@ R = TypeVar("R")
 
 
 class Owner(Protocol):
-    """Whose state a mutation changes: a stream's entry, or a group."""
+    """Whose state a mutation changes: a stream's entry, a group, a subscription."""
 
     pending: object | None
 
@@ -94,6 +94,8 @@ class Writer:
         self._idle.set()
         self._closed = False
         self._since_hot_check_bytes = 0
+        # Told of everything that was committed, after it is visible.
+        self.observers: list[Callable[[Sequence[Effect]], None]] = []
         self.failures = 0
         self.queued_bytes = 0
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -188,7 +190,7 @@ class Writer:
         else:
             self._idle.set()
 
-    def _publish(self, effects: Iterable[Effect]) -> None:
+    def _publish(self, effects: Sequence[Effect]) -> None:
         changed: dict[Owner, None] = {}
         for owner, mutation in effects:
             event = owner.publish(mutation, self._limits)
@@ -201,6 +203,8 @@ class Writer:
                 self._since_hot_check_bytes += len(mutation.body)
         for owner in changed:
             owner.notify(Event.CHANGED)
+        for observer in self.observers:
+            observer(effects)
         if self._since_hot_check_bytes > _HOT_CHECK_BYTES:
             self._since_hot_check_bytes = 0
             self._release_hot()

@@ -19,6 +19,7 @@ from headwater.core.lineage import Span
 from headwater.core.mutations import AnyMutation
 from headwater.core.producers import ProducerState
 from headwater.core.stream import Appended, StreamState
+from headwater.core.subscriptions.state import SecretStored, StoredSubscription, StreamTail
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,18 @@ class Engine(Protocol):
 
     def groups(self, stream_id: int) -> list[GroupState]:
         """The groups of a stream by name, each with its outstanding messages."""
+
+    def next_subscription_id(self) -> int:
+        """The same for subscriptions."""
+
+    def subscriptions(self, subscription_id: int | None = None) -> list[StoredSubscription]:
+        """All subscriptions by name, or one of them."""
+
+    def secrets(self) -> list[SecretStored]:
+        """What this server signs with, oldest first."""
+
+    def tails(self, prefix: str, after: str, limit: int) -> list[StreamTail]:
+        """Where streams end, chosen as in `list_streams` but for many at a time."""
 
     def load(self, path: str) -> LoadedStream | None:
         """The stream at a path, soft-deleted ones included."""

@@ -24,8 +24,15 @@ from headwater.core.stream import (
     StreamState,
     evolve,
 )
+from headwater.core.subscriptions.state import (
+    SecretStored,
+    StoredSubscription,
+    StreamTail,
+    SubscriptionMutation,
+)
 from headwater.store.engine import LoadedStream, Problem, SeekBy, StreamSummary
 from headwater.store.memory_groups import MemoryGroups
+from headwater.store.memory_subscriptions import MemorySubscriptions
 
 _START = attrgetter("start")
 
@@ -46,6 +53,7 @@ class MemoryEngine:
         self._ids: dict[str, int] = {}
         self._next_id = 1
         self._groups = MemoryGroups()
+        self._subscriptions = MemorySubscriptions()
 
     def commit(self, mutations: Sequence[AnyMutation]) -> None:
         with self._lock:
@@ -63,6 +71,9 @@ class MemoryEngine:
             return
         if isinstance(mutation, GroupMutation):
             self._groups.apply(mutation)
+            return
+        if isinstance(mutation, SubscriptionMutation):
+            self._subscriptions.apply(mutation)
             return
         log = self._logs[mutation.stream_id]
         evolve(log.state, mutation)
@@ -84,6 +95,27 @@ class MemoryEngine:
     def groups(self, stream_id: int) -> list[GroupState]:
         with self._lock:
             return self._groups.load(stream_id)
+
+    def next_subscription_id(self) -> int:
+        return self._subscriptions.next_id
+
+    def subscriptions(self, subscription_id: int | None = None) -> list[StoredSubscription]:
+        with self._lock:
+            return self._subscriptions.load(subscription_id)
+
+    def secrets(self) -> list[SecretStored]:
+        with self._lock:
+            return list(self._subscriptions.secrets)
+
+    def tails(self, prefix: str, after: str, limit: int) -> list[StreamTail]:
+        with self._lock:
+            paths = sorted(p for p in self._ids if p.startswith(prefix) and p > after)
+            states = (self._logs[self._ids[path]].state for path in paths)
+            return [
+                StreamTail(state.config.path, state.config.lineage, state.tail)
+                for state in states
+                if not state.soft_deleted
+            ][:limit]
 
     def load(self, path: str) -> LoadedStream | None:
         with self._lock:

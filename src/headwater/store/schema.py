@@ -12,6 +12,9 @@ once it has been released: a new layout is a new entry at the end.
 - `groups` has the cursor of each consumer group, `deliveries` the messages before it that are not
   settled. What is before the cursor and not in `deliveries` is done.
 - `producers` holds the last request accepted from each idempotent producer.
+- `subscriptions` has a row per subscription with its current wake, `subscription_links` the place
+  in each linked stream where there is one to remember.
+- `secrets` holds what webhook requests are signed with and what tokens are made of.
 """
 
 from __future__ import annotations
@@ -117,5 +120,38 @@ CREATE TABLE ops (
 CREATE UNIQUE INDEX ops_stream_start ON ops (stream_id, start);
 """
 
-MIGRATIONS: Final = (_V1,)
+_SUBSCRIPTIONS = """
+CREATE TABLE subscriptions (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  name TEXT NOT NULL,
+  created_at INTEGER NOT NULL,
+  base_url TEXT NOT NULL,
+  config TEXT NOT NULL,
+  generation INTEGER NOT NULL,
+  phase INTEGER NOT NULL,
+  wake_id TEXT NOT NULL,
+  until INTEGER NOT NULL,
+  attempts INTEGER NOT NULL,
+  holder TEXT
+);
+CREATE UNIQUE INDEX subscriptions_name ON subscriptions (name);
+
+CREATE TABLE subscription_links (
+  subscription_id INTEGER NOT NULL,
+  path TEXT NOT NULL,
+  explicit INTEGER NOT NULL,
+  stream_id INTEGER NOT NULL,
+  acked INTEGER NOT NULL,
+  PRIMARY KEY (subscription_id, path)
+) WITHOUT ROWID;
+
+CREATE TABLE secrets (
+  id INTEGER PRIMARY KEY,
+  kind TEXT NOT NULL,
+  value BLOB NOT NULL,
+  created_at INTEGER NOT NULL
+);
+"""
+
+MIGRATIONS: Final = (_V1, _SUBSCRIPTIONS)
 SCHEMA_VERSION: Final = len(MIGRATIONS)

@@ -1,0 +1,84 @@
+"""Where streams end, while they go on growing.
+
+A survey reads the tails of many streams from the engine, page by page, on a thread. What is
+committed meanwhile is noted, and applied to what was read when the reading is done. A page may or
+may not show a commit that was noted; applying it again does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from headwater.core.stream import Appended, Created, Deleted, SoftDeleted
+from headwater.core.subscriptions.state import StreamTail
+from headwater.service.entries import Entry
+from headwater.service.log import Log
+from headwater.service.writer import Effect
+
+_PAGE: Final = 2_000
+
+Fact = Created | Appended | Deleted | SoftDeleted
+
+
+class Survey:
+    def __init__(self, streams: Log) -> None:
+        self._streams = streams
+        self._facts: dict[str, list[Fact]] = {}
+
+    async def run(self, prefixes: Iterable[str], paths: Iterable[str]) -> dict[str, StreamTail]:
+        """The streams below some prefixes, and some single ones."""
+        self._streams.writer.observers.append(self._note)
+        try:
+            found: dict[str, StreamTail] = {}
+            for prefix in _without_overlap(prefixes):
+                await self._read(prefix, found)
+            for path in paths:
+                if path not in found:
+                    # Of all paths that begin with this one, it sorts first.
+                    page = await self._page(path, "", 1)
+                    found.update({tail.path: tail for tail in page if tail.path == path})
+        finally:
+            self._streams.writer.observers.remove(self._note)
+        for path, facts in self._facts.items():
+            for fact in facts:
+                _apply(found, path, fact)
+        return found
+
+    def _note(self, effects: Sequence[Effect]) -> None:
+        for owner, mutation in effects:
+            if isinstance(mutation, Fact):
+                assert isinstance(owner, Entry)
+                self._facts.setdefault(owner.path, []).append(mutation)
+
+    async def _read(self, prefix: str, found: dict[str, StreamTail]) -> None:
+        after = ""
+        while page := await self._page(prefix, after, _PAGE):
+            found.update({tail.path: tail for tail in page})
+            after = page[-1].path
+
+    async def _page(self, prefix: str, after: str, limit: int) -> list[StreamTail]:
+        return await self._streams.in_thread(self._streams.engine.tails, prefix, after, limit)
+
+
+def _apply(found: dict[str, StreamTail], path: str, fact: Fact) -> None:
+    known = found.get(path)
+    match fact:
+        case Created(config):
+            # Ids grow, so what is known already may be a younger stream of the same name.
+            if known is None or known.lineage.own < config.id:
+                found[path] = StreamTail(path, config.lineage, config.lineage.base)
+        case Appended(stream_id=stream_id):
+            if known is not None and known.lineage.own == stream_id and known.tail < fact.end:
+                found[path] = known._replace(tail=fact.end)
+        case Deleted(stream_id) | SoftDeleted(stream_id):
+            if known is not None and known.lineage.own == stream_id:
+                del found[path]
+
+
+def _without_overlap(prefixes: Iterable[str]) -> list[str]:
+    kept: list[str] = []
+    for prefix in sorted(prefixes):
+        if not kept or not prefix.startswith(kept[-1]):
+            kept.append(prefix)
+    return kept
