@@ -308,9 +308,6 @@ def _mark(state: SubscriptionState, mark: Mark, stream: StreamTail | None) -> No
 
 def _unlink(state: SubscriptionState, path: str) -> None:
     link = state.links.get(path)
-    if link is None or not link.explicit:
-        return
-    link.explicit = False
-    if not state.globs(path):
+    if link is not None and link.explicit:
         del state.links[path]
         state.pending.pop(path, None)

@@ -33,6 +33,7 @@ Address = IPv4Address | IPv6Address
 # Public by number, but not places on the public internet.
 _REFUSED: Final = (
     IPv4Network("168.63.129.16/32"),  # the metadata service of Azure
+    IPv4Network("192.0.0.0/24"),  # protocol assignments, and the metadata of Oracle
     IPv4Network("192.88.99.0/24"),  # 6to4 relays
     IPv6Network("64:ff9b:1::/48"),  # NAT64 within a network
     IPv6Network("2001::/23"),  # Teredo and other protocol assignments

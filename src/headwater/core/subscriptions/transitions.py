@@ -194,7 +194,7 @@ def unlink(state: SubscriptionState, path: str) -> Changes:
     known = state.links.get(path)
     if known is None or not known.explicit:
         return []
-    if state.globs(path):
+    if known.lineage is not None and state.globs(path):
         kept = known.mark()._replace(explicit=False)
         return [LinksMarked(state.record.id, (kept,))]
     return [LinksRemoved(state.record.id, (path,))]
