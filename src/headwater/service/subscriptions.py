@@ -346,18 +346,18 @@ class Subscriptions:
 
     async def _reload(self, subscription: Subscription) -> None:
         """Start again from what is stored, if anything is."""
-        while subscription.lost:
-            try:
-                states = await self._restored(subscription.state.record.id)
-            except StreamError as error:
-                log.warning("reload_failed", subscription=subscription.name, error=error.message)
-                await asyncio.sleep(_RELOAD_RETRY_MS / 1000)
-                continue
-            if not states:
-                self._forget(subscription)
-                return
+        try:
+            states = await self._restored(subscription.state.record.id)
+        except StreamError as error:
+            log.warning("reload_failed", subscription=subscription.name, error=error.message)
+            retry_ms = self.streams.clock() + _RELOAD_RETRY_MS
+            self.timers.at(retry_ms, lambda: self.lost(subscription))
+            return
+        if states:
             subscription.found_again(states[0])
             self._version += 1
+        else:
+            self._forget(subscription)
 
 
 def _proof(
