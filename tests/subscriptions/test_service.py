@@ -142,7 +142,7 @@ async def build() -> AsyncIterator[Build]:
 
     async def start(**limits: int) -> World:
         inner: Any = NoClosing(MemoryEngine())
-        world = World(FaultyEngine(inner), ManualClock(), Limits(**limits))  # type: ignore[arg-type]
+        world = World(FaultyEngine(inner), ManualClock(), Limits(**limits))
         await world.start()
         built.append(world)
         return world
@@ -178,9 +178,12 @@ async def test_a_stream_is_matched_once_and_not_with_every_append(
     await world.create("elsewhere")
     looked: list[str] = []
     look = Subscriptions._watch
-    monkeypatch.setattr(
-        Subscriptions, "_watch", lambda self, path: [looked.append(path), look(self, path)][1]
-    )
+
+    def noted(self: Subscriptions, path: str) -> object:
+        looked.append(path)
+        return look(self, path)
+
+    monkeypatch.setattr(Subscriptions, "_watch", noted)
     for _ in range(5):
         await world.append("in/a")
         await world.append("elsewhere")

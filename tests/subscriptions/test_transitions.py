@@ -398,7 +398,7 @@ class Everything(RuleBasedStateMachine):
             before = self.model.reloaded().links
             for attempt in (self.model.settle, self.model.release):
                 with pytest.raises(Fenced):
-                    attempt(proof=proof)  # type: ignore[operator]
+                    attempt(proof=proof)
             assert self.model.reloaded().links == before
 
     @invariant()
