@@ -24,6 +24,8 @@ COUNTERPARTS: Final[dict[type, type]] = {
     api.Consumer: api.AsyncConsumer,
     api.Message: api.AsyncMessage,
     api.Transaction: api.AsyncTransaction,
+    api.Subscription: api.AsyncSubscription,
+    api.Claim: api.AsyncClaim,
     api.Delivery: asyncio.Future,
 }
 RENAMED: Final = {

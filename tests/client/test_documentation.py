@@ -57,10 +57,10 @@ EXAMPLES = [
     for owner in (
         api,
         *(api.Headwater, api.Stream, api.Reader, api.Producer),
-        *(api.Group, api.Consumer, api.Message, api.Transaction),
+        *(api.Group, api.Consumer, api.Message, api.Transaction, api.Subscription, api.Claim),
         *(api.AsyncHeadwater, api.AsyncStream, api.AsyncReader, api.AsyncProducer),
         *(api.AsyncGroup, api.AsyncConsumer, api.AsyncMessage, api.AsyncTransaction),
-        api.MaterializedState,
+        *(api.AsyncSubscription, api.AsyncClaim, api.MaterializedState),
     )
     for number, code in enumerate(snippets.indented(owner.__doc__ or ""))
 ]
@@ -73,6 +73,8 @@ def test_there_are_examples() -> None:
 @pytest.mark.parametrize("code", EXAMPLES)
 async def test_examples_in_docstrings(code: str, base_url: str, new_path: str) -> None:
     code = code.replace('"orders"', f'"{new_path}"').replace('"greetings"', f'"{new_path}"')
+    subscription = f"sub-{new_path.replace('/', '-')}"
+    code = code.replace('"mail"', f'"{subscription}"')
     is_async = "async" in code or "await" in code
 
     async def async_handle(message: Any) -> None: ...
@@ -84,6 +86,10 @@ async def test_examples_in_docstrings(code: str, base_url: str, new_path: str) -
         saved_position = stream.append(record).next_offset
         stream.append(record)
         stream.group("workers").ensure()
+        if "claim" in code:
+            wakes = f"{new_path}-wakes"
+            blocking.subscription(subscription).create(pattern=new_path, wake_stream=wakes)
+            blocking.stream(new_path).create(content_type="application/json", data=1)
         if "transaction" in code:
             blocking.stream(new_path).ensure(content_type="application/json")
         namespace: dict[str, Any] = {

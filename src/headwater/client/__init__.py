@@ -13,8 +13,8 @@ Two flavours with one surface, `AsyncHeadwater` for asyncio and `Headwater` for 
 
 The async flavour reads the same with `async with`, `async for` and `await`, and closes with
 `aclose`. What goes over the wire is decided in modules without IO (`protocol`, `reading`, `sse`,
-`retry`, `producer_state`, `state`, `groups`); the async classes put IO around them, and the
-blocking classes are written from the async ones by a script.
+`retry`, `producer_state`, `state`, `groups`, `subscriptions`); the async classes put IO around
+them, and the blocking classes are written from the async ones by a script.
 """
 
 from headwater.client._client import AsyncHeadwater
@@ -25,6 +25,7 @@ from headwater.client._portal import Delivery
 from headwater.client._producer import AsyncDelivery, AsyncProducer, ProducerOptions
 from headwater.client._reader import AsyncItems, AsyncReader
 from headwater.client._stream import AsyncStream
+from headwater.client._subscription import AsyncClaim, AsyncSubscription
 from headwater.client._sync_client import Headwater
 from headwater.client._sync_consumer import Consumer
 from headwater.client._sync_group import Group
@@ -32,18 +33,23 @@ from headwater.client._sync_message import Message, Transaction
 from headwater.client._sync_producer import Producer
 from headwater.client._sync_reader import Items, Reader
 from headwater.client._sync_stream import Stream
+from headwater.client._sync_subscription import Claim, Subscription
 from headwater.client.batch import Batch, Position
 from headwater.client.errors import (
+    AlreadyClaimed,
     BadRequest,
     BufferFull,
     ConfigConflict,
     Conflict,
     ConnectionFailed,
     DuplicateId,
+    Fenced,
     Forbidden,
     GroupNotFound,
     HeadwaterError,
     InvalidMessage,
+    InvalidSignature,
+    NoPendingWork,
     ProducerStopped,
     RateLimited,
     RequestTimedOut,
@@ -56,19 +62,29 @@ from headwater.client.errors import (
     StreamExists,
     StreamGone,
     StreamNotFound,
+    SubscriptionNotFound,
     TooLarge,
     Unauthorized,
     UnexpectedAnswer,
+    UnknownSigningKey,
 )
 from headwater.client.groups import Committed, GroupInfo, GroupSettings, Published
 from headwater.client.protocol import NOW, START, Receipt, Response, StreamInfo
 from headwater.client.retry import RetryPolicy
 from headwater.client.state import Change, MaterializedState
+from headwater.client.subscriptions import (
+    LinkedStream,
+    SubscriptionInfo,
+    WebhookKeys,
+    WebhookWake,
+)
 from headwater.client.transport import Timeouts, Transport
 
 __all__ = [
     "NOW",
     "START",
+    "AlreadyClaimed",
+    "AsyncClaim",
     "AsyncConsumer",
     "AsyncDelivery",
     "AsyncGroup",
@@ -78,11 +94,13 @@ __all__ = [
     "AsyncProducer",
     "AsyncReader",
     "AsyncStream",
+    "AsyncSubscription",
     "AsyncTransaction",
     "BadRequest",
     "Batch",
     "BufferFull",
     "Change",
+    "Claim",
     "Committed",
     "ConfigConflict",
     "Conflict",
@@ -90,6 +108,7 @@ __all__ = [
     "Consumer",
     "Delivery",
     "DuplicateId",
+    "Fenced",
     "Forbidden",
     "Group",
     "GroupInfo",
@@ -98,9 +117,12 @@ __all__ = [
     "Headwater",
     "HeadwaterError",
     "InvalidMessage",
+    "InvalidSignature",
     "Items",
+    "LinkedStream",
     "MaterializedState",
     "Message",
+    "NoPendingWork",
     "Position",
     "Producer",
     "ProducerOptions",
@@ -123,10 +145,16 @@ __all__ = [
     "StreamGone",
     "StreamInfo",
     "StreamNotFound",
+    "Subscription",
+    "SubscriptionInfo",
+    "SubscriptionNotFound",
     "Timeouts",
     "TooLarge",
     "Transaction",
     "Transport",
     "Unauthorized",
     "UnexpectedAnswer",
+    "UnknownSigningKey",
+    "WebhookKeys",
+    "WebhookWake",
 ]
