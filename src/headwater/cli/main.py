@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from headwater import __version__
-from headwater.cli import ctx, target
+from headwater.cli import ctx, subscription, target
 from headwater.cli.appending import append
 from headwater.cli.bench import bench
 from headwater.cli.listing import info, ls
@@ -78,4 +78,5 @@ def _root(
 for _panel, _commands in COMMANDS.items():
     for _name, _command in _commands.items():
         app.command(name=_name, rich_help_panel=_panel)(_command)
+app.add_typer(subscription.app, name="subscription", rich_help_panel="Streams")
 app.add_typer(ctx.app, name="ctx", rich_help_panel="Servers")

@@ -170,6 +170,43 @@ class ContextRecord(Record):
     current: A[bool, _doc("whether commands use it without being told")]
 
 
+class LinkRecord(Record):
+    """A stream of a subscription."""
+
+    name: Name
+    explicit: A[bool, _doc("whether it was named; else the pattern takes it in")]
+    acked_offset: A[str, _doc("the last offset that was acknowledged; -1 if none was")]
+    tail_offset: A[str, _doc("the offset behind its last message")]
+    pending: A[bool, _doc("whether there is something to do between the two")]
+
+
+class SubscriptionRecord(Record):
+    """One subscription."""
+
+    name: A[str, _doc("its name")]
+    type: A[str, _doc("`webhook` or `pull-wake`")]
+    pattern: A[str | None, _doc("which streams it takes in")]
+    webhook: A[str | None, _doc("the address that is woken")]
+    wake_stream: A[str | None, _doc("the stream that gets an event for each wake")]
+    lease_s: A[float, _doc("how long whoever is woken may be silent")]
+    description: A[str | None, _doc("what it is for")]
+    status: A[str, _doc("`active`, or `failed` while waking fails and is tried again")]
+    state: A[str, _doc("`idle`, `due`, `offered` or `leased`")]
+    generation: A[int, _doc("how many wakes there were")]
+    holder: A[str | None, _doc("the worker that has claimed the wake")]
+    failures: A[int, _doc("how often waking has failed in a row")]
+    streams_total: A[int, _doc("how many streams it is linked to")]
+    streams_pending: A[int, _doc("how many of them have something to do")]
+    streams: A[list[LinkRecord], _doc("those streams; empty in a list of subscriptions")]
+
+
+class SubscriptionRemovalRecord(Record):
+    """A subscription that was deleted."""
+
+    name: A[str, _doc("its name")]
+    removed: A[bool, _doc("always true")] = True
+
+
 BY_COMMAND: dict[str, tuple[type[Record], ...]] = {
     "create": (ChangeRecord,),
     "append": (AppendRecord,),
@@ -184,6 +221,10 @@ BY_COMMAND: dict[str, tuple[type[Record], ...]] = {
     "bench": (BenchRecord,),
     "verify": (VerifyRecord,),
     "ctx ls": (ContextRecord,),
+    "subscription create": (SubscriptionRecord,),
+    "subscription ls": (SubscriptionRecord,),
+    "subscription info": (SubscriptionRecord,),
+    "subscription rm": (SubscriptionRemovalRecord,),
 }
 """Which records a command writes."""
 
@@ -191,5 +232,6 @@ PARTS: dict[type[Record], tuple[type[Record], ...]] = {
     TopRecord: (RateRecord,),
     BenchRecord: (LatencyRecord,),
     VerifyRecord: (ProblemRecord,),
+    SubscriptionRecord: (LinkRecord,),
 }
 """Which records are parts of another one."""
