@@ -14,10 +14,12 @@ import pytest
 from headwater import client as api
 from headwater.client import AsyncHeadwater, Headwater
 from tests.client import snippets
+from tests.support.server import ServerProcess
 
 HOWTO = Path(__file__).parent.parent.parent / "docs" / "howto"
 GUIDE = HOWTO / "client.md"
 GROUPS = HOWTO / "groups.md"
+SUBSCRIPTIONS = HOWTO / "subscriptions.md"
 MODULES = [f"{api.__name__}.{module.name}" for module in pkgutil.iter_modules(api.__path__)]
 
 
@@ -44,6 +46,15 @@ def test_the_guide_to_groups(base_url: str, new_path: str) -> None:
     assert len(blocks) >= 10
     program = "\n".join(blocks).replace(snippets.SERVER, base_url)
     exec(compile(program, str(GROUPS), "exec"), {})
+
+
+def test_the_guide_to_subscriptions() -> None:
+    """On a server of its own: the page is about names and patterns that anyone might use."""
+    blocks = snippets.fenced(SUBSCRIPTIONS.read_text())
+    assert len(blocks) >= 7
+    with ServerProcess("--memory") as server:
+        program = "\n".join(blocks).replace(snippets.SERVER, server.url)
+        exec(compile(program, str(SUBSCRIPTIONS), "exec"), {})
 
 
 def test_the_guide_names_every_public_class_it_uses() -> None:
