@@ -248,6 +248,7 @@ async def test_a_wake_that_is_not_committed_is_not_announced(world: World, fault
     body = await world.hooks.answer(DONE)
     subscription = world.subscriptions.get("s")
     await until(lambda: subscription.state.wake.phase is Phase.IDLE)
+    await until(lambda: subscription.pending is None)
     world.engine.commit_gate.shut()
     appended = begin(world.append("in/a"))
     await world.engine.commit_gate.arrival()
@@ -270,7 +271,7 @@ async def test_a_callback_that_cannot_be_committed_is_not_answered_with_yes(
     body = await world.hooks.answer(TAKEN)
     subscription = world.subscriptions.get("s")
     await until(lambda: subscription.state.wake.phase is Phase.LEASED)
-    await turns()
+    await until(lambda: subscription.pending is None)
     world.engine.fail_next(fault)
     assert await outcome(world.callback(body, *acks_of(body), done=True)) is StorageUnavailable
     await until(lambda: not subscription.lost)

@@ -129,6 +129,7 @@ class App:
             "GET  /v1/streams        the streams of this server\n"
             "PUT  /v1/stream/{path}  create one\n"
             "POST /v1/transaction    acknowledge and publish, all or nothing\n"
+            "GET  /v1/stream/__ds/subscriptions  who is woken when streams have something new\n"
             "GET  /healthz           is the process alive\n"
             "GET  /readyz            does its storage answer\n"
         )

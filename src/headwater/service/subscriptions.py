@@ -47,7 +47,7 @@ from headwater.service.entries import Entry
 from headwater.service.keyring import Keyring, Keys
 from headwater.service.log import Log
 from headwater.service.subscription import STREAMS_SHOWN_MAX, Subscription, new_wake_id
-from headwater.service.survey import Survey
+from headwater.service.survey import Found, Survey
 from headwater.service.timers import Timers
 from headwater.service.webhooks import Webhooks
 from headwater.service.writer import Effect
@@ -112,9 +112,10 @@ class Subscriptions:
         states = [SubscriptionState(each.record, each.config, each.wake) for each in stored]
         prefixes = [state.pattern.prefix for state in states if state.pattern is not None]
         named = [mark.path for each in stored for mark in each.marks if mark.explicit]
-        found = await Survey(self.streams).run(prefixes, named)
+        found = Found(await Survey(self.streams).run(prefixes, named))
         for state, each in zip(states, stored, strict=True):
-            state.restore(each.marks, found.values())
+            prefix = state.pattern.prefix if state.pattern is not None else None
+            state.restore(each.marks, found.of(prefix, [mark.path for mark in each.marks]))
         return states
 
     async def stop(self) -> None:

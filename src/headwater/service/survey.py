@@ -7,7 +7,8 @@ may not show a commit that was noted; applying it again does no harm.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from headwater.core.stream import Appended, Created, Deleted, SoftDeleted
@@ -19,6 +20,26 @@ from headwater.service.writer import Effect
 _PAGE: Final = 2_000
 
 Fact = Created | Appended | Deleted | SoftDeleted
+
+
+class Found:
+    """The streams that a survey found, for many who want some of them each."""
+
+    def __init__(self, tails: Mapping[str, StreamTail]) -> None:
+        self._tails = tails
+        self._paths = sorted(tails)
+
+    def of(self, prefix: str | None, paths: Iterable[str]) -> Iterator[StreamTail]:
+        """The streams below a prefix, and those of some single ones that are there."""
+        if prefix is not None:
+            for index in range(bisect_left(self._paths, prefix), len(self._paths)):
+                path = self._paths[index]
+                if not path.startswith(prefix):
+                    break
+                yield self._tails[path]
+        for path in paths:
+            if path in self._tails and (prefix is None or not path.startswith(prefix)):
+                yield self._tails[path]
 
 
 class Survey:

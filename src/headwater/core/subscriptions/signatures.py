@@ -18,7 +18,6 @@ from hashlib import sha256
 from typing import Final
 
 import msgspec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from headwater.core.subscriptions.errors import TokenInvalid
 
@@ -30,6 +29,9 @@ class SigningKey:
     """An Ed25519 key, from 32 secret bytes."""
 
     def __init__(self, seed: bytes) -> None:
+        # Loaded when it is needed: most servers have no webhooks, and all of them start.
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
         self._key = Ed25519PrivateKey.from_private_bytes(seed)
         x = base64url(self._key.public_key().public_bytes_raw())
         # The thumbprint is over exactly these members, in this order, without spaces.
