@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from headwater.core.limits import Limits
 from headwater.core.subscriptions.errors import WebhookUrlRejected
@@ -227,6 +234,60 @@ async def test_a_second_address_is_tried_when_the_first_is_down(listen: Listen) 
     receiver = await listen(host="127.0.0.2")
     webhooks, _ = await with_names(["127.0.0.3", "127.0.0.2"])
     assert (await post(webhooks, f"http://localhost:{receiver.port}/")).taken
+    await webhooks.stop()
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A certificate for one name that vouches for itself."""
+
+    path: Path
+    trust: ssl.SSLContext
+
+    def listening(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.path)
+        return context
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hooks.example.com")])
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.DNSName("hooks.example.com")]), critical=False
+        )
+        .sign(key, hashes.SHA256())
+    )
+    path = tmp_path_factory.mktemp("tls") / "pair.pem"
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    public = made.public_bytes(serialization.Encoding.PEM)
+    path.write_bytes(private + public)
+    return Certificate(path, ssl.create_default_context(cadata=public.decode()))
+
+
+@pytest.mark.parametrize("host, taken", [("hooks.example.com", True), ("other.example.com", False)])
+async def test_certificates_are_checked_for_the_name_although_the_address_is_fixed(
+    certificate: Certificate, host: str, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if 127.0.0.1 were a public address, since a test can listen on no other.
+    monkeypatch.setattr("headwater.core.subscriptions.targets.is_public", lambda address: True)
+    receiver = Receiver()
+    server = await asyncio.start_server(receiver, "127.0.0.1", 0, ssl=certificate.listening())
+    port = server.sockets[0].getsockname()[1]
+    webhooks = Webhooks(Limits(), resolve=Names(["127.0.0.1"]), verify=certificate.trust)
+    outcome = await post(webhooks, f"https://{host}:{port}/")
+    assert (outcome.taken, len(receiver.heads)) == (taken, int(taken))
+    server.close()
     await webhooks.stop()
 
 

@@ -130,6 +130,18 @@ class Subscription:
                 removed = LinksRemoved(self.state.record.id, (path,))
                 self.submit([removed], None).add_done_callback(_ignore)
 
+    def found(self, path: str, stream: StreamTail | None) -> None:
+        """What is at a path by the engine's own account, whatever was heard of it before."""
+        link = self.state.links.get(path)
+        known_id = link.stream_id if link is not None else 0
+        if stream is not None and link is not None and known_id == stream.lineage.own:
+            self.grew(link, known_id, stream.tail)
+            return
+        if known_id:
+            self.vanished(path, known_id)
+        if stream is not None and (path in self.state.links or self.state.globs(path)):
+            self.appeared(stream)
+
     def _woken(self) -> None:
         if self.state.wake.phase is Phase.IDLE and self.state.pending:
             self.kick()

@@ -12,7 +12,7 @@ starts, together with where those streams end, so that whatever was pending wake
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence, Set
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -98,6 +98,7 @@ class Subscriptions:
         subscriptions = cls(streams, webhooks, next_id, public_url.rstrip("/"))
         await subscriptions._load()
         streams.writer.observers.append(subscriptions._observe)
+        streams.writer.failure_observers.append(subscriptions._doubt)
         return subscriptions
 
     async def _load(self) -> None:
@@ -122,6 +123,7 @@ class Subscriptions:
         self.timers.stop()
         with suppress(ValueError):
             self.streams.writer.observers.remove(self._observe)
+            self.streams.writer.failure_observers.remove(self._doubt)
         for task in self._reloads:
             task.cancel()
         await asyncio.gather(*self._reloads, return_exceptions=True)
@@ -339,11 +341,34 @@ class Subscriptions:
 
     # ── After a commit that failed ───────────────────────────────────────────────────────────
 
-    def lost(self, subscription: Subscription) -> None:
+    def _doubt(self, effects: Sequence[Effect]) -> None:
+        """A commit may be reported as failed and be there all the same: look at the streams."""
+        if self._by_name:
+            paths = {owner.path for owner, _ in effects if isinstance(owner, Entry)}
+            self._in_background(self._look_again(paths))
+
+    async def _look_again(self, paths: Set[str]) -> None:
+        try:
+            found = await Survey(self.streams).run([], paths)
+        except StreamError as error:
+            log.warning("look_failed", error=error.message)
+            retry_ms = self.streams.clock() + _RELOAD_RETRY_MS
+            self.timers.at(retry_ms, lambda: self._in_background(self._look_again(paths)))
+            return
         self._version += 1
-        task = asyncio.get_running_loop().create_task(self._reload(subscription))
+        for subscription in self._by_name.values():
+            if not subscription.over:
+                for path in paths:
+                    subscription.found(path, found.get(path))
+
+    def _in_background(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._reloads.add(task)
         task.add_done_callback(self._reloads.discard)
+
+    def lost(self, subscription: Subscription) -> None:
+        self._version += 1
+        self._in_background(self._reload(subscription))
 
     async def _reload(self, subscription: Subscription) -> None:
         """Start again from what is stored, if anything is."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -42,7 +43,12 @@ class Outcome(NamedTuple):
 
 class Webhooks:
     def __init__(
-        self, limits: Limits, *, development: bool = False, resolve: Resolver | None = None
+        self,
+        limits: Limits,
+        *,
+        development: bool = False,
+        resolve: Resolver | None = None,
+        verify: ssl.SSLContext | bool = True,
     ) -> None:
         self.slots = asyncio.Semaphore(limits.webhooks_at_once_max)
         """Held during a request. Those who wait for one are at most as many as subscriptions."""
@@ -50,6 +56,7 @@ class Webhooks:
         self._timeout_s = limits.webhook_timeout_ms / 1000
         self._threads = ThreadPoolExecutor(_LOOKUP_THREADS, thread_name_prefix="headwater-dns")
         self._resolve = resolve or self._look_up
+        self._verify = verify
         self._client: httpx.AsyncClient | None = None
         self._making_client = asyncio.Lock()
 
@@ -145,6 +152,7 @@ class Webhooks:
 
         return httpx.AsyncClient(
             timeout=self._timeout_s,
+            verify=self._verify,
             follow_redirects=False,
             # A proxy of the environment would look names up by itself.
             trust_env=False,

@@ -94,8 +94,9 @@ class Writer:
         self._idle.set()
         self._closed = False
         self._since_hot_check_bytes = 0
-        # Told of everything that was committed, after it is visible.
+        # Told of everything that was committed, after it is visible, and of what could not be.
         self.observers: list[Callable[[Sequence[Effect]], None]] = []
+        self.failure_observers: list[Callable[[Sequence[Effect]], None]] = []
         self.failures = 0
         self.queued_bytes = 0
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -219,6 +220,8 @@ class Writer:
                 owner.pending = None
             for future, _ in failed.waiters:
                 _settle(future, StorageUnavailable())
+            for observer in self.failure_observers:
+                observer(failed.effects)
         # Last, because the log may well lie on the very disk that is full.
         with suppress(OSError, ValueError):
             log.error("commit_failed", error=str(error), requests=len(batch.waiters))
