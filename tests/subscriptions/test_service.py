@@ -484,6 +484,26 @@ async def test_what_came_without_the_subscriptions_wakes_too(world: World) -> No
     assert (await world.hooks.next())["generation"] == 1
 
 
+async def test_a_start_that_cannot_read_them_serves_streams_and_tries_again(world: World) -> None:
+    await world.subscribe()
+    await world.create("in/a")
+    await world.stop()
+    readable = world.engine.inner.subscriptions
+    world.engine.inner.subscriptions = unreadable  # type: ignore[method-assign]
+    await world.start()
+    await world.append("in/a")
+    with pytest.raises(StorageUnavailable):
+        world.subscriptions.get("s")
+    assert await outcome(world.subscribe()) is StorageUnavailable
+    world.engine.inner.subscriptions = readable  # type: ignore[method-assign]
+    world.pass_time(1_000)
+    assert (await world.hooks.next())["generation"] == 1
+
+
+def unreadable(subscription_id: int | None = None) -> Any:
+    raise StorageUnavailable
+
+
 async def test_leases_schedules_and_keys_survive(world: World) -> None:
     leased, failing = await world.subscribe("leased"), await world.subscribe("failing")
     await world.create("in/a", b"x")

@@ -12,7 +12,7 @@ starts, together with where those streams end, so that whatever was pending wake
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence, Set
+from collections.abc import Callable, Coroutine, Sequence, Set
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -56,7 +56,7 @@ log = structlog.get_logger()
 
 STREAMS_MATCHED_MAX: Final = 100_000
 """Streams that may be there already when a subscription is made."""
-_RELOAD_RETRY_MS: Final = 1_000
+_RETRY_MS: Final = 1_000
 
 
 class Claimed(NamedTuple):
@@ -86,6 +86,7 @@ class Subscriptions:
         # Counts changes to which streams belong to which subscription, other than by a stream's
         # own coming and going.
         self._version = 0
+        self._loaded = False
         self._creating = asyncio.Lock()
         self._reloads: set[asyncio.Task[None]] = set()
 
@@ -96,13 +97,21 @@ class Subscriptions:
         webhooks = webhooks or Webhooks(streams.limits)
         next_id = await streams.in_thread(streams.engine.next_subscription_id)
         subscriptions = cls(streams, webhooks, next_id, public_url.rstrip("/"))
-        await subscriptions._load()
         streams.writer.observers.append(subscriptions._observe)
         streams.writer.failure_observers.append(subscriptions._doubt)
+        await subscriptions._load()
         return subscriptions
 
     async def _load(self) -> None:
-        for state in await self._restored():
+        """Start with what is stored. If that cannot be read, streams can be used all the same."""
+        try:
+            states = await self._restored()
+        except StreamError as error:
+            log.error("subscriptions_unavailable", error=error.message)
+            self._later(self._load)
+            return
+        self._loaded = True
+        for state in states:
             subscription = self._by_name[state.record.name] = Subscription(self, state)
             subscription.kick()
 
@@ -170,14 +179,19 @@ class Subscriptions:
 
     # ── Creating and changing ────────────────────────────────────────────────────────────────
 
+    def _known(self) -> dict[str, Subscription]:
+        if not self._loaded:
+            raise StorageUnavailable("subscriptions cannot be read at present; try again")
+        return self._by_name
+
     def get(self, name: str) -> Subscription:
-        subscription = self._by_name.get(name)
+        subscription = self._known().get(name)
         if subscription is None:
             raise SubscriptionNotFound(name)
         return subscription
 
     def list(self, prefix: str, after: str, limit: int) -> list[Subscription]:
-        names = sorted(n for n in self._by_name if n.startswith(prefix) and n > after)
+        names = sorted(n for n in self._known() if n.startswith(prefix) and n > after)
         return [self._by_name[name] for name in names[:limit]]
 
     async def put(
@@ -185,7 +199,7 @@ class Subscriptions:
     ) -> tuple[Subscription, bool]:
         """Create a subscription, or find that it is there; True when it is new."""
         check_segment(name)
-        if name not in self._by_name:
+        if name not in self._known():
             if config.webhook is not None:
                 await self.webhooks.check(config.webhook.url)
             if config.wake_stream is not None:
@@ -352,14 +366,17 @@ class Subscriptions:
             found = await Survey(self.streams).run([], paths)
         except StreamError as error:
             log.warning("look_failed", error=error.message)
-            retry_ms = self.streams.clock() + _RELOAD_RETRY_MS
-            self.timers.at(retry_ms, lambda: self._in_background(self._look_again(paths)))
+            self._later(lambda: self._look_again(paths))
             return
         self._version += 1
         for subscription in self._by_name.values():
             if not subscription.over:
                 for path in paths:
                     subscription.found(path, found.get(path))
+
+    def _later(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        due_ms = self.streams.clock() + _RETRY_MS
+        self.timers.at(due_ms, lambda: self._in_background(work()))
 
     def _in_background(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -376,8 +393,7 @@ class Subscriptions:
             states = await self._restored(subscription.state.record.id)
         except StreamError as error:
             log.warning("reload_failed", subscription=subscription.name, error=error.message)
-            retry_ms = self.streams.clock() + _RELOAD_RETRY_MS
-            self.timers.at(retry_ms, lambda: self.lost(subscription))
+            self._later(lambda: self._reload(subscription))
             return
         if states:
             subscription.found_again(states[0])

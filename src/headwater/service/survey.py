@@ -2,7 +2,8 @@
 
 A survey reads the tails of many streams from the engine, page by page, on a thread. What is
 committed meanwhile is noted, and applied to what was read when the reading is done. A page may or
-may not show a commit that was noted; applying it again does no harm.
+may not show a commit that was noted; applying it again does no harm. A commit that is reported as
+failed may be there all the same, so the streams that it was about are read again.
 """
 
 from __future__ import annotations
@@ -46,21 +47,24 @@ class Survey:
     def __init__(self, streams: Log) -> None:
         self._streams = streams
         self._facts: dict[str, list[Fact]] = {}
+        self._doubtful: set[str] = set()
 
     async def run(self, prefixes: Iterable[str], paths: Iterable[str]) -> dict[str, StreamTail]:
         """The streams below some prefixes, and some single ones."""
-        self._streams.writer.observers.append(self._note)
+        writer, found = self._streams.writer, dict[str, StreamTail]()
+        writer.observers.append(self._note)
+        writer.failure_observers.append(self._doubt)
         try:
-            found: dict[str, StreamTail] = {}
             for prefix in _without_overlap(prefixes):
                 await self._read(prefix, found)
             for path in paths:
                 if path not in found:
-                    # Of all paths that begin with this one, it sorts first.
-                    page = await self._page(path, "", 1)
-                    found.update({tail.path: tail for tail in page if tail.path == path})
+                    await self._read_one(path, found)
+            while self._doubtful:
+                await self._read_one(self._doubtful.pop(), found)
         finally:
-            self._streams.writer.observers.remove(self._note)
+            writer.observers.remove(self._note)
+            writer.failure_observers.remove(self._doubt)
         for path, facts in self._facts.items():
             for fact in facts:
                 _apply(found, path, fact)
@@ -71,6 +75,19 @@ class Survey:
             if isinstance(mutation, Fact):
                 assert isinstance(owner, Entry)
                 self._facts.setdefault(owner.path, []).append(mutation)
+
+    def _doubt(self, effects: Sequence[Effect]) -> None:
+        for owner, _ in effects:
+            if isinstance(owner, Entry):
+                # What was noted before may be out of date by what is not known to have happened.
+                self._facts.pop(owner.path, None)
+                self._doubtful.add(owner.path)
+
+    async def _read_one(self, path: str, found: dict[str, StreamTail]) -> None:
+        # Of all paths that begin with this one, it sorts first.
+        page = await self._page(path, "", 1)
+        found.pop(path, None)
+        found.update({tail.path: tail for tail in page if tail.path == path})
 
     async def _read(self, prefix: str, found: dict[str, StreamTail]) -> None:
         after = ""
