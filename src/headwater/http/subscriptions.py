@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from headwater.core.errors import InvalidQuery
+from headwater.core.errors import InvalidPath, InvalidQuery
 from headwater.core.limits import LIST_PAGE_MAX
 from headwater.core.subscriptions.config import STREAMS_NAMED_MAX, parse_config, stream_path
 from headwater.core.subscriptions.errors import InvalidSubscription, TokenInvalid
@@ -79,6 +79,8 @@ class SubscriptionResource:
     def handle(self, request: Request, target: bytes) -> Awaitable[Answer]:
         """What is asked for below `__ds/`, with the target as it was sent."""
         segments = decode_segments(target)
+        if segments[0] not in (JWKS, ROOT):
+            raise InvalidPath("everything below __ds is reserved; choose another name")
         match request.method, segments:
             case "GET" | "HEAD", ["jwks.json"]:
                 return self._jwks()
@@ -107,7 +109,7 @@ class SubscriptionResource:
             elif len(segments) > 3 and segments[2] == "streams":
                 allowed = "DELETE"
         if allowed is None:
-            return plain_error(404, "not_found", "there is nothing here; see __ds/subscriptions")
+            return plain_error(404, "not_found", "a subscription has no such resource")
         allowed += ", OPTIONS"
         return plain_error(
             405, "method_not_allowed", f"this resource answers {allowed}", [("Allow", allowed)]
