@@ -23,6 +23,10 @@ from pathlib import Path
 
 CLIENT = Path(__file__).parent.parent / "src" / "headwater" / "client"
 SOURCES = ("_reader", "_producer", "_message", "_consumer", "_group", "_live", "_stream", "_client")
+SOURCES = (
+    *("_reader", "_producer", "_message", "_consumer", "_group"),
+    *("_stream", "_subscription", "_client"),
+)
 LINE_LENGTH = 100
 
 CLASSES = {
@@ -37,6 +41,8 @@ CLASSES = {
     "AsyncTransaction": "Transaction",
     "AsyncLiveStream": "LiveStream",
     "AsyncLiveQuery": "LiveQuery",
+    "AsyncSubscription": "Subscription",
+    "AsyncClaim": "Claim",
 }
 # What a method returns in the blocking client is wrapped if it is one of these.
 WRAPPED = {**CLASSES, "AsyncDelivery": "Delivery"}
@@ -94,6 +100,7 @@ IMPORTS = {
     "headwater.client._reader": ("AsyncItems", "AsyncReader"),
     "headwater.client._sender": ("Token",),
     "headwater.client._stream": ("BATCH_BYTES_MAX", "AsyncStream"),
+    "headwater.client._subscription": ("AsyncClaim", "AsyncSubscription"),
     "headwater.client._sync_consumer": ("Consumer",),
     "headwater.client._sync_group": ("Group",),
     "headwater.client._sync_live": ("LiveStream",),
@@ -101,6 +108,7 @@ IMPORTS = {
     "headwater.client._sync_producer": ("Producer",),
     "headwater.client._sync_reader": ("Reader",),
     "headwater.client._sync_stream": ("Stream",),
+    "headwater.client._sync_subscription": ("Subscription",),
     "headwater.client.batch": ("Batch", "Position"),
     "headwater.client.encode": ("NOTHING", "encode_batches", "encode_body", "encode_message"),
     "headwater.client.errors": ("BufferFull", "HeadwaterError"),
@@ -117,6 +125,12 @@ IMPORTS = {
     ),
     "headwater.client.retry": ("RetryPolicy",),
     "headwater.client.state": ("Change", "MaterializedState"),
+    "headwater.client.subscriptions": (
+        "LinkedStream",
+        "SubscriptionInfo",
+        "WebhookKeys",
+        "WebhookWake",
+    ),
     "headwater.client.transport": ("Timeouts", "Transport"),
     "headwater.core.live.encodings": ("Encoding",),
     "headwater.core.live.profile": ("Profile",),

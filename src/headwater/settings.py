@@ -7,6 +7,7 @@ configuration reference are made from this class.
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal
 
@@ -126,6 +127,39 @@ class Settings(BaseSettings):
         return SealPolicy(
             self.seal_after_bytes, self.seal_after_ms, self.database_bytes_max, self.segment_bytes
         )
+    subscriptions_max: int = Field(
+        _LIMITS.subscriptions_max, ge=0, description="Subscriptions of the server (429 beyond)."
+    )
+    webhooks_at_once_max: int = Field(
+        _LIMITS.webhooks_at_once_max, ge=1, description="Requests to webhooks at a time."
+    )
+    webhook_timeout_ms: int = Field(
+        _LIMITS.webhook_timeout_ms,
+        ge=100,
+        le=600_000,
+        description="How long a webhook may take to answer.",
+    )
+    webhook_local: Literal["auto", "allow", "refuse"] = Field(
+        "auto",
+        description="Webhooks on http://localhost and http://127.0.0.x. auto allows them when the "
+        "server listens on loopback only and has no public URL.",
+    )
+    public_url: str = Field(
+        "", description="How others reach this server, for callbacks; by default as they did."
+    )
+
+    @property
+    def listens_on_loopback(self) -> bool:
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    @property
+    def allows_local_webhooks(self) -> bool:
+        if self.webhook_local != "auto":
+            return self.webhook_local == "allow"
+        return self.listens_on_loopback and not self.public_url
 
     def limits(self) -> Limits:
         names = [name for name in Limits.__dataclass_fields__ if name in type(self).model_fields]

@@ -26,6 +26,8 @@ COUNTERPARTS: Final[dict[type, type]] = {
     api.LiveQuery: api.AsyncLiveQuery,
     api.Message: api.AsyncMessage,
     api.Transaction: api.AsyncTransaction,
+    api.Subscription: api.AsyncSubscription,
+    api.Claim: api.AsyncClaim,
     api.Delivery: asyncio.Future,
 }
 RENAMED: Final = {

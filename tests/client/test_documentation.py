@@ -14,11 +14,13 @@ import pytest
 from headwater import client as api
 from headwater.client import AsyncHeadwater, Headwater
 from tests.client import snippets
+from tests.support.server import ServerProcess
 
 HOWTO = Path(__file__).parent.parent.parent / "docs" / "howto"
 GUIDE = HOWTO / "client.md"
 GROUPS = HOWTO / "groups.md"
 LIVE = HOWTO / "live.md"
+SUBSCRIPTIONS = HOWTO / "subscriptions.md"
 MODULES = [f"{api.__name__}.{module.name}" for module in pkgutil.iter_modules(api.__path__)]
 
 
@@ -55,6 +57,13 @@ def test_the_guide_to_live_queries(base_url: str, new_path: str) -> None:
     program = "\n".join(blocks).replace(snippets.SERVER, base_url)
     exec(compile(program, str(LIVE), "exec"), namespace)
     namespace["db"].close()
+def test_the_guide_to_subscriptions() -> None:
+    """On a server of its own: the page is about names and patterns that anyone might use."""
+    blocks = snippets.fenced(SUBSCRIPTIONS.read_text())
+    assert len(blocks) >= 7
+    with ServerProcess("--memory") as server:
+        program = "\n".join(blocks).replace(snippets.SERVER, server.url)
+        exec(compile(program, str(SUBSCRIPTIONS), "exec"), {})
 
 
 def test_the_guide_names_every_public_class_it_uses() -> None:
@@ -68,11 +77,12 @@ EXAMPLES = [
     for owner in (
         api,
         *(api.Headwater, api.Stream, api.Reader, api.Producer),
-        *(api.Group, api.Consumer, api.Message, api.Transaction),
+        *(api.Group, api.Consumer, api.Message, api.Transaction, api.Subscription, api.Claim),
         *(api.AsyncHeadwater, api.AsyncStream, api.AsyncReader, api.AsyncProducer),
         *(api.AsyncGroup, api.AsyncConsumer, api.AsyncMessage, api.AsyncTransaction),
         *(api.LiveStream, api.AsyncLiveStream),
         api.MaterializedState,
+        *(api.AsyncSubscription, api.AsyncClaim, api.MaterializedState),
     )
     for number, code in enumerate(snippets.indented(owner.__doc__ or ""))
 ]
@@ -85,6 +95,8 @@ def test_there_are_examples() -> None:
 @pytest.mark.parametrize("code", EXAMPLES)
 async def test_examples_in_docstrings(code: str, base_url: str, new_path: str) -> None:
     code = code.replace('"orders"', f'"{new_path}"').replace('"greetings"', f'"{new_path}"')
+    subscription = f"sub-{new_path.replace('/', '-')}"
+    code = code.replace('"mail"', f'"{subscription}"')
     is_async = "async" in code or "await" in code
 
     async def async_handle(message: Any) -> None: ...
@@ -96,6 +108,10 @@ async def test_examples_in_docstrings(code: str, base_url: str, new_path: str) -
         saved_position = stream.append(record).next_offset
         stream.append(record)
         stream.group("workers").ensure()
+        if "claim" in code:
+            wakes = f"{new_path}-wakes"
+            blocking.subscription(subscription).create(pattern=new_path, wake_stream=wakes)
+            blocking.stream(new_path).create(content_type="application/json", data=1)
         if "transaction" in code:
             blocking.stream(new_path).ensure(content_type="application/json")
         namespace: dict[str, Any] = {

@@ -4,7 +4,6 @@
 //   HEADWATER_URL                  the server under test (required)
 //   HEADWATER_LONG_POLL_BUDGET_MS  how long a long-poll test may take before it counts as hung;
 //                                  must be well above the server's own long-poll timeout
-//   HEADWATER_SUBSCRIPTIONS=1      also run the subscription tests
 
 import { runConformanceTests } from "@durable-streams/server-conformance-tests"
 
@@ -16,5 +15,5 @@ if (!baseUrl) {
 runConformanceTests({
   baseUrl,
   longPollTimeoutMs: Number(process.env.HEADWATER_LONG_POLL_BUDGET_MS ?? 10_000),
-  subscriptions: process.env.HEADWATER_SUBSCRIPTIONS === "1",
+  subscriptions: true,
 })

@@ -23,6 +23,7 @@ TUTORIAL = DOCS / "tutorial.md"
 HTTP_REFERENCE = DOCS / "reference" / "http.md"
 GROUPS_REFERENCE = DOCS / "reference" / "groups.md"
 LIVE_REFERENCE = DOCS / "reference" / "live.md"
+SUBSCRIPTIONS_REFERENCE = DOCS / "reference" / "subscriptions.md"
 CONFIGURATION = DOCS / "reference" / "configuration.md"
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

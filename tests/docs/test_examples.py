@@ -16,7 +16,14 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import StartServer
-from tests.docs.markdown import GROUPS_REFERENCE, HTTP_REFERENCE, TUTORIAL, Block, Page
+from tests.docs.markdown import (
+    GROUPS_REFERENCE,
+    HTTP_REFERENCE,
+    SUBSCRIPTIONS_REFERENCE,
+    TUTORIAL,
+    Block,
+    Page,
+)
 from tests.support.server import ServerProcess
 
 DOCUMENTED_PORT = ":4437"
@@ -130,6 +137,11 @@ def groups_reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell
     yield from run_page(GROUPS_REFERENCE, tmp_path_factory.mktemp("groups"))
 
 
+@pytest.fixture(scope="module")
+def subscriptions_reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    yield from run_page(SUBSCRIPTIONS_REFERENCE, tmp_path_factory.mktemp("subscriptions"))
+
+
 def check(shell: Shell, block: Block) -> None:
     output = shell.settled_output(block)
     missing = block.missing_from(output)
@@ -157,6 +169,14 @@ def test_commands_of_the_groups_reference(groups_reference: Shell, block: Block)
 
 
 @needs_shell
+@pytest.mark.parametrize("block", named(shell_blocks(SUBSCRIPTIONS_REFERENCE)))
+def test_commands_of_the_subscriptions_reference(
+    subscriptions_reference: Shell, block: Block
+) -> None:
+    check(subscriptions_reference, block)
+
+
+@needs_shell
 def test_a_follower_sees_what_the_tutorial_appends_later(tutorial: Shell) -> None:
     (follower,) = [block for block in shell_blocks(TUTORIAL) if block.background]
     later = 'data:[{"from": "ada", "text": "Can you see this?"}]'
@@ -165,13 +185,19 @@ def test_a_follower_sees_what_the_tutorial_appends_later(tutorial: Shell) -> Non
 
 @needs_shell
 def test_the_last_command_of_each_page_succeeds(
-    tutorial: Shell, http_reference: Shell, groups_reference: Shell
+    tutorial: Shell,
+    http_reference: Shell,
+    groups_reference: Shell,
+    subscriptions_reference: Shell,
 ) -> None:
-    assert [page.wait() for page in (tutorial, http_reference, groups_reference)] == [0, 0, 0]
+    pages = (tutorial, http_reference, groups_reference, subscriptions_reference)
+    assert [page.wait() for page in pages] == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(
-    "page", [TUTORIAL, HTTP_REFERENCE, GROUPS_REFERENCE], ids=lambda page: page.name
+    "page",
+    [TUTORIAL, HTTP_REFERENCE, GROUPS_REFERENCE, SUBSCRIPTIONS_REFERENCE],
+    ids=lambda page: page.name,
 )
 def test_every_command_with_curl_is_run(page: Path) -> None:
     """A block that somebody forgot to mark would never be tested."""

@@ -39,6 +39,8 @@ from headwater.store.engine import (
     SeekBy,
     StreamSummary,
 )
+from headwater.core.subscriptions.state import SecretStored, StoredSubscription, StreamTail
+from headwater.store.engine import Engine, LoadedStream, Problem, SeekBy, StreamSummary
 
 # A test that forgets to open a gate fails after this long instead of hanging for ever.
 _PATIENCE_S: Final = 30
@@ -154,6 +156,20 @@ class FaultyEngine:
     def templates(self, stream_id: int) -> list[TemplateRecord]:
         self._before("templates")
         return self.inner.templates(stream_id)
+    def next_subscription_id(self) -> int:
+        return self.inner.next_subscription_id()
+
+    def subscriptions(self, subscription_id: int | None = None) -> list[StoredSubscription]:
+        self._before("subscriptions")
+        return self.inner.subscriptions(subscription_id)
+
+    def secrets(self) -> list[SecretStored]:
+        self._before("secrets")
+        return self.inner.secrets()
+
+    def tails(self, prefix: str, after: str, limit: int) -> list[StreamTail]:
+        self._before("tails")
+        return self.inner.tails(prefix, after, limit)
 
     def known_ids(self, spans: Sequence[Span], ids: Sequence[str]) -> set[str]:
         self._before("known_ids")

@@ -30,6 +30,7 @@ MEANINGS = {
     ExitCode.USAGE: "The command line, the configuration or the input makes no sense; nothing was "
     "sent, or nothing more.",
     ExitCode.NOT_FOUND: "There is no such stream or group, or it is gone.",
+    ExitCode.NOT_FOUND: "There is no such stream or subscription, or it is gone.",
     ExitCode.CONFLICT: "It exists already, it is closed, or a newer producer epoch has taken over.",
     ExitCode.UNAUTHORISED: "The token is missing, unknown, or does not reach this far.",
     ExitCode.UNAVAILABLE: "The server cannot be reached, is overloaded or cannot do its work.",
@@ -84,6 +85,13 @@ def _explain(error: HeadwaterError, url: str, stream: str | None, group: str | N
                 f"`headwater group create {stream} {group}` makes one",
                 ExitCode.NOT_FOUND,
             )
+        case client.SubscriptionNotFound():
+            return CliError(
+                f"there is no such subscription on {url}; `headwater subscription ls` lists them",
+                ExitCode.NOT_FOUND,
+            )
+        case client.Conflict(code="SUBSCRIPTION_ALREADY_EXISTS"):
+            return CliError(said, ExitCode.CONFLICT)
         case client.StreamGone():
             return CliError(
                 f"the {name} was deleted and lives on only in its forks", ExitCode.NOT_FOUND

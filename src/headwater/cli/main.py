@@ -9,6 +9,7 @@ import typer
 
 from headwater import __version__
 from headwater.cli import ctx, grouping, postgres, target
+from headwater.cli import ctx, subscription, target
 from headwater.cli.appending import append
 from headwater.cli.bench import bench
 from headwater.cli.consuming import consume
@@ -82,4 +83,5 @@ for _panel, _commands in COMMANDS.items():
         app.command(name=_name, rich_help_panel=_panel)(_command)
 app.add_typer(grouping.app, name="group", rich_help_panel="Groups")
 app.add_typer(postgres.app, name="postgres", rich_help_panel="Streams")
+app.add_typer(subscription.app, name="subscription", rich_help_panel="Streams")
 app.add_typer(ctx.app, name="ctx", rich_help_panel="Servers")

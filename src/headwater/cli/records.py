@@ -266,6 +266,41 @@ class PostgresRecord(Record):
     behind_bytes: A[int | None, _doc("how much of PostgreSQL's log comes after that")]
     publication: A[str | None, _doc("the publication; null if it is missing")]
     tables: A[list[TableRecord], _doc("its tables")]
+class LinkRecord(Record):
+    """A stream of a subscription."""
+
+    name: Name
+    explicit: A[bool, _doc("whether it was named; else the pattern takes it in")]
+    acked_offset: A[str, _doc("the last offset that was acknowledged; -1 if none was")]
+    tail_offset: A[str, _doc("the offset behind its last message")]
+    pending: A[bool, _doc("whether there is something to do between the two")]
+
+
+class SubscriptionRecord(Record):
+    """One subscription."""
+
+    name: A[str, _doc("its name")]
+    type: A[str, _doc("`webhook` or `pull-wake`")]
+    pattern: A[str | None, _doc("which streams it takes in")]
+    webhook: A[str | None, _doc("the address that is woken")]
+    wake_stream: A[str | None, _doc("the stream that gets an event for each wake")]
+    lease_s: A[float, _doc("how long whoever is woken may be silent")]
+    description: A[str | None, _doc("what it is for")]
+    status: A[str, _doc("`active`, or `failed` while waking fails and is tried again")]
+    state: A[str, _doc("`idle`, `due`, `offered` or `leased`")]
+    generation: A[int, _doc("how many wakes there were")]
+    holder: A[str | None, _doc("the worker that has claimed the wake")]
+    failures: A[int, _doc("how often waking has failed in a row")]
+    streams_total: A[int, _doc("how many streams it is linked to")]
+    streams_pending: A[int, _doc("how many of them have something to do")]
+    streams: A[list[LinkRecord], _doc("those streams; empty in a list of subscriptions")]
+
+
+class SubscriptionRemovalRecord(Record):
+    """A subscription that was deleted."""
+
+    name: A[str, _doc("its name")]
+    removed: A[bool, _doc("always true")] = True
 
 
 BY_COMMAND: dict[str, tuple[type[Record], ...]] = {
@@ -298,6 +333,10 @@ BY_COMMAND: dict[str, tuple[type[Record], ...]] = {
     "ctx ls": (ContextRecord,),
     "postgres setup": (PostgresRecord,),
     "postgres status": (PostgresRecord,),
+    "subscription create": (SubscriptionRecord,),
+    "subscription ls": (SubscriptionRecord,),
+    "subscription info": (SubscriptionRecord,),
+    "subscription rm": (SubscriptionRemovalRecord,),
 }
 """Which records a command writes."""
 
@@ -306,5 +345,6 @@ PARTS: dict[type[Record], tuple[type[Record], ...]] = {
     BenchRecord: (LatencyRecord,),
     VerifyRecord: (ProblemRecord,),
     PostgresRecord: (TableRecord,),
+    SubscriptionRecord: (LinkRecord,),
 }
 """Which records are parts of another one."""

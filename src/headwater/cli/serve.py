@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from ipaddress import ip_address
 
 import structlog
 import uvloop
@@ -21,6 +20,8 @@ from headwater.http.server import Server
 from headwater.service.groups import Groups
 from headwater.service.live.registry import Live
 from headwater.service.log import Log
+from headwater.service.subscriptions import Subscriptions
+from headwater.service.webhooks import Webhooks
 from headwater.settings import Settings
 from headwater.store.database import DataDirectoryError
 from headwater.store.engine import Engine
@@ -42,11 +43,7 @@ def open_engine(settings: Settings) -> Engine:
 
 def check_address(settings: Settings) -> None:
     """Without access control, only this machine may connect, unless that is really meant."""
-    try:
-        loopback = ip_address(settings.host).is_loopback
-    except ValueError:
-        loopback = settings.host == "localhost"
-    if not loopback and not settings.insecure:
+    if not settings.listens_on_loopback and not settings.insecure:
         raise CannotServe(
             f"{settings.host} is reachable from other machines and anyone could read and write; "
             "use --host 127.0.0.1, or --insecure if that is what you want"
@@ -96,10 +93,14 @@ async def listening(settings: Settings, engine: Engine) -> AsyncIterator[tuple[S
     groups = await Groups.start(streams)
     live = Live(streams, waiters_max=settings.live_waiters_max, metrics=settings.live_metrics)
     app = App(streams, hub, groups, live, cors=bool(settings.cors_origin))
+    webhooks = Webhooks(limits, development=settings.allows_local_webhooks)
+    subscriptions = await Subscriptions.start(streams, webhooks, public_url=settings.public_url)
+    app = App(streams, hub, groups, subscriptions, cors=bool(settings.cors_origin))
     server = Server(app, limits, cors_origin=settings.cors_origin)
     try:
         port = await server.start(settings.host, settings.port)
     except OSError as error:
+        await subscriptions.stop()
         await streams.stop()
         raise CannotServe(
             f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}"
@@ -110,6 +111,7 @@ async def listening(settings: Settings, engine: Engine) -> AsyncIterator[tuple[S
         hub.release_polls()
         groups.stop()
         live.release()
+        await subscriptions.stop()
         await server.stop(settings.shutdown_grace_ms / 1000)
         heartbeat.stop()
         await live.stop()

@@ -16,6 +16,8 @@ The async flavour reads the same with `async with`, `async for` and `await`, and
 `retry`, `producer_state`, `state`, `groups`, `live`); the async classes put IO around them, and the
 blocking classes are written from the async ones by a script. `live_keys` is for applications that
 wait for changes in their own way.
+`retry`, `producer_state`, `state`, `groups`, `subscriptions`); the async classes put IO around
+them, and the blocking classes are written from the async ones by a script.
 """
 
 from headwater.client._client import AsyncHeadwater
@@ -27,6 +29,7 @@ from headwater.client._portal import Delivery
 from headwater.client._producer import AsyncDelivery, AsyncProducer, ProducerOptions
 from headwater.client._reader import AsyncItems, AsyncReader
 from headwater.client._stream import AsyncStream
+from headwater.client._subscription import AsyncClaim, AsyncSubscription
 from headwater.client._sync_client import Headwater
 from headwater.client._sync_consumer import Consumer
 from headwater.client._sync_group import Group
@@ -35,19 +38,24 @@ from headwater.client._sync_message import Message, Transaction
 from headwater.client._sync_producer import Producer
 from headwater.client._sync_reader import Items, Reader
 from headwater.client._sync_stream import Stream
+from headwater.client._sync_subscription import Claim, Subscription
 from headwater.client.batch import Batch, Position
 from headwater.client.errors import (
+    AlreadyClaimed,
     BadRequest,
     BufferFull,
     ConfigConflict,
     Conflict,
     ConnectionFailed,
     DuplicateId,
+    Fenced,
     Forbidden,
     GroupNotFound,
     HeadwaterError,
     InvalidMessage,
     LiveNotEnabled,
+    InvalidSignature,
+    NoPendingWork,
     ProducerStopped,
     RateLimited,
     RequestTimedOut,
@@ -60,9 +68,11 @@ from headwater.client.errors import (
     StreamExists,
     StreamGone,
     StreamNotFound,
+    SubscriptionNotFound,
     TooLarge,
     Unauthorized,
     UnexpectedAnswer,
+    UnknownSigningKey,
 )
 from headwater.client.groups import Committed, GroupInfo, GroupSettings, Published
 from headwater.client.live import (
@@ -83,12 +93,20 @@ from headwater.client.protocol import (
 )
 from headwater.client.retry import RetryPolicy
 from headwater.client.state import Change, MaterializedState
+from headwater.client.subscriptions import (
+    LinkedStream,
+    SubscriptionInfo,
+    WebhookKeys,
+    WebhookWake,
+)
 from headwater.client.transport import Timeouts, Transport
 
 __all__ = [
     "NOW",
     "START",
     "Activation",
+    "AlreadyClaimed",
+    "AsyncClaim",
     "AsyncConsumer",
     "AsyncDelivery",
     "AsyncGroup",
@@ -100,11 +118,13 @@ __all__ = [
     "AsyncProducer",
     "AsyncReader",
     "AsyncStream",
+    "AsyncSubscription",
     "AsyncTransaction",
     "BadRequest",
     "Batch",
     "BufferFull",
     "Change",
+    "Claim",
     "Committed",
     "ConfigConflict",
     "Conflict",
@@ -113,6 +133,7 @@ __all__ = [
     "Delivery",
     "DuplicateId",
     "Encoded",
+    "Fenced",
     "Forbidden",
     "Group",
     "GroupInfo",
@@ -121,14 +142,17 @@ __all__ = [
     "Headwater",
     "HeadwaterError",
     "InvalidMessage",
+    "InvalidSignature",
     "Items",
     "Keyset",
     "LiveMeta",
     "LiveNotEnabled",
     "LiveQuery",
     "LiveStream",
+    "LinkedStream",
     "MaterializedState",
     "Message",
+    "NoPendingWork",
     "Position",
     "Producer",
     "ProducerOptions",
@@ -154,6 +178,9 @@ __all__ = [
     "StreamInfo",
     "StreamNotFound",
     "Template",
+    "Subscription",
+    "SubscriptionInfo",
+    "SubscriptionNotFound",
     "Timeouts",
     "TooLarge",
     "TouchSettings",
@@ -163,4 +190,7 @@ __all__ = [
     "UnexpectedAnswer",
     "WaitResult",
     "keyset",
+    "UnknownSigningKey",
+    "WebhookKeys",
+    "WebhookWake",
 ]

@@ -12,8 +12,16 @@ import msgspec
 from headwater.client._message import AsyncTransaction
 from headwater.client._sender import Sender, Token
 from headwater.client._stream import AsyncStream
+from headwater.client._subscription import AsyncSubscription
 from headwater.client.protocol import Request, Response, stream_root
 from headwater.client.retry import RetryPolicy
+from headwater.client.subscriptions import (
+    SubscriptionInfo,
+    WebhookKeys,
+    jwks_url,
+    subscription_page,
+    subscriptions_url,
+)
 from headwater.client.transport import HttpxTransport, Timeouts, Transport
 
 
@@ -77,6 +85,26 @@ class AsyncHeadwater:
         To acknowledge a message in the same step, begin it with `AsyncMessage.transaction`.
         """
         return AsyncTransaction(self._sender, self._root)
+
+    def subscription(self, name: str) -> AsyncSubscription:
+        """A handle for the subscription of a name, whether or not there is one yet."""
+        return AsyncSubscription(self._sender, self._root, name)
+
+    async def subscriptions(self, prefix: str = "") -> list[SubscriptionInfo]:
+        """The server's subscriptions by name, without their streams."""
+        found: list[SubscriptionInfo] = []
+        after: str | None = ""
+        while after is not None:
+            params = {"prefix": prefix, "after": after, "limit": "1000"}
+            request = Request("GET", subscriptions_url(self._root), params=params)
+            page, after = subscription_page((await self._sender.perform(request)).response)
+            found += page
+        return found
+
+    async def webhook_keys(self) -> WebhookKeys:
+        """The keys that requests to webhooks are signed with."""
+        answer = await self._sender.perform(Request("GET", jwks_url(self._root)))
+        return WebhookKeys(answer.response.body)
 
     async def request(
         self,

@@ -107,7 +107,7 @@ class Sender:
 
     async def _completed(self, request: Request) -> Request:
         headers = {**self._headers, **request.headers}
-        if self._token is not None:
+        if self._token is not None and "Authorization" not in request.headers:
             token = self._token if isinstance(self._token, str) else self._token()
             if inspect.isawaitable(token):
                 token = await token

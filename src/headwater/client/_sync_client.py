@@ -11,8 +11,10 @@ from headwater.client._portal import Portal
 from headwater.client._sender import Token
 from headwater.client._sync_message import Transaction
 from headwater.client._sync_stream import Stream
+from headwater.client._sync_subscription import Subscription
 from headwater.client.protocol import Response
 from headwater.client.retry import RetryPolicy
+from headwater.client.subscriptions import SubscriptionInfo, WebhookKeys
 from headwater.client.transport import Timeouts, Transport
 
 
@@ -79,6 +81,18 @@ class Headwater:
         To acknowledge a message in the same step, begin it with `Message.transaction`.
         """
         return Transaction(self._portal, self._async.transaction())
+
+    def subscription(self, name: str) -> Subscription:
+        """A handle for the subscription of a name, whether or not there is one yet."""
+        return Subscription(self._portal, self._async.subscription(name))
+
+    def subscriptions(self, prefix: str = "") -> list[SubscriptionInfo]:
+        """The server's subscriptions by name, without their streams."""
+        return self._portal.call(self._async.subscriptions(prefix))
+
+    def webhook_keys(self) -> WebhookKeys:
+        """The keys that requests to webhooks are signed with."""
+        return self._portal.call(self._async.webhook_keys())
 
     def request(
         self,

@@ -10,6 +10,7 @@
     │   ├── StreamNotFound        404
     │   ├── GroupNotFound         404: the stream has no such group
     │   ├── LiveNotEnabled        404: queries cannot wait on the stream
+    │   ├── SubscriptionNotFound  404
     │   ├── StreamGone            410: deleted, kept only for its forks
     │   ├── Conflict              409
     │   │   ├── StreamExists      asked to create what is already there
@@ -17,12 +18,17 @@
     │   │   ├── StreamClosed      no more appends, ever
     │   │   ├── SequenceConflict  Producer-Seq or Stream-Seq out of order
     │   │   ├── DuplicateId       the stream knows the message's id
-    │   │   └── StaleReceipt      the message is no longer with this member of the group
+    │   │   ├── StaleReceipt      the message is no longer with this member of the group
+    │   │   ├── Fenced            the wake is over
+    │   │   ├── AlreadyClaimed    another worker has the wake
+    │   │   └── NoPendingWork     there is no wake to claim
     │   ├── RateLimited           429, with `retry_after_s`
     │   ├── ServerUnavailable     5xx
     │   └── UnexpectedAnswer      an answer that the protocol does not allow here
     ├── ConnectionFailed          no complete answer came back
     │   └── RequestTimedOut
+    ├── InvalidSignature          a request to a webhook is not genuine, or too old
+    │   └── UnknownSigningKey     … or signed with a key that is not known here
     ├── InvalidMessage            stored data is not what the reader asked it to be
     ├── BufferFull                `Producer.append_nowait` without room
     └── ProducerStopped           the producer has ended and takes no more messages
@@ -123,6 +129,8 @@ class GroupNotFound(ResponseError):
 
 class LiveNotEnabled(ResponseError):
     """Queries cannot wait on this stream: its profile does not say so."""
+class SubscriptionNotFound(ResponseError):
+    """There is no such subscription."""
 
 
 class StreamGone(ResponseError):
@@ -182,6 +190,18 @@ class StaleReceipt(Conflict):
     receipts: tuple[str, ...] = ()
 
 
+class Fenced(Conflict):
+    """The wake is over: it was done, given back, or its time ran out. Nothing was changed."""
+
+
+class AlreadyClaimed(Conflict):
+    """Another worker has claimed the wake."""
+
+
+class NoPendingWork(Conflict):
+    """There is nothing to do, and so no wake to claim."""
+
+
 class RateLimited(ResponseError):
     """The server is busy or the caller over its limit; nothing was written."""
 
@@ -200,6 +220,14 @@ class ConnectionFailed(HeadwaterError):
 
 class RequestTimedOut(ConnectionFailed):
     """The server did not answer in time."""
+
+
+class InvalidSignature(HeadwaterError):
+    """A request to a webhook is not from the server that it claims to be from, or too old."""
+
+
+class UnknownSigningKey(InvalidSignature):
+    """The key is not among those that were fetched; there may be a new one."""
 
 
 class InvalidMessage(HeadwaterError):

@@ -23,17 +23,21 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from headwater.client.errors import (
+    AlreadyClaimed,
     ConfigConflict,
     Conflict,
     DuplicateId,
+    Fenced,
     Forbidden,
     GroupNotFound,
     LiveNotEnabled,
+    NoPendingWork,
     ResponseError,
     SequenceConflict,
     StaleEpoch,
     StaleReceipt,
     StreamClosed,
+    SubscriptionNotFound,
     UnexpectedAnswer,
     class_for_status,
 )
@@ -53,7 +57,17 @@ Live = Literal["long-poll", "sse"]
 # Characters that may stand in a path segment as they are (RFC 3986, without the slash).
 _SEGMENT_SAFE: Final = "-._~!$&'()*+,;=:@"
 _MESSAGE_CHARS_MAX: Final = 300
-_CONFLICTS: Final = {"duplicate_id": DuplicateId, "stale_receipt": StaleReceipt}
+_CONFLICTS: Final[Mapping[str, type[Conflict]]] = {
+    "duplicate_id": DuplicateId,
+    "stale_receipt": StaleReceipt,
+    "FENCED": Fenced,
+    "ALREADY_CLAIMED": AlreadyClaimed,
+    "NO_PENDING_WORK": NoPendingWork,
+}
+_NOT_FOUND: Final[Mapping[str, type[ResponseError]]] = {
+    "group_not_found": GroupNotFound,
+    "SUBSCRIPTION_NOT_FOUND": SubscriptionNotFound,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,6 +378,8 @@ def _error_class(request: Request, response: Response, code: str | None) -> type
         return GroupNotFound
     if code == "not_found" and "/touch/" in request.url:
         return LiveNotEnabled
+    if code is not None and code in _NOT_FOUND:
+        return _NOT_FOUND[code]
     if by_status is not Conflict:
         return by_status
     if response.closed:

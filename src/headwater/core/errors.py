@@ -2,7 +2,8 @@
 
 A failure carries its data as attributes, a stable `code` that programs may rely on, and a message
 that tells a person what to do about it. How a failure looks on the wire (its HTTP status and
-headers) is decided in one place, `headwater.http.errors`.
+headers) is decided in one place, `headwater.http.errors`. Those that only subscriptions know are in
+`headwater.core.subscriptions.errors`.
 
     StreamError
     ├── InvalidRequest             the request itself is malformed
@@ -58,6 +59,10 @@ class StreamError(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
+
+    def details(self) -> dict[str, object]:
+        """What a program needs to know besides the code."""
+        return {}
 
 
 class InvalidRequest(StreamError):

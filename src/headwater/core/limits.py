@@ -42,6 +42,9 @@ class Limits:
     producers_preloaded_max: int = 1_000
     producer_window: int = 5
     producer_wait_ms: int = 100
+    subscriptions_max: int = 1_000
+    webhooks_at_once_max: int = 64
+    webhook_timeout_ms: int = 30_000
 
     def __post_init__(self) -> None:
         self._require(self.body_bytes_max >= 1, "body_bytes_max must be at least 1")
@@ -56,6 +59,7 @@ class Limits:
             "hot_bytes_max must be at least hot_bytes_per_stream_max",
         )
         self._require(self.streams_in_memory_max >= 16, "streams_in_memory_max must be at least 16")
+        self._require(self.webhooks_at_once_max >= 1, "webhooks_at_once_max must be at least 1")
         self._require(self.connections_max >= 1, "connections_max must be at least 1")
 
     @staticmethod

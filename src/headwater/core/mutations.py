@@ -3,5 +3,7 @@
 from headwater.core.groups.state import GroupMutation
 from headwater.core.live.templates import LiveMutation
 from headwater.core.stream import Mutation
+from headwater.core.subscriptions.state import SubscriptionMutation
 
 AnyMutation = Mutation | GroupMutation | LiveMutation
+AnyMutation = Mutation | GroupMutation | SubscriptionMutation

@@ -22,10 +22,13 @@ from headwater.http.queries import number_in, query_of
 from headwater.http.streams import StreamResource
 from headwater.http.targets import STREAM_ROOT, decode_path, origin_form
 from headwater.http.touch import TouchResource
+from headwater.http.subscriptions import SubscriptionResource
+from headwater.http.targets import CONTROL_ROOT, STREAM_ROOT, decode_path, origin_form
 from headwater.http.transactions import TransactionResource
 from headwater.service.groups import Groups
 from headwater.service.live.registry import Live
 from headwater.service.log import Log
+from headwater.service.subscriptions import Subscriptions
 from headwater.service.transactions import Transactions
 from headwater.store.engine import StreamSummary
 
@@ -40,6 +43,13 @@ class App:
 
     def __init__(
         self, log: Log, hub: Hub, groups: Groups, live: Live, *, cors: bool = True
+        self,
+        log: Log,
+        hub: Hub,
+        groups: Groups,
+        subscriptions: Subscriptions,
+        *,
+        cors: bool = True,
     ) -> None:
         self._log = log
         self._preflight = [
@@ -50,6 +60,7 @@ class App:
         self._groups = GroupResource(groups, hub.heartbeat)
         self._transactions = TransactionResource(log, Transactions(log, groups))
         self._touch = TouchResource(live)
+        self._subscriptions = SubscriptionResource(subscriptions)
         self._hub = hub
         bulk = BulkResource(log)
         self._controls = {
@@ -75,6 +86,8 @@ class App:
         target = request.path if request.path[:1] == b"/" else origin_form(request.path)
         if request.method == "OPTIONS":
             return Response(204, self._preflight)
+        if target.startswith(CONTROL_ROOT):
+            return self._subscriptions.handle(request, target[len(CONTROL_ROOT) :])
         if target.startswith(STREAM_ROOT):
             return self._stream(request, decode_path(target[len(STREAM_ROOT) :]))
         if target == b"/v1/transaction":
@@ -134,6 +147,7 @@ class App:
             "GET  /v1/streams        the streams of this server\n"
             "PUT  /v1/stream/{path}  create one\n"
             "POST /v1/transaction    acknowledge and publish, all or nothing\n"
+            "GET  /v1/stream/__ds/subscriptions  who is woken when streams have something new\n"
             "GET  /healthz           is the process alive\n"
             "GET  /readyz            does its storage answer\n"
         )

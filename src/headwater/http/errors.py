@@ -8,15 +8,18 @@ import msgspec
 
 from headwater.core import errors
 from headwater.core.errors import PublishRefused, StreamError
+from headwater.core.subscriptions import errors as subscription_errors
 from headwater.http.messages import Headers, Response
 
 # The nearest class in an error's ancestry decides.
 STATUS: Final[dict[type[StreamError], int]] = {
     errors.InvalidRequest: 400,
+    subscription_errors.TokenInvalid: 401,
     errors.StaleEpoch: 403,
     errors.StreamNotFound: 404,
     errors.GroupNotFound: 404,
     errors.LiveNotEnabled: 404,
+    subscription_errors.SubscriptionNotFound: 404,
     errors.Conflict: 409,
     errors.StreamGone: 410,
     errors.BodyTooLarge: 413,
@@ -40,6 +43,7 @@ def error_response(error: StreamError) -> Response:
     if isinstance(error, errors.InvalidRecord | errors.MissingBefore):
         response.body = _with_index(error.code, error.message, error.index)
     return response
+    return plain_error(status, error.code, error.message, headers, error.details())
 
 
 def _refused_publish(error: PublishRefused) -> Response:
@@ -55,8 +59,14 @@ def _with_index(code: str, message: str, index: int) -> bytes:
     return msgspec.json.encode({"error": {"code": code, "message": message, "index": index}})
 
 
-def plain_error(status: int, code: str, message: str, headers: Headers | None = None) -> Response:
-    body = msgspec.json.encode({"error": {"code": code, "message": message}})
+def plain_error(
+    status: int,
+    code: str,
+    message: str,
+    headers: Headers | None = None,
+    details: dict[str, object] | None = None,
+) -> Response:
+    body = msgspec.json.encode({"error": {"code": code, "message": message, **(details or {})}})
     base: Headers = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
     return Response(status, base + (headers or []), body)
 
@@ -72,5 +82,7 @@ def _extra_headers(error: StreamError) -> Headers:
             ]
         case errors.StaleEpoch():
             return [("Producer-Epoch", str(error.current))]
+        case subscription_errors.TokenInvalid():
+            return [("WWW-Authenticate", "Bearer")]
         case _:
             return []

@@ -10,6 +10,7 @@ import httptools
 from headwater.core.errors import InvalidPath
 
 STREAM_ROOT: Final = b"/v1/stream/"
+CONTROL_ROOT: Final = b"/v1/stream/__ds/"
 
 
 def decode_path(raw: bytes) -> str:
@@ -23,6 +24,14 @@ def decode_path(raw: bytes) -> str:
     if any("/" in segment for segment in segments):
         raise InvalidPath("a path segment cannot contain an encoded slash")
     return "/".join(segments)
+
+
+def decode_segments(raw: bytes) -> list[str]:
+    """The segments of a path, where an encoded slash is part of one."""
+    try:
+        return [unquote_to_bytes(segment).decode("utf-8") for segment in raw.split(b"/")]
+    except UnicodeDecodeError:
+        raise InvalidPath("the path is not valid percent-encoded UTF-8") from None
 
 
 def origin_form(target: bytes) -> bytes:

@@ -100,6 +100,7 @@ class Entry:
         "state",
         "view",
         "waiting",
+        "watch",
     )
 
     def __init__(self, path: str) -> None:
@@ -119,6 +120,10 @@ class Entry:
         self._id_lock: asyncio.Lock | None = None
         # Requests that need it together with others that they are still loading, or that wait
         # for their turn.
+        self.id_lock: asyncio.Lock | None = None
+        # The subscriptions that this stream belongs to; see `headwater.service.subscriptions`.
+        self.watch: object | None = None
+        # Requests that need it together with others that they are still loading.
         self.pins = 0
         self._loading: asyncio.Future[None] | None = None
 

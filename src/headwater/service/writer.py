@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Final, Protocol, TypeVar
@@ -38,7 +38,7 @@ R = TypeVar("R")
 
 
 class Owner(Protocol):
-    """Whose state a mutation changes: a stream's entry, or a group."""
+    """Whose state a mutation changes: a stream's entry, a group, a subscription."""
 
     pending: object | None
 
@@ -97,6 +97,9 @@ class Writer:
         self._idle.set()
         self._closed = False
         self._since_hot_check_bytes = 0
+        # Told of everything that was committed, after it is visible, and of what could not be.
+        self.observers: list[Callable[[Sequence[Effect]], None]] = []
+        self.failure_observers: list[Callable[[Sequence[Effect]], None]] = []
         self.failures = 0
         self.queued_bytes = 0
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -222,7 +225,7 @@ class Writer:
         else:
             self._idle.set()
 
-    def _publish(self, effects: Iterable[Effect]) -> None:
+    def _publish(self, effects: Sequence[Effect]) -> None:
         changed: dict[Owner, None] = {}
         for owner, mutation in effects:
             event = owner.publish(mutation, self._limits)
@@ -235,6 +238,8 @@ class Writer:
                 self._since_hot_check_bytes += len(mutation.body)
         for owner in changed:
             owner.notify(Event.CHANGED)
+        for observer in self.observers:
+            observer(effects)
         if self._since_hot_check_bytes > _HOT_CHECK_BYTES:
             self._since_hot_check_bytes = 0
             self._release_hot()
@@ -249,6 +254,8 @@ class Writer:
                 owner.pending = None
             for future, _ in failed.waiters:
                 _settle(future, StorageUnavailable())
+            for observer in self.failure_observers:
+                observer(failed.effects)
         # Last, because the log may well lie on the very disk that is full.
         with suppress(OSError, ValueError):
             log.error("commit_failed", error=str(error), requests=len(batch.waiters))

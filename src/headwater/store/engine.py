@@ -24,6 +24,7 @@ from headwater.core.live.templates import TemplateRecord
 from headwater.core.mutations import AnyMutation
 from headwater.core.producers import ProducerState
 from headwater.core.stream import Appended, StreamState
+from headwater.core.subscriptions.state import SecretStored, StoredSubscription, StreamTail
 
 if TYPE_CHECKING:
     from headwater.store.history.sealing import History
@@ -147,6 +148,17 @@ class Engine(Protocol):
 
     def templates(self, stream_id: int) -> list[TemplateRecord]:
         """The live templates of a stream, by id."""
+    def next_subscription_id(self) -> int:
+        """The same for subscriptions."""
+
+    def subscriptions(self, subscription_id: int | None = None) -> list[StoredSubscription]:
+        """All subscriptions by name, or one of them."""
+
+    def secrets(self) -> list[SecretStored]:
+        """What this server signs with, oldest first."""
+
+    def tails(self, prefix: str, after: str, limit: int) -> list[StreamTail]:
+        """Where streams end, chosen as in `list_streams` but for many at a time."""
 
     def load(self, path: str) -> LoadedStream | None:
         """The stream at a path, soft-deleted ones included."""

@@ -39,7 +39,15 @@ from headwater.store.engine import (
     StreamSummary,
     cut_last,
 )
+from headwater.core.subscriptions.state import (
+    SecretStored,
+    StoredSubscription,
+    StreamTail,
+    SubscriptionMutation,
+)
+from headwater.store.engine import LoadedStream, Problem, SeekBy, StreamSummary
 from headwater.store.memory_groups import MemoryGroups
+from headwater.store.memory_subscriptions import MemorySubscriptions
 
 _START = attrgetter("start")
 
@@ -62,6 +70,7 @@ class MemoryEngine:
         self._ids: dict[str, int] = {}
         self._next_id = 1
         self._groups = MemoryGroups()
+        self._subscriptions = MemorySubscriptions()
 
     def commit(self, mutations: Sequence[AnyMutation]) -> None:
         with self._lock:
@@ -82,6 +91,8 @@ class MemoryEngine:
             return
         if isinstance(mutation, LiveMutation):
             self._apply_live(mutation)
+        if isinstance(mutation, SubscriptionMutation):
+            self._subscriptions.apply(mutation)
             return
         log = self._logs[mutation.stream_id]
         evolve(log.state, mutation)
@@ -120,6 +131,27 @@ class MemoryEngine:
     def groups(self, stream_id: int) -> list[GroupState]:
         with self._lock:
             return self._groups.load(stream_id)
+
+    def next_subscription_id(self) -> int:
+        return self._subscriptions.next_id
+
+    def subscriptions(self, subscription_id: int | None = None) -> list[StoredSubscription]:
+        with self._lock:
+            return self._subscriptions.load(subscription_id)
+
+    def secrets(self) -> list[SecretStored]:
+        with self._lock:
+            return list(self._subscriptions.secrets)
+
+    def tails(self, prefix: str, after: str, limit: int) -> list[StreamTail]:
+        with self._lock:
+            paths = sorted(p for p in self._ids if p.startswith(prefix) and p > after)
+            states = (self._logs[self._ids[path]].state for path in paths)
+            return [
+                StreamTail(state.config.path, state.config.lineage, state.tail)
+                for state in states
+                if not state.soft_deleted
+            ][:limit]
 
     def load(self, path: str) -> LoadedStream | None:
         with self._lock:

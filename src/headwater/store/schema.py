@@ -15,6 +15,9 @@ once it has been released: a new layout is a new entry at the end.
   What is in an extent is not in `ops`; see `headwater.store.history`.
 - `live_templates` are the query shapes that live streams follow.
 - `producers` holds the last request accepted from each idempotent producer.
+- `subscriptions` has a row per subscription with its current wake, `subscription_links` the place
+  in each linked stream where there is one to remember.
+- `secrets` holds what webhook requests are signed with and what tokens are made of.
 """
 
 from __future__ import annotations
@@ -161,4 +164,38 @@ CREATE TABLE live_templates (
 """
 
 MIGRATIONS: Final = (_V1, _V2, _V3)
+_SUBSCRIPTIONS = """
+CREATE TABLE subscriptions (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  name TEXT NOT NULL,
+  created_at INTEGER NOT NULL,
+  base_url TEXT NOT NULL,
+  config TEXT NOT NULL,
+  generation INTEGER NOT NULL,
+  phase INTEGER NOT NULL,
+  wake_id TEXT NOT NULL,
+  until INTEGER NOT NULL,
+  attempts INTEGER NOT NULL,
+  holder TEXT
+);
+CREATE UNIQUE INDEX subscriptions_name ON subscriptions (name);
+
+CREATE TABLE subscription_links (
+  subscription_id INTEGER NOT NULL,
+  path TEXT NOT NULL,
+  explicit INTEGER NOT NULL,
+  stream_id INTEGER NOT NULL,
+  acked INTEGER NOT NULL,
+  PRIMARY KEY (subscription_id, path)
+) WITHOUT ROWID;
+
+CREATE TABLE secrets (
+  id INTEGER PRIMARY KEY,
+  kind TEXT NOT NULL,
+  value BLOB NOT NULL,
+  created_at INTEGER NOT NULL
+);
+"""
+
+MIGRATIONS: Final = (_V1, _SUBSCRIPTIONS)
 SCHEMA_VERSION: Final = len(MIGRATIONS)

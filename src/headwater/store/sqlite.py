@@ -32,6 +32,12 @@ from headwater.core.stream import (
     StreamState,
     Touched,
 )
+from headwater.core.subscriptions.state import (
+    SecretStored,
+    StoredSubscription,
+    StreamTail,
+    SubscriptionMutation,
+)
 from headwater.store import rows
 from headwater.store.appends import Appends
 from headwater.store.database import (
@@ -52,6 +58,12 @@ from headwater.store.inserts import insert_rows
 from headwater.store.live_tables import delete_templates_of, load_templates, write_templates
 from headwater.store.rows import CONFIG_COLUMNS, OP_COLUMNS, STATE_COLUMNS, Row
 from headwater.store.schema import DELETED, LIVE, SCHEMA_VERSION, SOFT_DELETED
+from headwater.store.subscription_tables import (
+    load_secrets,
+    load_subscriptions,
+    load_tails,
+    write_subscription,
+)
 from headwater.store.verify import verify_database
 
 _IDS_PER_QUERY: Final = 500
@@ -102,6 +114,8 @@ class SqliteEngine:
                     groups.add(write, mutation)
                 elif isinstance(mutation, LiveMutation):
                     write_templates(write, mutation)
+                elif isinstance(mutation, SubscriptionMutation):
+                    write_subscription(write, mutation)
                 else:
                     # Appends wait to be written together, but never past a change to a stream.
                     self._write_appends(write, appends)
@@ -268,6 +282,17 @@ class SqliteEngine:
 
     def templates(self, stream_id: int) -> list[TemplateRecord]:
         return load_templates(self._query, stream_id)
+    def next_subscription_id(self) -> int:
+        return self._next_id("subscriptions")
+
+    def subscriptions(self, subscription_id: int | None = None) -> list[StoredSubscription]:
+        return load_subscriptions(self._query, subscription_id)
+
+    def secrets(self) -> list[SecretStored]:
+        return load_secrets(self._query)
+
+    def tails(self, prefix: str, after: str, limit: int) -> list[StreamTail]:
+        return load_tails(self._query, prefix, after, limit)
 
     def load(self, path: str) -> LoadedStream | None:
         return self._load("path = ? AND status < 2", path)

@@ -1,0 +1,260 @@
+"""`headwater subscription`: who is woken when streams have something new."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headwater.cli import remote
+from headwater.cli.exits import CliError, one_line, usage
+from headwater.cli.output import Json, console, is_terminal, write_facts, write_json, write_line
+from headwater.cli.records import LinkRecord, SubscriptionRecord, SubscriptionRemovalRecord
+from headwater.cli.shell import say
+from headwater.cli.target import Target, with_target
+from headwater.client import Headwater, Subscription, SubscriptionInfo
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+app = typer.Typer(no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A subscription.")]
+
+
+@app.callback()
+def _subscription() -> None:
+    """Wake webhooks and workers when streams have something new.
+
+    Examples:
+
+      headwater subscription create mail 'inbox/*' --webhook https://example.com/hook
+      headwater subscription create jobs 'jobs/**' --wake-stream job-wakes
+      headwater subscription ls
+    """
+
+
+@app.command()
+@with_target
+def create(
+    target: Target,
+    name: Name,
+    pattern: Annotated[
+        str | None,
+        typer.Argument(metavar="PATTERN", help="Which streams: * is one segment, ** any number."),
+    ] = None,
+    webhook: Annotated[
+        str | None, typer.Option("--webhook", metavar="URL", help="The https address to wake.")
+    ] = None,
+    wake_stream: Annotated[
+        str | None,
+        typer.Option(
+            "--wake-stream",
+            metavar="STREAM",
+            help="Or the stream that gets an event for each wake.",
+            autocompletion=remote.complete_stream,
+        ),
+    ] = None,
+    streams: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--stream",
+            metavar="STREAM",
+            help="One more stream, by name; can be given several times.",
+            autocompletion=remote.complete_stream,
+        ),
+    ] = None,
+    lease: Annotated[
+        float | None,
+        typer.Option("--lease", metavar="SECONDS", help="How long whoever is woken may be silent."),
+    ] = None,
+    description: Annotated[
+        str | None, typer.Option("--description", metavar="TEXT", help="What it is for.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Create a subscription. The same again is fine; it cannot be changed.
+
+    Streams that are there begin at their end, others at their beginning.
+
+    Examples:
+
+      headwater subscription create mail 'inbox/*' --webhook https://example.com/hook
+      headwater subscription create jobs --stream jobs/urgent --wake-stream job-wakes
+    """
+    if (webhook is None) == (wake_stream is None):
+        raise usage("give --webhook or --wake-stream, one of the two")
+    if pattern is None and not streams:
+        raise usage("give a PATTERN or --stream, or both")
+    with target.connect() as client:
+        info = _open(client, name).create(
+            webhook=webhook,
+            wake_stream=wake_stream,
+            pattern=pattern,
+            streams=streams or [],
+            lease_ttl_s=lease,
+            description=description,
+        )
+    if json:
+        write_json(_record(info))
+    elif sys.stderr.isatty():
+        say(f"created {name}; {info.streams_total} streams match now")
+
+
+@app.command()
+@with_target
+def ls(
+    target: Target,
+    prefix: Annotated[str, typer.Option("--prefix", help="Only names that begin so.")] = "",
+    json: Json = False,
+) -> None:
+    """List subscriptions: a table on a terminal, else one name a line.
+
+    Examples:
+
+      headwater subscription ls
+      headwater subscription ls --json | jq -r 'select(.status == "failed") | .name'
+    """
+    with target.connect() as client:
+        found = client.subscriptions(prefix)
+    if is_terminal() and not json:
+        if found:
+            console().print(_table(found))
+        else:
+            say("no subscriptions; make one with `headwater subscription create NAME`")
+        return
+    for info in found:
+        if json:
+            write_json(_record(info))
+        else:
+            write_line(info.name)
+
+
+@app.command()
+@with_target
+def info(target: Target, name: Name, json: Json = False) -> None:
+    """Show what is known about a subscription, and where it is in its streams.
+
+    Examples:
+
+      headwater subscription info mail
+      headwater subscription info mail --json | jq -r '.streams[] | select(.pending) | .name'
+    """
+    with target.connect() as client:
+        found = _open(client, name).info()
+    record = _record(found)
+    if json:
+        write_json(record)
+        return
+    write_facts(
+        {
+            "subscription": record.name,
+            "description": record.description,
+            "pattern": record.pattern,
+            "webhook": record.webhook,
+            "wake stream": record.wake_stream,
+            "lease": f"{record.lease_s:g} s",
+            "status": record.status,
+            "state": record.state,
+            "generation": record.generation,
+            "holder": record.holder,
+            "failures": record.failures or None,
+            "streams": record.streams_total,
+            "pending": record.streams_pending,
+        }
+    )
+    for link in record.streams:
+        mark = "*" if link.pending else " "
+        write_line(f"{mark} {one_line(link.name)}  {link.acked_offset}")
+
+
+@app.command()
+@with_target
+def rm(
+    target: Target,
+    name: Name,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
+    json: Json = False,
+) -> None:
+    """Delete a subscription. Its streams stay; its place in them is forgotten.
+
+    Examples:
+
+      headwater subscription rm mail
+    """
+    if not yes:
+        _ask(target, name)
+    with target.connect() as client:
+        _open(client, name).delete()
+    if json:
+        write_json(SubscriptionRemovalRecord(name=name))
+    elif sys.stderr.isatty():
+        say(f"deleted {name}")
+
+
+def _open(client: Headwater, name: str) -> Subscription:
+    if not name:
+        raise usage("a subscription needs a name")
+    return client.subscription(name)
+
+
+def _ask(target: Target, name: str) -> None:
+    if not sys.stdin.isatty():
+        raise usage("deleting needs a confirmation and there is no terminal; add --yes")
+    typer.echo(f"Delete {name} on {target.url} for good? [y/N] ", nl=False, err=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CliError("nothing was deleted")
+
+
+def _record(info: SubscriptionInfo) -> SubscriptionRecord:
+    return SubscriptionRecord(
+        name=info.name,
+        type=info.type,
+        pattern=info.pattern,
+        webhook=info.webhook,
+        wake_stream=info.wake_stream,
+        lease_s=info.lease_ttl_s,
+        description=info.description,
+        status=info.status,
+        state=info.state,
+        generation=info.generation,
+        holder=info.holder,
+        failures=info.failures,
+        streams_total=info.streams_total,
+        streams_pending=info.streams_pending,
+        streams=[
+            LinkRecord(
+                name=stream.path,
+                explicit=stream.link_type == "explicit",
+                acked_offset=stream.acked_offset,
+                tail_offset=stream.tail_offset,
+                pending=stream.has_pending,
+            )
+            for stream in info.streams
+        ],
+    )
+
+
+def _table(found: list[SubscriptionInfo]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("NAME", "PATTERN", "WAKES"):
+        table.add_column(column, overflow="fold")
+    for column in ("STATUS", "STATE"):
+        table.add_column(column, no_wrap=True)
+    for number in ("STREAMS", "PENDING"):
+        table.add_column(number, justify="right", no_wrap=True)
+    for info in found:
+        table.add_row(
+            Text(one_line(info.name)),
+            Text(one_line(info.pattern or "")),
+            Text(one_line(info.webhook or info.wake_stream or "")),
+            info.status,
+            info.state,
+            f"{info.streams_total:,}",
+            f"{info.streams_pending:,}",
+        )
+    return table

@@ -1,0 +1,78 @@
+"""The settings of a subscription, as a client sends them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from headwater.core.errors import InvalidPath
+from headwater.core.limits import DESCRIPTION_CHARS_MAX
+from headwater.core.paths import check_path
+from headwater.core.subscriptions.errors import InvalidSubscription
+from headwater.core.subscriptions.patterns import parse_pattern
+
+LEASE_MS_MIN: Final = 1_000
+LEASE_MS_MAX: Final = 600_000
+LEASE_MS_DEFAULT: Final = 30_000
+STREAMS_NAMED_MAX: Final = 1_000
+
+WEBHOOK: Final = "webhook"
+PULL_WAKE: Final = "pull-wake"
+
+
+class Webhook(msgspec.Struct, frozen=True):
+    url: str
+
+
+class SubscriptionConfig(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was asked for. Fields that are not known here are none of our business."""
+
+    type: Literal["webhook", "pull-wake"]
+    pattern: str | None = None
+    streams: Annotated[tuple[str, ...], msgspec.Meta(max_length=STREAMS_NAMED_MAX)] = ()
+    webhook: Webhook | None = None
+    wake_stream: str | None = None
+    lease_ttl_ms: Annotated[int, msgspec.Meta(ge=LEASE_MS_MIN, le=LEASE_MS_MAX)] = LEASE_MS_DEFAULT
+    description: Annotated[str, msgspec.Meta(max_length=DESCRIPTION_CHARS_MAX)] | None = None
+
+
+_config = msgspec.json.Decoder(SubscriptionConfig)
+
+
+def parse_config(body: bytes) -> SubscriptionConfig:
+    """Settings in one canonical form, so that asking for the same again is recognised."""
+    try:
+        config = _config.decode(body)
+    except msgspec.ValidationError as error:
+        raise InvalidSubscription(f"the subscription's settings are not valid: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise InvalidSubscription("send the subscription's settings as a JSON object") from None
+    streams = tuple(sorted({stream_path(path) for path in config.streams}))
+    pattern = parse_pattern(config.pattern).text if config.pattern else None
+    if not streams and pattern is None:
+        raise InvalidSubscription("name streams, or give a pattern, or both")
+    if config.type == WEBHOOK:
+        if config.webhook is None:
+            raise InvalidSubscription("a webhook subscription needs webhook.url")
+        if config.wake_stream is not None:
+            raise InvalidSubscription("wake_stream is for pull-wake subscriptions")
+        return msgspec.structs.replace(config, streams=streams, pattern=pattern)
+    if config.webhook is not None:
+        raise InvalidSubscription("webhook is for webhook subscriptions")
+    if not config.wake_stream:
+        raise InvalidSubscription("a pull-wake subscription needs a wake_stream")
+    wake_stream = stream_path(config.wake_stream)
+    if wake_stream in streams:
+        raise InvalidSubscription("a subscription cannot be woken by its own wake_stream")
+    return msgspec.structs.replace(
+        config, streams=streams, pattern=pattern, wake_stream=wake_stream
+    )
+
+
+def stream_path(text: str) -> str:
+    """A stream as it is named in a body: its path, with or without slashes around it."""
+    try:
+        return check_path(text.strip("/"))
+    except InvalidPath as error:
+        raise InvalidSubscription(f"{text[:100]!r}: {error.message}") from None

@@ -1,0 +1,313 @@
+"""The state of a subscription, and the changes to it that are stored.
+
+The state has two sources. Mutations are decided here and stored: settings, acknowledged offsets,
+the wake. Where the tails of the linked streams are is *observed* from the streams' own mutations
+once those are committed, and not stored again: it is looked up when the state is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from itertools import islice
+from typing import Final, NamedTuple
+
+import msgspec
+
+from headwater.core.lineage import Lineage
+from headwater.core.offsets import BEGINNING, format_offset
+from headwater.core.subscriptions.config import SubscriptionConfig
+from headwater.core.subscriptions.patterns import Pattern
+
+NOTHING_ACKED: Final = -1
+_NOWHERE: Final = format_offset(0, 0)
+
+
+class Phase(IntEnum):
+    IDLE = 0
+    DUE = 1
+    OFFERED = 2
+    LEASED = 3
+
+
+class Wake(msgspec.Struct, frozen=True):
+    """The current wake, or what is left of the last one."""
+
+    generation: int = 0
+    phase: Phase = Phase.IDLE
+    wake_id: str = ""
+    until_ms: int = 0
+    """Due: when to announce it. Leased: when the lease ends."""
+    attempts: int = 0
+    """How often announcing it has failed."""
+    holder: str | None = None
+
+
+NO_WAKE: Final = Wake()
+
+
+class SubscriptionRecord(NamedTuple):
+    """What is fixed about a subscription."""
+
+    id: int
+    name: str
+    created_at_ms: int
+    base_url: str
+    """How its creator reaches this server; callbacks come back there."""
+
+
+class Mark(NamedTuple):
+    """What is stored of a link."""
+
+    path: str
+    explicit: bool
+    stream_id: int
+    """The stream that `acked` is about; a younger one of the same name begins anew."""
+    acked: int
+
+
+class StreamTail(NamedTuple):
+    """A stream that is there, and where it ends."""
+
+    path: str
+    lineage: Lineage
+    tail: int
+
+
+@dataclass(slots=True)
+class Link:
+    """A stream as the subscription sees it."""
+
+    path: str
+    explicit: bool
+    lineage: Lineage | None = None
+    """Which stream is at that path; None while there is none."""
+    tail: int = 0
+    acked: int = NOTHING_ACKED
+
+    @property
+    def stream_id(self) -> int:
+        return self.lineage.own if self.lineage else 0
+
+    @property
+    def pending(self) -> bool:
+        return self.tail > max(self.acked, 0)
+
+    def mark(self, acked: int | None = None) -> Mark:
+        return Mark(
+            self.path, self.explicit, self.stream_id, self.acked if acked is None else acked
+        )
+
+
+class StreamInfo(msgspec.Struct, frozen=True):
+    """A linked stream, as whoever is woken gets to see it."""
+
+    path: str
+    link_type: str
+    acked_offset: str
+    tail_offset: str
+    has_pending: bool
+
+
+class Snapshot(NamedTuple):
+    """The linked streams at one moment, and the marks that would acknowledge all of it."""
+
+    streams: list[StreamInfo]
+    marks: list[Mark]
+
+
+@dataclass(slots=True)
+class SubscriptionState:
+    record: SubscriptionRecord
+    config: SubscriptionConfig
+    wake: Wake = NO_WAKE
+    links: dict[str, Link] = field(default_factory=dict)
+    pending: dict[str, Link] = field(default_factory=dict)
+    """The links with something to do, longest waiting first."""
+    deleted: bool = False
+    pattern: Pattern | None = None
+
+    def __post_init__(self) -> None:
+        if self.config.pattern is not None:
+            self.pattern = Pattern(self.config.pattern)
+
+    def globs(self, path: str) -> bool:
+        """Whether the pattern takes in a stream. Nobody is woken by their own wake stream."""
+        return (
+            self.pattern is not None
+            and path != self.config.wake_stream
+            and self.pattern.matches(path)
+        )
+
+    # ── Streams come, grow and go ────────────────────────────────────────────────────────────
+
+    def restore(self, marks: Iterable[Mark], streams: Iterable[StreamTail]) -> None:
+        """Start from what is stored, and from the streams that are there now."""
+        known = {mark.path: mark for mark in marks}
+        self.links = {m.path: Link(m.path, True) for m in known.values() if m.explicit}
+        for stream in streams:
+            if stream.path in self.links or self.globs(stream.path):
+                mark = known.get(stream.path)
+                same = mark is not None and mark.stream_id == stream.lineage.own
+                link = self.appeared(stream)
+                link.acked = mark.acked if mark is not None and same else NOTHING_ACKED
+        self.pending = {link.path: link for link in self.links.values() if link.pending}
+
+    def appeared(self, stream: StreamTail) -> Link:
+        """There is a stream now that belongs to this subscription."""
+        link = self.links.get(stream.path)
+        if link is None:
+            link = self.links[stream.path] = Link(stream.path, explicit=False)
+        link.lineage, link.tail, link.acked = stream.lineage, stream.tail, NOTHING_ACKED
+        self.recount(link)
+        return link
+
+    def grew(self, link: Link, stream_id: int, tail: int) -> None:
+        if link.stream_id == stream_id:
+            link.tail = tail
+            if link.path not in self.pending and link.pending:
+                self.pending[link.path] = link
+
+    def vanished(self, path: str, stream_id: int) -> None:
+        """A stream is gone. Whoever named it wants to hear of the next one of that name too."""
+        link = self.links.get(path)
+        if link is None or link.stream_id != stream_id:
+            return
+        if link.explicit:
+            link.lineage, link.tail, link.acked = None, 0, NOTHING_ACKED
+        else:
+            del self.links[path]
+        self.pending.pop(path, None)
+
+    def recount(self, link: Link) -> None:
+        if not link.pending:
+            self.pending.pop(link.path, None)
+        elif link.path not in self.pending:
+            self.pending[link.path] = link
+
+    # ── Looking ──────────────────────────────────────────────────────────────────────────────
+
+    def first(self, most: int) -> Iterator[Link]:
+        """Links, those with something to do first."""
+        rest = (link for path, link in self.links.items() if path not in self.pending)
+        yield from islice(self.pending.values(), most)
+        yield from islice(rest, max(0, most - len(self.pending)))
+
+    def snapshot(self, most: int) -> Snapshot:
+        links = list(self.first(most))
+        marks = [link.mark(acked=link.tail) for link in links if link.pending]
+        return Snapshot([stream_info(link) for link in links], marks)
+
+
+def stream_info(link: Link) -> StreamInfo:
+    acked, tail = BEGINNING, _NOWHERE
+    if link.lineage is not None:
+        tail = str(link.lineage.offset_at(link.tail))
+        if link.acked != NOTHING_ACKED:
+            acked = str(link.lineage.offset_at(link.acked))
+    kind = "explicit" if link.explicit else "glob"
+    return StreamInfo(link.path, kind, acked, tail, link.pending)
+
+
+# ── Changes: what is stored ──────────────────────────────────────────────────────────────────
+
+
+class SubscriptionCreated(msgspec.Struct, frozen=True):
+    record: SubscriptionRecord
+    config: SubscriptionConfig
+    marks: tuple[Mark, ...]
+
+    @property
+    def subscription_id(self) -> int:
+        return self.record.id
+
+
+class SubscriptionDeleted(msgspec.Struct, frozen=True):
+    subscription_id: int
+
+
+class WakeChanged(msgspec.Struct, frozen=True):
+    subscription_id: int
+    wake: Wake
+
+
+class LinksMarked(msgspec.Struct, frozen=True):
+    """Links as they are now: new ones, or with another acknowledged offset."""
+
+    subscription_id: int
+    marks: tuple[Mark, ...]
+    streams: tuple[StreamTail, ...] = ()
+    """Of new links, where their streams end. Not stored."""
+
+
+class LinksRemoved(msgspec.Struct, frozen=True):
+    subscription_id: int
+    paths: tuple[str, ...]
+
+
+class SecretStored(msgspec.Struct, frozen=True):
+    """A secret of the server: keys that sign, and what tokens are made of."""
+
+    kind: str
+    value: bytes
+    at_ms: int
+
+
+SubscriptionMutation = (
+    SubscriptionCreated
+    | SubscriptionDeleted
+    | WakeChanged
+    | LinksMarked
+    | LinksRemoved
+    | SecretStored
+)
+
+
+class StoredSubscription(NamedTuple):
+    """A subscription as an engine gives it back."""
+
+    record: SubscriptionRecord
+    config: SubscriptionConfig
+    wake: Wake
+    marks: list[Mark]
+
+
+def evolve(state: SubscriptionState, mutation: SubscriptionMutation) -> None:
+    """Fold one mutation into the state it belongs to."""
+    match mutation:
+        case WakeChanged(_, wake):
+            state.wake = wake
+        case LinksMarked(_, marks, streams):
+            ends = {stream.path: stream for stream in streams}
+            for mark in marks:
+                _mark(state, mark, ends.get(mark.path))
+        case LinksRemoved(_, paths):
+            for path in paths:
+                _unlink(state, path)
+        case SubscriptionDeleted():
+            state.deleted = True
+        case SubscriptionCreated() | SecretStored():
+            pass
+
+
+def _mark(state: SubscriptionState, mark: Mark, stream: StreamTail | None) -> None:
+    link = state.links.get(mark.path)
+    if link is None:
+        if not mark.explicit:
+            # Its stream is gone, and with it what there was to acknowledge.
+            return
+        link = state.links[mark.path] = Link(mark.path, explicit=True)
+        if stream is not None:
+            link.lineage, link.tail = stream.lineage, stream.tail
+    link.explicit = mark.explicit
+    if link.stream_id == mark.stream_id:
+        link.acked = mark.acked
+        state.recount(link)
+
+
+def _unlink(state: SubscriptionState, path: str) -> None:
+    link = state.links.get(path)
+    if link is not None and link.explicit:
+        del state.links[path]
+        state.pending.pop(path, None)

@@ -1,0 +1,66 @@
+"""The server's secrets: made when they are first needed, stored, and the same ever after."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import Final, NamedTuple
+
+from headwater.core.limits import Limits
+from headwater.core.subscriptions.signatures import SECRET_BYTES, SigningKey
+from headwater.core.subscriptions.state import SecretStored
+from headwater.service.entries import Event
+from headwater.service.log import Log
+from headwater.service.writer import Effect
+
+_SIGNING: Final = "ed25519"
+_TOKENS: Final = "tokens"
+
+
+class Keys(NamedTuple):
+    signing: list[SigningKey]
+    """Oldest first: the last one signs, and all of them are published."""
+    tokens: bytes
+
+
+class Keyring:
+    def __init__(self, streams: Log) -> None:
+        self.pending: object | None = None
+        self._streams = streams
+        self._keys: Keys | None = None
+        self._lock = asyncio.Lock()
+
+    async def get(self) -> Keys:
+        async with self._lock:
+            if self._keys is None:
+                self._keys = await self._load()
+            return self._keys
+
+    async def _load(self) -> Keys:
+        stored = await self._streams.in_thread(self._streams.engine.secrets)
+        missing = {_SIGNING, _TOKENS} - {secret.kind for secret in stored}
+        if missing:
+            now_ms = self._streams.clock()
+            fresh = [
+                SecretStored(kind, secrets.token_bytes(SECRET_BYTES), now_ms)
+                for kind in sorted(missing)
+            ]
+            effects: list[Effect] = [(self, secret) for secret in fresh]
+            await self._streams.writer.submit(effects, None)
+            stored = [*stored, *fresh]
+        values = {kind: [s.value for s in stored if s.kind == kind] for kind in (_SIGNING, _TOKENS)}
+        return Keys([SigningKey(seed) for seed in values[_SIGNING]], values[_TOKENS][-1])
+
+    # ── What the writer asks of an owner ─────────────────────────────────────────────────────
+
+    def apply(self, mutation: SecretStored) -> None:
+        """Nothing rests on a secret before it is stored."""
+
+    def publish(self, mutation: SecretStored, limits: Limits) -> Event | None:
+        return None
+
+    def notify(self, event: Event) -> None:
+        pass
+
+    def forget_state(self) -> None:
+        pass

@@ -1,0 +1,342 @@
+"""One subscription in memory: its state, and the task that sees to its wake.
+
+Whatever happens (a stream grew, a lease ended, an acknowledgement came) ends in `kick`. One task
+per subscription then does what there is to do, step by step, and ends when there is nothing left
+or when it has to wait for a moment, which a timer tells. Requests to webhooks are made by that
+task, so a slow receiver holds up nothing but its own subscription.
+
+A wake is announced only when it is committed. After a crash, the stored state says what was being
+done, and doing it again is what happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final, Protocol, TypeVar
+from urllib.parse import quote
+
+import msgspec
+import structlog
+
+from headwater.core import decisions
+from headwater.core.content_types import JSON
+from headwater.core.decisions import Append
+from headwater.core.errors import StorageUnavailable, StreamError
+from headwater.core.limits import Limits
+from headwater.core.subscriptions import transitions
+from headwater.core.subscriptions.errors import SubscriptionNotFound
+from headwater.core.subscriptions.signatures import make_token
+from headwater.core.subscriptions.state import (
+    Link,
+    LinksRemoved,
+    Phase,
+    StreamTail,
+    SubscriptionMutation,
+    SubscriptionState,
+    Wake,
+    evolve,
+)
+from headwater.core.subscriptions.transitions import Changes
+from headwater.service.entries import Event
+from headwater.service.keyring import Keyring
+from headwater.service.log import Log
+from headwater.service.timers import Timers
+from headwater.service.webhooks import Webhooks
+from headwater.service.writer import Effect
+
+log = structlog.get_logger()
+
+STREAMS_SHOWN_MAX: Final = 1_000
+"""Streams in one wake. What does not fit in comes with the next one."""
+_STORAGE_RETRY_MS: Final = 1_000
+
+R = TypeVar("R")
+
+
+class Context(Protocol):
+    """What all subscriptions share."""
+
+    streams: Log
+    timers: Timers
+    keyring: Keyring
+    webhooks: Webhooks
+    public_url: str
+
+    def lost(self, subscription: Subscription) -> None:
+        """A commit failed: what is stored has to be fetched again."""
+
+
+class Subscription:
+    def __init__(self, context: Context, state: SubscriptionState) -> None:
+        self.pending: object | None = None
+        self.state = state
+        self.lost = False
+        self._context = context
+        self._task: asyncio.Task[None] | None = None
+        self._again = False
+        self._alarm_ms: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.state.record.name
+
+    @property
+    def over(self) -> bool:
+        """Whether this state must not be acted on, for now or for good."""
+        return self.lost or self.state.deleted
+
+    # ── What the writer asks of an owner ─────────────────────────────────────────────────────
+
+    def apply(self, mutation: SubscriptionMutation) -> None:
+        evolve(self.state, mutation)
+
+    def publish(self, mutation: SubscriptionMutation, limits: Limits) -> Event | None:
+        return None
+
+    def notify(self, event: Event) -> None:
+        pass
+
+    def forget_state(self) -> None:
+        if not self.lost:
+            self.lost = True
+            self._context.lost(self)
+
+    def found_again(self, state: SubscriptionState) -> None:
+        """What is stored was fetched, and holds."""
+        self.state = state
+        self.lost = False
+        self.kick()
+
+    # ── Streams come, grow and go ────────────────────────────────────────────────────────────
+
+    def appeared(self, stream: StreamTail) -> None:
+        self.state.appeared(stream)
+        self._woken()
+
+    def grew(self, link: Link, stream_id: int, tail: int) -> None:
+        self.state.grew(link, stream_id, tail)
+        self._woken()
+
+    def vanished(self, path: str, stream_id: int) -> None:
+        link = self.state.links.get(path)
+        self.state.vanished(path, stream_id)
+        if link is not None and not link.explicit and path not in self.state.links:
+            # Written behind: a mark for a stream that is no more does no harm.
+            with suppress(StreamError):
+                removed = LinksRemoved(self.state.record.id, (path,))
+                self.submit([removed], None).add_done_callback(_ignore)
+
+    def found(self, path: str, stream: StreamTail | None) -> None:
+        """What is at a path by the engine's own account, whatever was heard of it before."""
+        link = self.state.links.get(path)
+        known_id = link.stream_id if link is not None else 0
+        if stream is not None and link is not None and known_id == stream.lineage.own:
+            self.grew(link, known_id, stream.tail)
+            return
+        if known_id:
+            self.vanished(path, known_id)
+        if stream is not None and (path in self.state.links or self.state.globs(path)):
+            self.appeared(stream)
+
+    def _woken(self) -> None:
+        if self.state.wake.phase is Phase.IDLE and self.state.pending:
+            self.kick()
+
+    # ── Requests ─────────────────────────────────────────────────────────────────────────────
+
+    def require(self) -> SubscriptionState:
+        """The state that decisions build on."""
+        if self.lost:
+            raise StorageUnavailable
+        if self.state.deleted:
+            raise SubscriptionNotFound(self.name)
+        return self.state
+
+    def submit(
+        self, changes: Sequence[SubscriptionMutation], reply: R, extra: Sequence[Effect] = ()
+    ) -> asyncio.Future[R]:
+        effects: list[Effect] = [(self, change) for change in changes]
+        return self._context.streams.writer.submit([*effects, *extra], reply)
+
+    async def change(self, decide: Callable[[SubscriptionState, int], tuple[Changes, R]]) -> R:
+        """Decide, commit, answer. A refusal waits for what it rests on, too."""
+        writer = self._context.streams.writer
+        self.expire()
+        try:
+            changes, reply = decide(self.require(), self._context.streams.clock())
+        except StreamError as error:
+            await writer.fail_after(self, error)
+            raise
+        if not changes:
+            return await writer.reply_after(self, reply)
+        answer = await self.submit(changes, reply)
+        self.kick()
+        return answer
+
+    def expire(self) -> None:
+        """A lease that ran out is over, whether or not the timer has said so yet."""
+        if not self.over:
+            changes = transitions.lapse(self.state, new_wake_id(), self._context.streams.clock())
+            if changes:
+                self.submit(changes, None).add_done_callback(_ignore)
+                self.kick()
+
+    async def announced(self) -> None:
+        """Wait until a wake that is being announced has been, or could not be."""
+        wake = self.state.wake
+        fresh = wake.phase is Phase.DUE and wake.attempts == 0
+        if fresh or (wake.phase is Phase.IDLE and self.state.pending):
+            self.kick()
+            if self._task is not None:
+                await asyncio.wait([self._task])
+
+    # ── The task ─────────────────────────────────────────────────────────────────────────────
+
+    def kick(self) -> None:
+        """Something changed: see what there is to do."""
+        if self._task is not None:
+            self._again = True
+        elif not self.over:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        try:
+            self._again = True
+            while not self.over and (self._again or self._is_due()):
+                self._again = False
+                await self._step()
+        except StreamError as error:
+            log.warning("subscription_delayed", subscription=self.name, error=error.message)
+            self._set_alarm(self._context.streams.clock() + _STORAGE_RETRY_MS)
+        else:
+            if self.state.wake.phase in (Phase.DUE, Phase.LEASED):
+                self._set_alarm(self.state.wake.until_ms)
+        finally:
+            self._task = None
+
+    def _is_due(self) -> bool:
+        wake = self.state.wake
+        if wake.phase is Phase.IDLE:
+            return bool(self.state.pending)
+        waits = wake.phase in (Phase.DUE, Phase.LEASED)
+        return waits and wake.until_ms <= self._context.streams.clock()
+
+    async def _step(self) -> None:
+        state, now_ms = self.state, self._context.streams.clock()
+        wake = state.wake
+        if wake.phase is Phase.IDLE:
+            await self._commit(transitions.begin(state, new_wake_id(), now_ms))
+        elif wake.phase is Phase.LEASED:
+            await self._commit(transitions.lapse(state, new_wake_id(), now_ms))
+        elif wake.phase is Phase.DUE and wake.until_ms <= now_ms:
+            if state.config.webhook is not None:
+                await self._deliver(state.config.webhook.url)
+            else:
+                await self._offer(wake)
+
+    async def _commit(self, changes: Changes, extra: Sequence[Effect] = ()) -> None:
+        if changes:
+            await self.submit(changes, None, extra)
+
+    def _set_alarm(self, due_ms: int) -> None:
+        if self._alarm_ms is None or due_ms < self._alarm_ms:
+            self._alarm_ms = due_ms
+            self._context.timers.at(due_ms, self._alarm)
+
+    def _alarm(self) -> None:
+        self._alarm_ms = None
+        self.kick()
+
+    # ── Webhooks ─────────────────────────────────────────────────────────────────────────────
+
+    async def _deliver(self, url: str) -> None:
+        keys = await self._context.keyring.get()
+        async with self._context.webhooks.slots:
+            # A callback may have begun this wake a moment ago: not before it is committed.
+            await self._context.streams.writer.reply_after(self, None)
+            state, wake = self.state, self.state.wake
+            if wake.phase is not Phase.DUE or self.over:
+                return
+            snapshot = state.snapshot(STREAMS_SHOWN_MAX)
+            body = msgspec.json.encode(
+                {
+                    "subscription_id": self.name,
+                    "wake_id": wake.wake_id,
+                    "generation": wake.generation,
+                    "streams": snapshot.streams,
+                    "callback_url": self._callback_url(),
+                    "callback_token": make_token(keys.tokens, state.record.id, wake.generation),
+                }
+            )
+            now_s = self._context.streams.clock() // 1000
+            signature = keys.signing[-1].signature(body, now_s)
+            outcome = await self._context.webhooks.post(url, body, signature)
+        # A commit may have failed meanwhile; then there is another state, and the same wake.
+        state, now_ms = self.state, self._context.streams.clock()
+        if self.over:
+            return
+        if outcome.done:
+            changes = transitions.completed(
+                state, wake.wake_id, snapshot.marks, new_wake_id(), now_ms
+            )
+        elif outcome.taken:
+            changes = transitions.delivered(state, wake.wake_id, now_ms)
+        else:
+            changes = transitions.failed(state, wake.wake_id, random.random(), now_ms)
+            log.info("webhook_failed", subscription=self.name, problem=outcome.problem)
+        await self._commit(changes)
+
+    def _callback_url(self) -> str:
+        base = self._context.public_url or self.state.record.base_url
+        return f"{base}/v1/stream/__ds/subscriptions/{quote(self.name, safe='')}/callback"
+
+    # ── Wake streams ─────────────────────────────────────────────────────────────────────────
+
+    async def _offer(self, wake: Wake) -> None:
+        """Put the event into the wake stream, in one transaction with having done so."""
+        streams, path = self._context.streams, self.state.config.wake_stream or ""
+        try:
+            entry = await streams.entry(path)
+            now_ms, state = streams.clock(), self.state
+            changes = transitions.offered(state, wake.wake_id)
+            if not changes or self.over:
+                return
+            event = {
+                "type": "wake",
+                "subscription_id": self.name,
+                "stream": next(iter(state.pending), ""),
+                "generation": wake.generation,
+                "ts": now_ms,
+            }
+            wake_stream = decisions.require(entry.state, path, now_ms)
+            append = Append(msgspec.json.encode(event), JSON)
+            decision = decisions.decide_append(wake_stream, append, now_ms)
+        except StorageUnavailable:
+            raise
+        except StreamError as error:
+            log.warning("wake_stream_refused", subscription=self.name, error=error.message)
+            now_ms = streams.clock()
+            changes = transitions.failed(self.state, wake.wake_id, random.random(), now_ms)
+            await self._commit(changes)
+            return
+        await self._commit(changes, [(entry, mutation) for mutation in decision.mutations])
+
+
+def new_wake_id() -> str:
+    return f"w_{secrets.token_hex(12)}"
+
+
+def _ignore(future: asyncio.Future[None]) -> None:
+    """Nobody waits for this one; the writer has logged what went wrong, if anything did."""
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,408 @@
+"""All subscriptions: finding, changing and using them, and telling them what streams do.
+
+What streams do comes from the writer, once per commit and after it. While there are no
+subscriptions, that costs one test. When there are some, each stream in memory knows which of them
+it belongs to, so that an append costs one comparison, and a little for each that it belongs to.
+Nothing here ever waits for whoever is woken.
+
+Every subscription is in memory with the streams it is linked to. They are read when the server
+starts, together with where those streams end, so that whatever was pending wakes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence, Set
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+import structlog
+
+from headwater.core.decisions import Create
+from headwater.core.errors import ConfigConflict, StorageUnavailable, StreamError
+from headwater.core.paths import check_segment
+from headwater.core.stream import Appended, Created, Deleted, SoftDeleted
+from headwater.core.subscriptions import transitions
+from headwater.core.subscriptions.config import SubscriptionConfig
+from headwater.core.subscriptions.errors import (
+    InvalidSubscription,
+    SubscriptionExists,
+    SubscriptionNotFound,
+    TooManySubscriptions,
+)
+from headwater.core.subscriptions.signatures import make_token, read_token
+from headwater.core.subscriptions.state import (
+    NOTHING_ACKED,
+    Link,
+    Mark,
+    StreamInfo,
+    StreamTail,
+    SubscriptionCreated,
+    SubscriptionDeleted,
+    SubscriptionRecord,
+    SubscriptionState,
+)
+from headwater.core.subscriptions.transitions import Ack, Changes, Proof
+from headwater.service.entries import Entry
+from headwater.service.keyring import Keyring, Keys
+from headwater.service.log import Log
+from headwater.service.subscription import STREAMS_SHOWN_MAX, Subscription, new_wake_id
+from headwater.service.survey import Found, Survey
+from headwater.service.timers import Timers
+from headwater.service.webhooks import Webhooks
+from headwater.service.writer import Effect
+
+log = structlog.get_logger()
+
+STREAMS_MATCHED_MAX: Final = 100_000
+"""Streams that may be there already when a subscription is made."""
+_RETRY_MS: Final = 1_000
+
+
+class Claimed(NamedTuple):
+    wake_id: str
+    generation: int
+    token: str
+    streams: list[StreamInfo]
+    lease_ttl_ms: int
+
+
+class _Watch(NamedTuple):
+    """The subscriptions that a stream belongs to, as of some version of the links."""
+
+    version: int
+    targets: tuple[tuple[Subscription, Link], ...]
+
+
+class Subscriptions:
+    def __init__(self, streams: Log, webhooks: Webhooks, next_id: int, public_url: str) -> None:
+        self.streams = streams
+        self.webhooks = webhooks
+        self.public_url = public_url
+        self.timers = Timers(streams.clock)
+        self.keyring = Keyring(streams)
+        self._next_id = next_id
+        self._by_name: dict[str, Subscription] = {}
+        # Counts changes to which streams belong to which subscription, other than by a stream's
+        # own coming and going.
+        self._version = 0
+        self._loaded = False
+        self._creating = asyncio.Lock()
+        self._reloads: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    async def start(
+        cls, streams: Log, webhooks: Webhooks | None = None, *, public_url: str = ""
+    ) -> Subscriptions:
+        webhooks = webhooks or Webhooks(streams.limits)
+        next_id = await streams.in_thread(streams.engine.next_subscription_id)
+        subscriptions = cls(streams, webhooks, next_id, public_url.rstrip("/"))
+        streams.writer.observers.append(subscriptions._observe)
+        streams.writer.failure_observers.append(subscriptions._doubt)
+        await subscriptions._load()
+        return subscriptions
+
+    async def _load(self) -> None:
+        """Start with what is stored. If that cannot be read, streams can be used all the same."""
+        try:
+            states = await self._restored()
+        except StreamError as error:
+            log.error("subscriptions_unavailable", error=error.message)
+            self._later(self._load)
+            return
+        self._loaded = True
+        for state in states:
+            subscription = self._by_name[state.record.name] = Subscription(self, state)
+            subscription.kick()
+
+    async def _restored(self, subscription_id: int | None = None) -> list[SubscriptionState]:
+        """One subscription or all of them as they are stored, with where their streams end."""
+        engine = self.streams.engine
+        stored = await self.streams.in_thread(engine.subscriptions, subscription_id)
+        states = [SubscriptionState(each.record, each.config, each.wake) for each in stored]
+        prefixes = [state.pattern.prefix for state in states if state.pattern is not None]
+        named = [mark.path for each in stored for mark in each.marks if mark.explicit]
+        found = Found(await Survey(self.streams).run(prefixes, named))
+        for state, each in zip(states, stored, strict=True):
+            prefix = state.pattern.prefix if state.pattern is not None else None
+            state.restore(each.marks, found.of(prefix, [mark.path for mark in each.marks]))
+        return states
+
+    async def stop(self) -> None:
+        self.timers.stop()
+        with suppress(ValueError):
+            self.streams.writer.observers.remove(self._observe)
+            self.streams.writer.failure_observers.remove(self._doubt)
+        for task in self._reloads:
+            task.cancel()
+        await asyncio.gather(*self._reloads, return_exceptions=True)
+        for subscription in self._by_name.values():
+            await subscription.stop()
+        await self.webhooks.stop()
+
+    # ── What streams do ──────────────────────────────────────────────────────────────────────
+
+    def _observe(self, effects: Sequence[Effect]) -> None:
+        if not self._by_name:
+            return
+        for owner, mutation in effects:
+            if isinstance(mutation, Appended):
+                assert isinstance(owner, Entry)
+                watch = owner.watch
+                if not isinstance(watch, _Watch) or watch.version != self._version:
+                    watch = owner.watch = self._watch(owner.path)
+                for subscription, link in watch.targets:
+                    subscription.grew(link, mutation.stream_id, mutation.end)
+            elif isinstance(mutation, Created | Deleted | SoftDeleted):
+                assert isinstance(owner, Entry)
+                owner.watch = None
+                self._came_or_went(owner.path, mutation)
+
+    def _watch(self, path: str) -> _Watch:
+        found = [
+            (subscription, subscription.state.links[path])
+            for subscription in self._by_name.values()
+            if path in subscription.state.links and not subscription.lost
+        ]
+        return _Watch(self._version, tuple(found))
+
+    def _came_or_went(self, path: str, mutation: Created | Deleted | SoftDeleted) -> None:
+        for subscription in self._by_name.values():
+            state = subscription.state
+            if subscription.lost or state.deleted:
+                continue
+            if not isinstance(mutation, Created):
+                subscription.vanished(path, mutation.stream_id)
+            elif path in state.links or state.globs(path):
+                lineage = mutation.config.lineage
+                subscription.appeared(StreamTail(path, lineage, lineage.base))
+
+    # ── Creating and changing ────────────────────────────────────────────────────────────────
+
+    def _known(self) -> dict[str, Subscription]:
+        if not self._loaded:
+            raise StorageUnavailable("subscriptions cannot be read at present; try again")
+        return self._by_name
+
+    def get(self, name: str) -> Subscription:
+        subscription = self._known().get(name)
+        if subscription is None:
+            raise SubscriptionNotFound(name)
+        return subscription
+
+    def list(self, prefix: str, after: str, limit: int) -> list[Subscription]:
+        names = sorted(n for n in self._known() if n.startswith(prefix) and n > after)
+        return [self._by_name[name] for name in names[:limit]]
+
+    async def put(
+        self, name: str, config: SubscriptionConfig, base_url: str
+    ) -> tuple[Subscription, bool]:
+        """Create a subscription, or find that it is there; True when it is new."""
+        check_segment(name)
+        if name not in self._known():
+            if config.webhook is not None:
+                await self.webhooks.check(config.webhook.url)
+            if config.wake_stream is not None:
+                await self._prepare_wake_stream(config.wake_stream)
+        async with self._creating:
+            while (known := self._by_name.get(name)) is not None:
+                if known.lost:
+                    raise StorageUnavailable
+                await self.streams.writer.reply_after(known, None)
+                if known.state.deleted:
+                    self._forget(known)
+                    continue
+                if known.state.config != config:
+                    raise SubscriptionExists
+                return known, False
+            if len(self._by_name) >= self.streams.limits.subscriptions_max:
+                raise TooManySubscriptions(self.streams.limits.subscriptions_max)
+            return await self._create(name, config, base_url), True
+
+    async def _create(self, name: str, config: SubscriptionConfig, base_url: str) -> Subscription:
+        record = SubscriptionRecord(self._next_id, name, self.streams.clock(), base_url)
+        self._next_id += 1
+        state = SubscriptionState(record, config)
+        named = [Mark(path, True, 0, NOTHING_ACKED) for path in config.streams]
+        prefixes = [state.pattern.prefix] if state.pattern is not None else []
+        found = await Survey(self.streams).run(prefixes, config.streams)
+        state.restore(named, found.values())
+        if len(state.links) > STREAMS_MATCHED_MAX:
+            raise InvalidSubscription(
+                f"the pattern takes in more than {STREAMS_MATCHED_MAX} streams; narrow it down"
+            )
+        marks = transitions.at_the_tail(state)
+        subscription = Subscription(self, state)
+        self._by_name[name] = subscription
+        self._version += 1
+        try:
+            await subscription.submit([SubscriptionCreated(record, config, marks)], None)
+        except StreamError:
+            # Unless it failed before it was queued, its loss has been noted and sees to the rest.
+            if not subscription.lost:
+                self._forget(subscription)
+            raise
+        subscription.kick()
+        return subscription
+
+    async def _prepare_wake_stream(self, path: str) -> None:
+        entry = await self.streams.entry(path)
+        if entry.state is None or entry.state.deleted:
+            with suppress(ConfigConflict):
+                await self.streams.create(Create(path, "application/json"))
+            entry = await self.streams.entry(path)
+        stream = self.streams.view(entry).config
+        if not stream.is_json or stream.unique_ids is not None:
+            raise InvalidSubscription("wake_stream must hold application/json and not check ids")
+
+    async def delete(self, name: str) -> None:
+        subscription = self.get(name)
+        await subscription.change(lambda state, _: ([SubscriptionDeleted(state.record.id)], None))
+        self._forget(subscription)
+        await subscription.stop()
+
+    def _forget(self, subscription: Subscription) -> None:
+        if self._by_name.get(subscription.name) is subscription:
+            del self._by_name[subscription.name]
+            self._version += 1
+
+    async def link(self, name: str, paths: Sequence[str]) -> None:
+        subscription = self.get(name)
+        if subscription.require().config.wake_stream in paths:
+            raise InvalidSubscription("a subscription cannot be woken by its own wake_stream")
+        found = await Survey(self.streams).run([], paths)
+        await subscription.change(
+            lambda state, _: (self._relinked(transitions.link(state, paths, found)), None)
+        )
+
+    async def unlink(self, name: str, path: str) -> None:
+        subscription = self.get(name)
+        await subscription.change(
+            lambda state, _: (self._relinked(transitions.unlink(state, path)), None)
+        )
+
+    def _relinked(self, changes: Changes) -> Changes:
+        """Streams belong to other subscriptions from the moment on when this is decided."""
+        self._version += 1
+        return changes
+
+    # ── Using ────────────────────────────────────────────────────────────────────────────────
+
+    async def claim(self, name: str, worker: str) -> Claimed:
+        subscription = self.pulled(name)
+        keys = await self.keyring.get()
+        subscription.expire()
+        await subscription.announced()
+
+        def decide(state: SubscriptionState, now_ms: int) -> tuple[Changes, Claimed]:
+            changes = transitions.claim(state, worker, now_ms)
+            wake = state.wake
+            return changes, Claimed(
+                wake.wake_id,
+                wake.generation,
+                make_token(keys.tokens, state.record.id, wake.generation),
+                state.snapshot(STREAMS_SHOWN_MAX).streams,
+                state.config.lease_ttl_ms,
+            )
+
+        return await subscription.change(decide)
+
+    async def settle(
+        self,
+        subscription: Subscription,
+        token: str,
+        generation: int,
+        wake_id: str,
+        acks: Sequence[Ack],
+        *,
+        done: bool,
+    ) -> bool:
+        """Acknowledge, and go on or be done; True if another wake follows at once."""
+        keys = await self.keyring.get()
+
+        def decide(state: SubscriptionState, now_ms: int) -> tuple[Changes, bool]:
+            proof = _proof(keys, state, token, generation, wake_id)
+            return transitions.settle(
+                state, proof, acks, done=done, next_id=new_wake_id(), now_ms=now_ms
+            )
+
+        return await subscription.change(decide)
+
+    async def release(
+        self, subscription: Subscription, token: str, generation: int, wake_id: str
+    ) -> None:
+        keys = await self.keyring.get()
+
+        def decide(state: SubscriptionState, now_ms: int) -> tuple[Changes, bool]:
+            proof = _proof(keys, state, token, generation, wake_id)
+            return transitions.release(state, proof, new_wake_id(), now_ms)
+
+        await subscription.change(decide)
+
+    def hooked(self, name: str) -> Subscription:
+        """A subscription that wakes a webhook."""
+        subscription = self.get(name)
+        if subscription.state.config.webhook is None:
+            raise InvalidSubscription("callbacks are for webhook subscriptions; use ack")
+        return subscription
+
+    def pulled(self, name: str) -> Subscription:
+        """A subscription whose wakes are claimed."""
+        subscription = self.get(name)
+        if subscription.state.config.webhook is not None:
+            raise InvalidSubscription("this is for pull-wake subscriptions; use the callback")
+        return subscription
+
+    # ── After a commit that failed ───────────────────────────────────────────────────────────
+
+    def _doubt(self, effects: Sequence[Effect]) -> None:
+        """A commit may be reported as failed and be there all the same: look at the streams."""
+        if self._by_name:
+            paths = {owner.path for owner, _ in effects if isinstance(owner, Entry)}
+            self._in_background(self._look_again(paths))
+
+    async def _look_again(self, paths: Set[str]) -> None:
+        try:
+            found = await Survey(self.streams).run([], paths)
+        except StreamError as error:
+            log.warning("look_failed", error=error.message)
+            self._later(lambda: self._look_again(paths))
+            return
+        self._version += 1
+        for subscription in self._by_name.values():
+            if not subscription.over:
+                for path in paths:
+                    subscription.found(path, found.get(path))
+
+    def _later(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        due_ms = self.streams.clock() + _RETRY_MS
+        self.timers.at(due_ms, lambda: self._in_background(work()))
+
+    def _in_background(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._reloads.add(task)
+        task.add_done_callback(self._reloads.discard)
+
+    def lost(self, subscription: Subscription) -> None:
+        self._version += 1
+        self._in_background(self._reload(subscription))
+
+    async def _reload(self, subscription: Subscription) -> None:
+        """Start again from what is stored, if anything is."""
+        try:
+            states = await self._restored(subscription.state.record.id)
+        except StreamError as error:
+            log.warning("reload_failed", subscription=subscription.name, error=error.message)
+            self._later(lambda: self._reload(subscription))
+            return
+        if states:
+            subscription.found_again(states[0])
+            self._version += 1
+        else:
+            self._forget(subscription)
+
+
+def _proof(
+    keys: Keys, state: SubscriptionState, token: str, generation: int, wake_id: str
+) -> Proof:
+    return Proof(read_token(keys.tokens, state.record.id, token), generation, wake_id)

@@ -1,0 +1,122 @@
+"""Where streams end, while they go on growing.
+
+A survey reads the tails of many streams from the engine, page by page, on a thread. What is
+committed meanwhile is noted, and applied to what was read when the reading is done. A page may or
+may not show a commit that was noted; applying it again does no harm. A commit that is reported as
+failed may be there all the same, so the streams that it was about are read again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from headwater.core.stream import Appended, Created, Deleted, SoftDeleted
+from headwater.core.subscriptions.state import StreamTail
+from headwater.service.entries import Entry
+from headwater.service.log import Log
+from headwater.service.writer import Effect
+
+_PAGE: Final = 2_000
+
+Fact = Created | Appended | Deleted | SoftDeleted
+
+
+class Found:
+    """The streams that a survey found, for many who want some of them each."""
+
+    def __init__(self, tails: Mapping[str, StreamTail]) -> None:
+        self._tails = tails
+        self._paths = sorted(tails)
+
+    def of(self, prefix: str | None, paths: Iterable[str]) -> Iterator[StreamTail]:
+        """The streams below a prefix, and those of some single ones that are there."""
+        if prefix is not None:
+            for index in range(bisect_left(self._paths, prefix), len(self._paths)):
+                path = self._paths[index]
+                if not path.startswith(prefix):
+                    break
+                yield self._tails[path]
+        for path in paths:
+            if path in self._tails and (prefix is None or not path.startswith(prefix)):
+                yield self._tails[path]
+
+
+class Survey:
+    def __init__(self, streams: Log) -> None:
+        self._streams = streams
+        self._facts: dict[str, list[Fact]] = {}
+        self._doubtful: set[str] = set()
+
+    async def run(self, prefixes: Iterable[str], paths: Iterable[str]) -> dict[str, StreamTail]:
+        """The streams below some prefixes, and some single ones."""
+        writer, found = self._streams.writer, dict[str, StreamTail]()
+        writer.observers.append(self._note)
+        writer.failure_observers.append(self._doubt)
+        try:
+            for prefix in _without_overlap(prefixes):
+                await self._read(prefix, found)
+            for path in paths:
+                if path not in found:
+                    await self._read_one(path, found)
+            while self._doubtful:
+                await self._read_one(self._doubtful.pop(), found)
+        finally:
+            writer.observers.remove(self._note)
+            writer.failure_observers.remove(self._doubt)
+        for path, facts in self._facts.items():
+            for fact in facts:
+                _apply(found, path, fact)
+        return found
+
+    def _note(self, effects: Sequence[Effect]) -> None:
+        for owner, mutation in effects:
+            if isinstance(mutation, Fact):
+                assert isinstance(owner, Entry)
+                self._facts.setdefault(owner.path, []).append(mutation)
+
+    def _doubt(self, effects: Sequence[Effect]) -> None:
+        for owner, _ in effects:
+            if isinstance(owner, Entry):
+                # What was noted before may be out of date by what is not known to have happened.
+                self._facts.pop(owner.path, None)
+                self._doubtful.add(owner.path)
+
+    async def _read_one(self, path: str, found: dict[str, StreamTail]) -> None:
+        # Of all paths that begin with this one, it sorts first.
+        page = await self._page(path, "", 1)
+        found.pop(path, None)
+        found.update({tail.path: tail for tail in page if tail.path == path})
+
+    async def _read(self, prefix: str, found: dict[str, StreamTail]) -> None:
+        after = ""
+        while page := await self._page(prefix, after, _PAGE):
+            found.update({tail.path: tail for tail in page})
+            after = page[-1].path
+
+    async def _page(self, prefix: str, after: str, limit: int) -> list[StreamTail]:
+        return await self._streams.in_thread(self._streams.engine.tails, prefix, after, limit)
+
+
+def _apply(found: dict[str, StreamTail], path: str, fact: Fact) -> None:
+    known = found.get(path)
+    match fact:
+        case Created(config):
+            # Ids grow, so what is known already may be a younger stream of the same name.
+            if known is None or known.lineage.own < config.id:
+                found[path] = StreamTail(path, config.lineage, config.lineage.base)
+        case Appended(stream_id=stream_id):
+            if known is not None and known.lineage.own == stream_id and known.tail < fact.end:
+                found[path] = known._replace(tail=fact.end)
+        case Deleted(stream_id) | SoftDeleted(stream_id):
+            if known is not None and known.lineage.own == stream_id:
+                del found[path]
+
+
+def _without_overlap(prefixes: Iterable[str]) -> list[str]:
+    kept: list[str] = []
+    for prefix in sorted(prefixes):
+        if not kept or not prefix.startswith(kept[-1]):
+            kept.append(prefix)
+    return kept
