@@ -22,9 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CLIENT = Path(__file__).parent.parent / "src" / "headwater" / "client"
-SOURCES = ("_reader", "_producer", "_message", "_consumer", "_group", "_live", "_stream", "_client")
 SOURCES = (
-    *("_reader", "_producer", "_message", "_consumer", "_group"),
+    *("_reader", "_producer", "_message", "_consumer", "_group", "_live"),
     *("_stream", "_subscription", "_client"),
 )
 LINE_LENGTH = 100

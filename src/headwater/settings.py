@@ -121,12 +121,6 @@ class Settings(BaseSettings):
         description="About the size of a file of history.",
     )
 
-    def seal_policy(self) -> SealPolicy | None:
-        if not self.seal:
-            return None
-        return SealPolicy(
-            self.seal_after_bytes, self.seal_after_ms, self.database_bytes_max, self.segment_bytes
-        )
     subscriptions_max: int = Field(
         _LIMITS.subscriptions_max, ge=0, description="Subscriptions of the server (429 beyond)."
     )
@@ -160,6 +154,13 @@ class Settings(BaseSettings):
         if self.webhook_local != "auto":
             return self.webhook_local == "allow"
         return self.listens_on_loopback and not self.public_url
+
+    def seal_policy(self) -> SealPolicy | None:
+        if not self.seal:
+            return None
+        return SealPolicy(
+            self.seal_after_bytes, self.seal_after_ms, self.database_bytes_max, self.segment_bytes
+        )
 
     def limits(self) -> Limits:
         names = [name for name in Limits.__dataclass_fields__ if name in type(self).model_fields]

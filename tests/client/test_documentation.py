@@ -57,6 +57,8 @@ def test_the_guide_to_live_queries(base_url: str, new_path: str) -> None:
     program = "\n".join(blocks).replace(snippets.SERVER, base_url)
     exec(compile(program, str(LIVE), "exec"), namespace)
     namespace["db"].close()
+
+
 def test_the_guide_to_subscriptions() -> None:
     """On a server of its own: the page is about names and patterns that anyone might use."""
     blocks = snippets.fenced(SUBSCRIPTIONS.read_text())
@@ -81,7 +83,6 @@ EXAMPLES = [
         *(api.AsyncHeadwater, api.AsyncStream, api.AsyncReader, api.AsyncProducer),
         *(api.AsyncGroup, api.AsyncConsumer, api.AsyncMessage, api.AsyncTransaction),
         *(api.LiveStream, api.AsyncLiveStream),
-        api.MaterializedState,
         *(api.AsyncSubscription, api.AsyncClaim, api.MaterializedState),
     )
     for number, code in enumerate(snippets.indented(owner.__doc__ or ""))

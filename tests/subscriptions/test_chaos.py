@@ -117,7 +117,7 @@ async def test_everything_is_worked_on_in_the_end(seed: int) -> None:
     world = World(FaultyEngine(inner), ManualClock(), Limits())
     await world.start()
     await world.subscribe(config=webhook_config(pattern="in/**", streams=(PATHS[0],)))
-    world.engine._plan = plan
+    world.engine.plan = plan
     storm = Storm(world, dice)
     receiver = asyncio.create_task(storm.receive())
     for number in range(STEPS):

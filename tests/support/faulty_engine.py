@@ -30,6 +30,7 @@ from headwater.core.live.templates import TemplateRecord
 from headwater.core.mutations import AnyMutation
 from headwater.core.producers import ProducerState
 from headwater.core.stream import Appended
+from headwater.core.subscriptions.state import SecretStored, StoredSubscription, StreamTail
 from headwater.store.engine import (
     Engine,
     LoadedStream,
@@ -39,8 +40,6 @@ from headwater.store.engine import (
     SeekBy,
     StreamSummary,
 )
-from headwater.core.subscriptions.state import SecretStored, StoredSubscription, StreamTail
-from headwater.store.engine import Engine, LoadedStream, Problem, SeekBy, StreamSummary
 
 # A test that forgets to open a gate fails after this long instead of hanging for ever.
 _PATIENCE_S: Final = 30
@@ -156,6 +155,7 @@ class FaultyEngine:
     def templates(self, stream_id: int) -> list[TemplateRecord]:
         self._before("templates")
         return self.inner.templates(stream_id)
+
     def next_subscription_id(self) -> int:
         return self.inner.next_subscription_id()
 

@@ -29,8 +29,7 @@ MEANINGS = {
     "problems found by `verify`, errors during `bench`, messages that failed in `consume`.",
     ExitCode.USAGE: "The command line, the configuration or the input makes no sense; nothing was "
     "sent, or nothing more.",
-    ExitCode.NOT_FOUND: "There is no such stream or group, or it is gone.",
-    ExitCode.NOT_FOUND: "There is no such stream or subscription, or it is gone.",
+    ExitCode.NOT_FOUND: "There is no such stream, group or subscription, or it is gone.",
     ExitCode.CONFLICT: "It exists already, it is closed, or a newer producer epoch has taken over.",
     ExitCode.UNAUTHORISED: "The token is missing, unknown, or does not reach this far.",
     ExitCode.UNAVAILABLE: "The server cannot be reached, is overloaded or cannot do its work.",

@@ -266,6 +266,8 @@ class PostgresRecord(Record):
     behind_bytes: A[int | None, _doc("how much of PostgreSQL's log comes after that")]
     publication: A[str | None, _doc("the publication; null if it is missing")]
     tables: A[list[TableRecord], _doc("its tables")]
+
+
 class LinkRecord(Record):
     """A stream of a subscription."""
 

@@ -92,10 +92,9 @@ async def listening(settings: Settings, engine: Engine) -> AsyncIterator[tuple[S
     hub = Hub(streams, settings.long_poll_timeout_ms, heartbeat)
     groups = await Groups.start(streams)
     live = Live(streams, waiters_max=settings.live_waiters_max, metrics=settings.live_metrics)
-    app = App(streams, hub, groups, live, cors=bool(settings.cors_origin))
     webhooks = Webhooks(limits, development=settings.allows_local_webhooks)
     subscriptions = await Subscriptions.start(streams, webhooks, public_url=settings.public_url)
-    app = App(streams, hub, groups, subscriptions, cors=bool(settings.cors_origin))
+    app = App(streams, hub, groups, live, subscriptions, cors=bool(settings.cors_origin))
     server = Server(app, limits, cors_origin=settings.cors_origin)
     try:
         port = await server.start(settings.host, settings.port)

@@ -129,6 +129,8 @@ class GroupNotFound(ResponseError):
 
 class LiveNotEnabled(ResponseError):
     """Queries cannot wait on this stream: its profile does not say so."""
+
+
 class SubscriptionNotFound(ResponseError):
     """There is no such subscription."""
 

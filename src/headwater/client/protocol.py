@@ -374,8 +374,6 @@ def _error_class(request: Request, response: Response, code: str | None) -> type
     # Inside a transaction, a fenced producer is a conflict.
     if code == "stale_epoch" or (by_status is Forbidden and "producer-epoch" in response.headers):
         return StaleEpoch
-    if code == "group_not_found":
-        return GroupNotFound
     if code == "not_found" and "/touch/" in request.url:
         return LiveNotEnabled
     if code is not None and code in _NOT_FOUND:

@@ -132,6 +132,9 @@ class InvalidRecord(InvalidRequest):
         super().__init__(f"message {index} {problem}; nothing was written")
         self.index = index
 
+    def details(self) -> dict[str, object]:
+        return {"index": self.index}
+
 
 class MissingBefore(StreamError):
     code = "missing_before"
@@ -142,6 +145,9 @@ class MissingBefore(StreamError):
             "old_value; send it, or set touch.onMissingBefore to coarse; nothing was written"
         )
         self.index = index
+
+    def details(self) -> dict[str, object]:
+        return {"index": self.index}
 
 
 class LiveNotEnabled(StreamError):

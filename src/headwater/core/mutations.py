@@ -5,5 +5,4 @@ from headwater.core.live.templates import LiveMutation
 from headwater.core.stream import Mutation
 from headwater.core.subscriptions.state import SubscriptionMutation
 
-AnyMutation = Mutation | GroupMutation | LiveMutation
-AnyMutation = Mutation | GroupMutation | SubscriptionMutation
+AnyMutation = Mutation | GroupMutation | LiveMutation | SubscriptionMutation

@@ -20,10 +20,9 @@ from headwater.http.live import Hub
 from headwater.http.messages import Answer, Deferred, Headers, Request, Response
 from headwater.http.queries import number_in, query_of
 from headwater.http.streams import StreamResource
-from headwater.http.targets import STREAM_ROOT, decode_path, origin_form
-from headwater.http.touch import TouchResource
 from headwater.http.subscriptions import SubscriptionResource
 from headwater.http.targets import CONTROL_ROOT, STREAM_ROOT, decode_path, origin_form
+from headwater.http.touch import TouchResource
 from headwater.http.transactions import TransactionResource
 from headwater.service.groups import Groups
 from headwater.service.live.registry import Live
@@ -42,11 +41,11 @@ class App:
     """The handler that the connection calls for every request."""
 
     def __init__(
-        self, log: Log, hub: Hub, groups: Groups, live: Live, *, cors: bool = True
         self,
         log: Log,
         hub: Hub,
         groups: Groups,
+        live: Live,
         subscriptions: Subscriptions,
         *,
         cors: bool = True,

@@ -39,10 +39,6 @@ def error_response(error: StreamError) -> Response:
     headers = _extra_headers(error)
     if status in (429, 503):
         headers.append(("Retry-After", RETRY_AFTER_S))
-    response = plain_error(status, error.code, error.message, headers)
-    if isinstance(error, errors.InvalidRecord | errors.MissingBefore):
-        response.body = _with_index(error.code, error.message, error.index)
-    return response
     return plain_error(status, error.code, error.message, headers, error.details())
 
 
@@ -50,13 +46,8 @@ def _refused_publish(error: PublishRefused) -> Response:
     """The reason, and which publish it was. What is not there is a conflict here, not a 404."""
     response = error_response(error.reason)
     status = 409 if response.status in (403, 404, 410) else response.status
-    body = _with_index(error.reason.code, error.message, error.index)
-    return Response(status, response.headers, body)
-
-
-def _with_index(code: str, message: str, index: int) -> bytes:
-    """An error that says which one of several it was."""
-    return msgspec.json.encode({"error": {"code": code, "message": message, "index": index}})
+    about = {"code": error.reason.code, "message": error.message, "index": error.index}
+    return Response(status, response.headers, msgspec.json.encode({"error": about}))
 
 
 def plain_error(

@@ -148,6 +148,7 @@ class Engine(Protocol):
 
     def templates(self, stream_id: int) -> list[TemplateRecord]:
         """The live templates of a stream, by id."""
+
     def next_subscription_id(self) -> int:
         """The same for subscriptions."""
 

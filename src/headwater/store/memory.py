@@ -30,6 +30,12 @@ from headwater.core.stream import (
     StreamState,
     evolve,
 )
+from headwater.core.subscriptions.state import (
+    SecretStored,
+    StoredSubscription,
+    StreamTail,
+    SubscriptionMutation,
+)
 from headwater.store.engine import (
     LoadedStream,
     Piece,
@@ -39,13 +45,6 @@ from headwater.store.engine import (
     StreamSummary,
     cut_last,
 )
-from headwater.core.subscriptions.state import (
-    SecretStored,
-    StoredSubscription,
-    StreamTail,
-    SubscriptionMutation,
-)
-from headwater.store.engine import LoadedStream, Problem, SeekBy, StreamSummary
 from headwater.store.memory_groups import MemoryGroups
 from headwater.store.memory_subscriptions import MemorySubscriptions
 
@@ -91,6 +90,7 @@ class MemoryEngine:
             return
         if isinstance(mutation, LiveMutation):
             self._apply_live(mutation)
+            return
         if isinstance(mutation, SubscriptionMutation):
             self._subscriptions.apply(mutation)
             return

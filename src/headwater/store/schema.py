@@ -163,8 +163,7 @@ CREATE TABLE live_templates (
 ) WITHOUT ROWID;
 """
 
-MIGRATIONS: Final = (_V1, _V2, _V3)
-_SUBSCRIPTIONS = """
+_V4 = """
 CREATE TABLE subscriptions (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   name TEXT NOT NULL,
@@ -197,5 +196,5 @@ CREATE TABLE secrets (
 );
 """
 
-MIGRATIONS: Final = (_V1, _SUBSCRIPTIONS)
+MIGRATIONS: Final = (_V1, _V2, _V3, _V4)
 SCHEMA_VERSION: Final = len(MIGRATIONS)

@@ -282,6 +282,7 @@ class SqliteEngine:
 
     def templates(self, stream_id: int) -> list[TemplateRecord]:
         return load_templates(self._query, stream_id)
+
     def next_subscription_id(self) -> int:
         return self._next_id("subscriptions")
 

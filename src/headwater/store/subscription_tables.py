@@ -41,9 +41,11 @@ _REPLACE_LINK: Final = (
     " ON CONFLICT DO UPDATE SET explicit = excluded.explicit, stream_id = excluded.stream_id,"
     " acked = excluded.acked"
 )
+# In the rows, or in history if there are none.
 _LAST_BYTE: Final = (
-    "(SELECT start + length(body) FROM ops WHERE stream_id = streams.id"
-    " ORDER BY start DESC LIMIT 1)"
+    "coalesce((SELECT start + length(body) FROM ops WHERE stream_id = streams.id"
+    " ORDER BY start DESC LIMIT 1),"
+    " (SELECT until FROM extents WHERE run = streams.id ORDER BY start DESC LIMIT 1))"
 )
 
 _config = msgspec.json.Decoder(SubscriptionConfig)
