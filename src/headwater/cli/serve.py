@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Final
 
 import structlog
 import uvloop
@@ -27,6 +28,8 @@ from headwater.store.database import DataDirectoryError
 from headwater.store.engine import Engine
 from headwater.store.memory import MemoryEngine
 from headwater.store.sqlite import SqliteEngine
+
+_STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 log = structlog.get_logger()
 
@@ -72,13 +75,17 @@ def _raise_file_limit() -> None:
 async def _serve(settings: Settings, engine: Engine) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, stop.set)
     async with listening(settings, engine) as (server, port):
         _greet(settings, port)
         await stop.wait()
         log.info("stopping", connections=server.connections)
     log.info("stopped")
+    for number in _STOP_SIGNALS:
+        # The loop is about to let go of them; one more must not spoil the end.
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
 
 
 @asynccontextmanager
