@@ -339,6 +339,21 @@ async def test_a_full_queue_leaves_no_trace(build: Build) -> None:
     await world.subscriptions.delete("there")
 
 
+async def test_what_nobody_foresaw_ends_no_wakes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Subscription) -> str:
+        raise ZeroDivisionError
+
+    subscription = await world.subscribe()
+    with monkeypatch.context() as patch:
+        patch.setattr(Subscription, "_callback_url", broken)
+        await world.create("in/a", b"x")
+        await until(lambda: subscription._alarm_ms is not None)
+    world.pass_time(1_000)
+    assert (await world.hooks.next())["generation"] == 1
+
+
 # ── Races ────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -33,6 +33,13 @@ REFUSED_URLS = [
     "https://example.com/\r\nX: y",
     "https://bücher.example/",
     "https://[::1/",
+    "https://[example.com]/",
+    "https://" + "x" * 64 + ".com/",
+    "https://" + "x." * 130 + "com/",
+    "https://a..b/",
+    "https://.example.com/",
+    "https://-a.example.com/",
+    "https://a%2eb/",
     "https://example.com/" + "x" * 3000,
 ]
 

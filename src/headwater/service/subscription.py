@@ -52,7 +52,7 @@ log = structlog.get_logger()
 
 STREAMS_SHOWN_MAX: Final = 1_000
 """Streams in one wake. What does not fit in comes with the next one."""
-_STORAGE_RETRY_MS: Final = 1_000
+_RETRY_MS: Final = 1_000
 
 R = TypeVar("R")
 
@@ -217,7 +217,11 @@ class Subscription:
                 await self._step()
         except StreamError as error:
             log.warning("subscription_delayed", subscription=self.name, error=error.message)
-            self._set_alarm(self._context.streams.clock() + _STORAGE_RETRY_MS)
+            self._set_alarm(self._context.streams.clock() + _RETRY_MS)
+        except Exception:
+            # Nobody waits for this task. What is wrong has to be seen, and must not end the wakes.
+            log.exception("subscription_failed", subscription=self.name)
+            self._set_alarm(self._context.streams.clock() + _RETRY_MS)
         else:
             if self.state.wake.phase in (Phase.DUE, Phase.LEASED):
                 self._set_alarm(self.state.wake.until_ms)

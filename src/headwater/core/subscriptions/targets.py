@@ -17,6 +17,7 @@ In development, receivers run on the same machine. There, and only there, `http:
 
 from __future__ import annotations
 
+import re
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
@@ -24,6 +25,9 @@ from urllib.parse import urlsplit
 from headwater.core.subscriptions.errors import WebhookUrlRejected
 
 URL_CHARS_MAX: Final = 2048
+HOST_CHARS_MAX: Final = 253
+_LABEL: Final = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+_HOST: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _PORTS: Final = {"https": 443, "http": 80}
 _LOCAL_NAME: Final = "localhost"
 _LOCAL_NETWORK: Final = IPv4Network("127.0.0.0/24")
@@ -75,6 +79,8 @@ def parse_target(url: str, *, development: bool) -> Target:
         raise WebhookUrlRejected("webhook.url is not a valid URL") from None
     if parts.scheme not in _PORTS or not host or "\\" in url or port == 0:
         raise WebhookUrlRejected("webhook.url must be an https address")
+    if not _is_host(host):
+        raise WebhookUrlRejected("webhook.url must name a host")
     if parts.username is not None or parts.password is not None or "#" in url:
         raise WebhookUrlRejected("webhook.url must have no user name, password or fragment")
     local = parts.scheme == "http"
@@ -128,6 +134,16 @@ def _wrapped(address: IPv6Address) -> IPv4Address | None:
     if address in _NAT64 or address in _IPV4_COMPATIBLE:
         return IPv4Address(int(address) & 0xFFFFFFFF)
     return None
+
+
+def _is_host(host: str) -> bool:
+    """A name that can be looked up and can stand in a certificate, or an address."""
+    if ":" not in host:
+        return len(host) <= HOST_CHARS_MAX and _HOST.fullmatch(host) is not None
+    try:
+        return ip_address(host).version == 6
+    except ValueError:
+        return False
 
 
 def _is_local(host: str) -> bool:
