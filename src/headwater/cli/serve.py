@@ -8,16 +8,25 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from ipaddress import ip_address
 
 import structlog
 import uvloop
 
 from headwater import __version__
+from headwater.cli.reloading import Reloader
+from headwater.cli.serve_access import (
+    CannotServe,
+    access_is_on,
+    check_address,
+    is_loopback,
+    open_certificate,
+    open_gate,
+)
 from headwater.http.app import App
 from headwater.http.beats import Heartbeat
 from headwater.http.live import Hub
 from headwater.http.server import Server
+from headwater.service.clock import wall_clock_ms
 from headwater.service.groups import Groups
 from headwater.service.log import Log
 from headwater.settings import Settings
@@ -29,27 +38,10 @@ from headwater.store.sqlite import SqliteEngine
 log = structlog.get_logger()
 
 
-class CannotServe(Exception):
-    """The server cannot start; the message is one line that says why."""
-
-
 def open_engine(settings: Settings) -> Engine:
     if settings.memory:
         return MemoryEngine()
     return SqliteEngine(settings.data, settings.limits().producers_preloaded_max)
-
-
-def check_address(settings: Settings) -> None:
-    """Without access control, only this machine may connect, unless that is really meant."""
-    try:
-        loopback = ip_address(settings.host).is_loopback
-    except ValueError:
-        loopback = settings.host == "localhost"
-    if not loopback and not settings.insecure:
-        raise CannotServe(
-            f"{settings.host} is reachable from other machines and anyone could read and write; "
-            "use --host 127.0.0.1, or --insecure if that is what you want"
-        )
 
 
 def serve(settings: Settings) -> None:
@@ -76,7 +68,9 @@ async def _serve(settings: Settings, engine: Engine) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with listening(settings, engine) as (server, port):
+    reloader = Reloader()
+    loop.add_signal_handler(signal.SIGHUP, reloader.reload)
+    async with listening(settings, engine, reloader) as (server, port):
         _greet(settings, port)
         await stop.wait()
         log.info("stopping", connections=server.connections)
@@ -84,15 +78,30 @@ async def _serve(settings: Settings, engine: Engine) -> None:
 
 
 @asynccontextmanager
-async def listening(settings: Settings, engine: Engine) -> AsyncIterator[tuple[Server, int]]:
+async def listening(
+    settings: Settings, engine: Engine, reloader: Reloader | None = None
+) -> AsyncIterator[tuple[Server, int]]:
     """The whole system, from the engine to an open port, and its orderly end."""
     limits = settings.limits()
+    reloader = reloader or Reloader()
+    try:
+        certificate = open_certificate(settings, reloader)
+        gate = open_gate(settings, reloader, wall_clock_ms)
+    except CannotServe:
+        engine.close()
+        raise
     streams = await Log.start(engine, limits, linger_ms=settings.linger_ms)
     heartbeat = Heartbeat(settings.sse_lifetime_ms / 1000)
     hub = Hub(streams, settings.long_poll_timeout_ms, heartbeat)
     groups = await Groups.start(streams)
-    app = App(streams, hub, groups, cors=bool(settings.cors_origin))
-    server = Server(app, limits, cors_origin=settings.cors_origin)
+    app = App(streams, hub, groups, cors=bool(settings.cors_origin), gate=gate)
+    server = Server(
+        app,
+        limits,
+        cors_origin=settings.cors_origin,
+        certificate=certificate,
+        is_private=gate is not None and gate.identity is not None,
+    )
     try:
         port = await server.start(settings.host, settings.port)
     except OSError as error:
@@ -100,9 +109,11 @@ async def listening(settings: Settings, engine: Engine) -> AsyncIterator[tuple[S
         raise CannotServe(
             f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}"
         ) from None
+    reloader.start()
     try:
         yield server, port
     finally:
+        await reloader.stop()
         hub.release_polls()
         groups.stop()
         await server.stop(settings.shutdown_grace_ms / 1000)
@@ -113,13 +124,20 @@ async def listening(settings: Settings, engine: Engine) -> AsyncIterator[tuple[S
 def _greet(settings: Settings, port: int) -> None:
     """Lines to paste. On stdout, because they are what a person came for."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    base = f"http://{host}:{port}/v1/stream"
+    root = f"{'https' if settings.tls_cert else 'http'}://{host}:{port}"
+    base = f"{root}/v1/stream"
     where = "memory" if settings.memory else settings.data
+    key = ' -H "Authorization: Bearer $HEADWATER_TOKEN"' if access_is_on(settings) else ""
     print(
-        f"Headwater {__version__} listens on http://{host}:{port} (streams in {where})\n\n"
-        f"  curl -X PUT  {base}/hello -H 'Content-Type: application/json'\n"
-        f"  curl -X POST {base}/hello -H 'Content-Type: application/json' -d '{{\"n\": 1}}'\n"
-        f"  curl -N     '{base}/hello?offset=-1&live=sse'\n",
+        f"Headwater {__version__} listens on {root} (streams in {where})\n\n"
+        f"  curl -X PUT  {base}/hello -H 'Content-Type: application/json'{key}\n"
+        f"  curl -X POST {base}/hello -H 'Content-Type: application/json'{key} -d '{{\"n\": 1}}'\n"
+        f"  curl -N     '{base}/hello?offset=-1&live=sse'{key}\n",
         flush=True,
     )
+    if access_is_on(settings) and not settings.tls_cert and not is_loopback(settings.host):
+        log.warning(
+            "tokens_in_plain_text",
+            advice="use --tls-cert and --tls-key, or a proxy that does TLS on this machine",
+        )
     sys.stdout.flush()
