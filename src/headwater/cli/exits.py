@@ -82,8 +82,8 @@ def _explain(error: HeadwaterError, url: str, stream: str | None) -> CliError:
             )
         case client.Unauthorized():
             return CliError(
-                f"{url} does not accept these credentials; set --token, STREAM_AUTH or a context "
-                "with a token",
+                f"{url} does not accept these credentials; set --token, HEADWATER_TOKEN or a "
+                "context with a token",
                 ExitCode.UNAUTHORISED,
             )
         case client.StaleEpoch(current_epoch=epoch):

@@ -8,11 +8,12 @@ from typing import Annotated, Final
 import typer
 
 from headwater import __version__
-from headwater.cli import ctx, target
+from headwater.cli import ctx, keys, target
 from headwater.cli.appending import append
 from headwater.cli.bench import bench
 from headwater.cli.listing import info, ls
 from headwater.cli.managing import close, create, fork, rm
+from headwater.cli.presigning import presign
 from headwater.cli.reading import read, tail
 from headwater.cli.serve_command import serve
 from headwater.cli.shell import Shell
@@ -38,6 +39,7 @@ COMMANDS: Final[dict[str, dict[str, Callable[..., None]]]] = {
         "close": close,
         "fork": fork,
         "rm": rm,
+        "presign": presign,
     },
     "Servers": {"serve": serve, "verify": verify, "top": top, "bench": bench},
 }
@@ -58,6 +60,7 @@ def _root(
     url: target.Url = None,
     token: target.Token = None,
     context: target.ContextName = None,
+    ca: target.Ca = None,
 ) -> None:
     """Durable streams: append-only logs over HTTP.
 
@@ -79,3 +82,4 @@ for _panel, _commands in COMMANDS.items():
     for _name, _command in _commands.items():
         app.command(name=_name, rich_help_panel=_panel)(_command)
 app.add_typer(ctx.app, name="ctx", rich_help_panel="Servers")
+app.add_typer(keys.app, name="keys", rich_help_panel="Servers")

@@ -15,7 +15,7 @@ import typer
 from headwater.cli.exits import CliError, usage
 from headwater.cli.output import instant
 from headwater.cli.records import DetailRecord, StreamRecord
-from headwater.cli.target import find_target
+from headwater.cli.target import OPTIONS, find_target
 from headwater.client import (
     BadRequest,
     Headwater,
@@ -169,7 +169,7 @@ def complete_stream(ctx: typer.Context, incomplete: str) -> list[str]:
     """The names of streams that begin so, for the shell; none if the server takes long."""
     given = {**ctx.find_root().params, **{k: v for k, v in ctx.params.items() if v}}
     try:
-        target = find_target(given.get("url"), given.get("token"), given.get("context"))
+        target = find_target(**{name: given.get(name) for name in OPTIONS})
         with target.connect(patience_s=0, timeout_s=COMPLETION_S) as client:
             return [stream.name for stream in next(list_streams(client, incomplete, limit=100))]
     except Exception:

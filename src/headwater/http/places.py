@@ -21,7 +21,7 @@ HEALTH: Final = "/healthz"
 READY: Final = "/readyz"
 LIST: Final = "/v1/streams"
 TRANSACTION: Final = "/v1/transaction"
-SIGN: Final = "/v1/sign"
+SIGN: Final = "/v1/presign"
 
 
 class Place(NamedTuple):

@@ -38,11 +38,8 @@ class Pattern:
     text: str
     prefix: str
     """What every name that is covered begins with."""
+    covers_everything: bool
     _expression: re.Pattern[str] = field(repr=False, compare=False)
-
-    @property
-    def covers_everything(self) -> bool:
-        return self.text in _REST
 
     def covers(self, name: str) -> bool:
         return self._expression.fullmatch(name) is not None
@@ -50,7 +47,7 @@ class Pattern:
 
 def literal(name: str) -> Pattern:
     """The pattern of one name, whatever characters are in it."""
-    return Pattern(name, name, re.compile(re.escape(name)))
+    return Pattern(name, name, False, re.compile(re.escape(name)))
 
 
 def parse_pattern(text: str) -> Pattern:
@@ -67,7 +64,7 @@ def parse_pattern(text: str) -> Pattern:
             prefix = "".join(parts[:place])
         expression.append(re.escape(part) if special is None else special)
     compiled = re.compile("".join(expression), re.DOTALL)
-    return Pattern(text, text if prefix is None else prefix, compiled)
+    return Pattern(text, text if prefix is None else prefix, text in _REST, compiled)
 
 
 def _special(part: str, text: str, *, is_last: bool) -> str | None:

@@ -1,4 +1,4 @@
-"""POST /v1/sign: an address that reads one stream without a token, until a moment."""
+"""POST /v1/presign: an address that reads one stream without a token, until a moment."""
 
 from __future__ import annotations
 
