@@ -37,9 +37,9 @@ def own_house(tmp_path: Path) -> Iterator[House]:
 @pytest.fixture(autouse=True)
 def no_tracebacks(request: pytest.FixtureRequest) -> Iterator[None]:
     """Whatever is sent, the server is not surprised."""
+    names = [name for name in ("house", "own_house") if name in request.fixturenames]
+    servers: list[ServerProcess] = [request.getfixturevalue(name).server for name in names]
     yield
-    for name in ("house", "own_house"):
-        if name in request.fixturenames:
-            server: ServerProcess = request.getfixturevalue(name).server
-            assert "Traceback" not in server.stderr, server.stderr
-            assert "unexpected_error" not in server.stderr, server.stderr
+    for server in servers:
+        assert "Traceback" not in server.stderr, server.stderr
+        assert "unexpected_error" not in server.stderr, server.stderr

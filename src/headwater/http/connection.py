@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import http
 from collections import deque
-from typing import TYPE_CHECKING, Final, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from headwater.core.access import Caller
 from headwater.core.errors import BuffersFull, StreamError, Unauthorized
@@ -287,7 +288,16 @@ class Connection(asyncio.Protocol):
             future, render = answer.future, answer.render
         else:
             future, render = as_future(answer), as_is
-        future.add_done_callback(lambda done: self._answer(request, outcome(done, render)))
+        future.add_done_callback(lambda done: self._finish(request, done, render))
+
+    def _finish(
+        self, request: Request, done: asyncio.Future[Any], render: Callable[[Any], Answer]
+    ) -> None:
+        if done.cancelled() and self._current is not request:
+            # The one who waited is gone, which is why it was cancelled.
+            request.leave_room()
+        else:
+            self._answer(request, outcome(done, render))
 
     def _answer(self, request: Request, answer: Answer) -> None:
         request.leave_room()

@@ -50,15 +50,12 @@ class Tokens:
         """The caller whose token this is. Verifying costs, so it is done once for each token."""
         digest = sha256(token.encode()).digest()
         caller = self._verified.get(digest)
-        if caller is not None and not caller.credential.ended:
-            if not caller.is_valid(now_ms):
-                del self._verified[digest]
-                raise expired()
-            return caller
-        caller = self._verify(token)
-        self._verified[digest] = caller
-        if len(self._verified) > _VERIFIED_MAX:
-            self._verified.popitem(last=False)
+        if caller is None or caller.credential.ended:
+            caller = self._verified[digest] = self._verify(token)
+            if len(self._verified) > _VERIFIED_MAX:
+                self._verified.popitem(last=False)
+        if not caller.is_valid(now_ms):
+            raise expired()
         return caller
 
     async def look_again(self) -> bool:
@@ -129,7 +126,7 @@ class Tokens:
             name=f"token {subject[:_NAME_CHARS_MAX]}",
             grants=grants,
             credential=key.credential,
-            expires_at_ms=int((float(claims["exp"]) + self._policy.leeway_s) * 1000),
+            expires_at_ms=int(claims["exp"]) * 1000 + int(self._policy.leeway_s * 1000),
         )
 
 
