@@ -93,15 +93,13 @@ class House:
 
     def key_guest(self, **grants: list[str]) -> tuple[str, Guest]:
         """Someone with a key that the server knows."""
-        key_id, key = self.new_key(**grants)
+        key_id, key = self.new_key(None, **grants)
         guest = Guest(self.server.port, key)
         eventually(lambda: guest.send("GET", "/v1/streams").status == 200)
         return key_id, guest
 
     def revoke(self, key_id: str) -> None:
-        change_keys(
-            self.keys_file, lambda book: KeyBook([k for k in book.keys if k.id != key_id])
-        )
+        change_keys(self.keys_file, lambda book: KeyBook([k for k in book.keys if k.id != key_id]))
         self.hurry()
 
     def hurry(self) -> None:

@@ -46,7 +46,8 @@ class Issuer:
             "ES256": ECAlgorithm.to_jwk,
             "EdDSA": OKPAlgorithm.to_jwk,
         }[self.algorithm]
-        return json.loads(encode(public)) | {"kid": self.key_id, "use": "sig"}
+        fields: dict[str, Any] = json.loads(encode(public))
+        return fields | {"kid": self.key_id, "use": "sig"}
 
     @property
     def pem(self) -> bytes:

@@ -154,7 +154,8 @@ async def test_it_can_be_stopped_while_it_asks(publisher: Publisher, clock: Cloc
 
 
 @pytest.mark.parametrize(
-    "url", ["http://example.com/jwks", "ftp://127.0.0.1/", "file:///etc", "https//x", "http://[", ""]
+    "url",
+    ["http://example.com/jwks", "ftp://127.0.0.1/", "file:///etc", "https//x", "http://[", ""],
 )
 def test_addresses_that_anyone_could_answer_for(url: str) -> None:
     with pytest.raises(InvalidKeySet):

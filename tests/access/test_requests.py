@@ -185,7 +185,17 @@ def test_a_token_without_grants_may_nothing(house: House) -> None:
     assert guest.names() == []
 
 
-BAD = ["", "Bearer", "Bearer ", "Basic dTpw", "Bearer x", "Bearer hw_x", "bearer \xe4", "hw_", "a b c"]
+BAD = [
+    "",
+    "Bearer",
+    "Bearer ",
+    "Basic dTpw",
+    "Bearer x",
+    "Bearer hw_x",
+    "bearer \xe4",
+    "hw_",
+    "a b c",
+]
 
 
 @pytest.mark.parametrize("value", BAD)

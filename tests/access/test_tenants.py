@@ -78,7 +78,13 @@ def targets(stream: str) -> Iterator[str]:
     yield f"{root}/_groups/g"
     yield f"{root}/_groups/g?live=sse&consumer=c"
     yield from (f"{root}/_groups/g/{action}" for action in ACTIONS)
-    for touch in ("touch/meta", "touch/wait", "touch/templates/activate", "_snapshots/1", "_segments/x"):
+    for touch in (
+        "touch/meta",
+        "touch/wait",
+        "touch/templates/activate",
+        "_snapshots/1",
+        "_segments/x",
+    ):
         yield f"{root}/{touch}"
 
 
@@ -178,7 +184,13 @@ def test_the_list(town: Town) -> None:
 
 def test_names_that_only_look_alike(house: House, town: Town) -> None:
     """What begins like the tenant's own names is not the tenant's."""
-    for name in (town.mine, f"{town.mine}.x", f"{town.mine}2/x", f"{town.mine}%2e/x", f"x/{town.mine}/y"):
+    for name in (
+        town.mine,
+        f"{town.mine}.x",
+        f"{town.mine}2/x",
+        f"{town.mine}%2e/x",
+        f"x/{town.mine}/y",
+    ):
         assert town.tenant.put(name).status == 403, name
     for name in (f"{town.mine}/../theirs/there", f"{town.mine}/%2e%2e/theirs/there"):
         assert town.tenant.get(name).status in (400, 403), name

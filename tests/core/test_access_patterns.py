@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 import pytest
@@ -27,7 +28,12 @@ NOT_COVERED = {
     "orders.*": ["orders", "orders/eu", "orders.eu.paid", "ordersxeu"],
     "orders.*.paid": ["orders.paid", "orders.a.b.paid", "orders.eu/paid"],
     "orders.>": ["orders", "orders/eu", "ordersx"],
-    "tenants/acme/**": ["tenants/acme", "tenants/acme2/a", "tenants/acme.evil/a", "x/tenants/acme/a"],
+    "tenants/acme/**": [
+        "tenants/acme",
+        "tenants/acme2/a",
+        "tenants/acme.evil/a",
+        "x/tenants/acme/a",
+    ],
     "*": ["orders.eu", "orders/eu"],
     "*/audit": ["a/b/audit", "audit", "acme.x/audit"],
     "a+(b)": ["aa(b)", "ab"],
@@ -114,7 +120,6 @@ def test_every_name_that_is_covered_begins_with_the_prefix(text: str, name: str)
 
 @given(st.text(max_size=30))
 def test_any_text_is_a_pattern_or_refused(text: str) -> None:
-    try:
-        parse_pattern(text).covers(text)
-    except InvalidPattern:
-        pass
+    with contextlib.suppress(InvalidPattern):
+        pattern = parse_pattern(text)
+        assert pattern.covers(text) or pattern.text != pattern.prefix
