@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("tests.http.client", "tests.access.guests")
+# Before they are imported, so that a failed assertion in them shows its values.
+pytest.register_assert_rewrite(
+    "tests.http.client", "tests.http.contract", "tests.http.events", "tests.access.guests"
+)
 
 from tests.access.guests import House  # noqa: E402
 from tests.support.server import ServerProcess  # noqa: E402
