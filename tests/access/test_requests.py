@@ -41,7 +41,7 @@ READERS, WRITERS, USERS = "rbgato", "wbato", "bgato"
 CASES = [
     Case("GET", "/v1/stream/S", READERS),
     Case("GET", "/v1/stream/S?offset=now", READERS),
-    Case("HEAD", "/v1/stream/S", READERS),
+    Case("HEAD", "/v1/stream/S", "rwbgato"),
     Case("GET", "/v1/stream/S/_details", READERS),
     Case("HEAD", "/v1/stream/S/_details", READERS),
     Case("GET", "/v1/stream/S/_position?last=1", READERS),

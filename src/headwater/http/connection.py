@@ -20,11 +20,13 @@ from headwater.core.access import Caller
 from headwater.core.errors import BuffersFull, StreamError, Unauthorized
 from headwater.http.errors import error_response
 from headwater.http.messages import (
+    NOBODY,
     Answer,
     Deferred,
     EventStream,
     Headers,
     Payload,
+    Peer,
     Request,
     Response,
 )
@@ -82,7 +84,7 @@ class Connection(asyncio.Protocol):
         self._events: EventStream | None = None
         self._holder = ""
         self._origin: bytes | None = None
-        self._peer = ""
+        self._peer = NOBODY
         self._caller: Caller | None = None
         self._http_1_0 = False
         self._drain_waiter: asyncio.Future[None] | None = None
@@ -96,8 +98,9 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._reader = RequestReader(self._server.limits, self)
         self._transport.set_write_buffer_limits(high=256 * 1024)
-        peer = self._transport.get_extra_info("peername")
-        self._peer = str(peer[0]) if peer else ""
+        name = self._transport.get_extra_info("peername")
+        address = str(name[0]) if name else ""
+        self._peer = Peer(address, self._server.scheme, self._server.room)
         self._server.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -114,8 +117,8 @@ class Connection(asyncio.Protocol):
         self._current = None
 
     @property
-    def peer(self) -> str:
-        return self._peer
+    def address(self) -> str:
+        return self._peer.address
 
     @property
     def caller(self) -> Caller | None:
@@ -219,9 +222,7 @@ class Connection(asyncio.Protocol):
 
     def received(self, request: Request) -> None:
         self._owes_continue = False
-        request.peer = request.holder = self._peer
-        request.room = self._server.room
-        request.scheme = self._server.scheme
+        request.peer = self._peer
         self._queue.append(request)
         self._next()
         if self._queue and not self._reading_paused and self._transport is not None:

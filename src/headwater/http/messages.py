@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -19,21 +19,29 @@ from headwater.http.room import Room
 Headers = list[tuple[str, str]]
 
 
+class Peer(NamedTuple):
+    """The other end of a connection, and what all its requests share."""
+
+    address: str = ""
+    scheme: str = "http"
+    room: Room | None = None
+
+
+NOBODY: Final = Peer()
+
+
 class Request:
     __slots__ = (
         "body",
         "caller",
         "charge",
         "headers",
-        "holder",
         "keep_alive",
         "method",
         "on_disconnect",
         "path",
         "peer",
         "query",
-        "room",
-        "scheme",
         "waits",
     )
 
@@ -47,17 +55,17 @@ class Request:
         self.body = b""
         self.keep_alive = True
         self.on_disconnect: Callable[[], None] | None = None
-        self.peer = ""
-        """The address that it came from."""
-        self.scheme = "http"
+        self.peer = NOBODY
         self.caller: Caller | None = None
         """Who sent it, where that is asked; the gate knows."""
-        self.holder = ""
-        """Whose live read it is, if it becomes one."""
         self.charge: Callable[[int], None] | None = None
         """Told the size of the answer, where there is a rate for that."""
-        self.room: Room | None = None
         self.waits = False
+
+    @property
+    def holder(self) -> str:
+        """Whose live read it is, if it becomes one."""
+        return self.peer.address if self.caller is None else self.caller.name
 
     def demand(self, permission: Permission, path: str) -> None:
         """Refuse the request if its sender has no such permission for a stream that it names."""
@@ -70,16 +78,17 @@ class Request:
 
     def wait(self, on_disconnect: Callable[[], None]) -> None:
         """It is going to wait for news, if there is room; and who is told when the peer leaves."""
-        if self.room is not None and not self.waits:
-            self.room.enter(self.holder)
+        room = self.peer.room
+        if room is not None and not self.waits:
+            room.enter(self.holder)
             self.waits = True
         self.on_disconnect = on_disconnect
 
     def leave_room(self) -> None:
         """It waits no longer."""
-        if self.waits and self.room is not None:
+        if self.waits and self.peer.room is not None:
             self.waits = False
-            self.room.leave(self.holder)
+            self.peer.room.leave(self.holder)
 
     def header(self, name: bytes) -> str | None:
         """A header that the protocol reads. Those are plain ASCII."""

@@ -10,7 +10,9 @@ So a resource cannot be reached in a way that its permission was not asked for. 
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from headwater.core.paths import CONTROL_NAMES, CONTROL_ROOT, GROUPS
 from headwater.http.targets import STREAM_ROOT, decode_path, origin_form
@@ -24,7 +26,7 @@ TRANSACTION: Final = "/v1/transaction"
 SIGN: Final = "/v1/presign"
 
 
-class Place(NamedTuple):
+class Place(msgspec.Struct, frozen=True):
     kind: str
     path: str = ""
     """Of the stream that it belongs to. As it was sent: it may be none that a stream can have."""

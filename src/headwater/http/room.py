@@ -27,19 +27,18 @@ class Room:
         """What is handed over to connections and not yet taken; a second old at most."""
         self.refusals = 0
         self.cut_off = 0
+        self.is_full = False
+        """Whether that is more than it may be."""
         self._limits = limits
         self._unread: dict[Measured, int] = {}
         self._by_holder: Counter[str] = Counter()
-
-    @property
-    def is_full(self) -> bool:
-        return self.buffered_bytes > self._limits.buffers_bytes_max
 
     def measured(self, connection: Measured, unread_bytes: int) -> None:
         """So much waits to be taken from a connection."""
         self.buffered_bytes += unread_bytes - self._unread.pop(connection, 0)
         if unread_bytes:
             self._unread[connection] = unread_bytes
+        self.is_full = self.buffered_bytes > self._limits.buffers_bytes_max
 
     def measure(self) -> None:
         """Ask those again who had something to take; the others have nothing."""

@@ -103,12 +103,12 @@ class Server:
 
     def opened(self, connection: Connection) -> None:
         self._connections.add(connection)
-        self._by_address[connection.peer] += 1
+        self._by_address[connection.address] += 1
         if self.stopping:
             connection.wind_down()
         elif len(self._connections) > self.limits.connections_max:
             self._turn_away(connection, "the server has as many connections as it may")
-        elif 0 < self.limits.connections_per_address_max < self._by_address[connection.peer]:
+        elif 0 < self.limits.connections_per_address_max < self._by_address[connection.address]:
             self._turn_away(connection, "your address has as many connections as it may")
 
     def _turn_away(self, connection: Connection, reason: str) -> None:
@@ -118,9 +118,9 @@ class Server:
 
     def closed(self, connection: Connection) -> None:
         self._connections.discard(connection)
-        self._by_address[connection.peer] -= 1
-        if not self._by_address[connection.peer]:
-            del self._by_address[connection.peer]
+        self._by_address[connection.address] -= 1
+        if not self._by_address[connection.address]:
+            del self._by_address[connection.address]
         self._check_empty()
 
     def _check_empty(self) -> None:

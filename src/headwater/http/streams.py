@@ -251,4 +251,4 @@ def _source_path(value: str) -> str:
 def _location(request: Request) -> str:
     path = origin_form(request.path).decode("ascii", "replace")
     host = request.headers.get(b"host")
-    return f"{request.scheme}://{host.decode('latin-1')}{path}" if host else path
+    return f"{request.peer.scheme}://{host.decode('latin-1')}{path}" if host else path

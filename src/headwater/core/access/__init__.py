@@ -4,7 +4,8 @@ A *caller* (a key, a token or a signed address) has *grants*: three lists of pat
 `write` and `admin`.
 
 - `read` lets a caller read the streams whose names match, and see that they are there.
-- `write` lets it create, append to, close and delete them. It does not let it read.
+- `write` lets it create, append to, close and delete them, and ask for their type and their end,
+  which a writer has to know. It does not let it read.
 - `admin` is both of these. What belongs to the server as a whole and not to a stream needs `admin`
   over everything, the pattern `**`.
 

@@ -32,7 +32,7 @@ class Gate:
         if rules.is_public(request, place):
             return None
         if self.identity is None:
-            self._charge(request, request.peer)
+            self._charge(request, request.peer.address)
             return None
         try:
             caller = self._identify(self.identity, request, place)
@@ -59,12 +59,11 @@ class Gate:
     def _turned_away(self, request: Request, error: StreamError | None = None) -> StreamError:
         """Whoever guesses is slowed down, by address."""
         self.unauthorized += 1
-        self._charge(request, f"guesses from {request.peer}")
+        self._charge(request, f"guesses from {request.peer.address}")
         return error or refused()
 
     def _enter(self, caller: Caller, request: Request, place: Place) -> None:
         request.caller = caller
-        request.holder = caller.name
         self._charge(request, caller.name)
         try:
             rules.permit(request, place, caller)
