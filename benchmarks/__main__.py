@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks import machine, procfs, subjects
+from benchmarks.brokers import PEERS
 from benchmarks.errors import BenchmarkError
 from benchmarks.loading import wrk_installed
 from benchmarks.markdown import render_into
@@ -23,6 +24,7 @@ from benchmarks.scenarios import SCENARIOS
 from benchmarks.scenarios.base import Context
 
 _CLIENT = "client"
+_GROUPS = "groups"
 _DEFAULT_OUT = Path(__file__).parent / "results"
 
 
@@ -55,6 +57,8 @@ def _measure(options: argparse.Namespace, console: Console) -> None:
     names = {subject.name: subject.label for subject in chosen}
     if _CLIENT in scenarios and not options.skip_reference:
         names[PEER_CLIENT] = f"{PEER_PACKAGE} {peer_version()}"
+    if _GROUPS in scenarios and not options.skip_reference:
+        names |= {peer.name: peer.label for peer in PEERS}
     use_wrk = wrk_installed() if options.generator == "auto" else options.generator == "wrk"
     if use_wrk and not wrk_installed():
         raise BenchmarkError("wrk is not installed; use --generator own")
@@ -81,8 +85,8 @@ def _measure(options: argparse.Namespace, console: Console) -> None:
 
 def _chosen_subjects(options: argparse.Namespace, scenarios: list[str]) -> list[subjects.Subject]:
     chosen = [] if options.skip_headwater else [subjects.headwater(options.python)]
-    # The scenario of the clients compares no servers.
-    if not options.skip_reference and scenarios != [_CLIENT]:
+    # The reference server takes no part in these two.
+    if not options.skip_reference and not set(scenarios) <= {_CLIENT, _GROUPS}:
         subjects.install_reference()
         chosen += [subjects.reference_file(), subjects.reference_memory()]
     if not chosen:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks.plan import FULL, MIB
-from benchmarks.results import HEADWATER, PEER_CLIENT, Results, times
+from benchmarks.results import HEADWATER, NATS, PEER_CLIENT, REDIS, Results, figure, times
 
 _FILE, _MEMORY = "reference-file", "reference-memory"
 
@@ -45,6 +45,12 @@ def verdicts(results: Results) -> list[Verdict]:
         _limit(results, "client memory while reading 1 GiB: flat, at most 8 MiB more than after "
                "a sixteenth of it", 8,
                "client", "growth_mib", _over(f"memory, {FULL.client_memory_bytes // MIB:,} MiB")),
+        _ratio(results, "groups, durable, a message at a time: at least Redis and NATS", 1,
+               "groups", "messages_per_second", [REDIS, NATS], _over("durable, one by one")),
+        _ratio(results, "groups, durable, in batches: within 2× of Redis and NATS", 0.5,
+               "groups", "messages_per_second", [REDIS, NATS], _over("durable, batches")),
+        _at_least(results, "durable transactions: 5,000 a second", 5_000,
+                  "groups", "transactions_per_second", _over("durable, ")),
     ]  # fmt: skip
 
 
@@ -89,3 +95,21 @@ def _limit(
         return Verdict(goal, "not measured", None)
     worst, shown = max(values)
     return Verdict(goal, shown, worst <= at_most)
+
+
+def _at_least(
+    results: Results,
+    goal: str,
+    at_least: float,
+    scenario: str,
+    metric: str,
+    chosen: Callable[[str], bool],
+) -> Verdict:
+    values = [
+        value
+        for variant in filter(chosen, results.variants(scenario))
+        if (value := results.middle(scenario, variant, HEADWATER, metric)) is not None
+    ]
+    if not values:
+        return Verdict(goal, "not measured", None)
+    return Verdict(goal, figure(min(values)), min(values) >= at_least)

@@ -72,6 +72,17 @@ SHOWN: dict[str, tuple[Metric, ...]] = {
         Metric("generator_cpu_share", "client, cores used"),
         Metric("appended_per_second", "messages/s appended meanwhile"),
     ),
+    "groups": (
+        Metric("messages_per_second", "messages/s", "higher"),
+        Metric("transactions_per_second", "transactions/s", "higher"),
+        Metric("p50_ms", "append to member p50, ms", "lower"),
+        Metric("p99_ms", "append to member p99, ms", "lower"),
+        Metric("delivered_percent", "delivered, %"),
+        Metric("server_cpu_us_per_message", "server CPU per message, µs", "lower"),
+        Metric("groups_created_per_second", "groups created/s", "higher"),
+        _GENERATOR,
+        _GENERATOR_LAG,
+    ),
 }
 
 TITLES = {
@@ -82,4 +93,5 @@ TITLES = {
     "startup": "Start-up with existing streams",
     "editor": "Collaborative editors",
     "client": "Python clients",
+    "groups": "Work distribution",
 }

@@ -41,6 +41,13 @@ class Plan:
     client_produce_messages: int
     client_memory_bytes: int
 
+    groups_messages: int
+    groups_consumers: tuple[int, ...]
+    groups_many: int
+    groups_warmup_seconds: float
+    groups_seconds: float
+    groups_latency_rate: float
+
     message_bytes: int = 200
     catchup_batch_messages: int = 1_000
     settle_seconds: float = 2.0
@@ -72,6 +79,12 @@ FULL = Plan(
     client_follow_bytes=64 * MIB,
     client_produce_messages=200_000,
     client_memory_bytes=1024 * MIB,
+    groups_messages=500_000,
+    groups_consumers=(1, 8, 64),
+    groups_many=1_000,
+    groups_warmup_seconds=0.3,
+    groups_seconds=4.0,
+    groups_latency_rate=1_000.0,
 )
 
 QUICK = Plan(
@@ -97,6 +110,12 @@ QUICK = Plan(
     client_follow_bytes=8 * MIB,
     client_produce_messages=20_000,
     client_memory_bytes=64 * MIB,
+    groups_messages=100_000,
+    groups_consumers=(1, 8, 64),
+    groups_many=1_000,
+    groups_warmup_seconds=0.1,
+    groups_seconds=1.0,
+    groups_latency_rate=1_000.0,
     settle_seconds=1.0,
     live_warmup_seconds=0.5,
     live_drain_seconds=2.0,

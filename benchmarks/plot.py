@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from benchmarks.metrics import Better
-from benchmarks.results import HEADWATER, PEER_CLIENT, Results, figure
+from benchmarks.results import HEADWATER, NATS, PEER_CLIENT, REDIS, Results, figure
 
 PLOT_NAME = "results.png"
 
@@ -23,6 +23,8 @@ _COLOURS = {
     "reference-file": "#e08b2c",
     "reference-memory": "#9aa0a6",
     PEER_CLIENT: "#7a5195",
+    REDIS: "#c6302b",
+    NATS: "#34a574",
 }
 _COLUMNS = 3
 _LABEL_CHARACTERS_PER_PANEL = 78
@@ -83,6 +85,27 @@ _PANELS = (
         "lower",
         log=False,
         variants="memory, ",
+    ),
+    _Panel(
+        "Groups, one by one, messages/s",
+        "groups",
+        _RATE,
+        "higher",
+        variants="durable, one by one, ",
+    ),
+    _Panel(
+        "Groups, in batches, messages/s",
+        "groups",
+        _RATE,
+        "higher",
+        variants="durable, batches of 100, ",
+    ),
+    _Panel(
+        "Groups, append to member, ms",
+        "groups",
+        _PERCENTILES,
+        "lower",
+        variants="durable, 1,000 messages/s",
     ),
 )
 

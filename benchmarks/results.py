@@ -9,6 +9,8 @@ from benchmarks.metrics import Better
 
 HEADWATER = "headwater"
 PEER_CLIENT = "peer-client"
+REDIS = "redis"
+NATS = "nats"
 FILE_NAME = "results.json"
 
 _OTHERS = "others_cpu_share"

@@ -5,7 +5,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,17 +37,23 @@ class Server:
 
     def await_answer(self, method: str, path: str, statuses: range) -> float:
         """Ask until an answer with one of ``statuses`` comes; seconds since the process began."""
+        return self._await(lambda: ask(self.port, method, path) in statuses)
+
+    def _await(self, serves: Callable[[], bool]) -> float:
         deadline = time.monotonic() + _READY_SECONDS_MAX
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 raise ServerFailed(f"{self.subject.label} ended at once: {self._log_tail()}")
-            if ask(self.port, method, path) in statuses:
+            if serves():
                 return time.monotonic() - self.started_at
             time.sleep(_POLL_SECONDS)
         raise ServerFailed(f"{self.subject.label} did not answer: {self._log_tail()}")
 
     def await_ready(self) -> float:
         """Wait until the server serves; a server without a health check may answer 404."""
+        if self.subject.hello is not None:
+            said, heard = self.subject.hello
+            return self._await(lambda: exchange(self.port, said).startswith(heard))
         if self.subject.health_path is not None:
             return self.await_answer("GET", self.subject.health_path, range(200, 201))
         return self.await_answer("HEAD", "/v1/stream/no-such-stream", range(200, 500))
@@ -79,14 +85,18 @@ def ask(port: int, method: str, path: str, content_type: str | None = None) -> i
     if content_type is not None:
         request += f"Content-Type: {content_type}\r\nContent-Length: 0\r\n"
     request += "\r\n"
+    words = exchange(port, request.encode()).split(None, 2)
+    return int(words[1]) if len(words) > 1 else 0
+
+
+def exchange(port: int, data: bytes) -> bytes:
+    """The beginning of the answer on a new connection, empty when nobody answers."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=_ANSWER_SECONDS_MAX) as peer:
-            peer.sendall(request.encode())
-            answer = peer.recv(4096)
+            peer.sendall(data)
+            return peer.recv(4096)
     except OSError:
-        return 0
-    words = answer.split(None, 2)
-    return int(words[1]) if len(words) > 1 else 0
+        return b""
 
 
 def _start(subject: Subject, data_dir: Path) -> Server:

@@ -22,6 +22,8 @@ class Subject:
     durable: bool
     health_path: str | None
     command: Callable[[int, Path], list[str]]
+    hello: tuple[bytes, bytes] | None = None
+    """For a server without HTTP: what to say to it, and how its answer begins when it serves."""
 
 
 def headwater(python: str) -> Subject:

@@ -20,7 +20,7 @@ import typer.main
 from headwater.cli import contexts, records, target
 from headwater.cli.exits import MEANINGS
 from headwater.cli.main import app
-from headwater.cli.positions import GRAMMAR
+from headwater.cli.positions import GRAMMAR, PLACES
 from headwater.settings import Settings
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "cli.md"
@@ -62,6 +62,10 @@ Contexts are kept in `~/.config/headwater/config.toml`, or in the file that
   be put together: `@1h30m`. A moment needs its time zone.
 - An offset may have `/` and a number behind it, as `next` in JSON output and the hint after Ctrl-C
   have: so many messages (bytes, unless it is a JSON stream) further on.
+
+Groups begin and go on (`--start`, `group seek`) at: {PLACES}. There, `-10` counts messages in any
+stream; outside of JSON, each append is one. `first` is another word for `start`, and `latest` is
+one for `now`.
 
 On servers other than Headwater, the last ones are found by reading the stream from its start, and
 times cannot be found.

@@ -309,9 +309,16 @@ class KeepHere(ast.NodeTransformer):
 
 
 def call_arguments(function: FunctionNode) -> str:
-    positional = [argument.arg for argument in function.args.args[1:]]
-    named = [f"{argument.arg}={argument.arg}" for argument in function.args.kwonlyargs]
+    positional = [passed_on(argument) for argument in function.args.args[1:]]
+    named = [f"{argument.arg}={passed_on(argument)}" for argument in function.args.kwonlyargs]
     return ", ".join(positional + named)
+
+
+def passed_on(argument: ast.arg) -> str:
+    """An argument as the async method wants it: several blocking objects are unwrapped."""
+    annotation = ast.unparse(argument.annotation) if argument.annotation else ""
+    element = annotation.removeprefix("Iterable[").removesuffix("]")
+    return f"[each._async for each in {argument.arg}]" if element in CLASSES else argument.arg
 
 
 def wrapper_of(function: FunctionNode) -> str | None:

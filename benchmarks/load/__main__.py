@@ -14,15 +14,20 @@ from benchmarks.load.catchup import catch_up
 from benchmarks.load.fanout import fan_out
 from benchmarks.load.live import live_traffic
 from benchmarks.load.measure import Result
+from benchmarks.load.paced_work import paced_work
 from benchmarks.load.prepare import create_streams, fill_stream
+from benchmarks.load.work import fill_broker, work
 
 _WORK: dict[type[jobs.Job], Callable[[Any], Awaitable[Result]]] = {
     jobs.Append: append,
     jobs.CatchUp: catch_up,
     jobs.CreateStreams: create_streams,
     jobs.Fanout: fan_out,
+    jobs.FillBroker: fill_broker,
     jobs.FillStream: fill_stream,
     jobs.LiveTraffic: live_traffic,
+    jobs.PacedWork: paced_work,
+    jobs.Work: work,
 }
 
 

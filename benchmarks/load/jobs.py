@@ -85,3 +85,52 @@ class CatchUp(Job):
 
     path: str
     connections: int
+
+
+@dataclass(frozen=True)
+class FillBroker(Job):
+    """Create a stream in any of the systems that distribute work, and fill it."""
+
+    broker: str
+    stream: str
+    messages: int
+    message_bytes: int
+    batch_messages: int
+
+
+@dataclass(frozen=True)
+class Work(Job):
+    """Members of groups fetch and acknowledge what is there, as fast as they get it.
+
+    With several groups each member goes from one to the next. With ``target`` a member appends a
+    message there for each one it fetched, and acknowledges in the same transaction.
+    """
+
+    broker: str
+    stream: str
+    group_prefix: str
+    groups: int
+    consumers: int
+    fetch: int
+    messages_max: int
+    """End here even if time is left: the stream must not run dry."""
+    message_bytes: int
+    warmup_seconds: float
+    seconds: float
+    target: str = ""
+
+
+@dataclass(frozen=True)
+class PacedWork(Job):
+    """Writers at a fixed pace, and one group whose members wait for each message."""
+
+    broker: str
+    stream: str
+    writers: int
+    consumers: int
+    rate: float
+    """Messages a second, of all writers together."""
+    message_bytes: int
+    warmup_seconds: float
+    seconds: float
+    drain_seconds: float

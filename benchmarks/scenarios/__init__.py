@@ -1,6 +1,6 @@
 """The scenarios, by the name that ``--only`` takes."""
 
-from benchmarks.scenarios import append, catchup, client, editor, fanout, latency, startup
+from benchmarks.scenarios import append, catchup, client, editor, fanout, groups, latency, startup
 from benchmarks.scenarios.base import Scenario
 
 SCENARIOS: dict[str, Scenario] = {
@@ -11,4 +11,5 @@ SCENARIOS: dict[str, Scenario] = {
     "startup": startup.steps,
     "editor": editor.steps,
     "client": client.steps,
+    "groups": groups.steps,
 }

@@ -147,6 +147,12 @@ class Settings(BaseSettings):
     streams_in_memory_max: int = Field(
         _LIMITS.streams_in_memory_max, ge=16, description="Idle streams kept loaded."
     )
+    live_waiters_max: int = Field(
+        100_000, ge=1, description="Queries that wait for changes at a time (429 beyond)."
+    )
+    live_metrics: bool = Field(
+        True, description="Write what happens on live streams to the stream live.metrics."
+    )
     producer_window: int = Field(
         _LIMITS.producer_window,
         ge=0,

@@ -24,6 +24,7 @@ from headwater.http.messages import Request
 from headwater.http.places import locate
 from headwater.service.clock import wall_clock_ms
 from headwater.service.groups import Groups
+from headwater.service.live.registry import Live
 from headwater.service.log import Log
 from headwater.store.memory import MemoryEngine
 from tests.docs.markdown import HTTP_REFERENCE, Page, code_spans
@@ -35,8 +36,11 @@ async def app() -> AsyncIterator[App]:
     groups = await Groups.start(log)
     identity = Identity(Keyring(), Tokens([], TokenPolicy()), b"s" * 32)
     gate = Gate(identity, None, wall_clock_ms)
-    yield App(log, Hub(log, 1000, Heartbeat(60)), groups, gate=gate)
+    live = Live(log)
+    yield App(log, Hub(log, 1000, Heartbeat(60)), groups, live, gate=gate)
     groups.stop()
+    live.release()
+    await live.stop()
     await log.stop()
 
 

@@ -54,6 +54,10 @@ class Spawn(Protocol):
     def __call__(self, *args: str, **options: Any) -> subprocess.Popen[bytes]: ...
 
 
+class Complete(Protocol):
+    def __call__(self, line: str, **env: str | None) -> list[str]: ...
+
+
 @pytest.fixture(scope="session")
 def base_url() -> Iterator[str]:
     """A server that all tests of a run share; each uses paths of its own."""
@@ -95,6 +99,27 @@ def run(environment: dict[str, str | None]) -> Run:
         return Ran(result.exit_code, result.stdout, result.stderr)
 
     return run
+
+
+@pytest.fixture
+def complete(environment: dict[str, str | None]) -> Complete:
+    def complete(line: str, **env: str | None) -> list[str]:
+        words = line.split(" ")
+        result = CliRunner().invoke(
+            app,
+            [],
+            prog_name="headwater",
+            env={
+                **environment,
+                **env,
+                "_HEADWATER_COMPLETE": "complete_bash",
+                "COMP_WORDS": line,
+                "COMP_CWORD": str(len(words) - 1),
+            },
+        )
+        return result.stdout.split()
+
+    return complete
 
 
 @pytest.fixture

@@ -4,39 +4,9 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import Protocol
 
-import pytest
-from typer.testing import CliRunner
-
-from headwater.cli.main import app
-from tests.cli.conftest import Run
+from tests.cli.conftest import Complete, Run
 from tests.support.server import free_port
-
-
-class Complete(Protocol):
-    def __call__(self, line: str, **env: str | None) -> list[str]: ...
-
-
-@pytest.fixture
-def complete(environment: dict[str, str | None]) -> Complete:
-    def complete(line: str, **env: str | None) -> list[str]:
-        words = line.split(" ")
-        result = CliRunner().invoke(
-            app,
-            [],
-            prog_name="headwater",
-            env={
-                **environment,
-                **env,
-                "_HEADWATER_COMPLETE": "complete_bash",
-                "COMP_WORDS": line,
-                "COMP_CWORD": str(len(words) - 1),
-            },
-        )
-        return result.stdout.split()
-
-    return complete
 
 
 def test_commands_and_options(complete: Complete) -> None:

@@ -11,6 +11,7 @@ from headwater.cli.main import COMMANDS, app
 from headwater.client import HeadwaterError
 from tests.cli.conftest import Run
 from tests.cli.plain_server import refusing_server
+from tests.cli.test_reference import GROUP_COMMANDS
 
 
 def refusal(kind: type[client.ResponseError], status: int, **headers: str) -> HeadwaterError:
@@ -22,6 +23,7 @@ def refusal(kind: type[client.ResponseError], status: int, **headers: str) -> He
     [
         (refusal(client.StreamNotFound, 404), 3, "headwater create s"),
         (refusal(client.StreamGone, 410), 3, "forks"),
+        (refusal(client.GroupNotFound, 404), 3, "headwater group create s g"),
         (refusal(client.Unauthorized, 401), 5, "--token"),
         (refusal(client.Forbidden, 403), 5, "does not allow"),
         (refusal(client.StaleEpoch, 403, **{"producer-epoch": "7"}), 4, "--epoch 8"),
@@ -42,7 +44,7 @@ def refusal(kind: type[client.ResponseError], status: int, **headers: str) -> He
     ],
 )
 def test_failures_of_the_client(error: HeadwaterError, code: int, words: str) -> None:
-    explained = explain(error, url="http://x", stream="s")
+    explained = explain(error, url="http://x", stream="s", group="g")
     assert explained.code == code
     assert words in explained.message
     assert "\n" not in explained.message
@@ -98,6 +100,21 @@ def test_one_line() -> None:
         ("bench", "--prefix", "/"),
         ("verify", "/nowhere/at/all"),
         ("ctx", "nonsense"),
+        ("group", "nonsense"),
+        ("group", "seek", "a", "b"),
+        ("group", "seek", "a", "b", "@soon"),
+        ("group", "seek", "a", "b", "--nonsense"),
+        ("group", "create", "a", ""),
+        ("group", "create", "a", "b", "--update", "--if-missing"),
+        ("consume", "a"),
+        ("consume", "a", "b", "--max", "0"),
+        ("consume", "a", "b", "--concurrency", "2"),
+        ("consume", "a", "b", "--reject-code", "2"),
+        ("consume", "a", "b", "--start", "first"),
+        ("consume", "a", "b", "--name", ""),
+        ("consume", "a", "b", "--exec", "true", "--reject-code", "0"),
+        ("consume", "a", "b", "--exec", "true", "--nack-delay", "soon"),
+        ("consume", "a", "b", "--exec", "true", "--nack-delay", "2d"),
         ("serve", "--port", "99999"),
         ("serve", "--log-level", "loud"),
     ],
@@ -136,6 +153,8 @@ def test_help_teaches(run: Run) -> None:
             assert f"headwater {name}" in text, name
     for name in ("add", "use", "ls", "rm"):
         assert f"headwater ctx {name}" in run("ctx", name, "-h").out
+    for name in GROUP_COMMANDS:
+        assert f"headwater group {name} orders" in run("group", name, "-h").out
     assert "130 interrupted" in run("--help").out
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from headwater.cli import records
 from headwater.cli.main import COMMANDS
 
+GROUP_COMMANDS = ("ls", "info", "lag", "create", "seek", "pause", "resume", "rm")
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -25,7 +26,9 @@ def test_every_command_with_json_says_what_it_writes() -> None:
     page = (ROOT / "docs" / "reference" / "cli.md").read_text()
     sections = dict(re.findall(r"\n## headwater ([a-z ]+)\n(.*?)(?=\n## |\Z)", page, re.DOTALL))
     names = {name for commands in COMMANDS.values() for name in commands}
-    names |= {"ctx add", "ctx use", "ctx ls", "ctx rm", "keys create", "keys ls", "keys revoke"}
+    names |= {f"ctx {name}" for name in ("add", "use", "ls", "rm")}
+    names |= {f"group {name}" for name in GROUP_COMMANDS}
+    names |= {f"keys {name}" for name in ("create", "ls", "revoke")}
     assert names == set(sections)
     with_json = {name for name, text in sections.items() if "| `--json` |" in text}
     assert with_json == set(records.BY_COMMAND)

@@ -55,6 +55,51 @@ def test_rm_asks(process_environment: dict[str, str], client: Headwater, json_st
         stream.head()
 
 
+def test_groups_are_a_table(
+    process_environment: dict[str, str], run: Run, json_stream: str
+) -> None:
+    with on_terminal("group", "ls", json_stream, env=process_environment) as terminal:
+        assert terminal.end() == 0
+    assert f"headwater group create {json_stream} NAME" in terminal.screen
+    run("append", json_stream, "1")
+    run("group", "create", json_stream, "workers")
+    run("group", "pause", json_stream, "workers")
+    with on_terminal("group", "ls", json_stream, env=process_environment) as terminal:
+        assert terminal.end() == 0
+    head, row = terminal.screen.splitlines()
+    assert head.split() == ["GROUP", "LAG", "OLDEST", "IN", "FLIGHT", "MEMBERS", "STATE"]
+    assert row.split()[:2] == ["workers", "1"]
+    assert row.split()[-1] == "paused"
+
+
+def test_group_rm_asks(
+    process_environment: dict[str, str], client: Headwater, run: Run, json_stream: str
+) -> None:
+    run("group", "create", json_stream, "workers")
+    for answer, code, left in (("n", 1, 1), ("y", 0, 0)):
+        with on_terminal(
+            "group", "rm", json_stream, "workers", env=process_environment
+        ) as terminal:
+            terminal.wait_for(f"Delete group workers of {json_stream} on ")
+            terminal.type(f"{answer}\n")
+            assert terminal.end() == code
+        assert len(client.stream(json_stream).groups()) == left
+
+
+def test_ctrl_c_lets_a_command_finish(
+    process_environment: dict[str, str], run: Run, json_stream: str
+) -> None:
+    run("append", json_stream, "1")
+    command = ("consume", json_stream, "g", "--create", "-x", "echo begun; sleep 0.5; echo done")
+    with on_terminal(*command, env=process_environment) as terminal:
+        terminal.wait_for("begun")
+        terminal.type(CTRL_C)
+        terminal.wait_for("once more ends it")
+        assert terminal.end() == 130
+    assert "done" in terminal.screen
+    assert run("group", "lag", json_stream, "g", "--json").record["messages"] == 0
+
+
 def test_ctrl_c_ends_a_tail_and_tells_where_to_go_on(
     process_environment: dict[str, str], run: Run, json_stream: str
 ) -> None:

@@ -51,7 +51,7 @@ class Threaded:
         if inspect.iscoroutinefunction(counterpart):
             return _as_coroutine(attribute)
         if callable(counterpart):
-            return lambda *args, **kwargs: _wrapped(attribute(*args, **kwargs))
+            return lambda *args, **kwargs: _wrapped(attribute(*map(_bare, args), **kwargs))
         return attribute
 
     async def __aenter__(self) -> Threaded:
@@ -76,7 +76,7 @@ class Threaded:
 
 def _as_coroutine(function: Callable[..., Any]) -> Callable[..., Any]:
     async def call(*args: Any, **kwargs: Any) -> Any:
-        return _wrapped(await asyncio.to_thread(function, *args, **kwargs))
+        return _wrapped(await asyncio.to_thread(function, *map(_bare, args), **kwargs))
 
     return call
 
@@ -85,3 +85,10 @@ def _wrapped(value: Any) -> Any:
     if isinstance(value, list):
         return [_wrapped(each) for each in value]
     return Threaded(value) if type(value) in COUNTERPARTS else value
+
+
+def _bare(argument: Any) -> Any:
+    """What the blocking client is given is its own."""
+    if isinstance(argument, list):
+        return [_bare(each) for each in argument]
+    return argument._target if isinstance(argument, Threaded) else argument

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 import signal
 import subprocess
@@ -26,6 +27,10 @@ from headwater.client import (
     GroupNotFound,
     Headwater,
     InvalidMessage,
+    Position,
+    ResponseError,
+    SequenceConflict,
+    StaleEpoch,
     StaleReceipt,
     StreamClosed,
     StreamNotFound,
@@ -136,6 +141,8 @@ async def test_seek(group: AsyncGroup) -> None:
         await message.ack()
     await group.seek("first")
     assert numbers(await group.fetch(max=3)) == [1, 2, 3]
+    await group.seek(Position("-1", skip=2))
+    assert numbers(await group.fetch(max=3)) == [3]
     await group.seek("latest")
     assert await group.fetch(max=3) == []
 
@@ -263,6 +270,141 @@ async def test_a_late_ack_changes_nothing(group: AsyncGroup) -> None:
     with pytest.raises(StaleReceipt):
         await late.ack()
     await again.ack()
+
+
+# --- Several messages at a time ------------------------------------------------------------------
+
+
+async def test_ack_of_several(group: AsyncGroup) -> None:
+    messages = await group.fetch(max=3)
+    await group.ack(messages[:2])
+    assert [message.settled for message in messages] == [True, True, False]
+    assert (await group.info()).lag == 1
+    await group.ack([])
+    assert (await group.info()).lag == 1
+
+
+async def test_nack_of_several(group: AsyncGroup) -> None:
+    await group.nack(await group.fetch(max=3), count=False)
+    again = await group.fetch(max=3)
+    assert [message.deliveries for message in again] == [1, 1, 1]
+    await group.nack(again, 60)
+    assert await group.fetch(max=3) == []
+
+
+async def test_reject_of_several(group: AsyncGroup) -> None:
+    await group.reject(await group.fetch(max=2))
+    assert numbers(await group.fetch(max=3)) == [3]
+
+
+async def test_extend_of_several(group: AsyncGroup) -> None:
+    await group.ensure(ack_timeout_s=SHORT_S)
+    messages = await group.fetch(max=2)
+    await group.extend(messages, 30)
+    await asyncio.sleep(SHORT_S * 2)
+    assert numbers(await group.fetch(max=3)) == [3]
+    await group.ack(messages)
+
+
+async def test_some_of_several_are_stale(group: AsyncGroup) -> None:
+    """Those that are ours are settled all the same, and we learn which ones are not."""
+    first, second, third = await group.fetch(max=3)
+    await second.nack(60)
+    with pytest.raises(StaleReceipt) as caught:
+        await group.extend([first, second], 30)
+    assert caught.value.receipts == (second.receipt,)
+    with pytest.raises(StaleReceipt, match="1 of 3") as caught:
+        await group.ack([first, second, third])
+    assert caught.value.receipts == (second.receipt,)
+    assert (await group.info()).lag == 1
+    await group.ack([first, second, third], ignore_stale=True)
+
+
+async def test_messages_of_another_group(json_stream: AsyncStream, group: AsyncGroup) -> None:
+    other = json_stream.group("others")
+    await other.ensure()
+    foreign = await other.fetch(max=1)
+    for attempt in (group.ack(foreign), group.extend(foreign, 1), group.nack(foreign)):
+        with pytest.raises(ValueError, match="not from the group 'workers'"):
+            await attempt
+    with pytest.raises(ValueError, match="not from the group 'workers'"):
+        group.transaction(foreign)
+    assert (await other.info()).in_flight == 1
+
+
+async def test_acks_gather_while_one_is_under_way() -> None:
+    under_way, answered = asyncio.Event(), asyncio.Event()
+    acked: list[list[str]] = []
+
+    async def server(request: Request) -> Response:
+        if request.url.endswith("/fetch"):
+            each = '{"id":"%d","offset":"0_0","deliveries":1,"receipt":"r%d","value":1}'
+            messages = ",".join(each % (number, number) for number in range(5))
+            return Response(200, {}, f'{{"messages":[{messages}],"lag":5}}'.encode())
+        acked.append(json.loads(request.body)["receipts"])
+        under_way.set()
+        await answered.wait()
+        return Response(200, {}, b'{"acked":1,"stale":["r3"]}')
+
+    transport = FakeTransport(server)
+    async with AsyncHeadwater("http://server", transport=transport, retry=IMPATIENT) as client:
+        messages = await client.stream("s").group("g").fetch(max=5)
+        first = asyncio.create_task(messages[0].ack())
+        await under_way.wait()
+        others = [asyncio.create_task(message.ack()) for message in messages[1:]]
+        await asyncio.sleep(0)
+        others[0].cancel()
+        answered.set()
+        outcomes = await asyncio.gather(first, *others, return_exceptions=True)
+    assert acked == [["r0"], ["r1", "r2", "r3", "r4"]]
+    assert [type(outcome) for outcome in outcomes] == [
+        type(None),
+        asyncio.CancelledError,
+        type(None),
+        StaleReceipt,
+        type(None),
+    ]
+
+
+async def test_more_than_a_request_takes() -> None:
+    acked: list[int] = []
+
+    async def server(request: Request) -> Response:
+        if request.url.endswith("/fetch"):
+            each = '{"id":"%d","offset":"0_0","deliveries":1,"receipt":"r%d","value":1}'
+            messages = ",".join(each % (number, number) for number in range(10_001))
+            return Response(200, {}, f'{{"messages":[{messages}],"lag":10001}}'.encode())
+        receipts = json.loads(request.body)["receipts"]
+        acked.append(len(receipts))
+        return Response(200, {}, json.dumps({"acked": 0, "stale": receipts[:1]}).encode())
+
+    transport = FakeTransport(server)
+    async with AsyncHeadwater("http://server", transport=transport, retry=IMPATIENT) as client:
+        group = client.stream("s").group("g")
+        with pytest.raises(StaleReceipt) as caught:
+            await group.ack(await group.fetch(max=1000))
+    assert acked == [10_000, 1]
+    assert caught.value.receipts == ("r0", "r10000")
+
+
+async def test_acks_that_fail_together() -> None:
+    async def server(request: Request) -> Response:
+        if request.url.endswith("/fetch"):
+            each = '{"id":"%d","offset":"0_0","deliveries":1,"receipt":"r%d","value":1}'
+            return Response(
+                200, {}, f'{{"messages":[{each % (0, 0)},{each % (1, 1)}],"lag":2}}'.encode()
+            )
+        body = b'{"error":{"code":"group_not_found","message":"gone"}}'
+        return Response(404, {"content-type": "application/json"}, body)
+
+    transport = FakeTransport(server)
+    async with AsyncHeadwater("http://server", transport=transport, retry=IMPATIENT) as client:
+        messages = await client.stream("s").group("g").fetch(max=2)
+        outcomes = await asyncio.gather(
+            *(message.ack() for message in messages), return_exceptions=True
+        )
+    assert [type(outcome) for outcome in outcomes] == [GroupNotFound, GroupNotFound]
+    assert not any(message.settled for message in messages)
 
 
 # --- A block for a message -----------------------------------------------------------------------
@@ -400,6 +542,32 @@ async def test_what_waits_is_kept(group: AsyncGroup) -> None:
         async with await anext(messages) as second:
             assert second.value == {"n": 2}
             assert second.deliveries == 1
+
+
+async def test_until_empty(group: AsyncGroup) -> None:
+    seen = []
+    async for message in group.consume(until_empty=True):
+        async with message:
+            seen.append(message.value["n"])
+    assert seen == [1, 2, 3]
+    assert [message async for message in group.consume(until_empty=True)] == []
+
+
+async def test_empty_only_when_nothing_can_follow(json_stream: AsyncStream) -> None:
+    """In a group that keeps order, what is unsettled holds up what is behind it."""
+    await json_stream.append_all([{"n": 1}, {"n": 2}])
+    group = json_stream.group("workers")
+    await group.ensure(order_by="/none")
+    async with group.consume(concurrency=5, until_empty=True) as messages:
+        first = await anext(messages)
+        following = asyncio.create_task(anext(messages))
+        await asyncio.sleep(0.1)
+        assert not following.done()
+        await first.ack()
+        second = await following
+        await second.nack(60)
+        with pytest.raises(StopAsyncIteration):
+            await anext(messages)
 
 
 async def assert_drained(group: AsyncGroup, *, kept: int) -> None:
@@ -593,6 +761,7 @@ async def test_an_aborted_transaction_does_nothing(group: AsyncGroup, out: Async
     with pytest.raises(Conflict) as caught:
         await transaction.commit()
     assert caught.value.code == "stream_not_found"
+    assert caught.value.index == 1
     assert "publish 1" in caught.value.message
     assert not message.settled
     assert await out.read_json() == []
@@ -636,8 +805,9 @@ async def test_a_closed_stream_aborts(client: AsyncHeadwater, out: AsyncStream) 
     await out.close()
     transaction = client.transaction()
     transaction.publish(out.path, 1)
-    with pytest.raises(StreamClosed):
+    with pytest.raises(StreamClosed) as caught:
         await transaction.commit()
+    assert caught.value.index == 0
 
 
 async def test_known_ids(client: AsyncHeadwater, stream: AsyncStream) -> None:
@@ -656,6 +826,74 @@ async def test_known_ids(client: AsyncHeadwater, stream: AsyncStream) -> None:
     with pytest.raises(DuplicateId):
         await stream.append({"n": 1}, headers={"Message-Id": "a"})
     assert await stream.read_json() == [{"n": 1}]
+
+
+async def test_producers_in_a_transaction(client: AsyncHeadwater, out: AsyncStream) -> None:
+    for duplicate in (False, True):
+        transaction = client.transaction()
+        for seq in range(2):
+            transaction.publish(out.path, seq, producer=("p", 1, seq))
+        published = (await transaction.commit()).published
+        assert [each.duplicate for each in published] == [duplicate, duplicate]
+    assert await out.read_json() == [0, 1]
+
+
+async def test_the_error_names_the_publish(client: AsyncHeadwater, out: AsyncStream) -> None:
+    async with client.transaction() as transaction:
+        transaction.publish(out.path, 0, producer=("p", 1, 0))
+
+    async def refused(*producer: Any) -> Any:
+        transaction = client.transaction()
+        transaction.publish(out.path, "fine")
+        transaction.publish(out.path, "refused", producer=producer)
+        with pytest.raises(ResponseError) as caught:
+            await transaction.commit()
+        assert caught.value.index == 1
+        return caught.value
+
+    gap = await refused("p", 1, 5)
+    assert isinstance(gap, SequenceConflict)
+    assert (gap.expected_seq, gap.received_seq) == (1, 5)
+    fenced = await refused("p", 0, 0)
+    assert isinstance(fenced, StaleEpoch)
+    assert fenced.current_epoch == 1
+    assert isinstance(await refused("p", 2, 7), BadRequest)
+    assert await out.read_json() == [0]
+
+
+async def test_publishes_that_cannot_be(client: AsyncHeadwater, out: AsyncStream) -> None:
+    transaction = client.transaction()
+    with pytest.raises(TypeError):
+        transaction.publish(out.path, object())
+    for wrong in ({"id": 7}, {"on_duplicate": "maybe"}, {"producer": ("", 0, 0)}):
+        transaction = client.transaction()
+        transaction.publish(out.path, 1, **wrong)
+        with pytest.raises(BadRequest, match="does not fit"):
+            await transaction.commit()
+    transaction = client.transaction()
+    transaction.publish(out.path, b"bytes to a stream of JSON are its text")
+    with pytest.raises(BadRequest) as caught:
+        await transaction.commit()
+    assert caught.value.index == 0
+    with pytest.raises(BadRequest, match="acknowledges or publishes"):
+        await client.transaction().commit()
+    assert await out.read_json() == []
+
+
+async def test_several_messages_in_a_transaction(group: AsyncGroup, out: AsyncStream) -> None:
+    messages = await group.fetch(max=3)
+    async with group.transaction(messages[:2]) as transaction:
+        transaction.publish(out.path, "two")
+    assert [message.settled for message in messages] == [True, True, False]
+    assert (await group.info()).lag == 1
+    stale = group.transaction(messages)
+    stale.publish(out.path, "three")
+    with pytest.raises(StaleReceipt):
+        await stale.commit()
+    assert not messages[2].settled
+    assert await out.read_json() == ["two"]
+    with pytest.raises(BadRequest, match="acknowledges or publishes"):
+        await group.transaction([]).commit()
 
 
 # --- Lost answers --------------------------------------------------------------------------------
@@ -691,7 +929,7 @@ async def test_an_ack_whose_answer_was_lost_may_have_been_the_one() -> None:
     assert server.attempts == 2
 
 
-async def test_a_transaction_is_repeated_only_with_a_receipt() -> None:
+async def test_a_transaction_is_repeated_only_with_a_receipt_or_producers() -> None:
     headers = {"content-type": "application/json"}
     error = b'{"error":{"code":"stale_receipt","message":"stale"}}'
     server = LosesTheFirstAnswer("/v1/transaction", Response(409, headers, error))
@@ -708,3 +946,8 @@ async def test_a_transaction_is_repeated_only_with_a_receipt() -> None:
             await transaction.commit()
         assert lost.value.in_doubt
         assert server.attempts == 1
+        server.attempts, server.then = 0, Response(200, {}, b'{"acked":0,"published":[]}')
+        transaction = client.transaction()
+        transaction.publish("s", 1, producer=("p", 0, 0))
+        await transaction.commit()
+        assert server.attempts == 2

@@ -79,8 +79,13 @@ class Wire:
         query: str = "",
     ) -> Reply:
         """Ask for a stream's path and wait for the whole response."""
-        reader, writer = await self.open()
         target = f"/v1/stream/{path}{'?' if query else ''}{query}"
+        return await self.call(method, target, headers, body)
+
+    async def call(
+        self, method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> Reply:
+        reader, writer = await self.open()
         begun = False
         try:
             writer.write(encode_request(method, target, headers or {}, body))
@@ -118,9 +123,9 @@ async def read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
 class EventStream:
     """An SSE response. Iterate over its events; `ended_cleanly` says how it ended."""
 
-    def __init__(self, port: int, path: str, offset: str) -> None:
+    def __init__(self, port: int, path: str, offset: str = "", *, query: str = "") -> None:
         self._wire = Wire(port)
-        self._target = f"/v1/stream/{path}?offset={offset}&live=sse"
+        self._target = f"/v1/stream/{path}?{query or f'offset={offset}'}&live=sse"
         self.status = 0
         self.ended_cleanly = False
 

@@ -247,6 +247,46 @@ def test_groups_start_where_they_are_told(api: Api, jobs: str) -> None:
     assert code(api.group(jobs, "bad", start="soon")) == (400, "invalid_offset")
 
 
+def test_groups_can_start_inside_an_append(api: Api, jobs: str) -> None:
+    first = api.append(jobs, 0).headers["Stream-Next-Offset"]
+    second = api.append(jobs, 1, 2, 3).headers["Stream-Next-Offset"]
+    api.append(jobs, 4)
+    places: dict[str, list[int]] = {
+        f"{first}/2": [3, 4],
+        f"{first}/3": [4],
+        f"{second}/1": [],
+        "-1/2": [2, 3, 4],
+        "now": [],
+    }
+    for number, (place, expected) in enumerate(places.items()):
+        name = f"g{number}"
+        assert api.group(jobs, name, start=place).status_code == 201
+        assert values(api.fetch(jobs, name, max=10)) == expected
+        assert api.call(jobs, name, "seek", to=place).status_code == 204
+        again = api.fetch(jobs, name, max=10)
+        assert values(again) == expected
+        assert api.info(jobs, name)["lag"] == len(expected)
+        assert api.call(jobs, name, "seek", to=place).status_code == 204
+        here = api.info(jobs, name)["position"]
+        api.call(jobs, name, "seek", to="first")
+        assert api.call(jobs, name, "seek", to=here).status_code == 204
+        again = api.fetch(jobs, name, max=10)
+        assert values(again) == expected
+        if again:
+            api.call(jobs, name, "ack", receipts=receipts(again))
+            assert api.info(jobs, name)["lag"] == 0
+    for place in (f"{second}/2", f"{first}/", f"{first}/x", f"{first}/-1", "0/1", "", "/", "x"):
+        assert api.call(jobs, "g0", "seek", to=place).status_code == 400, place
+
+
+def test_only_json_has_messages_to_skip(api: Api, jobs: str) -> None:
+    path = f"{jobs}-text"
+    api.http.put(f"/v1/stream/{path}", headers=TEXT, content="one")
+    api.group(path, "g")
+    assert code(api.call(path, "g", "seek", to="-1/1")) == (400, "invalid_offset")
+    assert len(api.fetch(path, "g")) == 1
+
+
 def test_seek_pause_resume_and_delete(api: Api, jobs: str) -> None:
     api.append(jobs, "a", "b")
     api.group(jobs, "g")
@@ -426,9 +466,79 @@ def test_a_producer_in_a_transaction_is_stored_once(api: Api, jobs: str) -> None
     assert api.read(jobs) == [1]
 
 
+def test_a_producer_out_of_step_aborts_everything(api: Api, jobs: str) -> None:
+    def stamped(epoch: int, seq: int) -> dict[str, Any]:
+        return {"stream": jobs, "value": seq, "producer": {"id": "p", "epoch": epoch, "seq": seq}}
+
+    assert api.transact(publish=[stamped(1, 0), stamped(1, 1)]).status_code == 200
+    fine = {"stream": jobs, "value": "fine"}
+    gap = api.transact(publish=[fine, stamped(1, 2), stamped(1, 4)])
+    assert code(gap) == (409, "sequence_gap")
+    assert gap.json()["error"]["index"] == 2
+    assert gap.headers["Producer-Expected-Seq"] == "3"
+    fenced = api.transact(publish=[fine, stamped(0, 0)])
+    assert code(fenced) == (409, "stale_epoch")
+    assert fenced.json()["error"]["index"] == 1
+    assert fenced.headers["Producer-Epoch"] == "1"
+    late = api.transact(publish=[fine, stamped(2, 1)])
+    assert code(late) == (400, "epoch_must_start_at_zero")
+    assert api.read(jobs) == [0, 1]
+    mixed = api.transact(publish=[stamped(1, 1), stamped(1, 2)]).json()["published"]
+    assert [entry["duplicate"] for entry in mixed] == [True, False]
+    assert api.read(jobs) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"id": 7},
+        {"id": ""},
+        {"id": "x" * 257},
+        {"on_duplicate": "ignore"},
+        {"producer": {"id": "p", "epoch": 0}},
+        {"producer": {"id": 7, "epoch": 0, "seq": 0}},
+        {"producer": {"id": "p", "epoch": -1, "seq": 0}},
+        {"producer": {"id": "p", "epoch": 0, "seq": 2**53}},
+        {"producer": "p"},
+        {"stream": 7},
+        {"stream": "../x"},
+        {"surprise": 1},
+        {"data": "eA=="},
+    ],
+)
+def test_bad_publishes_are_refused(api: Api, jobs: str, change: dict[str, Any]) -> None:
+    fine = {"stream": jobs, "value": 1}
+    answer = api.transact(publish=[fine, fine | change])
+    assert answer.status_code == 400, answer.text
+    assert api.read(jobs) == []
+
+
+def test_too_much_for_one_transaction_is_refused(api: Api, jobs: str) -> None:
+    publish = {"stream": jobs, "value": 1}
+    assert code(api.transact(publish=[publish] * 1001)) == (400, "invalid_body")
+    assert api.read(jobs) == []
+    api.group(jobs, "g")
+    assert code(api.call(jobs, "g", "ack", receipts=["x"] * 10_001)) == (400, "invalid_body")
+
+
+def test_an_ack_of_what_is_not_there_aborts(api: Api, jobs: str) -> None:
+    publish = [{"stream": jobs, "value": 1}]
+    nothing = {"stream": f"{jobs}-none", "group": "g", "receipts": ["1.1.1"]}
+    assert code(api.transact(ack=nothing, publish=publish)) == (404, "stream_not_found")
+    nobody = nothing | {"stream": jobs}
+    assert code(api.transact(ack=nobody, publish=publish)) == (404, "group_not_found")
+    api.group(jobs, "g")
+    for receipt in ("1.1.1", "nonsense", "", "\x00", "é.é.é"):
+        foreign = nobody | {"receipts": [receipt]}
+        assert code(api.transact(ack=foreign, publish=publish)) == (409, "stale_receipt")
+    assert api.read(jobs) == []
+
+
 def test_an_empty_transaction_is_refused(api: Api) -> None:
     assert code(api.transact()) == (400, "invalid_body")
-    assert code(api.transact(publish=[{"stream": "../x", "value": 1}])) == (400, "invalid_path")
+    nowhere = api.transact(publish=[{"stream": "../x", "value": 1}])
+    assert code(nowhere) == (400, "invalid_path")
+    assert nowhere.json()["error"]["index"] == 0
     assert api.http.get("/v1/transaction").status_code == 405
 
 

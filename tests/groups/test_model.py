@@ -91,6 +91,20 @@ class GroupMachine(RuleBasedStateMachine):
             receipt = format_receipt(7, message)
             self.receipts.append(receipt)
             self.leases[message.ref.number] = (consumer, receipt, message.until_ms)
+        if len(leased) < most and self.state.room:
+            self.check_that_nothing_is_held_up()
+
+    def check_that_nothing_is_held_up(self) -> None:
+        """There was demand and room: what was not delivered had a reason of its own."""
+        settled = self.acked | self.dead
+        open_messages = set(range(self.state.cursor.number)) - settled - self.leases.keys()
+        for number in open_messages - self.state.given_up:
+            waits = self.not_before.get(number, 0) > self.now_ms
+            keys = self.log if self.ordered else []
+            behind = any(
+                keys[n] == keys[number] and n not in settled for n in range(number) if keys
+            )
+            assert waits or behind, "a message was held up by others"
 
     def check_delivery(self, message: Outstanding) -> None:
         number = message.ref.number

@@ -6,11 +6,13 @@ import asyncio
 
 import pytest
 
+from headwater.core import decisions
 from headwater.core.decisions import Append, Create
 from headwater.core.errors import StorageUnavailable, StreamClosed, StreamNotFound, TooBusy
 from headwater.core.limits import Limits
 from headwater.core.offsets import Anchor
 from headwater.core.stream import Created
+from headwater.service import writer
 from headwater.service.entries import Event
 from headwater.service.log import Log
 from tests.service.conftest import StartLog
@@ -213,6 +215,67 @@ async def test_with_a_linger_a_commit_waits_for_company(
     assert engine.attempts == 0
     await asyncio.gather(first, second)
     assert [len(batch) for batch in engine.commits] == [2]
+
+
+# ── What nobody waits for ────────────────────────────────────────────────────────────────────
+
+
+async def defer_an_append(log: Log, path: str, body: bytes) -> None:
+    entry = await log.entry(path)
+    assert entry.state is not None
+    decision = decisions.decide_append(entry.state, data(body), log.clock())
+    log.writer.defer([(entry, mutation) for mutation in decision.mutations])
+
+
+async def test_what_nobody_waits_for_goes_with_the_next_commit(
+    log: Log, engine: FaultyEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_DEFERRED_MAX_S", 600.0)
+    await log.create(Create("s"))
+    before = engine.attempts
+    await defer_an_append(log, "s", b"1")
+    await turns()
+    assert engine.attempts == before
+    await log.append("s", data(b"2"))
+    assert engine.attempts == before + 1
+    assert bodies_of(engine.commits[-1]) == [b"1", b"2"]
+
+
+async def test_what_nobody_waits_for_is_committed_without_company_in_the_end(
+    log: Log, engine: FaultyEngine
+) -> None:
+    await log.create(Create("s"))
+    ear = await listen(log, "s")
+    await defer_an_append(log, "s", b"1")
+    await ear.next()
+    assert await read_all(log, "s") == b"1"
+    # And what gathered while a commit was under way is not forgotten behind it.
+    await hold_a_commit(log, engine)
+    await defer_an_append(log, "s", b"2")
+    engine.commit_gate.open()
+    await ear.next()
+    assert await read_all(log, "s") == b"12"
+
+
+async def test_an_answer_that_rests_on_what_nobody_waited_for_waits_for_its_commit(
+    log: Log, engine: FaultyEngine
+) -> None:
+    await log.create(Create("s"))
+    engine.commit_gate.shut()
+    await defer_an_append(log, "s", b"1")
+    answer = log.writer.reply_after(await log.entry("s"), "yes")
+    await engine.commit_gate.arrival()
+    assert not answer.done()
+    engine.commit_gate.open()
+    assert await answer == "yes"
+    assert await read_all(log, "s") == b"1"
+
+
+async def test_stopping_commits_what_nobody_waits_for(log: Log, engine: FaultyEngine) -> None:
+    await log.create(Create("s"))
+    await defer_an_append(log, "s", b"1")
+    await log.writer.drain()
+    assert bodies_of(engine.commits[-1]) == [b"1"]
 
 
 # ── Hanging up ───────────────────────────────────────────────────────────────────────────────

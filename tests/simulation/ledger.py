@@ -91,5 +91,12 @@ class Ledger:
             case _:
                 pass
 
+    def content(self, path: str) -> bytes:
+        """All that was ever written at a path."""
+        return b"".join(account.content for account in self.by_path.get(path, []))
+
+    def holds(self, path: str, body: bytes) -> bool:
+        return body in self.content(path)
+
     def is_free(self, path: str) -> bool:
         return all(account.removed for account in self.by_path.get(path, []))

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from random import Random
@@ -37,31 +37,17 @@ from headwater.core.errors import (
     TooBusy,
 )
 from headwater.core.expiry import FOREVER, Lifetime, touch_interval_ms
-from headwater.core.limits import Limits
 from headwater.core.lineage import ForkRequest
-from headwater.core.mutations import AnyMutation
 from headwater.core.offsets import Anchor, Offset, parse_offset
-from headwater.core.stream import Mutation
 from headwater.service.entries import Entry, Event
-from headwater.service.log import Log
 from headwater.service.reading import Chunk
-from headwater.store.memory import MemoryEngine
-from tests.simulation.ledger import Account, Ledger
-from tests.simulation.virtual_loop import VirtualLoop, VirtualThread, take_over
-from tests.support.faulty_engine import Fault, FaultyEngine
+from tests.simulation.ledger import Account
+from tests.simulation.virtual_loop import VirtualLoop
+from tests.simulation.workers import Worker, finish, team
+from tests.simulation.world import LIMITS, PATHS, NoAnswer, World
 from tests.support.logs import data
 
-EPOCH_MS: Final = 1_700_000_000_000
 _TRACE_LINES: Final = 30
-PATHS: Final = [f"s/{number}" for number in range(20)] + [f"short/{n}" for n in range(4)]
-LIMITS: Final = Limits(
-    body_bytes_max=64,
-    queue_bytes_max=16 * 1024,
-    streams_in_memory_max=16,
-    hot_bytes_per_stream_max=60,
-    chunk_bytes_max=50,
-    producer_wait_ms=20,
-)
 
 
 @dataclass(frozen=True)
@@ -78,89 +64,6 @@ class Outcome:
     trace: list[str]
     counts: Counter[str]
     transactions: int
-
-
-class WitnessedEngine(FaultyEngine):
-    """Enters every transaction into the ledger at the moment at which it is stored."""
-
-    def __init__(self, ledger: Ledger, random: Random) -> None:
-        super().__init__(MemoryEngine(), self._choose)
-        self.ledger = ledger
-        self.calm = False
-        self.objection: AssertionError | None = None
-        self._random = random
-
-    def _choose(self, number: int) -> Fault | None:
-        chance = self._random.random()
-        if self.calm or chance > 0.1:
-            return None
-        return Fault.BEFORE if chance > 0.04 else Fault.AFTER
-
-    def stored(self, mutations: Sequence[AnyMutation]) -> None:
-        try:
-            self.ledger.enter([m for m in mutations if isinstance(m, Mutation)])
-        except AssertionError as error:
-            # The writer would take this for a failed commit and carry on.
-            self.objection = self.objection or error
-            raise
-
-
-class NoAnswer(Exception):
-    """The server is gone, or the client did not wait for it."""
-
-
-class World:
-    """Everything that outlives a crash, and the log that does not."""
-
-    def __init__(self, random: Random) -> None:
-        self.random = random
-        self.ledger = Ledger()
-        self.engine = WitnessedEngine(self.ledger, random)
-        self.trace: list[str] = []
-        self.counts: Counter[str] = Counter()
-        self.tokens: dict[str, list[str]] = {path: [] for path in PATHS}
-        self.log: Log
-        self.thread: VirtualThread
-        self._crashed: asyncio.Event
-
-    async def start(self) -> None:
-        self.log = await Log.start(self.engine, LIMITS, clock=self.clock)
-        self.thread = take_over(self.log.writer)
-        self._crashed = asyncio.Event()
-
-    def clock(self) -> int:
-        return EPOCH_MS + int(asyncio.get_running_loop().time() * 1000)
-
-    def note(self, who: str, what: str, result: object) -> None:
-        if isinstance(result, BaseException):
-            result = type(result).__name__
-        elif isinstance(result, CreateReply | AppendReply):
-            result = result.next_offset
-        moment = asyncio.get_running_loop().time() * 1000
-        self.trace.append(f"{moment:10.3f} ms  {who:<4} {what}: {result}")
-
-    @property
-    def has_crashed(self) -> bool:
-        return self._crashed.is_set()
-
-    def crash(self) -> None:
-        """Commits that were not under way yet never happen, and nobody gets an answer."""
-        self.thread.die()
-        self._crashed.set()
-
-    async def ask(self, work: Awaitable[Any]) -> Any:
-        """A request to the log. It may be cut off by a crash, or by the client itself."""
-        request = asyncio.ensure_future(work)
-        crash = asyncio.ensure_future(self._crashed.wait())
-        patience = 0.005 if self.random.random() < 0.03 else None
-        await asyncio.wait([request, crash], timeout=patience, return_when="FIRST_COMPLETED")
-        crash.cancel()
-        if not request.done():
-            request.cancel()
-            with suppress(asyncio.CancelledError, StreamError):
-                await request
-            raise NoAnswer
-        return request.result()
 
 
 UNKNOWN = (StorageUnavailable, NoAnswer)
@@ -477,13 +380,16 @@ async def _trouble(world: World) -> None:
         world.engine.fail_reads = None
 
 
-async def _phase(world: World, clients: list[Client], steps: int, *, crash: bool) -> None:
+async def _phase(
+    world: World, clients: list[Client], workers: list[Worker], steps: int, *, crash: bool
+) -> None:
     await world.start()
     world.engine.calm = False
     followers = [Follower(world, path) for path in PATHS[::3]]
     background = [asyncio.ensure_future(follower.follow()) for follower in followers]
     trouble = asyncio.ensure_future(_trouble(world))
-    lives = [asyncio.ensure_future(client.live(steps)) for client in clients]
+    everyone: list[Client | Worker] = [*clients, *workers]
+    lives = [asyncio.ensure_future(one.live(steps)) for one in everyone]
     if crash:
         await asyncio.sleep(world.random.random() * 0.15)
         world.note("", "crash", "")
@@ -492,12 +398,14 @@ async def _phase(world: World, clients: list[Client], steps: int, *, crash: bool
     trouble.cancel()
     world.engine.fail_reads, world.engine.calm = None, True
     if not crash:
+        await finish(world, workers)
         await _settle(world, followers)
     for task in (*background, trouble):
         task.cancel()
     results = await asyncio.gather(*background, trouble, return_exceptions=True)
     failed = [r for r in results if isinstance(r, Exception)]
     assert not failed, failed
+    world.groups.stop()
     if crash:
         await world.log._housekeeping.stop()
     else:
@@ -559,10 +467,12 @@ def simulate(seed: int, scale: Scale | None = None) -> Outcome:
     async def run() -> Outcome:
         world = World(random)
         clients = [Client(world, f"c{number}") for number in range(scale.clients)]
+        workers = team(world)
         try:
             for phase in range(scale.phases):
                 last = phase == scale.phases - 1
-                await _phase(world, clients, scale.steps, crash=not last and random.random() < 0.6)
+                crash = not last and random.random() < 0.6
+                await _phase(world, clients, workers, scale.steps, crash=crash)
             _check_producers(world)
         except Exception as error:
             error.add_note("\n".join(["The last that happened:", *world.trace[-_TRACE_LINES:]]))

@@ -41,6 +41,21 @@ def test_a_run_has_seen_everything_that_can_happen() -> None:
         "read StreamGone",
         "close done",
         "append NoAnswer",
+        "supply done",
+        "fetch done",
+        "fetch StorageUnavailable",
+        "fetch StreamNotFound",
+        "move done",
+        "move StorageUnavailable",
+        "move StaleReceipts",
+        "move NoAnswer",
+        "acknowledge done",
+        "acknowledge StorageUnavailable",
+        "return done",
+        "reject done",
+        "join done",
+        "disband done",
+        "seek done",
     ):
         assert what in seen, what
 

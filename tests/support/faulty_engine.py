@@ -26,6 +26,7 @@ from typing import Final
 from headwater.core.errors import StorageUnavailable
 from headwater.core.groups.state import GroupState
 from headwater.core.lineage import Span
+from headwater.core.live.templates import TemplateRecord
 from headwater.core.mutations import AnyMutation
 from headwater.core.producers import ProducerState
 from headwater.core.stream import Appended
@@ -78,7 +79,7 @@ class FaultyEngine:
         self.fail_reads: StorageUnavailable | None = None
         self.commits: list[list[AnyMutation]] = []
         self.attempts = 0
-        self._plan = plan
+        self.plan = plan
         self._next_faults: list[tuple[Fault, Exception]] = []
         self._gates: dict[str, Gate] = {}
         self._removed_gates: list[Gate] = []
@@ -106,7 +107,7 @@ class FaultyEngine:
     def commit(self, mutations: Sequence[AnyMutation]) -> None:
         self.commit_gate.pass_through()
         self.attempts += 1
-        fault, error = self._plan(self.attempts), StorageUnavailable("as planned")
+        fault, error = self.plan(self.attempts), StorageUnavailable("as planned")
         if self._next_faults:
             fault, error = self._next_faults.pop(0)  # type: ignore[assignment]
         if fault is Fault.BEFORE:
@@ -140,6 +141,10 @@ class FaultyEngine:
     def groups(self, stream_id: int) -> list[GroupState]:
         self._before("groups")
         return self.inner.groups(stream_id)
+
+    def templates(self, stream_id: int) -> list[TemplateRecord]:
+        self._before("templates")
+        return self.inner.templates(stream_id)
 
     def known_ids(self, spans: Sequence[Span], ids: Sequence[str]) -> set[str]:
         self._before("known_ids")

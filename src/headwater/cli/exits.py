@@ -27,10 +27,10 @@ class ExitCode(IntEnum):
 MEANINGS = {
     ExitCode.OK: "Done. A followed stream ends so when it is closed and read to its end.",
     ExitCode.FAILED: "Failed for any other reason: refused by the server, declined at a question, "
-    "problems found by `verify`, errors during `bench`.",
+    "problems found by `verify`, errors during `bench`, messages that failed in `consume`.",
     ExitCode.USAGE: "The command line, the configuration or the input makes no sense; nothing was "
     "sent, or nothing more.",
-    ExitCode.NOT_FOUND: "There is no such stream, or it is gone.",
+    ExitCode.NOT_FOUND: "There is no such stream or group, or it is gone.",
     ExitCode.CONFLICT: "It exists already, it is closed, or a newer producer epoch has taken over.",
     ExitCode.UNAUTHORISED: "The token is missing, unknown, or does not reach this far.",
     ExitCode.UNAVAILABLE: "The server cannot be reached, is overloaded or cannot do its work.",
@@ -57,25 +57,33 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
 
 
-def explain(error: HeadwaterError, *, url: str, stream: str | None = None) -> CliError:
+def explain(
+    error: HeadwaterError, *, url: str, stream: str | None = None, group: str | None = None
+) -> CliError:
     """What a failure of the client means to a person, and what to do about it."""
-    explained = _explain(error, url, stream)
+    explained = _explain(error, url, stream, group)
     for note in getattr(error, "__notes__", ()):
         explained.add_note(note)
     return explained
 
 
-def _explain(error: HeadwaterError, url: str, stream: str | None) -> CliError:
+def _explain(error: HeadwaterError, url: str, stream: str | None, group: str | None) -> CliError:
     name = f"stream {stream!r}" if stream else "stream"
     said = one_line(error.message)
     match error:
         case client.ProducerStopped(__cause__=client.HeadwaterError() as cause):
             cause.in_doubt = cause.in_doubt or error.in_doubt
-            return _explain(cause, url, stream)
+            return _explain(cause, url, stream, group)
         case client.StreamNotFound():
             make = f", `headwater create {stream}` makes one" if stream else ""
             return CliError(
                 f"there is no {name} on {url}; `headwater ls` lists them{make}", ExitCode.NOT_FOUND
+            )
+        case client.GroupNotFound():
+            return CliError(
+                f"the {name} has no group {group!r}; `headwater group ls` lists them, "
+                f"`headwater group create {stream} {group}` makes one",
+                ExitCode.NOT_FOUND,
             )
         case client.StreamGone():
             return CliError(

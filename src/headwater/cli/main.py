@@ -8,9 +8,10 @@ from typing import Annotated, Final
 import typer
 
 from headwater import __version__
-from headwater.cli import ctx, keys, target
+from headwater.cli import ctx, grouping, keys, target
 from headwater.cli.appending import append
 from headwater.cli.bench import bench
+from headwater.cli.consuming import consume
 from headwater.cli.listing import info, ls
 from headwater.cli.managing import close, create, fork, rm
 from headwater.cli.presigning import presign
@@ -41,6 +42,7 @@ COMMANDS: Final[dict[str, dict[str, Callable[..., None]]]] = {
         "rm": rm,
         "presign": presign,
     },
+    "Groups": {"consume": consume},
     "Servers": {"serve": serve, "verify": verify, "top": top, "bench": bench},
 }
 
@@ -81,5 +83,6 @@ def _root(
 for _panel, _commands in COMMANDS.items():
     for _name, _command in _commands.items():
         app.command(name=_name, rich_help_panel=_panel)(_command)
+app.add_typer(grouping.app, name="group", rich_help_panel="Groups")
 app.add_typer(ctx.app, name="ctx", rich_help_panel="Servers")
 app.add_typer(keys.app, name="keys", rich_help_panel="Servers")

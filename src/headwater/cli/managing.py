@@ -182,7 +182,8 @@ def rm(
       headwater ls --prefix tmp/ | xargs headwater rm --yes
     """
     if not yes:
-        _ask(target, streams)
+        several = f"{len(streams)} streams ({', '.join(streams)})"
+        confirm(target, streams[0] if len(streams) == 1 else several)
 
     def remove(stream: Stream) -> None:
         stream.delete()
@@ -194,10 +195,10 @@ def rm(
     _each(target, streams, remove)
 
 
-def _ask(target: Target, streams: list[str]) -> None:
+def confirm(target: Target, what: str) -> None:
+    """Ask whether something shall be deleted."""
     if not sys.stdin.isatty():
         raise usage("deleting needs a confirmation and there is no terminal; add --yes")
-    what = streams[0] if len(streams) == 1 else f"{len(streams)} streams ({', '.join(streams)})"
     typer.echo(f"Delete {what} on {target.url} for good? [y/N] ", nl=False, err=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise CliError("nothing was deleted")

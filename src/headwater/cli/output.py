@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import signal
@@ -132,11 +133,25 @@ def _pipe_descriptor() -> int | None:
     return descriptor if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) else None
 
 
-def _watch(descriptor: int, done: threading.Event) -> None:
+async def output_closed() -> None:
+    """Wait until whoever reads our output has gone away, in a command that runs on asyncio."""
+    descriptor = _pipe_descriptor()
+    if descriptor is None:
+        await asyncio.Event().wait()
+        return
+    while not _has_no_reader(descriptor):  # noqa: ASYNC110 - nobody would set an event
+        await asyncio.sleep(_POLL_S)
+
+
+def _has_no_reader(descriptor: int) -> bool:
     poll = select.poll()
     poll.register(descriptor, 0)  # errors are reported without being asked for
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def _watch(descriptor: int, done: threading.Event) -> None:
     while not done.wait(_POLL_S):
-        if any(event & select.POLLERR for _, event in poll.poll(0)):
+        if _has_no_reader(descriptor):
             # A signal is what ends a wait in the main thread, whatever it waits for.
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
             return

@@ -10,6 +10,9 @@
 What is counted depends on the stream: messages in a JSON stream, lines in a text stream, bytes in
 any other. Headwater knows where the last messages begin and what was there at a time. On other
 servers, the last ones are found by reading everything, and times are not found.
+
+Groups (`--start`, `group seek`) have messages in every stream, and call its two ends `first` and
+`latest`. Either name is understood everywhere.
 """
 
 from __future__ import annotations
@@ -26,6 +29,9 @@ from headwater.cli.units import Unit, find_tail
 from headwater.client import NOW, START, Headwater, Position, Stream
 
 GRAMMAR: Final = "start, now, -10 (the last ten), @1h or @2026-01-31T12:00:00Z (since then), OFFSET"
+PLACES: Final = (
+    "first, latest, -10 (the last ten messages), @1h or @2026-01-31T12:00:00Z (since then), OFFSET"
+)
 
 _UNITS_MS: Final = {
     "ms": 1,
@@ -76,12 +82,21 @@ def parse_span_ms(text: str) -> int:
     return sum(int(count) * _UNITS_MS[unit] for count, unit in _PART.findall(text))
 
 
+def parse_seconds(text: str) -> float:
+    """A length of time in seconds; a number alone counts those.
+
+    >>> parse_seconds("1m30s"), parse_seconds("90"), parse_seconds("250ms")
+    (90.0, 90.0, 0.25)
+    """
+    return parse_span_ms(f"{text}s" if text.isascii() and text.isdigit() else text) / 1000
+
+
 def parse_where(text: str, *, now_ms: int | None = None) -> Where:
     """Read the value of `--from`."""
     begin, slash, skip = text.partition("/")
-    if begin == "start":
+    if begin in ("start", "first"):
         return At(START + slash + skip)
-    if text == "now":
+    if text in ("now", "latest"):
         return At(NOW)
     if text.startswith("-"):
         if not (text[1:].isascii() and text[1:].isdigit() and len(text) <= 16):
@@ -137,6 +152,15 @@ def locate(client: Headwater, stream: Stream, where: Where, unit: Unit) -> Posit
             return position
         return find_tail(stream.read(START), unit, where.count) or Position(START)
     return _locate_in_bytes(client, stream, where.count, unit)
+
+
+def find_place(client: Headwater, stream: Stream, where: Where) -> str:
+    """Turn a place into one where a group can go on: at a message, whatever the stream holds."""
+    position = None
+    if isinstance(where, Last) and where.count > 0:
+        position = remote.find_last(client, stream, where.count)
+    text = str(position or locate(client, stream, where, Unit.MESSAGE))
+    return {START: "first", NOW: "latest"}.get(text, text)
 
 
 def _locate_in_bytes(client: Headwater, stream: Stream, count: int, unit: Unit) -> Position:

@@ -22,6 +22,11 @@ Closed = A[bool, _doc("whether it takes no more messages")]
 NextOffset = A[str | None, _doc("the offset behind its last message")]
 Next = A[str, _doc("the position behind this; `--from` goes on there")]
 
+GroupNameField = A[str, _doc("the group's name")]
+LagMessages = A[int, _doc("how many messages are not acknowledged yet")]
+LagBytes = A[int, _doc("the size of everything from the oldest of them on")]
+LagSeconds = A[float, _doc("how long ago the oldest of them was appended, in seconds")]
+
 
 class Record(msgspec.Struct, kw_only=True):
     """Base of all records."""
@@ -98,6 +103,78 @@ class DataRecord(Record):
 
     data: A[str, _doc("the bytes, in base64")]
     next: Next
+
+
+class GroupRecord(Record):
+    """One group of a stream."""
+
+    stream: Name
+    name: GroupNameField
+    paused: A[bool, _doc("whether it hands out nothing at present")]
+    position: A[str, _doc("where it goes on, as `group seek` takes it")]
+    lag_messages: LagMessages
+    lag_bytes: LagBytes
+    lag_s: LagSeconds
+    in_flight: A[int, _doc("how many messages are with members")]
+    members: A[dict[str, int], _doc("by the name of each member, how many messages it has")]
+    durable: A[bool, _doc("whether its place is kept across restarts")]
+    start: A[str, _doc("where it began")]
+    max_in_flight: A[int, _doc("how many messages may be with members at a time")]
+    ack_timeout_s: A[float, _doc("how long a member may keep a message, in seconds")]
+    max_deliveries: A[int, _doc("after so many a message is given up; 0 means never")]
+    dead_letter: A[str | None, _doc("the stream that takes what is given up")]
+    order_by: A[str | None, _doc("a JSON pointer to the key that keeps its order")]
+
+
+class LagRecord(Record):
+    """How far one group is behind."""
+
+    stream: Name
+    name: GroupNameField
+    messages: LagMessages
+    bytes: LagBytes
+    seconds: LagSeconds
+
+
+class GroupRemovalRecord(Record):
+    """A group that was deleted."""
+
+    stream: Name
+    name: GroupNameField
+    removed: A[bool, _doc("always true")] = True
+
+
+class DeliveryRecord(Record):
+    """Base of what `consume` writes."""
+
+    id: A[str, _doc("the message's own id where it has one inside, else its number")]
+    offset: A[str, _doc("where the append that it came with begins")]
+    deliveries: A[int, _doc("how many times it has been handed out, this time included")]
+
+
+class DeliveredValueRecord(DeliveryRecord):
+    """A message of a JSON stream, printed and acknowledged."""
+
+    value: A[msgspec.Raw, _doc("the message, any JSON value")]
+
+
+class DeliveredTextRecord(DeliveryRecord):
+    """A message of a text stream: what one append brought."""
+
+    text: A[str, _doc("the message")]
+
+
+class DeliveredDataRecord(DeliveryRecord):
+    """A message of any other stream, or one that is not UTF-8."""
+
+    data: A[str, _doc("the message, in base64")]
+
+
+class OutcomeRecord(DeliveryRecord):
+    """With `--exec`, what came of a message."""
+
+    outcome: A[str, _doc("`acked`, `nacked`, `rejected`, `returned` (uncounted) or `lost`")]
+    exit_code: A[int | None, _doc("how the command ended; below 0: by that signal")]
 
 
 class RateRecord(Record):
@@ -206,6 +283,20 @@ BY_COMMAND: dict[str, tuple[type[Record], ...]] = {
     "fork": (ChangeRecord,),
     "close": (ChangeRecord,),
     "rm": (RemovalRecord,),
+    "consume": (
+        DeliveredValueRecord,
+        DeliveredTextRecord,
+        DeliveredDataRecord,
+        OutcomeRecord,
+    ),
+    "group ls": (GroupRecord,),
+    "group info": (GroupRecord,),
+    "group lag": (LagRecord,),
+    "group create": (GroupRecord,),
+    "group seek": (GroupRecord,),
+    "group pause": (GroupRecord,),
+    "group resume": (GroupRecord,),
+    "group rm": (GroupRemovalRecord,),
     "top": (TopRecord,),
     "bench": (BenchRecord,),
     "verify": (VerifyRecord,),

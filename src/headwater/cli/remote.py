@@ -7,6 +7,7 @@ means "not offered" (None), not a failure.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
@@ -18,6 +19,7 @@ from headwater.cli.records import DetailRecord, StreamRecord
 from headwater.cli.target import OPTIONS, find_target
 from headwater.client import (
     BadRequest,
+    Group,
     Headwater,
     Position,
     Stream,
@@ -100,6 +102,14 @@ def open_stream(client: Headwater, path: str, content_type: str | None = None) -
         raise usage(f"{path!r} is not the path of a stream; write it as NAME or DIR/NAME") from None
 
 
+def open_group(stream: Stream, name: str) -> Group:
+    """A handle for a group, if it can be called so."""
+    try:
+        return stream.group(name)
+    except ValueError:
+        raise usage(f"{name!r} is not the name of a group") from None
+
+
 def list_streams(client: Headwater, prefix: str = "", limit: int = PAGE) -> Iterator[list[Summary]]:
     """All streams, page by page, in order of their names."""
     after: str | None = ""
@@ -167,13 +177,27 @@ def _list_url(client: Headwater) -> str:
 
 def complete_stream(ctx: typer.Context, incomplete: str) -> list[str]:
     """The names of streams that begin so, for the shell; none if the server takes long."""
-    given = {**ctx.find_root().params, **{k: v for k, v in ctx.params.items() if v}}
     try:
-        target = find_target(**{name: given.get(name) for name in OPTIONS})
-        with target.connect(patience_s=0, timeout_s=COMPLETION_S) as client:
+        with _completing(ctx) as client:
             return [stream.name for stream in next(list_streams(client, incomplete, limit=100))]
     except Exception:
         return []  # a completion that fails must not disturb the line being typed
+
+
+def complete_group(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The names of groups of the stream on the line that begin so."""
+    try:
+        with _completing(ctx) as client:
+            groups = client.stream(ctx.params["stream"]).groups()
+            return [group.name for group in groups if group.name.startswith(incomplete)]
+    except Exception:
+        return []  # a completion that fails must not disturb the line being typed
+
+
+def _completing(ctx: typer.Context) -> AbstractContextManager[Headwater]:
+    given = {**ctx.find_root().params, **{k: v for k, v in ctx.params.items() if v}}
+    target = find_target(**{name: given.get(name) for name in OPTIONS})
+    return target.connect(patience_s=0, timeout_s=COMPLETION_S)
 
 
 StreamPath = Annotated[
@@ -185,4 +209,8 @@ StreamPaths = Annotated[
     typer.Argument(
         metavar="STREAM...", help="Paths of the streams.", autocompletion=complete_stream
     ),
+]
+GroupName = Annotated[
+    str,
+    typer.Argument(metavar="GROUP", help="Name of the group.", autocompletion=complete_group),
 ]

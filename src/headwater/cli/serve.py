@@ -28,6 +28,7 @@ from headwater.http.live import Hub
 from headwater.http.server import Server
 from headwater.service.clock import wall_clock_ms
 from headwater.service.groups import Groups
+from headwater.service.live.registry import Live
 from headwater.service.log import Log
 from headwater.settings import Settings
 from headwater.store.database import DataDirectoryError
@@ -94,7 +95,8 @@ async def listening(
     heartbeat = Heartbeat(settings.sse_lifetime_ms / 1000)
     hub = Hub(streams, settings.long_poll_timeout_ms, heartbeat)
     groups = await Groups.start(streams)
-    app = App(streams, hub, groups, cors=bool(settings.cors_origin), gate=gate)
+    live = Live(streams, waiters_max=settings.live_waiters_max, metrics=settings.live_metrics)
+    app = App(streams, hub, groups, live, cors=bool(settings.cors_origin), gate=gate)
     server = Server(
         app,
         limits,
@@ -116,8 +118,10 @@ async def listening(
         await reloader.stop()
         hub.release_polls()
         groups.stop()
+        live.release()
         await server.stop(settings.shutdown_grace_ms / 1000)
         heartbeat.stop()
+        await live.stop()
         await streams.stop()
 
 

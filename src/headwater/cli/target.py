@@ -92,6 +92,7 @@ class Target:
         patience_s: float = QUICK_S,
         timeout_s: float | None = None,
         stream: str | None = None,
+        group: str | None = None,
     ) -> Iterator[Headwater]:
         """A client; its failures come out as what they mean to a person."""
         options = self._options(patience_s)
@@ -101,7 +102,7 @@ class Target:
             with Headwater(self.url, **options) as client:
                 yield client
         except HeadwaterError as error:
-            raise explain(error, url=self.url, stream=stream) from error
+            raise explain(error, url=self.url, stream=stream, group=group) from error
 
     def connect_async(self, *, patience_s: float = QUICK_S) -> AsyncHeadwater:
         """A client for asyncio, for the command that does many things at a time."""

@@ -8,7 +8,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
-from headwater.client._message import AsyncMessage, GroupLink
+from headwater.client._link import GroupLink
+from headwater.client._message import AsyncMessage
 from headwater.client.errors import HeadwaterError
 from headwater.client.groups import Lease, action_request, deliveries, fetch_request, milliseconds
 from headwater.client.retry import Retries
@@ -17,7 +18,7 @@ WAIT_S: Final = 25.0
 
 
 class AsyncConsumer:
-    """The messages of a group, as they come. It ends when it is closed.
+    """The messages of a group, as they come. It ends when it is closed, or empty if so asked.
 
         group = stream.group("workers")
         await group.ensure()
@@ -32,8 +33,12 @@ class AsyncConsumer:
     connections and restarts of the server are ridden out; what it raises is final.
     """
 
-    def __init__(self, link: GroupLink, *, consumer: str, concurrency: int, batch: int) -> None:
-        self._inbox = Inbox(link, consumer=consumer, concurrency=concurrency, batch=batch)
+    def __init__(
+        self, link: GroupLink, *, consumer: str, concurrency: int, batch: int, until_empty: bool
+    ) -> None:
+        self._inbox = Inbox(
+            link, consumer=consumer, concurrency=concurrency, batch=batch, until_empty=until_empty
+        )
 
     def __aiter__(self) -> Self:
         return self
@@ -67,12 +72,15 @@ class AsyncConsumer:
 class Inbox:
     """What a consumer has fetched. It does not know the consumer, so that may be forgotten."""
 
-    def __init__(self, link: GroupLink, *, consumer: str, concurrency: int, batch: int) -> None:
+    def __init__(
+        self, link: GroupLink, *, consumer: str, concurrency: int, batch: int, until_empty: bool
+    ) -> None:
         self.closed = False
         self._link = link
         self._consumer = consumer
         self._concurrency = concurrency
         self._batch = batch
+        self._until_empty = until_empty
         self._retries = Retries(link.sender.retry)
         self._waiting: deque[tuple[AsyncMessage, Lease]] = deque()
         self._handed_out: set[Lease] = set()
@@ -125,6 +133,9 @@ class Inbox:
 
     async def _wait_for_turn(self) -> None:
         """Wait until fewer messages are with the caller than may be."""
+        await self._wait_for_fewer_than(self._concurrency)
+
+    async def _wait_for_fewer_than(self, count: int) -> None:
         loop = asyncio.get_running_loop()
         while not self.closed:
             self._changes.clear()
@@ -132,7 +143,7 @@ class Inbox:
             self._handed_out = {
                 lease for lease in self._handed_out if not lease.is_over(timeout_s, now)
             }
-            if len(self._handed_out) < self._concurrency:
+            if len(self._handed_out) < count:
                 return
             first = min(lease.until(timeout_s) for lease in self._handed_out)
             with suppress(TimeoutError):
@@ -162,7 +173,8 @@ class Inbox:
     async def _fetch(self) -> None:
         """Ask once; a failure that can pass is waited out."""
         link = self._link
-        request = fetch_request(link.url, consumer=self._consumer, most=self._batch, wait_s=WAIT_S)
+        wait_s = 0.0 if self._until_empty else WAIT_S
+        request = fetch_request(link.url, consumer=self._consumer, most=self._batch, wait_s=wait_s)
         try:
             delivered = deliveries(await link.sender.once(request))
         except HeadwaterError as error:
@@ -177,6 +189,16 @@ class Inbox:
             self._waiting.append((AsyncMessage(link, each, lease, self._changes.set), lease))
         if len(delivered) > 1 and self._keeping is None:
             self._keeping = loop.create_task(self._keep())
+        if self._until_empty and not delivered:
+            await self._end_unless_some_may_follow()
+
+    async def _end_unless_some_may_follow(self) -> None:
+        """Nothing was there. What is with the caller may hold up more, or be returned."""
+        held = len(self._handed_out)
+        if held == 0:
+            self.closed = True
+        else:
+            await self._wait_for_fewer_than(held)
 
     async def _keep(self) -> None:
         """Extend what waits for its turn, whenever a third of its time is over."""

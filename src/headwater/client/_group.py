@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Iterable
 
 from headwater.client._consumer import AsyncConsumer
-from headwater.client._message import AsyncMessage, GroupLink
+from headwater.client._link import GroupLink
+from headwater.client._message import (
+    AsyncMessage,
+    AsyncTransaction,
+    extend_all,
+    settle_all,
+    transaction_of,
+)
 from headwater.client._sender import Sender
+from headwater.client.batch import Position
 from headwater.client.errors import GroupNotFound
 from headwater.client.groups import (
     GroupInfo,
@@ -16,6 +25,7 @@ from headwater.client.groups import (
     deliveries,
     fetch_request,
     group_info,
+    milliseconds,
     settings_request,
 )
 from headwater.client.protocol import Request, Response
@@ -55,7 +65,7 @@ class AsyncGroup:
         self,
         *,
         durable: bool | None = None,
-        start: str | None = None,
+        start: str | Position | None = None,
         max_in_flight: int | None = None,
         ack_timeout_s: float | None = None,
         max_deliveries: int | None = None,
@@ -66,7 +76,8 @@ class AsyncGroup:
 
         Args:
             durable: keep the group's place across restarts (the default).
-            start: where a new group begins: `"first"` (the default), `"latest"` or an offset.
+            start: where a new group begins: `"first"` (the default), `"latest"`, an offset or a
+                position that a reader has saved.
             max_in_flight: how many messages may be with members at a time; 1000 by default.
             ack_timeout_s: how long a member may keep a message; 30 seconds by default.
             max_deliveries: after so many deliveries a message is given up; never by default.
@@ -76,7 +87,7 @@ class AsyncGroup:
         """
         settings = {
             "durable": durable,
-            "start": start,
+            "start": None if start is None else str(start),
             "max_in_flight": max_in_flight,
             "ack_timeout_s": ack_timeout_s,
             "max_deliveries": max_deliveries,
@@ -100,9 +111,12 @@ class AsyncGroup:
             if not error.in_doubt:
                 raise
 
-    async def seek(self, to: str) -> None:
-        """Go on at `"first"`, `"latest"` or an offset. Everything handed out is forgotten."""
-        await self._sender.perform(action_request(self._link.url, "seek", {"to": to}))
+    async def seek(self, to: str | Position) -> None:
+        """Go on at `"first"`, `"latest"`, an offset, or a position that a reader has saved.
+
+        Everything handed out is forgotten.
+        """
+        await self._sender.perform(action_request(self._link.url, "seek", {"to": str(to)}))
 
     async def pause(self) -> None:
         """Hand out nothing until `resume`."""
@@ -134,8 +148,57 @@ class AsyncGroup:
             for each in deliveries(answer.response)
         ]
 
+    async def ack(self, messages: Iterable[AsyncMessage], *, ignore_stale: bool = False) -> None:
+        """All of these are done, in one request.
+
+        Raises `StaleReceipt` if some are no longer ours, unless `ignore_stale`; its `receipts`
+        tell which. The others are done all the same. So it is with `nack`, `reject` and `extend`.
+        """
+        if held := self._own(messages):
+            await settle_all(self._link, held, "ack", ignore_stale=ignore_stale)
+
+    async def nack(
+        self,
+        messages: Iterable[AsyncMessage],
+        delay_s: float = 0.0,
+        *,
+        count: bool = True,
+        ignore_stale: bool = False,
+    ) -> None:
+        """Give messages back, to be delivered again; see `AsyncMessage.nack`."""
+        if held := self._own(messages):
+            await settle_all(
+                self._link,
+                held,
+                "nack",
+                ignore_stale=ignore_stale,
+                delay_ms=milliseconds(delay_s),
+                count=count,
+            )
+
+    async def reject(self, messages: Iterable[AsyncMessage], *, ignore_stale: bool = False) -> None:
+        """Nobody can work on these: they go to the dead letters at once."""
+        if held := self._own(messages):
+            await settle_all(self._link, held, "reject", ignore_stale=ignore_stale)
+
+    async def extend(
+        self, messages: Iterable[AsyncMessage], s: float, *, ignore_stale: bool = False
+    ) -> None:
+        """Keep messages for so many seconds from now."""
+        if held := self._own(messages):
+            await extend_all(self._link, held, s, ignore_stale=ignore_stale)
+
+    def transaction(self, messages: Iterable[AsyncMessage]) -> AsyncTransaction:
+        """A transaction that acknowledges all of these together with what it publishes."""
+        return transaction_of(self._link, self._own(messages))
+
     def consume(
-        self, *, consumer: str | None = None, concurrency: int = 1, batch: int | None = None
+        self,
+        *,
+        consumer: str | None = None,
+        concurrency: int = 1,
+        batch: int | None = None,
+        until_empty: bool = False,
     ) -> AsyncConsumer:
         """Messages as they come, without an end.
 
@@ -148,6 +211,8 @@ class AsyncGroup:
                 time is over does not count any more.
             batch: how many to fetch at once; as many as `concurrency` by default. Those that wait
                 here have their time extended, and go back when the iteration ends.
+            until_empty: end when there is nothing to hand out and everything that was is settled,
+                instead of waiting for more.
         """
         if concurrency < 1 or (batch is not None and batch < 1):
             raise ValueError("concurrency and batch must be at least 1")
@@ -156,7 +221,14 @@ class AsyncGroup:
             consumer=consumer or uuid.uuid4().hex,
             concurrency=concurrency,
             batch=batch or min(concurrency, 1000),
+            until_empty=until_empty,
         )
+
+    def _own(self, messages: Iterable[AsyncMessage]) -> list[AsyncMessage]:
+        held = list(messages)
+        if any(message._link.url != self._link.url for message in held):
+            raise ValueError(f"some of the messages are not from the group {self.name!r}")
+        return held
 
     def _learned(self, response: Response) -> GroupInfo:
         info = group_info(response)

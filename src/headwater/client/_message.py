@@ -8,7 +8,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from headwater.client._sender import Answer, Sender
+from headwater.client._link import GroupLink
+from headwater.client._sender import Sender
 from headwater.client.encode import NOTHING
 from headwater.client.errors import HeadwaterError, StaleReceipt
 from headwater.client.groups import (
@@ -18,44 +19,12 @@ from headwater.client.groups import (
     Lease,
     OnDuplicate,
     Publish,
-    action_request,
     committed,
     decode_value,
-    group_info,
-    group_url,
     milliseconds,
     stale_receipt,
-    stale_receipts,
     transaction_request,
 )
-from headwater.client.protocol import Request, stream_url
-
-
-class GroupLink:
-    """What a group, its consumers and its messages share."""
-
-    def __init__(self, sender: Sender, root: str, path: str, name: str) -> None:
-        self.sender = sender
-        self.root = root
-        self.path = path
-        self.name = name
-        self.url = group_url(stream_url(root, path), name)
-        self.known_ack_timeout_s: float | None = None
-
-    async def ack_timeout_s(self) -> float:
-        """How long a member may keep a message. Asked for once."""
-        if self.known_ack_timeout_s is None:
-            answer = await self.sender.perform(Request("GET", self.url))
-            self.known_ack_timeout_s = group_info(answer.response).settings.ack_timeout_s
-        return self.known_ack_timeout_s
-
-    async def settle(
-        self, action: Action, receipts: Sequence[str], **fields: Any
-    ) -> tuple[Answer, list[str]]:
-        """Send a word about some deliveries; also returns the receipts that were stale."""
-        request = action_request(self.url, action, {"receipts": receipts, **fields})
-        answer = await self.sender.perform(request)
-        return answer, stale_receipts(answer.response)
 
 
 class AsyncTransaction:
@@ -92,6 +61,7 @@ class AsyncTransaction:
         *,
         id: str | None = None,
         on_duplicate: OnDuplicate = "abort",
+        producer: tuple[str, int, int] | None = None,
     ) -> None:
         """Add a message. Nothing is sent before `commit`.
 
@@ -101,16 +71,26 @@ class AsyncTransaction:
             id: the message's id, for streams that take ids from outside the message.
             on_duplicate: whether an id that the stream knows is a reason to `"abort"`
                 everything, or as good as stored (`"succeed"`).
+            producer: id, epoch and sequence number, counted per stream as those of an append.
+                What the stream has from this producer already is a duplicate and not stored again.
         """
         if self._committed:
             raise RuntimeError("the transaction is committed")
-        self._publishes.append(Publish(stream.strip("/"), message, id, on_duplicate))
+        self._publishes.append(
+            Publish.of(
+                stream.strip("/"), message, id=id, on_duplicate=on_duplicate, producer=producer
+            )
+        )
 
     async def commit(self) -> Committed:
         """Do it all. When this raises, nothing was done (unless the error is `in_doubt`).
 
         A message to be acknowledged that is no longer ours is a `StaleReceipt`, a known id a
-        `DuplicateId`. Without a message to acknowledge, a lost answer is not asked for again.
+        `DuplicateId`, a producer out of step a `SequenceConflict` or `StaleEpoch`. The `index` of
+        the error tells which publish it was.
+
+        After a lost answer it is tried again only if that cannot publish anything twice: if there
+        is a message to acknowledge, or every publish has a producer.
         """
         if self._committed:
             raise RuntimeError("the transaction is committed")
@@ -221,16 +201,7 @@ class AsyncMessage:
 
     async def extend(self, s: float, *, ignore_stale: bool = False) -> None:
         """Keep the message for so many seconds from now."""
-        now = asyncio.get_running_loop().time()
-        answer, stale = await self._link.settle("extend", [self.receipt], ms=milliseconds(s))
-        if not stale:
-            self._lease.since, self._lease.length_s = now, s
-            self._changed()
-            return
-        self._lease.lost = True
-        self._changed()
-        if not ignore_stale:
-            raise stale_receipt(answer.response, in_doubt=False)
+        await extend_all(self._link, [self], s, ignore_stale=ignore_stale)
 
     def transaction(self) -> AsyncTransaction:
         """A transaction that acknowledges this message together with what it publishes:
@@ -239,9 +210,7 @@ class AsyncMessage:
         transaction.publish("out", {"done": message.id})
         await transaction.commit()
         """
-        link = self._link
-        ack = {"stream": link.path, "group": link.name, "receipts": [self.receipt]}
-        return AsyncTransaction(link.sender, link.root, ack=ack, on_commit=self._is_settled)
+        return transaction_of(self._link, [self])
 
     async def __aenter__(self) -> Self:
         timeout_s = await self._link.ack_timeout_s()
@@ -271,13 +240,18 @@ class AsyncMessage:
     # --- Inside ----------------------------------------------------------------------------------
 
     async def _settle(self, action: Action, ignore_stale: bool, **fields: Any) -> None:
-        answer, stale = await self._link.settle(action, [self.receipt], **fields)
-        self._is_settled()
-        if stale and not ignore_stale:
-            raise stale_receipt(answer.response, in_doubt=answer.in_doubt)
+        await settle_all(self._link, [self], action, ignore_stale=ignore_stale, **fields)
 
     def _is_settled(self) -> None:
         self._lease.settled = True
+        self._changed()
+
+    def _is_extended(self, since: float, length_s: float) -> None:
+        self._lease.since, self._lease.length_s = since, length_s
+        self._changed()
+
+    def _is_lost(self) -> None:
+        self._lease.lost = True
         self._changed()
 
     async def _keep(self, timeout_s: float) -> None:
@@ -300,3 +274,56 @@ class AsyncMessage:
         if keeper is not None:
             keeper.cancel()
             await asyncio.gather(keeper, return_exceptions=True)
+
+
+# --- Several messages at a time ------------------------------------------------------------------
+
+
+async def settle_all(
+    link: GroupLink,
+    messages: Sequence[AsyncMessage],
+    action: Action,
+    *,
+    ignore_stale: bool,
+    **fields: Any,
+) -> None:
+    """Say what shall become of messages. The stale ones do not keep the others from it."""
+    receipts = [message.receipt for message in messages]
+    answer, stale = await link.settle(action, receipts, **fields)
+    for message in messages:
+        message._is_settled()
+    if stale and not ignore_stale:
+        raise stale_receipt(
+            answer.response, receipts=stale, of=len(messages), in_doubt=answer.in_doubt
+        )
+
+
+async def extend_all(
+    link: GroupLink, messages: Sequence[AsyncMessage], s: float, *, ignore_stale: bool
+) -> None:
+    """Keep messages for so many seconds from now."""
+    now = asyncio.get_running_loop().time()
+    receipts = [message.receipt for message in messages]
+    answer, stale = await link.settle("extend", receipts, ms=milliseconds(s))
+    lost = set(stale)
+    for message in messages:
+        if message.receipt in lost:
+            message._is_lost()
+        else:
+            message._is_extended(now, s)
+    if stale and not ignore_stale:
+        raise stale_receipt(answer.response, receipts=stale, of=len(messages), in_doubt=False)
+
+
+def transaction_of(link: GroupLink, messages: Sequence[AsyncMessage]) -> AsyncTransaction:
+    """A transaction that acknowledges messages of one group."""
+    receipts = [message.receipt for message in messages]
+    ack = {"stream": link.path, "group": link.name, "receipts": receipts}
+
+    def on_commit() -> None:
+        for message in messages:
+            message._is_settled()
+
+    return AsyncTransaction(
+        link.sender, link.root, ack=ack if receipts else None, on_commit=on_commit
+    )

@@ -11,7 +11,7 @@ from headwater.client._sync_message import Message
 
 
 class Consumer:
-    """The messages of a group, as they come. It ends when it is closed.
+    """The messages of a group, as they come. It ends when it is closed, or empty if so asked.
 
         group = stream.group("workers")
         group.ensure()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from headwater.client._group import AsyncGroup
 from headwater.client._portal import Portal
 from headwater.client._sync_consumer import Consumer
-from headwater.client._sync_message import Message
+from headwater.client._sync_message import Message, Transaction
+from headwater.client.batch import Position
 from headwater.client.groups import GroupInfo
 
 
@@ -40,7 +43,7 @@ class Group:
         self,
         *,
         durable: bool | None = None,
-        start: str | None = None,
+        start: str | Position | None = None,
         max_in_flight: int | None = None,
         ack_timeout_s: float | None = None,
         max_deliveries: int | None = None,
@@ -51,7 +54,8 @@ class Group:
 
         Args:
             durable: keep the group's place across restarts (the default).
-            start: where a new group begins: `"first"` (the default), `"latest"` or an offset.
+            start: where a new group begins: `"first"` (the default), `"latest"`, an offset or a
+                position that a reader has saved.
             max_in_flight: how many messages may be with members at a time; 1000 by default.
             ack_timeout_s: how long a member may keep a message; 30 seconds by default.
             max_deliveries: after so many deliveries a message is given up; never by default.
@@ -79,8 +83,11 @@ class Group:
         """Remove the group; `GroupNotFound` if there is none. The stream stays as it is."""
         self._portal.call(self._async.delete())
 
-    def seek(self, to: str) -> None:
-        """Go on at `"first"`, `"latest"` or an offset. Everything handed out is forgotten."""
+    def seek(self, to: str | Position) -> None:
+        """Go on at `"first"`, `"latest"`, an offset, or a position that a reader has saved.
+
+        Everything handed out is forgotten.
+        """
         self._portal.call(self._async.seek(to))
 
     def pause(self) -> None:
@@ -108,12 +115,60 @@ class Group:
         found = self._portal.call(self._async.fetch(consumer=consumer, max=max, wait_s=wait_s))
         return [Message(self._portal, each) for each in found]
 
+    def ack(self, messages: Iterable[Message], *, ignore_stale: bool = False) -> None:
+        """All of these are done, in one request.
+
+        Raises `StaleReceipt` if some are no longer ours, unless `ignore_stale`; its `receipts`
+        tell which. The others are done all the same. So it is with `nack`, `reject` and `extend`.
+        """
+        self._portal.call(
+            self._async.ack([each._async for each in messages], ignore_stale=ignore_stale)
+        )
+
+    def nack(
+        self,
+        messages: Iterable[Message],
+        delay_s: float = 0.0,
+        *,
+        count: bool = True,
+        ignore_stale: bool = False,
+    ) -> None:
+        """Give messages back, to be delivered again; see `Message.nack`."""
+        self._portal.call(
+            self._async.nack(
+                [each._async for each in messages],
+                delay_s,
+                count=count,
+                ignore_stale=ignore_stale,
+            )
+        )
+
+    def reject(self, messages: Iterable[Message], *, ignore_stale: bool = False) -> None:
+        """Nobody can work on these: they go to the dead letters at once."""
+        self._portal.call(
+            self._async.reject([each._async for each in messages], ignore_stale=ignore_stale)
+        )
+
+    def extend(self, messages: Iterable[Message], s: float, *, ignore_stale: bool = False) -> None:
+        """Keep messages for so many seconds from now."""
+        self._portal.call(
+            self._async.extend([each._async for each in messages], s, ignore_stale=ignore_stale)
+        )
+
+    def transaction(self, messages: Iterable[Message]) -> Transaction:
+        """A transaction that acknowledges all of these together with what it publishes."""
+        return Transaction(
+            self._portal,
+            self._async.transaction([each._async for each in messages]),
+        )
+
     def consume(
         self,
         *,
         consumer: str | None = None,
         concurrency: int = 1,
         batch: int | None = None,
+        until_empty: bool = False,
     ) -> Consumer:
         """Messages as they come, without an end.
 
@@ -126,10 +181,17 @@ class Group:
                 time is over does not count any more.
             batch: how many to fetch at once; as many as `concurrency` by default. Those that wait
                 here have their time extended, and go back when the iteration ends.
+            until_empty: end when there is nothing to hand out and everything that was is settled,
+                instead of waiting for more.
         """
         return Consumer(
             self._portal,
-            self._async.consume(consumer=consumer, concurrency=concurrency, batch=batch),
+            self._async.consume(
+                consumer=consumer,
+                concurrency=concurrency,
+                batch=batch,
+                until_empty=until_empty,
+            ),
         )
 
     def __repr__(self) -> str:

@@ -33,6 +33,7 @@ class Transaction:
         *,
         id: str | None = None,
         on_duplicate: OnDuplicate = "abort",
+        producer: tuple[str, int, int] | None = None,
     ) -> None:
         """Add a message. Nothing is sent before `commit`.
 
@@ -42,14 +43,20 @@ class Transaction:
             id: the message's id, for streams that take ids from outside the message.
             on_duplicate: whether an id that the stream knows is a reason to `"abort"`
                 everything, or as good as stored (`"succeed"`).
+            producer: id, epoch and sequence number, counted per stream as those of an append.
+                What the stream has from this producer already is a duplicate and not stored again.
         """
-        self._async.publish(stream, message, id=id, on_duplicate=on_duplicate)
+        self._async.publish(stream, message, id=id, on_duplicate=on_duplicate, producer=producer)
 
     def commit(self) -> Committed:
         """Do it all. When this raises, nothing was done (unless the error is `in_doubt`).
 
         A message to be acknowledged that is no longer ours is a `StaleReceipt`, a known id a
-        `DuplicateId`. Without a message to acknowledge, a lost answer is not asked for again.
+        `DuplicateId`, a producer out of step a `SequenceConflict` or `StaleEpoch`. The `index` of
+        the error tells which publish it was.
+
+        After a lost answer it is tried again only if that cannot publish anything twice: if there
+        is a message to acknowledge, or every publish has a producer.
         """
         return self._portal.call(self._async.commit())
 

@@ -57,6 +57,7 @@ class ResponseError(HeadwaterError):
         code: the stable code of the error body, if the server sent one.
         headers: the answer's headers, names in lower case.
         retry_after_s: seconds the server asked us to wait, if it did.
+        index: which publish of a transaction was refused, counted from 0.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class ResponseError(HeadwaterError):
         code: str | None = None,
         headers: Mapping[str, str] | None = None,
         retry_after_s: float | None = None,
+        index: int | None = None,
         in_doubt: bool = False,
     ) -> None:
         super().__init__(message, in_doubt=in_doubt)
@@ -74,6 +76,7 @@ class ResponseError(HeadwaterError):
         self.code = code
         self.headers = dict(headers or {})
         self.retry_after_s = retry_after_s
+        self.index = index
 
     def __str__(self) -> str:
         label = f"{self.status} {self.code}" if self.code else str(self.status)
@@ -165,7 +168,13 @@ class StaleReceipt(Conflict):
 
     Its time was over, or it is settled already. When `in_doubt` is True, an attempt whose answer
     was lost may have settled it.
+
+    Attributes:
+        receipts: which of several messages it was, by their receipts. The others were settled,
+            except by a transaction, which then did nothing.
     """
+
+    receipts: tuple[str, ...] = ()
 
 
 class RateLimited(ResponseError):

@@ -17,6 +17,8 @@ OnDuplicate = Literal["abort", "succeed"]
 Action = Literal["ack", "nack", "extend", "reject", "seek", "pause", "resume"]
 
 FETCH_WAIT_MAX_S: Final = 60.0
+RECEIPTS_MAX: Final = 10_000
+"""How many the server takes in one request."""
 _JSON_HEADERS: Final = {"Content-Type": JSON}
 W = TypeVar("W")
 
@@ -52,7 +54,8 @@ class GroupInfo:
         name: the group's name.
         settings: its settings.
         paused: whether it hands out nothing at present.
-        position: the offset from which it has not handed out anything yet.
+        position: where it goes on, as `seek` takes it: an offset, and maybe `/` and how many
+            messages behind it were handed out already.
         lag: how many messages are not settled yet.
         lag_bytes: how many bytes they are, about.
         in_flight: how many messages are with members.
@@ -116,23 +119,37 @@ class Delivered(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """A message to be published by a transaction: bytes, or any other value as JSON."""
+    """A message to be published by a transaction, as its part of the request."""
 
-    stream: str
-    message: Any
-    id: str | None = None
-    on_duplicate: OnDuplicate = "abort"
+    fields: Mapping[str, Any]
 
-    def fields(self) -> dict[str, Any]:
-        """Its part of the request."""
-        part: dict[str, Any] = {"stream": self.stream, "on_duplicate": self.on_duplicate}
-        if isinstance(self.message, bytes | bytearray | memoryview):
-            part["data"] = b64encode(self.message).decode()
+    @classmethod
+    def of(
+        cls,
+        stream: str,
+        message: Any,
+        *,
+        id: str | None = None,
+        on_duplicate: OnDuplicate = "abort",
+        producer: tuple[str, int, int] | None = None,
+    ) -> Publish:
+        """Bytes as they are, any other value as JSON. What is no JSON is found out here."""
+        part: dict[str, Any] = {"stream": stream, "on_duplicate": on_duplicate}
+        if isinstance(message, bytes | bytearray | memoryview):
+            part["data"] = b64encode(message).decode()
         else:
-            part["value"] = self.message
-        if self.id is not None:
-            part["id"] = self.id
-        return part
+            part["value"] = msgspec.Raw(msgspec.json.encode(message))
+        if id is not None:
+            part["id"] = id
+        if producer is not None:
+            name, epoch, seq = producer
+            part["producer"] = {"id": name, "epoch": epoch, "seq": seq}
+        return cls(part)
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the server would notice that it has it already."""
+        return "producer" in self.fields
 
 
 @dataclass(slots=True, eq=False)
@@ -223,9 +240,10 @@ def transaction_request(
 ) -> Request:
     """Acknowledge and publish, all or nothing.
 
-    With an acknowledgement it may be repeated: the receipt is good for one time only.
+    With an acknowledgement it may be repeated, as a receipt is good for one time only, and with a
+    producer for every publish.
     """
-    body: dict[str, Any] = {"publish": [publish.fields() for publish in publishes]}
+    body: dict[str, Any] = {"publish": [publish.fields for publish in publishes]}
     if ack is not None:
         body["ack"] = ack
     return Request(
@@ -233,7 +251,7 @@ def transaction_request(
         urljoin(root, "transaction"),
         headers=_JSON_HEADERS,
         body=msgspec.json.encode(body),
-        repeatable=ack is not None,
+        repeatable=ack is not None or all(publish.repeatable for publish in publishes),
     )
 
 
@@ -334,15 +352,20 @@ def committed(response: Response) -> Committed:
     return Committed(answer.acked, tuple(published))
 
 
-def stale_receipt(response: Response, *, in_doubt: bool) -> StaleReceipt:
-    """`in_doubt`: an attempt before this one may have used the receipt up."""
-    return StaleReceipt(
-        "the message is no longer with this member: its time was over, or it is settled",
+def stale_receipt(
+    response: Response, *, receipts: Sequence[str], of: int, in_doubt: bool
+) -> StaleReceipt:
+    """`in_doubt`: an attempt before this one may have used the receipts up."""
+    which = "the message is" if of == 1 else f"{len(receipts)} of {of} messages are"
+    error = StaleReceipt(
+        f"{which} no longer with this member: the time was over, or it is settled",
         status=response.status,
         code="stale_receipt",
         headers=response.headers,
         in_doubt=in_doubt,
     )
+    error.receipts = tuple(receipts)
+    return error
 
 
 def _read(response: Response, kind: type[W]) -> W:

@@ -282,13 +282,14 @@ def failure(request: Request, response: Response, *, now: float) -> ResponseErro
     """
     if 200 <= response.status < 300:
         return None
-    code, message = _error_body(response)
+    code, message, index = _error_body(response)
     return _error_class(request, response, code)(
         message or f"{request.method} {urlsplit(request.url).path} failed",
         status=response.status,
         code=code,
         headers=response.headers,
         retry_after_s=retry_after_s(response.headers.get("retry-after"), now=now),
+        index=index,
         # A proxy may answer 5xx after it has passed the request on. A 503 that carries a stable
         # code comes from the stream server itself, which promises that nothing was written.
         in_doubt=response.status >= 500 and not (response.status == 503 and code is not None),
@@ -356,7 +357,8 @@ def retry_after_s(text: str | None, *, now: float) -> float | None:
 
 def _error_class(request: Request, response: Response, code: str | None) -> type[ResponseError]:
     by_status = class_for_status(response.status)
-    if by_status is Forbidden and "producer-epoch" in response.headers:
+    # Inside a transaction, a fenced producer is a conflict.
+    if code == "stale_epoch" or (by_status is Forbidden and "producer-epoch" in response.headers):
         return StaleEpoch
     if code == "group_not_found":
         return GroupNotFound
@@ -374,19 +376,26 @@ def _error_class(request: Request, response: Response, code: str | None) -> type
     return _CONFLICTS.get(code, Conflict)
 
 
-def _error_body(response: Response) -> tuple[str | None, str]:
-    """The stable code and the message of an error body; other servers send plain text."""
+def _error_body(response: Response) -> tuple[str | None, str, int | None]:
+    """The stable code, the message and the index of the publish at fault, as far as there are any.
+
+    Other servers send plain text.
+    """
     kind = media_type(response.headers.get("content-type"))
     if kind == JSON:
         try:
             body: Any = msgspec.json.decode(response.body)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return None, ""
+            return None, "", None
         error = body.get("error") if isinstance(body, dict) else None
-        if isinstance(error, dict):
-            code = error.get("code")
-            return (code if isinstance(code, str) else None), str(error.get("message", ""))
-        return None, str(error or "")
+        if not isinstance(error, dict):
+            return None, str(error or ""), None
+        code, index = error.get("code"), error.get("index")
+        return (
+            code if isinstance(code, str) else None,
+            str(error.get("message", "")),
+            index if isinstance(index, int) else None,
+        )
     if kind == "text/plain":
-        return None, response.body.decode(errors="replace").strip()[:_MESSAGE_CHARS_MAX]
-    return None, ""
+        return None, response.body.decode(errors="replace").strip()[:_MESSAGE_CHARS_MAX], None
+    return None, "", None

@@ -8,6 +8,8 @@ import msgspec
 
 from headwater.core import json_mode
 from headwater.core.errors import DuplicateIds
+from headwater.core.live.profile import StateProtocol
+from headwater.core.live.records import check_records
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended, MessageId, StreamConfig, StreamState
 from headwater.core.unique_ids import Mode, find_ids, split_new
@@ -88,6 +90,8 @@ def read_content(
         stored, count = json_mode.encode(body, allow_empty=creating)
     else:
         stored, count = body, 1
+    if isinstance(config.profile, StateProtocol) and count:
+        check_records(stored, config.profile.touch.on_missing_before)
     if config.unique_ids is None or count == 0:
         return Content(stored, count)
     messages = json_mode.decode(stored) if config.is_json else [stored]

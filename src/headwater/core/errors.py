@@ -17,11 +17,14 @@ headers) is decided in one place, `headwater.http.errors`.
     │   ├── InvalidFork
     │   ├── MissingId
     │   ├── InvalidBody            a JSON request that does not make sense
+    │   ├── InvalidRecord          a message that is no change record, where they have to be
     │   └── EpochMustStartAtZero
     ├── Unauthorized               nobody we know, or not any more
     ├── Forbidden                  known, but not allowed
     ├── StreamNotFound
     ├── GroupNotFound
+    ├── LiveNotEnabled
+    ├── MissingBefore              a change that needs the row as it was
     ├── StreamGone                 deleted, but kept alive for its forks
     ├── Conflict
     │   ├── ConfigConflict
@@ -31,6 +34,7 @@ headers) is decided in one place, `headwater.http.errors`.
     │   ├── StreamClosed
     │   ├── DuplicateIds
     │   ├── GroupConflict
+    │   ├── ProfileConflict
     │   ├── StaleReceipts
     │   ├── SequenceGap
     │   └── StreamSeqConflict
@@ -117,6 +121,36 @@ class InvalidFork(InvalidRequest):
 
 class InvalidBody(InvalidRequest):
     code = "invalid_body"
+
+
+class InvalidRecord(InvalidRequest):
+    """A message that is no State Protocol record, in a stream that takes nothing else."""
+
+    code = "invalid_record"
+
+    def __init__(self, index: int, problem: str) -> None:
+        super().__init__(f"message {index} {problem}; nothing was written")
+        self.index = index
+
+
+class MissingBefore(StreamError):
+    code = "missing_before"
+
+    def __init__(self, index: int, operation: str) -> None:
+        super().__init__(
+            f"message {index}: this stream takes an {operation} only with the row as it was in "
+            "old_value; send it, or set touch.onMissingBefore to coarse; nothing was written"
+        )
+        self.index = index
+
+
+class LiveNotEnabled(StreamError):
+    code = "not_found"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"queries cannot wait on {path}: set its _profile to state-protocol with touch.enabled"
+        )
 
 
 class MissingId(InvalidRequest):
@@ -228,6 +262,16 @@ class StreamClosed(Conflict):
     def __init__(self, next_offset: str) -> None:
         super().__init__("the stream is closed and takes no more appends")
         self.next_offset = next_offset
+
+
+class ProfileConflict(Conflict):
+    code = "profile_conflict"
+
+    def __init__(self, content_type: str) -> None:
+        super().__init__(
+            "the state-protocol profile is for application/json streams; "
+            f"this one holds {content_type}"
+        )
 
 
 class DuplicateIds(Conflict):

@@ -1,6 +1,7 @@
 """Everything that an engine can be asked to store."""
 
 from headwater.core.groups.state import GroupMutation
+from headwater.core.live.templates import LiveMutation
 from headwater.core.stream import Mutation
 
-AnyMutation = Mutation | GroupMutation
+AnyMutation = Mutation | GroupMutation | LiveMutation

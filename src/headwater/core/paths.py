@@ -6,7 +6,8 @@ needs no escaping in a URL path (letters, digits, `-._~`, the sub-delimiters, `:
 1,024 bytes.
 
 Reserved, so that no stream can shadow a control resource: everything below `__ds`, and a control
-name (`_details`, `_groups`, …) as one of the last two segments (`_groups`: three).
+name (`_details`, `_groups`, …) as one of the last two segments (`_groups`: three), and the names of
+live queries (`touch/meta` and its like) behind another segment.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ from headwater.core.limits import PATH_BYTES_MAX, SEGMENT_CHARS_MAX
 
 CONTROL_ROOT: Final = "__ds"
 GROUPS: Final = "_groups"
+PROFILE: Final = "_profile"
 CONTROL_NAMES: Final = frozenset(
-    {"_details", "_position", "_profile", GROUPS, "_snapshots", "_segments", "_bulk"}
+    {"_details", "_position", PROFILE, GROUPS, "_snapshots", "_segments", "_bulk"}
 )
+TOUCH: Final = "touch"
+TOUCH_NAMES: Final = ("meta", "wait", "templates/activate")
 
 _SEGMENT = re.compile(rf"[A-Za-z0-9\-._~!$&'()*+,;=:@%]{{1,{SEGMENT_CHARS_MAX}}}")
 _DOTS = frozenset({".", ".."})
@@ -37,6 +41,12 @@ def check_segment(segment: str) -> str:
     return segment
 
 
+def split_touch(path: str) -> tuple[str, str] | None:
+    """The stream and the name of a live resource, if the path is one."""
+    owner, found, name = path.rpartition(f"/{TOUCH}/")
+    return (owner, name) if found and owner and name in TOUCH_NAMES else None
+
+
 def check_path(path: str) -> str:
     """Return the path if a stream may be called so."""
     if len(path) > PATH_BYTES_MAX:
@@ -49,6 +59,6 @@ def check_path(path: str) -> str:
                 "A-Z a-z 0-9 - . _ ~ ! $ & ' ( ) * + , ; = : @ % and is not . or .."
             )
     reserved = not CONTROL_NAMES.isdisjoint(segments[-2:]) or GROUPS in segments[-3:]
-    if segments[0] == CONTROL_ROOT or reserved:
+    if segments[0] == CONTROL_ROOT or reserved or split_touch(path) is not None:
         raise InvalidPath("this path is reserved for a control resource; choose another name")
     return path

@@ -16,6 +16,7 @@ import msgspec
 from headwater.core import content_types
 from headwater.core.expiry import FOREVER, Lifetime
 from headwater.core.lineage import ForkRequest, Lineage
+from headwater.core.live.profile import GENERIC, Profile
 from headwater.core.producers import ProducerStamp, ProducerState
 from headwater.core.unique_ids import UniqueIds
 
@@ -38,6 +39,7 @@ class StreamConfig:
     version: int = 0
     description: str | None = None
     unique_ids: UniqueIds | None = None
+    profile: Profile = GENERIC
 
     @cached_property
     def is_json(self) -> bool:

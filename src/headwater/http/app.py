@@ -11,7 +11,7 @@ from headwater import __version__
 from headwater.core.access import Permission
 from headwater.core.errors import InvalidQuery, StreamError
 from headwater.core.limits import LIST_PAGE_MAX
-from headwater.core.paths import CONTROL_ROOT, GROUPS, check_path
+from headwater.core.paths import CONTROL_ROOT, GROUPS, PROFILE, TOUCH, check_path
 from headwater.http import places
 from headwater.http.access.gate import Gate
 from headwater.http.access.listing import list_readable
@@ -31,8 +31,10 @@ from headwater.http.messages import (
 from headwater.http.places import STREAM, Place, locate
 from headwater.http.queries import number_in, query_of
 from headwater.http.streams import StreamResource
+from headwater.http.touch import TouchResource
 from headwater.http.transactions import TransactionResource
 from headwater.service.groups import Groups
+from headwater.service.live.registry import Live
 from headwater.service.log import Log
 from headwater.service.transactions import Transactions
 from headwater.store.engine import StreamSummary
@@ -52,6 +54,7 @@ class App:
         log: Log,
         hub: Hub,
         groups: Groups,
+        live: Live,
         *,
         cors: bool = True,
         gate: Gate | None = None,
@@ -65,6 +68,7 @@ class App:
         self._streams = StreamResource(log, hub)
         self._groups = GroupResource(groups, hub.heartbeat)
         self._transactions = TransactionResource(log, Transactions(log, groups))
+        self._touch = TouchResource(live)
         self._hub = hub
         self.resources: dict[str, Resource] = {
             places.STREAM: self._stream,
@@ -72,6 +76,8 @@ class App:
             GROUPS: self._group,
             "_details": _reading(self._details),
             "_position": _reading(self._position),
+            PROFILE: self._profile,
+            TOUCH: self._touch_of,
             places.TRANSACTION: _posting(lambda request, _: self._transactions.handle(request)),
             places.LIST: _reading(self._list),
             places.INDEX: _reading(self._index),
@@ -132,6 +138,12 @@ class App:
 
     def _group(self, request: Request, place: Place) -> Reply:
         return self._groups.handle(request, check_path(place.path), place.rest)
+
+    def _profile(self, request: Request, place: Place) -> Reply:
+        return self._touch.profile(request, check_path(place.path))
+
+    def _touch_of(self, request: Request, place: Place) -> Reply:
+        return self._touch.handle(request, check_path(place.path), place.rest[0])
 
     # ── Fixed resources ──────────────────────────────────────────────────────────────────────
 

@@ -18,9 +18,11 @@ STATUS: Final[dict[type[StreamError], int]] = {
     errors.Forbidden: 403,
     errors.StreamNotFound: 404,
     errors.GroupNotFound: 404,
+    errors.LiveNotEnabled: 404,
     errors.Conflict: 409,
     errors.StreamGone: 410,
     errors.BodyTooLarge: 413,
+    errors.MissingBefore: 422,
     errors.TooBusy: 429,
     errors.DataCorrupt: 500,
     errors.StorageUnavailable: 503,
@@ -37,15 +39,23 @@ def error_response(error: StreamError) -> Response:
     headers = _extra_headers(error)
     if status in (429, 503) and not isinstance(error, errors.RateExceeded):
         headers.append(("Retry-After", RETRY_AFTER_S))
-    return plain_error(status, error.code, error.message, headers)
+    response = plain_error(status, error.code, error.message, headers)
+    if isinstance(error, errors.InvalidRecord | errors.MissingBefore):
+        response.body = _with_index(error.code, error.message, error.index)
+    return response
 
 
 def _refused_publish(error: PublishRefused) -> Response:
     """The reason, and which publish it was. What is not there is a conflict here, not a 404."""
     response = error_response(error.reason)
-    fields = {"code": error.reason.code, "message": error.message, "index": error.index}
     status = 409 if response.status in (403, 404, 410) else response.status
-    return Response(status, response.headers, msgspec.json.encode({"error": fields}))
+    body = _with_index(error.reason.code, error.message, error.index)
+    return Response(status, response.headers, body)
+
+
+def _with_index(code: str, message: str, index: int) -> bytes:
+    """An error that says which one of several it was."""
+    return msgspec.json.encode({"error": {"code": code, "message": message, "index": index}})
 
 
 def plain_error(status: int, code: str, message: str, headers: Headers | None = None) -> Response:

@@ -22,6 +22,7 @@ from headwater.http.bodies import read_body
 from headwater.http.errors import plain_error
 from headwater.http.messages import (
     Answer,
+    Deferred,
     EventStream,
     Headers,
     Payload,
@@ -41,6 +42,8 @@ _PUSH_DEFAULT: Final = 100
 Consumer = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 Receipts = Annotated[list[str], msgspec.Meta(min_length=1, max_length=RECEIPTS_MAX)]
 Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=86_400_000)]
+Later = Deferred | Awaitable[Answer]
+Operation = Callable[[GroupState, int], Outcome]
 
 
 class FetchBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -68,68 +71,98 @@ class SeekBody(msgspec.Struct, forbid_unknown_fields=True):
     to: str
 
 
-def message_json(group: Group, delivery: Delivery) -> bytes:
-    """One delivered message. The value goes in as it was sent, byte for byte."""
-    message, data = delivery
-    config = group.entry.require_view().config
-    head = {
-        "id": _message_id(group, message, data),
-        "offset": str(config.lineage.offset_at(message.ref.start)),
-        "deliveries": message.deliveries,
-        "receipt": format_receipt(group.state.record.id, message),
-    }
-    if config.is_json:
-        return msgspec.json.encode({**head, "value": msgspec.Raw(data)})
-    return msgspec.json.encode({**head, "data": b64encode(data).decode()})
+def messages_json(group: Group, deliveries: list[Delivery]) -> list[bytes]:
+    """Delivered messages. The value goes in as it was sent, byte for byte.
+
+    They come in hundreds and most of their fields need no escaping, so they are put together here.
+    """
+    config, group_id = group.entry.require_view().config, group.state.record.id
+    is_json, rule = config.is_json, config.unique_ids
+    pointer = rule.pointer if rule is not None else None
+    rendered: list[bytes] = []
+    start, offset = -1, ""
+    for message, data in deliveries:
+        if message.ref.start != start:
+            start = message.ref.start
+            offset = str(config.lineage.offset_at(start))
+        message_id = f'"{message.ref.number}"' if pointer is None else _own_id(data, pointer)
+        head = (
+            f'{{"id":{message_id},"offset":"{offset}","deliveries":{message.deliveries},'
+            f'"receipt":"{format_receipt(group_id, message)}",'
+        )
+        content = b'"value":%b}' % data if is_json else b'"data":"%b"}' % b64encode(data)
+        rendered.append(head.encode() + content)
+    return rendered
 
 
-def _message_id(group: Group, message: Outstanding, data: bytes) -> str:
-    """The message's own id where the stream has one in it, else its number in the stream."""
-    rule = group.entry.require_view().config.unique_ids
-    if rule is not None and rule.pointer is not None:
-        return str(resolve(msgspec.json.decode(data), pointer_steps(rule.pointer)))
-    return str(message.ref.number)
+def _own_id(data: bytes, pointer: str) -> str:
+    """The id that a message has in it, as JSON."""
+    own = str(resolve(msgspec.json.decode(data), pointer_steps(pointer)))
+    return msgspec.json.encode(own).decode()
 
 
 class Fetch:
     """A fetch that waits for messages."""
 
-    def __init__(self, body: FetchBody) -> None:
+    def __init__(self, body: FetchBody, group: Group) -> None:
         self.consumer = body.consumer
-        self.future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        self.group: Group | None = None
+        self.future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._group = group
         self._max = body.max
+        self._given: list[Outstanding] = []
+        self._wait_ms = body.wait_ms
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        self._group.enlist(self)
+        # Whoever can be served at once needs no timer.
+        self._group.after_pump(self._begin_to_wait)
+
+    def _begin_to_wait(self) -> None:
+        if self._wait_ms == 0:
+            self.give_up()
+        elif not self.future.done():
+            delay_s = self._wait_ms / 1000
+            self._timer = self.future.get_loop().call_later(delay_s, self.give_up)
 
     @property
     def demand(self) -> int:
         return 0 if self.future.done() else self._max
 
     def give(self, deliveries: list[Delivery], lag: int) -> None:
-        assert self.group is not None
-        self.group.leave(self)
+        given = [message for message, _ in deliveries]
         if self.future.done():
             # The member hung up in this very moment; these go back as if nothing had happened.
-            self.group.take_back([message for message, _ in deliveries])
+            self._group.take_back(given)
             return
-        messages = b",".join([message_json(self.group, delivery) for delivery in deliveries])
-        body = b'{"messages":[%b],"lag":%d}' % (messages, lag)
-        self.future.set_result(Response(200, list(_JSON), body))
+        self._given = given
+        self._answer(b",".join(messages_json(self._group, deliveries)), lag)
 
     def fail(self, error: StreamError) -> None:
         if not self.future.done():
+            self._leave()
             self.future.set_exception(error)
 
     def hang_up(self) -> None:
-        self.future.cancel()
+        """The member is gone, and has seen nothing of what it may have been given already."""
+        if self._given:
+            self._group.take_back(self._given)
+        self.give_up()
 
     def give_up(self) -> None:
         """Time is up: an empty answer."""
-        if self.group is not None:
-            self.group.leave(self)
         if not self.future.done():
-            lag = self.group.lag if self.group else 0
-            body = b'{"messages":[],"lag":%d}' % lag
-            self.future.set_result(Response(200, list(_JSON), body))
+            self._answer(b"", self._group.lag)
+
+    def _answer(self, messages: bytes, lag: int) -> None:
+        self._leave()
+        body = b'{"messages":[%b],"lag":%d}' % (messages, lag)
+        self.future.set_result(Response(200, _JSON, body))
+
+    def _leave(self) -> None:
+        self._group.leave(self)
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 class Push:
@@ -152,9 +185,8 @@ class Push:
 
     def give(self, deliveries: list[Delivery], lag: int) -> None:
         assert self.sink is not None
-        for delivery in deliveries:
-            event = sse.message_event(message_json(self._group, delivery))
-            if not self.sink.send(Payload(event)):
+        for message in messages_json(self._group, deliveries):
+            if not self.sink.send(Payload(sse.message_event(message))):
                 return
 
     def fail(self, error: StreamError) -> None:
@@ -179,7 +211,7 @@ class GroupResource:
     def __init__(self, groups: Groups, heartbeat: Heartbeat) -> None:
         self._groups = groups
         self._heartbeat = heartbeat
-        self._actions: dict[str, Callable[[Request, str, str], Awaitable[Answer]]] = {
+        self._actions: dict[str, Callable[[Request, str, str], Later]] = {
             "fetch": self._fetch,
             "ack": self._ack,
             "nack": self._nack,
@@ -190,17 +222,17 @@ class GroupResource:
             "resume": self._resume,
         }
 
-    def handle(self, request: Request, path: str, rest: tuple[str, ...]) -> Awaitable[Answer]:
+    def handle(self, request: Request, path: str, rest: tuple[str, ...]) -> Later:
         match request.method, rest:
-            case "GET" | "HEAD", ():
+            case "GET" | "HEAD", []:
                 return self._list(path)
-            case "GET" | "HEAD", (name,):
+            case "GET" | "HEAD", [name]:
                 return self._get(request, path, name)
-            case "PUT", (name,):
+            case "PUT", [name]:
                 return self._put(request, path, name)
-            case "DELETE", (name,):
+            case "DELETE", [name]:
                 return self._delete(path, name)
-            case "POST", (name, action) if action in self._actions:
+            case "POST", [name, action] if action in self._actions:
                 return self._actions[action](request, path, name)
         return _not_here(rest)
 
@@ -253,33 +285,31 @@ class GroupResource:
 
     # ── Members' work ────────────────────────────────────────────────────────────────────────
 
-    async def _fetch(self, request: Request, path: str, name: str) -> Answer:
+    def _fetch(self, request: Request, path: str, name: str) -> Awaitable[Answer]:
         body = read_body(request, FetchBody)
-        fetch = Fetch(body)
-        fetch.group = await self._groups.get(path, name)
-        request.wait(fetch.hang_up)
-        fetch.group.enlist(fetch)
-        loop = asyncio.get_running_loop()
-        if body.wait_ms == 0:
-            # One run of the hand-out, then whatever there is.
-            fetch.group.after_pump(fetch.give_up)
-            return await fetch.future
-        timer = loop.call_later(body.wait_ms / 1000, fetch.give_up)
-        try:
-            return await fetch.future
-        finally:
-            timer.cancel()
-            fetch.group.leave(fetch)
+        group = self._groups.ready(path, name)
+        if group is None:
+            return self._fetch_cold(request, path, name, body)
+        return _fetch_from(group, request, body)
 
-    async def _ack(self, request: Request, path: str, name: str) -> Answer:
+    async def _fetch_cold(self, request: Request, path: str, name: str, body: FetchBody) -> Answer:
+        left: list[bool] = []
+        request.on_disconnect = lambda: left.append(True)
+        group = await self._groups.get(path, name)
+        if left:
+            # The member hung up while its group was being loaded.
+            return Response(200, _JSON)
+        return await _fetch_from(group, request, body)
+
+    def _ack(self, request: Request, path: str, name: str) -> Later:
         body = read_body(request, AckBody)
-        return await self._settle(
+        return self._settle(
             path, name, "acked", lambda state, _: transitions.ack(state, body.receipts)
         )
 
-    async def _nack(self, request: Request, path: str, name: str) -> Answer:
+    def _nack(self, request: Request, path: str, name: str) -> Later:
         body = read_body(request, NackBody)
-        return await self._settle(
+        return self._settle(
             path,
             name,
             "nacked",
@@ -288,27 +318,36 @@ class GroupResource:
             ),
         )
 
-    async def _extend(self, request: Request, path: str, name: str) -> Answer:
+    def _extend(self, request: Request, path: str, name: str) -> Later:
         body = read_body(request, ExtendBody)
-        return await self._settle(
+        return self._settle(
             path,
             name,
             "extended",
             lambda state, now_ms: transitions.extend(state, body.receipts, body.ms, now_ms),
         )
 
-    async def _reject(self, request: Request, path: str, name: str) -> Answer:
+    def _reject(self, request: Request, path: str, name: str) -> Later:
         body = read_body(request, AckBody)
-        return await self._settle(
+        return self._settle(
             path, name, "rejected", lambda state, _: transitions.reject(state, body.receipts)
         )
 
-    async def _settle(
-        self, path: str, name: str, word: str, operation: Callable[[GroupState, int], Outcome]
+    def _settle(self, path: str, name: str, word: str, operation: Operation) -> Later:
+        def render(outcome: Outcome) -> Answer:
+            body: dict[str, Any] = {word: len(outcome.done), "stale": outcome.stale}
+            return Response(200, _JSON, msgspec.json.encode(body))
+
+        group = self._groups.ready(path, name)
+        if group is None:
+            return self._settle_cold(path, name, operation, render)
+        return Deferred(self._groups.settle(group, operation), render)
+
+    async def _settle_cold(
+        self, path: str, name: str, operation: Operation, render: Callable[[Outcome], Answer]
     ) -> Answer:
-        outcome = await self._groups.settle(path, name, operation)
-        body: dict[str, Any] = {word: len(outcome.done), "stale": outcome.stale}
-        return Response(200, list(_JSON), msgspec.json.encode(body))
+        group = await self._groups.get(path, name)
+        return render(await self._groups.settle(group, operation))
 
     async def _seek(self, request: Request, path: str, name: str) -> Answer:
         await self._groups.seek(path, name, read_body(request, SeekBody).to)
@@ -321,6 +360,13 @@ class GroupResource:
     async def _resume(self, request: Request, path: str, name: str) -> Answer:
         await self._groups.pause(path, name, paused=False)
         return Response(204, [("Cache-Control", "no-store")])
+
+
+def _fetch_from(group: Group, request: Request, body: FetchBody) -> asyncio.Future[Answer]:
+    fetch = Fetch(body, group)
+    request.wait(fetch.hang_up)
+    fetch.start()
+    return fetch.future
 
 
 async def _not_here(rest: tuple[str, ...]) -> Answer:

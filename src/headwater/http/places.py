@@ -4,17 +4,19 @@ Which resource answers and which permission that needs both follow from the *kin
 So a resource cannot be reached in a way that its permission was not asked for. The kinds:
 
 - `stream`, the stream at a path;
-- the name of a control resource of a stream (`_details`, `_groups`, …);
+- the name of a control resource of a stream (`_details`, `_groups`, …), and `touch`, everything of
+  live queries but their profile;
 - `__ds`, everything below that reserved name;
 - for everything else the whole target, `/healthz`, whether there is such a resource or not."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
-from headwater.core.paths import CONTROL_NAMES, CONTROL_ROOT, GROUPS
+from headwater.core.paths import CONTROL_NAMES, CONTROL_ROOT, GROUPS, TOUCH, split_touch
 from headwater.http.targets import STREAM_ROOT, decode_path, origin_form
 
 STREAM: Final = "stream"
@@ -40,11 +42,19 @@ def locate(method: str, target: bytes) -> Place:
         return Place(target.decode("latin-1"))
     path = decode_path(target[len(STREAM_ROOT) :])
     if "/_" in path or path.startswith(CONTROL_ROOT):
-        return _control(method, path)
+        place = _control(method, path)
+        if place is not None:
+            return place
+    if "/touch/" in path:
+        touched = split_touch(path)
+        if touched is not None:
+            return Place(TOUCH, touched[0], (touched[1],))
     return Place(STREAM, path)
 
 
-def _control(method: str, path: str) -> Place:
+@lru_cache(maxsize=1024)
+def _control(method: str, path: str) -> Place | None:
+    """A control resource of a stream. Members of a group ask for the same again and again."""
     segments = path.split("/")
     if segments[0] == CONTROL_ROOT:
         return Place(CONTROL_ROOT, "", tuple(segments[1:]))
@@ -54,4 +64,4 @@ def _control(method: str, path: str) -> Place:
     # Nothing is put there: that would be a stream with a name that is reserved.
     if len(segments) > 1 and segments[-1] in CONTROL_NAMES and method != "PUT":
         return Place(segments[-1], "/".join(segments[:-1]))
-    return Place(STREAM, path)
+    return None

@@ -11,7 +11,7 @@ import msgspec
 from headwater.core.access import Permission
 from headwater.core.content_types import is_json
 from headwater.core.decisions import Append
-from headwater.core.errors import InvalidBody, PublishRefused
+from headwater.core.errors import InvalidBody, InvalidPath, PublishRefused
 from headwater.core.paths import check_path
 from headwater.core.producers import ProducerStamp
 from headwater.http.bodies import read_body
@@ -86,7 +86,10 @@ class TransactionResource:
         return Response(200, list(_JSON), msgspec.json.encode(answer))
 
     async def _publish(self, index: int, part: PublishPart) -> Publish:
-        path = check_path(part.stream)
+        try:
+            path = check_path(part.stream)
+        except InvalidPath as error:
+            raise PublishRefused(index, error) from None
         entry = await self._streams.entry(path)
         content_type = entry.state.config.content_type if entry.state else "application/json"
         producer = None

@@ -41,9 +41,7 @@ class Burial:
     def __call__(self, group: Group) -> None:
         """See to the given up messages of a group; one run at a time."""
         if group not in self._tasks:
-            task = asyncio.get_running_loop().create_task(self._run(group))
-            self._tasks[group] = task
-            task.add_done_callback(lambda _: self._tasks.pop(group, None))
+            self._tasks[group] = asyncio.get_running_loop().create_task(self._run(group))
 
     async def _run(self, group: Group) -> None:
         try:
@@ -59,6 +57,9 @@ class Burial:
             self._timers.at(self._streams.clock() + _RETRY_MS, group.kick)
         else:
             group.kick()
+        finally:
+            # Before anything else can happen: the next one that is given up needs another run.
+            del self._tasks[group]
 
     async def _bury_some(self, group: Group) -> None:
         state = group.state
@@ -75,6 +76,7 @@ class Burial:
             now_ms = self._streams.clock()
             dead_letters = decisions.require(entry.state, entry.path, now_ms)
             decision = decisions.decide_append(dead_letters, Append(letters, JSON), now_ms)
+            self._streams.touch(entry, now_ms)
             effects = [(entry, mutation) for mutation in decision.mutations]
         effects += group.effects(transitions.settle(state, messages))
         if effects:

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from enum import Enum
 from itertools import islice
 
@@ -43,6 +44,18 @@ class Event(Enum):
 
 
 Listener = Callable[[Event], None]
+
+
+class Listeners(dict[Listener, None]):
+    """Who is told of changes, in the order in which they came."""
+
+    __slots__ = ()
+
+    def add(self, listener: Listener) -> None:
+        self[listener] = None
+
+    def discard(self, listener: Listener) -> None:
+        self.pop(listener, None)
 
 
 class View:
@@ -75,9 +88,9 @@ class View:
 
 class Entry:
     __slots__ = (
+        "_id_lock",
         "_loading",
         "fresh_ids",
-        "id_lock",
         "listeners",
         "loaded",
         "path",
@@ -95,7 +108,7 @@ class Entry:
         self.view: View | None = None
         self.loaded = False
         self.producers_complete = True
-        self.listeners: set[Listener] = set()
+        self.listeners = Listeners()
         # The last batch with a change of this stream in it, while that is not committed.
         self.pending: object | None = None
         # Requests that overtook others of their producer; see `headwater.service.overtaking`.
@@ -103,8 +116,9 @@ class Entry:
         # Streams with unique ids: one append at a time looks ids up, and those of appends that are
         # not committed yet are known only here.
         self.fresh_ids: set[str] = set()
-        self.id_lock: asyncio.Lock | None = None
-        # Requests that need it together with others that they are still loading.
+        self._id_lock: asyncio.Lock | None = None
+        # Requests that need it together with others that they are still loading, or that wait
+        # for their turn.
         self.pins = 0
         self._loading: asyncio.Future[None] | None = None
 
@@ -116,14 +130,28 @@ class Entry:
             and not self.waiting
             and not self.pins
             and self._loading is None
-            and (self.id_lock is None or not self.id_lock.locked())
         )
 
-    def lock_ids(self) -> asyncio.Lock:
-        """Held while ids are looked up and what follows from that is decided."""
-        if self.id_lock is None:
-            self.id_lock = asyncio.Lock()
-        return self.id_lock
+    @asynccontextmanager
+    async def lock_ids(self) -> AsyncIterator[None]:
+        """Held while ids are looked up and what follows from that is decided.
+
+        The entry stays while someone waits for this: a second one would have a lock of its own.
+        """
+        if self._id_lock is None:
+            self._id_lock = asyncio.Lock()
+        with self.pinned():
+            async with self._id_lock:
+                yield
+
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        """Keep it in memory."""
+        self.pins += 1
+        try:
+            yield
+        finally:
+            self.pins -= 1
 
     def require_view(self) -> View:
         """The committed stream, if it is there for everyone."""
@@ -184,6 +212,8 @@ class Entry:
         if isinstance(mutation, Created):
             self.state = StreamState.created(mutation.config)
             self.producers_complete = True
+            # What is on its way to the stream that was here before is no business of this one.
+            self.fresh_ids.clear()
             return
         assert self.state is not None
         evolve(self.state, mutation)
@@ -198,8 +228,8 @@ class Entry:
                 self.view.tail = mutation.end
                 self.view.messages = mutation.first_message + mutation.messages
                 self.view.hot.push(mutation.body, limits.hot_bytes_per_stream_max)
-                for message_id, _ in mutation.ids:
-                    self.fresh_ids.discard(message_id)
+                if mutation.ids and self.state and self.state.config.id == mutation.stream_id:
+                    self.fresh_ids.difference_update(message_id for message_id, _ in mutation.ids)
                 return Event.CHANGED
             case Closed():
                 assert self.view is not None
@@ -252,8 +282,8 @@ class Registry:
         while (entry := self.ready(path)) is None:
             loading = self._entries.get(path)
             if loading is None:
-                loading = self._entries[path] = Entry(path)
                 self._shrink()
+                loading = self._entries[path] = Entry(path)
             await loading.load(self._fetch)
         return entry
 
@@ -268,13 +298,14 @@ class Registry:
                 entry.view.hot.clear()
 
     def _shrink(self) -> None:
-        excess = len(self._entries) - self._limits.streams_in_memory_max
+        """Make room for one more."""
+        excess = len(self._entries) + 1 - self._limits.streams_in_memory_max
         if excess <= 0:
             return
         # Look a little further than needed: some of the oldest may be busy.
         for entry in list(islice(self._entries.values(), excess + 64)):
             if excess <= 0:
                 break
-            if entry.idle and entry.loaded:
+            if entry.idle:
                 del self._entries[entry.path]
                 excess -= 1

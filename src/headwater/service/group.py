@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Final, Protocol, TypeVar
 
 import msgspec
@@ -21,10 +19,10 @@ import structlog
 from headwater.core.errors import StorageUnavailable, StreamError
 from headwater.core.groups import transitions
 from headwater.core.groups.state import (
+    WAITING,
     GroupMutation,
     GroupState,
     Outstanding,
-    Phase,
     format_receipt,
 )
 from headwater.core.groups.transitions import Taken
@@ -69,18 +67,21 @@ class Group:
         timers: Timers,
         clock: Callable[[], int],
         bury: Callable[[Group], None],
+        on_void: Callable[[], None],
     ) -> None:
         self.state = state
         self.entry = entry
         self.pending: object | None = None
-        self.gone = False
-        self.waiters: deque[Waiter] = deque()
+        self.waiters: dict[Waiter, None] = {}
+        """Who waits, in the order of their turn."""
         self.members: dict[str, int] = {}
         self._writer = writer
         self._reader = reader
         self._timers = timers
         self._clock = clock
         self._bury = bury
+        self._on_void = on_void
+        self._end: StreamError | None = None
         self._pump: asyncio.Task[None] | None = None
         self._again = False
         self._alarm_ms: int | None = None
@@ -100,6 +101,12 @@ class Group:
     def forget_state(self) -> None:
         """A commit failed: this copy is void. Whoever waits comes back and finds a fresh one."""
         self.dismiss(StorageUnavailable())
+        self._on_void()
+
+    @property
+    def gone(self) -> bool:
+        """Whether this copy is void: nothing may be decided on it or stored of it any more."""
+        return self._end is not None
 
     # ── Members ──────────────────────────────────────────────────────────────────────────────
 
@@ -110,13 +117,15 @@ class Group:
             del self.members[oldest]
 
     def enlist(self, waiter: Waiter) -> None:
+        if self._end is not None:
+            waiter.fail(self._end)
+            return
         self.seen(waiter.consumer)
-        self.waiters.append(waiter)
+        self.waiters[waiter] = None
         self.kick()
 
     def leave(self, waiter: Waiter) -> None:
-        if waiter in self.waiters:
-            self.waiters.remove(waiter)
+        self.waiters.pop(waiter, None)
 
     def release(self, consumer: str) -> None:
         """A member is gone; what it held goes to others at once."""
@@ -132,9 +141,14 @@ class Group:
         self.kick()
 
     def dismiss(self, error: StreamError) -> None:
-        self.gone = True
-        while self.waiters:
-            self.waiters.popleft().fail(error)
+        """This copy is of no use any more."""
+        self._end = self._end or error
+        self._turn_away(error)
+
+    def _turn_away(self, error: StreamError) -> None:
+        waiters, self.waiters = self.waiters, {}
+        for waiter in waiters:
+            waiter.fail(error)
 
     # ── Storing ──────────────────────────────────────────────────────────────────────────────
 
@@ -145,12 +159,17 @@ class Group:
     def store(self, changes: Sequence[GroupMutation]) -> None:
         """Write behind: nobody waits for this."""
         effects = self.effects(changes)
-        if effects:
-            with suppress(StreamError):
-                self.submit(effects, None).add_done_callback(_ignore)
+        # A copy that is void has nothing more to say.
+        if effects and not self.gone:
+            try:
+                self._writer.defer(effects)
+            except StreamError:
+                self.forget_state()
 
     def submit(self, effects: Sequence[Effect], reply: R, size: int = 0) -> asyncio.Future[R]:
         """Commit changes of this group, and what belongs to them."""
+        if self._end is not None:
+            raise self._end
         try:
             return self._writer.submit(effects, reply, size)
         except StreamError:
@@ -183,7 +202,8 @@ class Group:
                 self._again = False
                 await self._step()
         except StreamError as error:
-            self.dismiss(error)
+            # Nothing could be read. That says nothing against the state.
+            self._turn_away(error)
         finally:
             self._pump = None
             self._set_alarm()
@@ -196,15 +216,25 @@ class Group:
         demand = min(sum(waiter.demand for waiter in self.waiters), state.room, _READ_AT_ONCE_MAX)
         if demand <= 0:
             return
-        fresh = await self._take(demand - _due(state, now_ms))
+        fresh = await self._take(demand - _due(state, now_ms, demand))
         # Everything that was read may have to wait behind others of its key: then look further.
-        self._again = bool(fresh)
+        self._again = self._again or bool(fresh)
         deliveries = self._lease()
-        refs = [m.ref for _, messages in deliveries for m in messages if m.ref.number not in fresh]
-        if refs:
-            fresh |= await self._reader.at(self.entry, self.entry.require_view(), refs)
+        leased = [message for _, messages in deliveries for message in messages]
+        try:
+            fresh |= await self._read_again([m for m in leased if m.ref.number not in fresh])
+        except StreamError:
+            self.take_back(leased)
+            raise
         for waiter, messages in deliveries:
             waiter.give([(m, fresh[m.ref.number]) for m in messages], self.lag)
+
+    async def _read_again(self, messages: Sequence[Outstanding]) -> dict[int, bytes]:
+        """Messages that were taken from the stream some time ago."""
+        if not messages:
+            return {}
+        refs = [message.ref for message in messages]
+        return await self._reader.at(self.entry, self.entry.require_view(), refs)
 
     async def _take(self, most: int) -> dict[int, bytes]:
         """Read new messages from the stream into the group."""
@@ -231,11 +261,11 @@ class Group:
         state, now_ms = self.state, self._clock()
         shared: dict[Waiter, list[Outstanding]] = {}
         changes: list[GroupMutation] = []
-        while available := min(_due(state, now_ms), state.room):
-            hungry = [w for w in self.waiters if w.demand > len(shared.get(w, ()))]
-            if not hungry:
+        while hungry := [w for w in self.waiters if w.demand > len(shared.get(w, ()))]:
+            available = _due(state, now_ms, min(state.room, _READ_AT_ONCE_MAX))
+            if available == 0:
                 break
-            share = max(1, -(-available // len(hungry)))
+            share = max(1, available // len(hungry))
             for waiter in hungry:
                 have = shared.setdefault(waiter, [])
                 most = min(share, waiter.demand - len(have))
@@ -246,7 +276,10 @@ class Group:
                 changes += marked
         self.store(changes)
         # Who was served first waits behind the others next time.
-        self.waiters.rotate(-1)
+        first = next(iter(self.waiters), None)
+        if first is not None:
+            del self.waiters[first]
+            self.waiters[first] = None
         return [(waiter, messages) for waiter, messages in shared.items() if messages]
 
     # ── Time ─────────────────────────────────────────────────────────────────────────────────
@@ -283,7 +316,7 @@ class Group:
     def busy(self) -> bool:
         """Whether this copy has to stay in memory."""
         state = self.state
-        return bool(
+        return not self.gone and bool(
             self.waiters
             or self.pending
             or self._pump
@@ -297,22 +330,21 @@ class Group:
         return outstanding[min(outstanding)] if outstanding else None
 
 
-def _due(state: GroupState, now_ms: int) -> int:
-    """Messages that wait and may be delivered now."""
+def _due(state: GroupState, now_ms: int, most: int) -> int:
+    """Messages that wait and may be delivered now; there may be many, so only up to so many."""
     first = state.first_waiting()
     if first is None or first.until_ms > now_ms:
         return 0
-    numbers = {number for until_ms, number in state.waiting if until_ms <= now_ms}
-    return sum(_is_due(state.outstanding.get(number), now_ms) for number in numbers)
-
-
-def _is_due(message: Outstanding | None, now_ms: int) -> bool:
-    return message is not None and message.phase is Phase.WAITING and message.until_ms <= now_ms
+    due: set[int] = set()
+    for until_ms, number in state.waiting:
+        if len(due) >= most:
+            break
+        message = state.outstanding.get(number) if until_ms <= now_ms else None
+        # What is in the heap may be out of date.
+        if message is not None and message.phase is WAITING and message.until_ms == until_ms:
+            due.add(number)
+    return len(due)
 
 
 def _random_token() -> int:
     return random.getrandbits(_TOKEN_BITS)
-
-
-def _ignore(future: asyncio.Future[None]) -> None:
-    future.exception()

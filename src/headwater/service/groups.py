@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -16,16 +17,17 @@ from headwater.core.errors import (
     GroupConflict,
     GroupNotFound,
     InvalidBody,
+    InvalidOffset,
     StorageUnavailable,
     StreamError,
     StreamGone,
     StreamNotFound,
+    UnknownOffset,
 )
 from headwater.core.groups import transitions
 from headwater.core.groups.config import (
-    START_FIRST,
-    START_LATEST,
     GroupConfig,
+    parse_place,
     reconfigured,
 )
 from headwater.core.groups.state import (
@@ -39,7 +41,6 @@ from headwater.core.groups.state import (
     MessagesMarked,
 )
 from headwater.core.groups.transitions import Outcome
-from headwater.core.offsets import parse_offset
 from headwater.core.paths import check_path, check_segment
 from headwater.service.burial import Burial
 from headwater.service.entries import Entry, Event, View
@@ -50,6 +51,9 @@ from headwater.service.timers import Timers
 
 _STREAMS_IN_MEMORY_MAX: Final = 10_000
 _GROUPS_PER_STREAM_MAX: Final = 10_000
+_LOOK_AGAIN_MS: Final = 1_000
+
+R = TypeVar("R")
 
 
 class GroupInfo(msgspec.Struct, frozen=True):
@@ -74,6 +78,10 @@ class StreamGroups:
         self.entry = entry
         self.stream_id = stream_id
         self.groups: dict[str, Group] = {}
+        self.complete = False
+        """Whether these are the groups: not before they are loaded, nor after one became void."""
+        self.losses = 0
+        self.loading = asyncio.Lock()
         entry.listeners.add(self.on_event)
 
     def on_event(self, event: Event) -> None:
@@ -90,20 +98,13 @@ class StreamGroups:
 
     @property
     def idle(self) -> bool:
-        return not any(
-            group.waiters
-            or group.state.in_flight
-            or group.pending
-            or not group.state.config.durable
-            for group in self.groups.values()
-        )
+        return not self.loading.locked() and not any(g.busy for g in self.groups.values())
 
     @property
     def void(self) -> bool:
-        """Whether a stored copy has to be fetched instead."""
+        """Whether the stream is gone, be it that another one took its place."""
         view = self.entry.view
-        gone = view is None or view.config.id != self.stream_id or view.soft_deleted
-        return gone or any(group.gone for group in self.groups.values())
+        return view is None or view.config.id != self.stream_id or view.soft_deleted
 
     def close(self) -> None:
         self.entry.listeners.discard(self.on_event)
@@ -117,6 +118,8 @@ class Groups:
         self._reader = MessageReader(streams)
         self._bury = Burial(streams, self._reader, self._timers)
         self._by_path: OrderedDict[str, StreamGroups] = OrderedDict()
+        self._streams_max = min(_STREAMS_IN_MEMORY_MAX, streams.limits.streams_in_memory_max)
+        self._looking: set[asyncio.Task[None]] = set()
 
     @classmethod
     async def start(cls, streams: Log) -> Groups:
@@ -124,6 +127,8 @@ class Groups:
 
     def stop(self) -> None:
         self._timers.stop()
+        for task in self._looking:
+            task.cancel()
         for stream in self._by_path.values():
             for group in stream.groups.values():
                 group.dismiss(StorageUnavailable("the server is shutting down; try again"))
@@ -136,45 +141,107 @@ class Groups:
             entry = await self._streams.entry(path)
             view = self._streams.view(entry)
             stream = self._by_path.get(path)
-            if stream is not None and stream.entry is entry and not stream.void:
+            if stream is not None and (stream.entry is not entry or stream.void):
+                self._forget(path)
+                stream = None
+            if stream is None:
+                # While this listens the entry stays, so nothing decided meanwhile can be missed.
+                self._shrink()
+                stream = self._by_path[path] = StreamGroups(entry, view.config.id)
+            if stream.complete:
                 self._by_path.move_to_end(path)
                 return stream
-            if stream is not None:
-                self._forget(path)
-            loaded = StreamGroups(entry, view.config.id)
-            # While this listens the entry stays, so nothing decided meanwhile can be missed.
-            states = await self._streams.in_thread(self._streams.engine.groups, view.config.id)
-            if path in self._by_path or loaded.void:
-                loaded.close()
-                continue
-            loaded.groups = {s.record.name: self._group(s, entry) for s in states}
-            self._by_path[path] = loaded
-            self._shrink()
+            await self._load(stream)
+
+    async def _load(self, stream: StreamGroups) -> None:
+        """Fetch what is not there, or void. Copies that are good know more than the engine."""
+        async with stream.loading:
+            if stream.complete:
+                return
+            losses = stream.losses
+            # Of the missing ones something may be on its way to the disk still.
+            with suppress(StorageUnavailable):
+                await self._streams.writer.reply_after_all(None)
+            engine = self._streams.engine
+            states = await self._streams.in_thread(engine.groups, stream.stream_id)
+            if stream.void or stream.losses != losses:
+                # What was read may be older than what the latest void copy had stored.
+                return
+            stream.complete = True
+            good = {name: group for name, group in stream.groups.items() if not group.gone}
+            missing = [state for state in states if state.record.name not in good]
+            stream.groups = {s.record.name: self._group(s, stream) for s in missing} | good
+
+    def ready(self, path: str, name: str) -> Group | None:
+        """The group if it is in memory: the fast path, without waiting for anything."""
+        stream, entry = self._by_path.get(path), self._streams.ready(path)
+        group = stream.groups.get(name) if stream is not None else None
+        if stream is None or group is None or group.gone or stream.entry is not entry:
+            return None
+        if self._streams.view(entry).config.id != stream.stream_id:
+            return None
+        self._by_path.move_to_end(path)
+        return group
 
     async def get(self, path: str, name: str) -> Group:
         stream = await self.of(path)
         group = stream.groups.get(name)
         if group is None:
+            # Its deletion may be on its way to the disk still.
+            await self._streams.writer.reply_after_all(None)
             raise GroupNotFound(name)
         return group
 
-    def _group(self, state: GroupState, entry: Entry) -> Group:
+    def _group(self, state: GroupState, stream: StreamGroups) -> Group:
         streams = self._streams
         group = Group(
-            state, entry, streams.writer, self._reader, self._timers, streams.clock, self._bury
+            state,
+            stream.entry,
+            streams.writer,
+            self._reader,
+            self._timers,
+            streams.clock,
+            self._bury,
+            lambda: self._lost(stream),
         )
         # What a restart interrupted goes on: leases that end, messages that were given up.
         group.kick()
         return group
 
+    def _lost(self, stream: StreamGroups) -> None:
+        """A copy became void. What it was about to do goes on, even if nobody asks."""
+        stream.complete = False
+        stream.losses += 1
+        self._look_later(stream.entry.path)
+
+    def _look_later(self, path: str) -> None:
+        def look() -> None:
+            task = asyncio.get_running_loop().create_task(self._look(path))
+            self._looking.add(task)
+            task.add_done_callback(self._looking.discard)
+
+        self._timers.at(self._streams.clock() + _LOOK_AGAIN_MS, look)
+
+    async def _look(self, path: str) -> None:
+        try:
+            await self.of(path)
+        except StorageUnavailable:
+            self._look_later(path)
+        except StreamError:
+            # There is nothing to see to any more.
+            return
+
     def _forget(self, path: str) -> None:
         stream = self._by_path.pop(path)
         stream.close()
+        # Whoever holds it still must not go on with it.
+        stream.complete = False
         for group in stream.groups.values():
             group.dismiss(StreamNotFound(path))
 
     def _shrink(self) -> None:
-        if len(self._by_path) <= _STREAMS_IN_MEMORY_MAX:
+        """Make room for one more."""
+        if len(self._by_path) < self._streams_max:
             return
         for path, stream in list(self._by_path.items())[:64]:
             if stream.idle:
@@ -198,11 +265,15 @@ class Groups:
             if config.order_by is not None and not is_json(view.config.content_type):
                 raise InvalidBody("order_by points into JSON; this stream holds something else")
             cursor = await self.position(stream.entry, view, config.start)
-            if stream.void or name in stream.groups:
+            if not stream.entry.shows(view):
+                # The stream is being deleted or replaced, or has been.
+                await self._streams.writer.reply_after(stream.entry, None)
+                continue
+            if not stream.complete or name in stream.groups:
                 continue
             record = GroupRecord(self._next_id, stream.stream_id, name, self._streams.clock())
             self._next_id += 1
-            group = self._group(GroupState(record, config, cursor), stream.entry)
+            group = self._group(GroupState(record, config, cursor), stream)
             stream.groups[name] = group
             await self._commit(group, [GroupCreated(record, config, cursor)])
             self._watch(stream, group)
@@ -212,12 +283,10 @@ class Groups:
         if config.dead_letter is None:
             return
         target = check_path(config.dead_letter)
-        entry = await self._streams.entry(target)
-        if entry.state is None or entry.state.deleted:
-            with suppress(ConfigConflict):
-                await self._streams.create(Create(target, "application/json"))
-            entry = await self._streams.entry(target)
-        stream = self._streams.view(entry).config
+        # If it is there, or on its way, this only waits until that is certain.
+        with suppress(ConfigConflict):
+            await self._streams.create(Create(target, "application/json"))
+        stream = self._streams.view(await self._streams.entry(target)).config
         if not stream.is_json or stream.unique_ids is not None:
             raise GroupConflict(
                 "the dead-letter stream must hold application/json and not check ids"
@@ -227,6 +296,7 @@ class Groups:
         state = group.state
         config = reconfigured(state.config, wanted)
         if config == state.config:
+            await self._commit(group, [])
             return
         was_durable = state.config.durable
         state.config = config
@@ -241,6 +311,7 @@ class Groups:
         state = group.state
         everything: list[GroupMutation] = [
             GroupCreated(state.record, state.config, state.cursor),
+            GroupChanged(state.record.id, state.config, state.paused),
             MessagesMarked(state.record.id, tuple(state.outstanding.values())),
         ]
         await self._commit(group, everything)
@@ -259,18 +330,11 @@ class Groups:
         self._timers.at(due_ms, lambda: self._watch(stream, group))
 
     async def delete(self, path: str, name: str) -> None:
-        stream = await self.of(path)
-        group = stream.groups.pop(name, None)
-        if group is None:
-            raise GroupNotFound(name)
+        group = await self.get(path, name)
+        del self._by_path[path].groups[name]
+        deleted = self._commit(group, [GroupDeleted(group.state.record.id)])
         group.dismiss(GroupNotFound(name))
-        try:
-            await self._commit(group, [GroupDeleted(group.state.record.id)])
-        except StreamError:
-            # It is still there; what is in memory has to be fetched again.
-            if self._by_path.get(path) is stream:
-                self._forget(path)
-            raise
+        await deleted
 
     async def pause(self, path: str, name: str, *, paused: bool) -> None:
         group = await self.get(path, name)
@@ -280,23 +344,32 @@ class Groups:
         group.kick()
 
     async def seek(self, path: str, name: str, to: str) -> None:
-        group = await self.get(path, name)
-        view = self._streams.view(group.entry)
-        cursor = await self.position(group.entry, view, to)
+        while True:
+            group = await self.get(path, name)
+            view = self._streams.view(group.entry)
+            cursor = await self.position(group.entry, view, to)
+            # While the place was looked up, the group may have been deleted or loaded afresh.
+            if not group.gone:
+                break
         await self._commit(group, transitions.seek(group.state, cursor))
         group.kick()
 
     async def position(self, entry: Entry, view: View, start: str) -> MessageRef:
-        """Where a group begins: at the first message, behind the last, or at an offset."""
-        if start == START_FIRST:
-            return MessageRef(0, 0, 0)
-        if start == START_LATEST:
-            return MessageRef(view.messages, view.tail, 0)
-        position = view.config.lineage.locate(parse_offset(start), view.tail)
-        if position == view.tail:
-            return MessageRef(view.messages, view.tail, 0)
-        number = await self._streams.message_number(entry, position)
-        return MessageRef(number, position, 0)
+        """Where a group begins: at the first message, behind the last, or at a place between."""
+        anchor, skip = parse_place(start)
+        position = view.config.lineage.locate(anchor, view.tail)
+        number = view.messages
+        if position == 0:
+            number = 0
+        elif position < view.tail:
+            number = await self._streams.message_number(entry, position)
+        if skip == 0:
+            return MessageRef(number, position, 0)
+        if not view.config.is_json:
+            raise InvalidOffset("only a stream of JSON has messages to skip behind an offset")
+        if number + skip > view.messages:
+            raise UnknownOffset(start)
+        return MessageRef(number + skip, *await self._streams.find_message(view, number + skip))
 
     # ── Using ────────────────────────────────────────────────────────────────────────────────
 
@@ -305,26 +378,27 @@ class Groups:
         group.enlist(waiter)
         return group
 
-    async def settle(
-        self, path: str, name: str, operation: Callable[[GroupState, int], Outcome]
-    ) -> Outcome:
+    def settle(
+        self, group: Group, operation: Callable[[GroupState, int], Outcome]
+    ) -> asyncio.Future[Outcome]:
         """Acknowledge, return, reject or extend; the answer comes when that is committed."""
-        group = await self.get(path, name)
         now_ms = self._streams.clock()
         group.store(transitions.expire(group.state, now_ms))
         outcome = operation(group.state, now_ms)
         for consumer in {message.consumer for message in outcome.done if message.consumer}:
             group.seen(consumer)
         group.kick()
-        await self._commit(group, outcome.changes)
-        return outcome
+        return self._reply(group, outcome.changes, outcome)
 
-    async def _commit(self, group: Group, changes: Sequence[GroupMutation]) -> None:
+    def _commit(self, group: Group, changes: Sequence[GroupMutation]) -> asyncio.Future[None]:
+        return self._reply(group, changes, None)
+
+    def _reply(self, group: Group, changes: Sequence[GroupMutation], reply: R) -> asyncio.Future[R]:
+        """Answer when changes are committed."""
         effects = group.effects(changes)
         if effects:
-            await group.submit(effects, None)
-        else:
-            await self._streams.writer.reply_after(group, None)
+            return group.submit(effects, reply)
+        return self._streams.writer.reply_after(group, reply)
 
     # ── Looking ──────────────────────────────────────────────────────────────────────────────
 
@@ -340,7 +414,7 @@ class Groups:
             name=state.record.name,
             config=state.config,
             paused=state.paused,
-            position=str(view.config.lineage.offset_at(state.cursor.start)),
+            position=_place(view, state.cursor),
             lag=group.lag,
             lag_bytes=view.tail - start,
             in_flight=state.in_flight,
@@ -348,3 +422,9 @@ class Groups:
             members={name: state.held.get(name, 0) for name in {*group.members, *state.held}},
             oldest_unacked_age_ms=age_ms,
         )
+
+
+def _place(view: View, cursor: MessageRef) -> str:
+    """Where a group is, in the form in which it can be sent back there."""
+    offset = str(view.config.lineage.offset_at(cursor.start))
+    return f"{offset}/{cursor.place}" if cursor.place else offset

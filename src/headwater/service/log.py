@@ -254,9 +254,8 @@ class Log(ReadingLog):
             and command.producer.id not in entry.state.producers
         )
 
-    async def _append_cold(
-        self, path: str, command: Append, *, may_wait: bool = True
-    ) -> AppendReply:
+    async def with_producer(self, path: str, command: Append) -> Entry:
+        """The stream's entry, with what the engine knows of the command's producer in its state."""
         entry = await self._registry.get(path)
         while self._lacks_producer(entry, command):
             assert entry.state is not None
@@ -268,6 +267,12 @@ class Log(ReadingLog):
                 if known is None:
                     break
                 state.producers[producer_id] = known
+        return entry
+
+    async def _append_cold(
+        self, path: str, command: Append, *, may_wait: bool = True
+    ) -> AppendReply:
+        entry = await self.with_producer(path, command)
         if _checks_ids(entry):
             return await self._append_unique(entry, command, may_wait=may_wait)
         return await self._append(entry, command, may_wait=may_wait)
@@ -281,7 +286,7 @@ class Log(ReadingLog):
         async with entry.lock_ids():
             while True:
                 # A commit may have failed since, and the state with it.
-                entry = await self._registry.get(entry.path)
+                entry = await self.with_producer(entry.path, command)
                 state = entry.state
                 if state is None:
                     return await self._append(entry, command)
@@ -324,9 +329,13 @@ class Log(ReadingLog):
             return _failed(error)
         if state.config.lifetime.ttl_s is not None:
             self.touch(entry, now_ms)
+        self.admit_followers(entry, command)
+        return future
+
+    def admit_followers(self, entry: Entry, command: Append) -> None:
+        """A request was accepted: one of its producer that overtook it may go on."""
         if entry.waiting and command.producer is not None:
             self._waiting_room.accepted(entry, command.producer)
-        return future
 
     def _append_again(self, entry: Entry, command: Append) -> Awaitable[AppendReply]:
         """After a wait for overtaken requests, which was the only one."""

@@ -40,12 +40,18 @@ class MessageReader:
         while len(found) < most and cursor.start < view.tail:
             max_bytes = max(_READ_BYTES_MIN, (most - len(found)) * _MESSAGE_BYTES_GUESSED)
             for messages, size in await self._appends(entry, view, cursor.start, max_bytes):
-                for message in messages[cursor.place :]:
-                    if len(found) == most:
-                        return found, cursor
-                    found.append((cursor, message))
-                    cursor = cursor._replace(number=cursor.number + 1, place=cursor.place + 1)
-                cursor = MessageRef(cursor.number, cursor.start + size, 0)
+                number, start, place = cursor
+                wanted = messages[place : place + most - len(found)]
+                found += [
+                    (MessageRef(number + i, start, place + i), message)
+                    for i, message in enumerate(wanted)
+                ]
+                number, place = number + len(wanted), place + len(wanted)
+                if place < len(messages):
+                    return found, MessageRef(number, start, place)
+                cursor = MessageRef(number, start + size, 0)
+                if len(found) == most:
+                    break
         return found, cursor
 
     async def at(self, entry: Entry, view: View, refs: Sequence[MessageRef]) -> dict[int, bytes]:
@@ -62,6 +68,9 @@ class MessageReader:
         self, entry: Entry, view: View, position: int, max_bytes: int
     ) -> list[tuple[list[bytes], int]]:
         """Appends from a position on, as messages and stored size."""
+        # A use like any other, but not of a stream whose time is over.
+        self._log.view(entry)
+        self._log.touch(entry, self._log.clock())
         known = self._splits.get((view.config.id, position))
         if known is not None:
             return [known]
@@ -72,6 +81,9 @@ class MessageReader:
         return appends
 
     def _split(self, config: StreamConfig, start: int, body: bytes) -> list[bytes]:
+        known = self._splits.get((config.id, start))
+        if known is not None:
+            return known[0]
         messages = split(config, body)
         if len(body) >= _SPLIT_BYTES_WORTHWHILE and len(messages) > 1:
             self._splits[config.id, start] = (messages, len(body))

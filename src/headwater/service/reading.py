@@ -129,14 +129,16 @@ class ReadingLog:
         """Where the last messages begin: an offset, and how many messages to skip behind it."""
         entry = await self._registry.get(path)
         view = self.view(entry)
-        wanted = max(0, view.messages - count)
-        found = await self._seek(view, "first_message", wanted)
-        if found is None:
-            return view.config.lineage.offset_at(0 if count else view.tail), 0
+        start, skip = await self.find_message(view, max(0, view.messages - count))
+        return view.config.lineage.offset_at(start), skip
+
+    async def find_message(self, view: View, number: int) -> tuple[int, int]:
+        """Where a message is: the position of its append, and its place in that."""
+        found = await self._seek(view, "first_message", number)
+        if found is None or number >= view.messages:
+            return view.tail, 0
         append, _ = found
-        if wanted >= view.messages:
-            return view.config.lineage.offset_at(view.tail), 0
-        return view.config.lineage.offset_at(append.start), wanted - append.first_message
+        return append.start, number - append.first_message
 
     async def find_time(self, path: str, at_ms: int) -> Offset:
         """The offset behind which nothing is older than a moment."""

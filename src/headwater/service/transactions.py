@@ -51,49 +51,71 @@ class Transactions:
         self, acknowledge: Acknowledge | None, publishes: Sequence[Publish]
     ) -> list[AppendReply]:
         paths = sorted({publish.stream for publish in publishes})
-        async with self._ids_locked(paths):
-            group = None
-            if acknowledge is not None:
-                group = await self._groups.get(acknowledge.stream, acknowledge.group)
-            known = await self._known_ids(publishes)
-            entries = await self._ready(paths)
-            future = self._decide(group, acknowledge, publishes, entries, known)
-        return await future
+        while True:
+            async with self._ids_locked(paths):
+                entries = {path: await self._streams.entry(path) for path in paths}
+                states = {path: entry.state for path, entry in entries.items()}
+                known = await self._known_ids(publishes)
+                for publish in publishes:
+                    await self._streams.with_producer(publish.stream, publish.command)
+                group = None
+                if acknowledge is not None:
+                    group = await self._groups.get(acknowledge.stream, acknowledge.group)
+                # No stream may have been dropped or replaced since the look-ups.
+                if any(self._streams.ready(path) is not entry for path, entry in entries.items()):
+                    continue
+                if any(entry.state is not states[path] for path, entry in entries.items()):
+                    continue
+                try:
+                    future = self._decide(group, acknowledge, publishes, entries, known)
+                except StreamError:
+                    await self._commits_of(*entries.values(), group)
+                    raise
+            return await future
+
+    async def _commits_of(self, *owners: Entry | Group | None) -> None:
+        """Wait until nothing that a refusal rests on can still go away."""
+        for owner in owners:
+            if owner is not None:
+                await self._streams.writer.reply_after(owner, None)
 
     @asynccontextmanager
     async def _ids_locked(self, paths: Sequence[str]) -> AsyncIterator[None]:
-        """Keep others from looking up ids on the same streams; always in the same order."""
+        """Keep others from looking up ids on the same streams; always in the same order.
+
+        The streams stay in memory for as long, however many there are.
+        """
         async with AsyncExitStack() as stack:
             for path in paths:
                 entry = await self._streams.entry(path)
+                stack.enter_context(entry.pinned())
                 if entry.state is not None and entry.state.config.unique_ids is not None:
                     await stack.enter_async_context(entry.lock_ids())
             yield
 
     async def _known_ids(self, publishes: Sequence[Publish]) -> dict[str, set[str]]:
-        known: dict[str, set[str]] = {}
+        """By stream, which of the ids to be published it holds."""
+        wanted: dict[str, list[str]] = {}
         for index, publish in enumerate(publishes):
-            entry = await self._streams.entry(publish.stream)
-            state = entry.state
+            state = (await self._streams.entry(publish.stream)).state
             if state is None or state.config.unique_ids is None:
                 continue
             try:
                 command = publish.command
-                ids = read_content(state.config, command.body, command.message_id).ids
+                content = read_content(state.config, command.body, command.message_id)
             except StreamError as error:
                 raise PublishRefused(index, error) from None
-            found = known.setdefault(publish.stream, set())
-            found |= entry.fresh_ids.intersection(ids)
-            spans = state.config.lineage.spans(0, state.tail)
-            found |= await self._streams.in_thread(self._streams.engine.known_ids, spans, ids)
+            wanted.setdefault(publish.stream, []).extend(content.ids)
+        known: dict[str, set[str]] = {}
+        for path, ids in wanted.items():
+            entry = await self._streams.entry(path)
+            if entry.state is None:
+                continue
+            # Before the look-up, because a commit may move ids from here to the disk meanwhile.
+            known[path] = entry.fresh_ids.intersection(ids)
+            spans = entry.state.config.lineage.spans(0, entry.state.tail)
+            known[path] |= await self._streams.in_thread(self._streams.engine.known_ids, spans, ids)
         return known
-
-    async def _ready(self, paths: Sequence[str]) -> dict[str, Entry]:
-        """All the streams, loaded at the same moment."""
-        while True:
-            entries = {path: await self._streams.entry(path) for path in paths}
-            if all(self._streams.ready(path) is entry for path, entry in entries.items()):
-                return entries
 
     def _decide(
         self,
@@ -122,6 +144,7 @@ class Transactions:
                 )
             except StreamError as error:
                 raise PublishRefused(index, error) from None
+            self._streams.touch(entry, now_ms)
             replies.append(decision.reply)
             for mutation in decision.mutations:
                 evolve(states[publish.stream], mutation)
@@ -132,9 +155,13 @@ class Transactions:
             effects += self._acknowledge(group, acknowledge, now_ms)
         size = sum(len(publish.command.body) for publish in publishes)
         if group is None:
-            return self._streams.writer.submit(effects, replies, size)
-        group.kick()
-        return group.submit(effects, replies, size)
+            future = self._streams.writer.submit(effects, replies, size)
+        else:
+            group.kick()
+            future = group.submit(effects, replies, size)
+        for publish in publishes:
+            self._streams.admit_followers(entries[publish.stream], publish.command)
+        return future
 
     def _acknowledge(self, group: Group, acknowledge: Acknowledge, now_ms: int) -> list[Effect]:
         group.store(transitions.expire(group.state, now_ms))

@@ -3,7 +3,8 @@
 Decisions are made on the event loop, one after the other, against states that run ahead of the
 disk. Their mutations gather in a batch. A thread commits one batch at a time as one engine
 transaction while the next one gathers: the slower the disk, the larger the batches, without a
-timer. (A `linger_ms` may be set to wait for company even when the disk is free.)
+timer. (A `linger_ms` may be set to wait for company even when the disk is free.) What nobody waits
+for starts no commit by itself: it goes with the next one, or after a moment.
 
 Only after the commit is anything visible or answered: tails are published, readers wake, requests
 get their replies. That holds for replies that changed nothing too. "You sent that before" or "the
@@ -59,6 +60,7 @@ Waiter = tuple["asyncio.Future[Any]", Any]
 # What a queued mutation weighs besides its body, so that a flood of tiny ones is bounded too.
 _MUTATION_BYTES: Final = 512
 _HOT_CHECK_BYTES: Final = 16 * MIB
+_DEFERRED_MAX_S: Final = 0.01
 
 log = structlog.get_logger()
 
@@ -90,6 +92,7 @@ class Writer:
         self._gathering = Batch()
         self._committing: Batch | None = None
         self._flush_planned = False
+        self._deferred: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
@@ -104,6 +107,16 @@ class Writer:
 
     def submit(self, effects: Sequence[Effect], reply: R, body_bytes: int = 0) -> asyncio.Future[R]:
         """Queue decided mutations; the future has the reply once they are committed."""
+        batch = self._gather(effects, body_bytes)
+        self._plan_flush()
+        return self._wait_for(batch, reply)
+
+    def defer(self, effects: Sequence[Effect]) -> None:
+        """Queue mutations that nobody waits for."""
+        self._gather(effects, 0)
+        self._plan_deferred()
+
+    def _gather(self, effects: Sequence[Effect], body_bytes: int) -> Batch:
         if self._closed:
             raise StorageUnavailable("the server is shutting down; try again")
         size = _MUTATION_BYTES * len(effects) + body_bytes
@@ -117,13 +130,24 @@ class Writer:
             owner.pending = batch
         batch.effects.extend(effects)
         batch.size_bytes += size
-        self._plan_flush()
-        return self._wait_for(batch, reply)
+        return batch
 
     def reply_after(self, owner: Owner, reply: R) -> asyncio.Future[R]:
         """Answer without a change, but not before what the answer rests on is committed."""
         if isinstance(owner.pending, Batch):
+            self._plan_flush()
             return self._wait_for(owner.pending, reply)
+        future: asyncio.Future[R] = self._loop.create_future()
+        _settle(future, reply)
+        return future
+
+    def reply_after_all(self, reply: R) -> asyncio.Future[R]:
+        """Answer without a change, but not before everything that is queued now is committed."""
+        gathering = self._gathering
+        batch = gathering if gathering.waiters or gathering.effects else self._committing
+        if batch is not None:
+            self._plan_flush()
+            return self._wait_for(batch, reply)
         future: asyncio.Future[R] = self._loop.create_future()
         _settle(future, reply)
         return future
@@ -144,11 +168,19 @@ class Writer:
             return
         self._flush_planned = True
         self._idle.clear()
+        if self._deferred is not None:
+            self._deferred.cancel()
+            self._deferred = None
         if self._linger_s:
             self._loop.call_later(self._linger_s, self._flush)
         else:
             # Not at once: whatever else this turn of the loop brings goes into the same commit.
             self._loop.call_soon(self._flush)
+
+    def _plan_deferred(self) -> None:
+        if self._committing is None and not self._flush_planned and self._deferred is None:
+            self._idle.clear()
+            self._deferred = self._loop.call_later(_DEFERRED_MAX_S, self._plan_flush)
 
     def _flush(self) -> None:
         self._flush_planned = False
@@ -183,8 +215,10 @@ class Writer:
         for owner, _ in batch.effects:
             if owner.pending is batch:
                 owner.pending = None
-        if self._gathering.waiters or self._gathering.effects:
+        if self._gathering.waiters:
             self._plan_flush()
+        elif self._gathering.effects:
+            self._plan_deferred()
         else:
             self._idle.set()
 

@@ -16,6 +16,7 @@ from typing import Literal, Protocol
 
 from headwater.core.groups.state import GroupState
 from headwater.core.lineage import Span
+from headwater.core.live.templates import TemplateRecord
 from headwater.core.mutations import AnyMutation
 from headwater.core.producers import ProducerState
 from headwater.core.stream import Appended, StreamState
@@ -83,6 +84,9 @@ class Engine(Protocol):
 
     def groups(self, stream_id: int) -> list[GroupState]:
         """The groups of a stream by name, each with its outstanding messages."""
+
+    def templates(self, stream_id: int) -> list[TemplateRecord]:
+        """The live templates of a stream, by id."""
 
     def load(self, path: str) -> LoadedStream | None:
         """The stream at a path, soft-deleted ones included."""

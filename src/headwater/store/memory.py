@@ -13,6 +13,12 @@ from headwater.core.errors import UnknownOffset
 from headwater.core.expiry import touch_interval_ms
 from headwater.core.groups.state import GroupMutation, GroupState
 from headwater.core.lineage import Span
+from headwater.core.live.templates import (
+    LiveMutation,
+    TemplateRecord,
+    TemplatesRetired,
+    TemplatesSaved,
+)
 from headwater.core.mutations import AnyMutation
 from headwater.core.offsets import format_offset
 from headwater.core.producers import ProducerState
@@ -35,6 +41,7 @@ class _Log:
     state: StreamState
     appends: list[Appended] = field(default_factory=list)
     ids: dict[str, int] = field(default_factory=dict)
+    templates: dict[int, TemplateRecord] = field(default_factory=dict)
 
 
 class MemoryEngine:
@@ -64,6 +71,9 @@ class MemoryEngine:
         if isinstance(mutation, GroupMutation):
             self._groups.apply(mutation)
             return
+        if isinstance(mutation, LiveMutation):
+            self._apply_live(mutation)
+            return
         log = self._logs[mutation.stream_id]
         evolve(log.state, mutation)
         if isinstance(mutation, Appended):
@@ -74,6 +84,23 @@ class MemoryEngine:
             self._groups.delete_of(mutation.stream_id)
             if self._ids.get(log.state.config.path) == mutation.stream_id:
                 del self._ids[log.state.config.path]
+
+    def _apply_live(self, mutation: LiveMutation) -> None:
+        log = self._logs.get(mutation.stream_id)
+        if log is None:
+            # Its stream was deleted in the same transaction.
+            return
+        match mutation:
+            case TemplatesSaved(_, templates):
+                log.templates.update({record.spec.id: record for record in templates})
+            case TemplatesRetired(_, specs):
+                for spec in specs:
+                    log.templates.pop(spec.id, None)
+
+    def templates(self, stream_id: int) -> list[TemplateRecord]:
+        with self._lock:
+            log = self._logs.get(stream_id)
+            return [log.templates[number] for number in sorted(log.templates)] if log else []
 
     def next_stream_id(self) -> int:
         return self._next_id

@@ -8,6 +8,7 @@ import msgspec
 
 from headwater.core.expiry import Lifetime, touch_interval_ms
 from headwater.core.lineage import ForkRequest, Inherited, Lineage
+from headwater.core.live.profile import GENERIC, pack_profile, unpack_profile
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended, StreamConfig, StreamState
 from headwater.core.unique_ids import UniqueIds
@@ -19,7 +20,7 @@ Row = tuple[Any, ...]
 CONFIG_COLUMNS: Final = (
     "id, path, content_type, created_at, ttl_s, expires_at, expires_text, lifetime_inherited,"
     " source_id, fork_source, fork_offset, fork_sub_offset, inherited, base_messages,"
-    " version, description, unique_ids, id_pointer"
+    " version, description, unique_ids, id_pointer, profile"
 )
 STATE_COLUMNS: Final = (
     "touched_at, closed_at, closed_by_id, closed_by_epoch, closed_by_seq, last_stream_seq, status"
@@ -56,7 +57,12 @@ def stream_row(config: StreamConfig) -> Row:
         config.description,
         config.unique_ids.mode if config.unique_ids else None,
         config.unique_ids.pointer if config.unique_ids else None,
+        stored_profile(config),
     )
+
+
+def stored_profile(config: StreamConfig) -> str | None:
+    return None if config.profile == GENERIC else pack_profile(config.profile)
 
 
 def read_config(row: Row) -> StreamConfig:
@@ -76,6 +82,7 @@ def read_config(row: Row) -> StreamConfig:
         version=row[14],
         description=row[15],
         unique_ids=UniqueIds(row[16], row[17]) if row[16] is not None else None,
+        profile=GENERIC if row[18] is None else unpack_profile(row[18]),
     )
 
 

@@ -11,6 +11,7 @@ once it has been released: a new layout is a new entry at the end.
 - `message_ids` knows where each message of a stream with unique ids begins. It is on disk only.
 - `groups` has the cursor of each consumer group, `deliveries` the messages before it that are not
   settled. What is before the cursor and not in `deliveries` is done.
+- `live_templates` are the query shapes that live streams follow.
 - `producers` holds the last request accepted from each idempotent producer.
 """
 
@@ -117,5 +118,18 @@ CREATE TABLE ops (
 CREATE UNIQUE INDEX ops_stream_start ON ops (stream_id, start);
 """
 
-MIGRATIONS: Final = (_V1,)
+_V2 = """
+ALTER TABLE streams ADD COLUMN profile TEXT;
+
+CREATE TABLE live_templates (
+  stream_id INTEGER NOT NULL,
+  template_id TEXT NOT NULL,
+  spec TEXT NOT NULL,
+  last_seen INTEGER NOT NULL,
+  ttl_ms INTEGER NOT NULL,
+  PRIMARY KEY (stream_id, template_id)
+) WITHOUT ROWID;
+"""
+
+MIGRATIONS: Final = (_V1, _V2)
 SCHEMA_VERSION: Final = len(MIGRATIONS)

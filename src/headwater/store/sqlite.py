@@ -17,6 +17,7 @@ import apsw
 from headwater.core.errors import DataCorrupt, StorageUnavailable, UnknownOffset
 from headwater.core.groups.state import GroupMutation, GroupState
 from headwater.core.lineage import Span
+from headwater.core.live.templates import LiveMutation, TemplateRecord
 from headwater.core.mutations import AnyMutation
 from headwater.core.offsets import format_offset
 from headwater.core.producers import ProducerState
@@ -39,6 +40,7 @@ from headwater.store.database import DATABASE_NAME, connect, open_writer, prepar
 from headwater.store.engine import LoadedStream, Problem, SeekBy, StreamSummary
 from headwater.store.group_tables import GroupWrites, delete_groups_of, load_groups
 from headwater.store.inserts import insert_rows
+from headwater.store.live_tables import delete_templates_of, load_templates, write_templates
 from headwater.store.rows import CONFIG_COLUMNS, OP_COLUMNS, STATE_COLUMNS, Row
 from headwater.store.schema import DELETED, LIVE, SCHEMA_VERSION, SOFT_DELETED
 from headwater.store.verify import verify_database
@@ -76,6 +78,8 @@ class SqliteEngine:
                     appends.append(mutation)
                 elif isinstance(mutation, GroupMutation):
                     groups.add(write, mutation)
+                elif isinstance(mutation, LiveMutation):
+                    write_templates(write, mutation)
                 else:
                     # Appends wait to be written together, but never past a change to a stream.
                     self._write_appends(write, appends)
@@ -155,8 +159,8 @@ class SqliteEngine:
                 lifetime = config.lifetime
                 write.execute(
                     "UPDATE streams SET version = ?, description = ?, ttl_s = ?, expires_at = ?,"
-                    " expires_text = ?, lifetime_inherited = ?, touched_at = ?, deadline = ?"
-                    " WHERE id = ?",
+                    " expires_text = ?, lifetime_inherited = ?, touched_at = ?, deadline = ?,"
+                    " profile = ? WHERE id = ?",
                     (
                         config.version,
                         config.description,
@@ -166,6 +170,7 @@ class SqliteEngine:
                         int(config.lifetime_inherited),
                         at_ms,
                         rows.stored_deadline(lifetime, at_ms),
+                        rows.stored_profile(config),
                         stream_id,
                     ),
                 )
@@ -203,6 +208,7 @@ class SqliteEngine:
             if max(removed, write.changes()) < max_appends:
                 write.execute("DELETE FROM producers WHERE stream_id = ?", (stream_id,))
                 delete_groups_of(write, stream_id)
+                delete_templates_of(write, stream_id)
                 write.execute("DELETE FROM streams WHERE id = ?", (stream_id,))
         return True
 
@@ -233,6 +239,9 @@ class SqliteEngine:
 
     def groups(self, stream_id: int) -> list[GroupState]:
         return load_groups(self._query, stream_id)
+
+    def templates(self, stream_id: int) -> list[TemplateRecord]:
+        return load_templates(self._query, stream_id)
 
     def load(self, path: str) -> LoadedStream | None:
         return self._load("path = ? AND status < 2", path)

@@ -15,6 +15,7 @@ from headwater.core.decisions.commands import (
     ForkPoint,
 )
 from headwater.core.decisions.create import decide_create
+from headwater.core.decisions.profile import decide_profile
 from headwater.core.decisions.remove import decide_delete, decide_expire, remove
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "decide_create",
     "decide_delete",
     "decide_expire",
+    "decide_profile",
     "decide_touch",
     "is_taken",
     "remove",

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import msgspec
 
-from headwater.core.errors import GroupConflict, InvalidBody
+from headwater.core.errors import GroupConflict, InvalidBody, InvalidOffset
+from headwater.core.offsets import Anchor, Offset, parse_offset
 
 START_FIRST = "first"
 START_LATEST = "latest"
@@ -45,3 +46,19 @@ def reconfigured(current: GroupConfig, wanted: GroupConfig) -> GroupConfig:
     if current.order_by != wanted.order_by:
         raise GroupConflict("the group's order_by cannot change; delete the group first")
     return msgspec.structs.replace(wanted, start=current.start)
+
+
+def parse_place(text: str) -> tuple[Anchor | Offset, int]:
+    """Where a group begins, or goes on: an offset, and how many messages to skip behind it.
+
+    `first` and `latest` are the two ends of the stream. Offsets lie between appends, and an append
+    may hold many messages; `OFFSET/3` is the fourth message behind an offset.
+    """
+    if text == START_FIRST:
+        return Anchor.START, 0
+    if text == START_LATEST:
+        return Anchor.TAIL, 0
+    offset, slash, skip = text.partition("/")
+    if slash and not (skip.isascii() and skip.isdigit() and len(skip) <= 15):
+        raise InvalidOffset("behind an offset, / and a number skip so many messages")
+    return parse_offset(offset), int(skip or 0)

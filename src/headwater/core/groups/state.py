@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from enum import IntEnum
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -26,6 +26,10 @@ class Phase(IntEnum):
     WAITING = 1
     BLOCKED = 2
     GIVEN_UP = 3
+
+
+# Looking up a member of an enumeration costs more than most of what is done to a message here.
+LEASED, WAITING, BLOCKED, GIVEN_UP = Phase
 
 
 class Outstanding(msgspec.Struct, frozen=True):
@@ -75,14 +79,15 @@ class GroupState:
         number = message.ref.number
         self._uncount(self.outstanding.get(number))
         self.outstanding[number] = message
-        if message.phase is Phase.LEASED:
+        phase = message.phase
+        if phase is LEASED:
             self.in_flight += 1
             consumer = message.consumer or ""
             self.held[consumer] = self.held.get(consumer, 0) + 1
             heappush(self.leases, (message.until_ms, number))
-        elif message.phase is Phase.WAITING:
+        elif phase is WAITING:
             heappush(self.waiting, (message.until_ms, number))
-        elif message.phase is Phase.GIVEN_UP:
+        elif phase is GIVEN_UP:
             self.given_up.add(number)
 
     def drop(self, number: int) -> None:
@@ -91,7 +96,7 @@ class GroupState:
         self.given_up.discard(number)
 
     def _uncount(self, message: Outstanding | None) -> None:
-        if message is None or message.phase is not Phase.LEASED:
+        if message is None or message.phase is not LEASED:
             return
         self.in_flight -= 1
         consumer = message.consumer or ""
@@ -110,7 +115,7 @@ class GroupState:
         while self.waiting:
             until_ms, number = self.waiting[0]
             message = self.outstanding.get(number)
-            if message and message.phase is Phase.WAITING and message.until_ms == until_ms:
+            if message and message.phase is WAITING and message.until_ms == until_ms:
                 return message
             heappop(self.waiting)
         return None
@@ -120,7 +125,7 @@ class GroupState:
         while self.leases:
             until_ms, number = self.leases[0]
             message = self.outstanding.get(number)
-            if message and message.phase is Phase.LEASED and message.until_ms == until_ms:
+            if message and message.phase is LEASED and message.until_ms == until_ms:
                 return message
             heappop(self.leases)
         return None
@@ -136,20 +141,22 @@ class GroupState:
 # ── Receipts ─────────────────────────────────────────────────────────────────────────────────
 
 
+_RECEIPT_CHARS_MAX: Final = 3 * 16 + 2
+
+
 def format_receipt(group_id: int, message: Outstanding) -> str:
     return f"{group_id:x}.{message.ref.number:x}.{message.token:x}"
 
 
 def parse_receipt(text: str) -> tuple[int, int, int] | None:
     """Group id, message number and token; None for something that is no receipt."""
-    parts = text.split(".")
-    if len(parts) != 3 or not all(1 <= len(part) <= 16 for part in parts):
+    if len(text) > _RECEIPT_CHARS_MAX:
         return None
     try:
-        group_id, number, token = (int(part, 16) for part in parts)
+        group_id, number, token = text.split(".")
+        return int(group_id, 16), int(number, 16), int(token, 16)
     except ValueError:
         return None
-    return group_id, number, token
 
 
 # ── Changes: what is stored ──────────────────────────────────────────────────────────────────

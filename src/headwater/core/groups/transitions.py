@@ -14,6 +14,10 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from headwater.core.groups.state import (
+    BLOCKED,
+    GIVEN_UP,
+    LEASED,
+    WAITING,
     GroupAdvanced,
     GroupMutation,
     GroupState,
@@ -21,7 +25,6 @@ from headwater.core.groups.state import (
     MessagesMarked,
     MessagesSettled,
     Outstanding,
-    Phase,
     parse_receipt,
 )
 
@@ -49,10 +52,10 @@ def admit(
     """Take messages from the stream: from now on they are outstanding and the cursor is past."""
     marked: list[Outstanding] = []
     for ref, key in taken:
-        phase = Phase.WAITING
+        phase = WAITING
         if key is not None:
             queue = state.keys.setdefault(key, deque())
-            phase = Phase.BLOCKED if queue else Phase.WAITING
+            phase = BLOCKED if queue else WAITING
             queue.append(ref.number)
         message = Outstanding(ref, phase, now_ms, key=key)
         state.put(message)
@@ -68,14 +71,15 @@ def deliver(
     """Lease waiting messages to a member, oldest first."""
     leased: list[Outstanding] = []
     most = min(most, state.room)
+    until_ms = now_ms + state.config.ack_timeout_ms
     while len(leased) < most:
         message = state.first_waiting()
         if message is None or message.until_ms > now_ms:
             break
         lease = replace(
             message,
-            phase=Phase.LEASED,
-            until_ms=now_ms + state.config.ack_timeout_ms,
+            phase=LEASED,
+            until_ms=until_ms,
             deliveries=message.deliveries + 1,
             token=tokens(),
             consumer=consumer,
@@ -98,7 +102,7 @@ def release(state: GroupState, consumer: str, now_ms: int) -> list[GroupMutation
     held = [
         message
         for message in state.outstanding.values()
-        if message.phase is Phase.LEASED and message.consumer == consumer
+        if message.phase is LEASED and message.consumer == consumer
     ]
     return _marked(state, [_give_back(state, message, now_ms) for message in held])
 
@@ -132,7 +136,7 @@ def nack(
 def reject(state: GroupState, receipts: Iterable[str]) -> Outcome:
     """Members say that messages cannot be worked on, by anyone."""
     done, unknown = _held(state, receipts)
-    rejected = [replace(message, phase=Phase.GIVEN_UP, consumer=None) for message in done]
+    rejected = [replace(message, phase=GIVEN_UP, consumer=None) for message in done]
     for message in rejected:
         state.put(message)
     return Outcome(done, unknown, _marked(state, rejected))
@@ -187,7 +191,7 @@ def _held(state: GroupState, receipts: Iterable[str]) -> tuple[list[Outstanding]
             parsed is not None
             and message is not None
             and parsed[0] == state.record.id
-            and message.phase is Phase.LEASED
+            and message.phase is LEASED
             and message.token == parsed[2]
         )
         if valid and message is not None:
@@ -203,7 +207,7 @@ def _give_back(
     """Return a message: to be delivered again, unless that was done often enough."""
     deliveries = message.deliveries - uncounted
     limit = state.config.max_deliveries
-    phase = Phase.GIVEN_UP if limit and deliveries >= limit else Phase.WAITING
+    phase = GIVEN_UP if limit and deliveries >= limit else WAITING
     returned = replace(
         message, phase=phase, until_ms=until_ms, deliveries=deliveries, consumer=None
     )
@@ -219,9 +223,9 @@ def _next_of_key(state: GroupState, key: str, settled: int) -> Outstanding | Non
         del state.keys[key]
         return None
     follower = state.outstanding[queue[0]]
-    if not was_first or follower.phase is not Phase.BLOCKED:
+    if not was_first or follower.phase is not BLOCKED:
         return None
-    follower = replace(follower, phase=Phase.WAITING)
+    follower = replace(follower, phase=WAITING)
     state.put(follower)
     return follower
 

@@ -1,0 +1,176 @@
+"""Work distribution: Headwater's groups beside those of Redis streams and NATS JetStream."""
+
+import shutil
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.brokers import PEERS
+from benchmarks.errors import BenchmarkError
+from benchmarks.load.jobs import FillBroker, Job, PacedWork, Work
+from benchmarks.loading import Result, run_job
+from benchmarks.results import HEADWATER, NATS
+from benchmarks.scenarios.base import Context, Step
+from benchmarks.servers import Server, running
+from benchmarks.subjects import Subject, headwater, headwater_in_memory
+
+_STREAM = "work"
+_PACED = "paced"
+_TARGET = "results"
+_BATCH = 100
+_FILL_SECONDS_MAX = 300.0
+_SETUP_SECONDS_MAX = 60.0
+_LATENCY_MEMBERS = 32
+_LATENCY_WRITERS = 8
+_TRANSACTION_MEMBERS = 64
+_MANY_GROUPS_MEMBERS = 64
+# So much of the stream may be used up. Were it empty, members would wait instead of work.
+_USABLE = 0.9
+
+
+@dataclass(frozen=True)
+class _System:
+    """One system: its name, how to start it durable or not, and whether it has transactions."""
+
+    name: str
+    server: Callable[[bool], Subject]
+    has_transactions: bool = True
+
+
+def steps(context: Context, subject: Subject) -> Generator[Step]:
+    """The systems take turns; who begins changes from repetition to repetition."""
+    if subject.name != HEADWATER:
+        return  # the reference server has no groups
+    systems = [_System(HEADWATER, lambda durable: _headwater(context.python, durable))]
+    if context.compare:
+        systems += [_System(peer.name, peer.server, peer.has_transactions) for peer in PEERS]
+    first = context.repetition % len(systems)
+    for durable in (True, False):
+        for system in [*systems[first:], *systems[:first]]:
+            yield from _measured(context, system, durable)
+
+
+def _headwater(python: str, durable: bool) -> Subject:
+    return headwater(python) if durable else headwater_in_memory(python)
+
+
+def _measured(context: Context, system: _System, durable: bool) -> Generator[Step]:
+    kind = "durable" if durable else "not synced"
+    try:
+        with _filled(context, system, durable) as server:
+            bench = _Bench(context, server, system)
+            for variant, take in bench.variants():
+                yield Step(f"{kind}, {variant}", take, system.name)
+    except BenchmarkError as error:
+        failure = error
+
+        def fail() -> Result:
+            raise failure
+
+        yield Step(kind, fail, system.name)
+
+
+@contextmanager
+def _filled(context: Context, system: _System, durable: bool) -> Iterator[Server]:
+    """A server with messages in its stream."""
+    subject = system.server(durable)
+    data_dir = context.work_dir / f"groups-{system.name}"
+    try:
+        if durable and system.name == NATS:
+            # It syncs after every message and would take minutes, so it is filled beforehand.
+            with _ready(system.server(False), data_dir) as server:
+                _fill(context, server, system)
+            with _ready(subject, data_dir) as server:
+                yield server
+        else:
+            with _ready(subject, data_dir) as server:
+                _fill(context, server, system)
+                yield server
+    finally:
+        shutil.rmtree(data_dir, ignore_errors=True)
+
+
+@contextmanager
+def _ready(subject: Subject, data_dir: Path) -> Iterator[Server]:
+    with running(subject, data_dir) as server:
+        server.await_ready()
+        yield server
+
+
+def _fill(context: Context, server: Server, system: _System) -> None:
+    plan = context.plan
+    job = FillBroker(
+        port=server.port,
+        server_pid=server.pid,
+        broker=system.name,
+        stream=_STREAM,
+        messages=plan.groups_messages,
+        message_bytes=plan.message_bytes,
+        batch_messages=_BATCH,
+    )
+    run_job(job, _FILL_SECONDS_MAX)
+
+
+class _Bench:
+    """A filled server of one system, and everything its members are asked to do."""
+
+    def __init__(self, context: Context, server: Server, system: _System) -> None:
+        self._plan = context.plan
+        self._server = server
+        self._system = system
+
+    def variants(self) -> Iterator[tuple[str, Callable[[], Result]]]:
+        for word, fetch in (("one by one", 1), (f"batches of {_BATCH}", _BATCH)):
+            for consumers in self._plan.groups_consumers:
+                noun = "consumer" if consumers == 1 else "consumers"
+                yield f"{word}, {consumers} {noun}", self._work(consumers, fetch)
+        many = self._plan.groups_many
+        yield f"{many:,} groups", self._work(_MANY_GROUPS_MEMBERS, _BATCH, groups=many)
+        if self._system.has_transactions:
+            yield "transactions", self._work(_TRANSACTION_MEMBERS, _BATCH, target=_TARGET)
+        yield f"{self._plan.groups_latency_rate:,.0f} messages/s", self._paced
+
+    def _work(
+        self, consumers: int, fetch: int, groups: int = 1, target: str = ""
+    ) -> Callable[[], Result]:
+        plan = self._plan
+        job = Work(
+            port=self._server.port,
+            server_pid=self._server.pid,
+            broker=self._system.name,
+            stream=_STREAM,
+            # Each step has groups of its own, which begin at the first message.
+            group_prefix=f"g{groups}-{consumers}-{fetch}{target}-",
+            groups=groups,
+            consumers=consumers,
+            fetch=fetch,
+            messages_max=int(plan.groups_messages * groups * _USABLE),
+            message_bytes=plan.message_bytes,
+            warmup_seconds=plan.groups_warmup_seconds,
+            seconds=plan.groups_seconds,
+            target=target,
+        )
+        return lambda: self._run(job, plan.groups_seconds)
+
+    def _paced(self) -> Result:
+        plan = self._plan
+        job = PacedWork(
+            port=self._server.port,
+            server_pid=self._server.pid,
+            broker=self._system.name,
+            stream=_PACED,
+            writers=_LATENCY_WRITERS,
+            consumers=_LATENCY_MEMBERS,
+            rate=plan.groups_latency_rate,
+            message_bytes=plan.message_bytes,
+            warmup_seconds=plan.live_warmup_seconds,
+            seconds=plan.groups_seconds,
+            drain_seconds=plan.live_drain_seconds,
+        )
+        return self._run(job, plan.groups_seconds + plan.live_drain_seconds)
+
+    def _run(self, job: Job, seconds: float) -> Result:
+        result = run_job(job, seconds + _SETUP_SECONDS_MAX)
+        self._server.check_alive()
+        return result

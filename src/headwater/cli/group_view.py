@@ -1,0 +1,87 @@
+"""Groups as people and scripts see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from headwater.cli.exits import one_line
+from headwater.cli.records import GroupRecord
+from headwater.client import GroupInfo
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_STEPS: Final = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s"))
+
+
+def group_record(stream: str, group: GroupInfo) -> GroupRecord:
+    settings = group.settings
+    return GroupRecord(
+        stream=stream,
+        name=group.name,
+        paused=group.paused,
+        position=group.position,
+        lag_messages=group.lag,
+        lag_bytes=group.lag_bytes,
+        lag_s=group.oldest_unsettled_age_s,
+        in_flight=group.in_flight,
+        members=dict(group.members),
+        durable=settings.durable,
+        start=settings.start,
+        max_in_flight=settings.max_in_flight,
+        ack_timeout_s=settings.ack_timeout_s,
+        max_deliveries=settings.max_deliveries,
+        dead_letter=settings.dead_letter,
+        order_by=settings.order_by,
+    )
+
+
+def age(seconds: float) -> str:
+    """A length of time for people.
+
+    >>> age(0.25), age(75), age(7260), age(200_000)
+    ('0.2s', '1m15s', '2h1m', '2d7h')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f}s".replace(".0s", "s")
+    unit, name, part, part_name = next(step for step in _STEPS if seconds >= step[0])
+    count, rest = divmod(int(seconds), unit)
+    return f"{count}{name}" + (f"{rest // part}{part_name}" if rest >= part else "")
+
+
+def group_table(groups: Sequence[GroupInfo]) -> Table:
+    table = _new_table("LAG", "OLDEST", "IN FLIGHT", "MEMBERS")
+    table.add_column("STATE", no_wrap=True)
+    for group in groups:
+        table.add_row(
+            one_line(group.name),
+            f"{group.lag:,}",
+            age(group.oldest_unsettled_age_s) if group.lag else "",
+            f"{group.in_flight:,}",
+            f"{len(group.members):,}",
+            "paused" if group.paused else "active",
+        )
+    return table
+
+
+def lag_table(groups: Sequence[GroupInfo]) -> Table:
+    table = _new_table("MESSAGES", "BYTES", "SECONDS")
+    for group in groups:
+        table.add_row(
+            one_line(group.name),
+            f"{group.lag:,}",
+            f"{group.lag_bytes:,}",
+            f"{group.oldest_unsettled_age_s:,.1f}",
+        )
+    return table
+
+
+def _new_table(*numbers: str) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("GROUP", overflow="fold")
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table

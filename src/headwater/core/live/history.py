@@ -1,0 +1,164 @@
+"""What was touched since when.
+
+The keys of recent generations are held as they are. As they grow older, neighbours are joined, so
+that there are few to look through; a cursor from within a joined one may see a touch that it knew
+of already. What does not fit into memory any more goes into a filter whose cells hold the highest
+generation of any key that falls on them. It begins small and doubles with what is put into it; a
+doubled filter starts as two copies of the old one. Under a flood even that would take too long:
+then everything up to there counts as touched. All of it may say "touched" too often and never too
+rarely, and less often the younger the cursor is.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Collection, Iterator
+from itertools import chain
+from typing import Final
+
+from headwater.core.live.keys import KEY_ID_MASK
+from headwater.core.live.touches import Pending
+
+_FIRST_POW2: Final = 8
+_CELLS_PER_KEY: Final = 8
+_MIX: Final = 0x9E37_79B1
+EXACT_KEYS_MAX: Final = 131_072
+_BYTES_PER_KEY: Final = 100
+_RECENT_MAX: Final = 64
+_FILTERED_PER_BUCKET_MAX: Final = 4_096
+
+
+class AgingFilter:
+    """The latest generation at which a key id may have been touched."""
+
+    def __init__(self, max_pow2: int, hashes: int) -> None:
+        self._max_pow2 = max_pow2
+        self._hashes = hashes
+        self._pow2 = min(_FIRST_POW2, max_pow2)
+        self._cells = array("Q", bytes(8 << self._pow2))
+        self._added = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._cells) * self._cells.itemsize
+
+    def add(self, key_id: int, generation: int) -> None:
+        self._added += 1
+        if self._added * _CELLS_PER_KEY > len(self._cells) and self._pow2 < self._max_pow2:
+            self._pow2 += 1
+            # A place in the larger filter, cut to the smaller one's size, is the place in that.
+            self._cells *= 2
+        cells = self._cells
+        for place in self._places(key_id):
+            if cells[place] < generation:
+                cells[place] = generation
+
+    def latest(self, key_id: int) -> int:
+        return min(self._cells[place] for place in self._places(key_id))
+
+    def _places(self, key_id: int) -> list[int]:
+        mask = len(self._cells) - 1
+        step = (key_id * _MIX >> 7 | 1) & KEY_ID_MASK
+        return [(key_id + number * step) & mask for number in range(self._hashes)]
+
+
+class Generation:
+    """The keys of one bucket, or of several neighbours that have become one."""
+
+    __slots__ = ("_ids", "first", "keys", "last")
+
+    def __init__(self, first: int, last: int, keys: Pending) -> None:
+        self.first = first
+        self.last = last
+        self.keys = keys
+        self._ids: frozenset[int] | None = None
+
+    @property
+    def ids(self) -> frozenset[int]:
+        """The short ids of the keys. Made when somebody asks: few wait by short ids."""
+        if self._ids is None:
+            self._ids = frozenset([key & KEY_ID_MASK for key in self.keys])
+        return self._ids
+
+    def joined(self, newer: Generation) -> Generation:
+        return Generation(self.first, newer.last, self.keys | newer.keys)
+
+
+class History:
+    def __init__(self, filter_pow2: int, hashes: int, exact_keys_max: int) -> None:
+        self._exact_keys_max = exact_keys_max
+        self._filter = AgingFilter(filter_pow2, hashes)
+        self._recent: deque[Generation] = deque()
+        self._older: list[Generation] = []
+        self._held_keys = 0
+        self._floor = 0
+        self._blind = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """About what the filter and the exact keys take."""
+        return self._filter.size_bytes + _BYTES_PER_KEY * self._held_keys
+
+    def record(self, generation: Generation) -> None:
+        self._recent.append(generation)
+        self._held_keys += len(generation.keys)
+        if len(self._recent) > _RECENT_MAX:
+            self._older.append(self._recent.popleft())
+            self._join_older()
+        if self._held_keys > self._exact_keys_max:
+            self._forget_oldest()
+
+    def _join_older(self) -> None:
+        """Neighbours of about the same size become one, so that there are never many."""
+        older = self._older
+        while len(older) > 1 and len(older[-2].keys) <= 2 * len(older[-1].keys):
+            newest, second = older.pop(), older.pop()
+            older.append(second.joined(newest))
+            self._held_keys += len(older[-1].keys) - len(second.keys) - len(newest.keys)
+
+    def _forget_oldest(self) -> None:
+        room = _FILTERED_PER_BUCKET_MAX
+        while self._held_keys > self._exact_keys_max:
+            oldest = self._older.pop(0) if self._older else self._recent.popleft()
+            self._held_keys -= len(oldest.keys)
+            self._floor = oldest.last
+            room -= len(oldest.keys)
+            if room < 0:
+                self._blind = oldest.last
+                continue
+            for key in oldest.keys:
+                self._filter.add(key & KEY_ID_MASK, oldest.last)
+
+    def _since(self, generation: int) -> Iterator[Generation]:
+        """What is held of the time behind a generation, newest first."""
+        for held in chain(reversed(self._recent), reversed(self._older)):
+            if held.last <= generation:
+                break
+            yield held
+
+    def template_of(self, key: int) -> int | None:
+        """What a recently touched key belongs to, as in `Pending`; None if it is not known."""
+        for held in self._since(0):
+            if key in held.keys:
+                return held.keys[key]
+        return None
+
+    def touched_since(self, generation: int, keys: Collection[int]) -> bool:
+        if any(key in held.keys for held in self._since(generation) for key in keys):
+            return True
+        return bool(keys) and self._touched_long_ago(generation, keys)
+
+    def ids_touched_since(self, generation: int, ids: frozenset[int]) -> bool:
+        if not ids:
+            return False
+        if any(not held.ids.isdisjoint(ids) for held in self._since(generation)):
+            return True
+        return self._touched_long_ago(generation, ids)
+
+    def _touched_long_ago(self, generation: int, keys: Collection[int]) -> bool:
+        if generation >= self._floor:
+            return False
+        return generation < self._blind or any(
+            self._filter.latest(key & KEY_ID_MASK) > generation for key in keys
+        )

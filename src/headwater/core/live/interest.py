@@ -1,0 +1,133 @@
+"""What a wait has to listen to, so that it cannot miss a change.
+
+The keys that were asked for are not enough: when precision is given up, or a template retires, the
+fine keys of its rows are touched no more. So a wait on fine keys listens as well
+
+- to the key of each template that it uses (`templateIdsUsed`), or that one of its keys is known to
+  belong to: it is touched instead of fine keys;
+- to the table, where the template is not active (any more) or the key is that of a template itself;
+- to every change of the stream, where the server cannot tell what a key belongs to.
+
+And a template knows nothing of changes before it was active: a cursor from before that is checked
+against the table. A coarse wait listens to its keys as they are and to the tables of its templates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from headwater.core.live import touches
+from headwater.core.live.guard import Mode
+from headwater.core.live.journal import Journal, Waiter
+from headwater.core.live.keys import key_id, parse_key
+from headwater.core.live.templates import Template, TemplateBook
+
+InterestMode = Literal["fine", "coarse"]
+WaitKind = Literal["fineKey", "templateKey", "tableKey"]
+
+
+class Interest(msgspec.Struct, frozen=True):
+    """What a request asks to wait for."""
+
+    keys: tuple[int, ...]
+    ids: tuple[int, ...]
+    templates: tuple[int, ...] = ()
+    mode: InterestMode = "fine"
+
+    @classmethod
+    def of(
+        cls,
+        keys: Iterable[str],
+        ids: Iterable[int],
+        templates: Iterable[int] = (),
+        mode: InterestMode = "fine",
+    ) -> Interest:
+        texts = [*keys]
+        parsed = [(text, parse_key(text)) for text in texts]
+        return cls(
+            tuple([key for _, key in parsed if key is not None]),
+            # What is no key can only be meant by its id.
+            (*ids, *[key_id(text) for text, key in parsed if key is None]),
+            tuple(templates),
+            mode,
+        )
+
+    def kind(self, mode: Mode) -> WaitKind:
+        """What is told to the client about how its wait is served."""
+        if self.mode == "coarse" or (mode == "coarseOnly" and self.templates):
+            return "tableKey"
+        if mode == "restricted" and self.templates:
+            return "templateKey"
+        return "fineKey"
+
+
+class Listening:
+    """Builds a waiter: what it listens to from now on, and what it must not have missed."""
+
+    def __init__(self, book: TemplateBook, journal: Journal, since: int) -> None:
+        self._book = book
+        self._journal = journal
+        self._since = since
+        self._keys: set[int] = set()
+        self._templates: dict[int, Template] = {}
+        self._everything = False
+        self._tables_before: set[int] = set()
+
+    def to(self, interest: Interest) -> Waiter:
+        self._keys.update(interest.keys)
+        for template in interest.templates:
+            self._use(template, coarse=interest.mode == "coarse")
+        if interest.mode == "fine":
+            for key in interest.keys:
+                self._place(key, covered=bool(interest.templates))
+            if interest.ids and not interest.templates:
+                self._everything = True
+        return Waiter(
+            frozenset(self._keys),
+            frozenset(interest.ids),
+            everything=self._everything,
+            templates=tuple(self._templates.values()),
+        )
+
+    def missed(self, waiter: Waiter) -> bool:
+        """Whether something that the waiter listens to happened since its cursor."""
+        journal = self._journal
+        return journal.touched_since(self._since, waiter) or journal.history.touched_since(
+            self._since, self._tables_before
+        )
+
+    def _use(self, template_id: int, *, coarse: bool = False) -> None:
+        template = self._book.active.get(template_id)
+        if template is not None:
+            self._templates[template_id] = template
+            self._keys.add(template.table_key if coarse else template.key)
+            if self._since < template.active_from:
+                self._tables_before.add(template.table_key)
+            return
+        table = self._book.retired_table(template_id)
+        if table is None:
+            self._everything = True
+        else:
+            self._keys.add(table)
+
+    def _place(self, key: int, *, covered: bool) -> None:
+        """Find out what a key stands for. `covered` if the request named its templates."""
+        of_template = self._book.by_key.get(key)
+        if of_template is not None:
+            self._keys.add(of_template.table_key)
+            return
+        if key in self._book.table_keys:
+            return
+        match self._journal.history.template_of(key):
+            case touches.TABLE:
+                pass
+            case touches.TEMPLATE:
+                # One that has retired: nothing touches its key any more.
+                self._everything = True
+            case None:
+                self._everything = self._everything or not covered
+            case template_id:
+                self._use(template_id)

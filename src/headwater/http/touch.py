@@ -1,0 +1,155 @@
+"""Live queries over HTTP: …/_profile and …/touch/meta, touch/wait, touch/templates/activate."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from headwater.core.errors import InvalidBody, InvalidQuery, StreamError
+from headwater.core.live.interest import Interest, InterestMode
+from headwater.core.live.keys import parse_key
+from headwater.core.live.profile import parse_profile, profile_json
+from headwater.core.live.templates import TEMPLATES_PER_CALL_MAX, TemplateSpec, parse_spec
+from headwater.http.bodies import read_body
+from headwater.http.errors import plain_error
+from headwater.http.live_report import activation_report, meta_report, wait_report
+from headwater.http.messages import Answer, Headers, Request, Response
+from headwater.http.queries import number_in, query_of
+from headwater.service.live.registry import Live
+from headwater.service.live.waits import WaitResult
+
+_JSON: Final[Headers] = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
+WAIT_MS_MAX: Final = 120_000
+WAIT_MS_DEFAULT: Final = 30_000
+KEYS_MAX: Final = 1024
+EXACT_KEYS_MAX: Final = 16
+_KEY_CHARS_MAX: Final = 256
+
+Timeout = Annotated[int, msgspec.Meta(ge=0, le=WAIT_MS_MAX)]
+Ttl = Annotated[int, msgspec.Meta(ge=1, le=365 * 24 * 3_600_000)]
+Key = Annotated[str, msgspec.Meta(max_length=_KEY_CHARS_MAX)]
+KeyId = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+Templates = Annotated[list[Any], msgspec.Meta(max_length=TEMPLATES_PER_CALL_MAX)]
+
+
+class WaitBody(msgspec.Struct, rename="camel"):
+    cursor: str
+    timeout_ms: Timeout = WAIT_MS_DEFAULT
+    keys: Annotated[list[Key], msgspec.Meta(max_length=KEYS_MAX)] = []
+    key_ids: Annotated[list[KeyId], msgspec.Meta(max_length=KEYS_MAX)] = []
+    interest_mode: InterestMode = "fine"
+    exact: bool = False
+    template_ids_used: Annotated[list[Key], msgspec.Meta(max_length=KEYS_MAX)] = []
+    declare_templates: Templates = []
+    inactivity_ttl_ms: Ttl | None = None
+
+
+class ActivateBody(msgspec.Struct, rename="camel"):
+    templates: Templates
+    inactivity_ttl_ms: Ttl | None = None
+
+
+class TouchResource:
+    def __init__(self, live: Live) -> None:
+        self._live = live
+        self._routes: dict[str, tuple[str, Callable[[Request, str], Awaitable[Answer]]]] = {
+            "meta": ("GET", self._meta),
+            "wait": ("POST", self._wait),
+            "templates/activate": ("POST", self._activate),
+        }
+
+    def handle(self, request: Request, path: str, name: str) -> Answer | Awaitable[Answer]:
+        method, resource = self._routes[name]
+        if request.method != method:
+            return _not_allowed(f"{method}, OPTIONS")
+        return resource(request, path)
+
+    async def profile(self, request: Request, path: str) -> Answer:
+        if request.method == "POST":
+            profile = await self._live.set_profile(path, parse_profile(request.body))
+        elif request.method in ("GET", "HEAD"):
+            profile = await self._live.profile(path)
+        else:
+            return _not_allowed("GET, HEAD, POST, OPTIONS")
+        return Response(200, list(_JSON), profile_json(profile))
+
+    async def _meta(self, request: Request, path: str) -> Answer:
+        query = query_of(request)
+        timeout_ms = number_in(query, "timeoutMs") if "timeoutMs" in query else WAIT_MS_DEFAULT
+        if timeout_ms > WAIT_MS_MAX:
+            raise InvalidQuery(f"timeoutMs must be a number from 0 to {WAIT_MS_MAX}")
+        if query.get("settle", "flush") != "flush":
+            raise InvalidQuery("settle can only be flush")
+        stream = await self._live.of(path)
+        if "settle" in query:
+            await stream.settle(timeout_ms)
+        return _json(meta_report(stream))
+
+    async def _activate(self, request: Request, path: str) -> Answer:
+        body = read_body(request, ActivateBody)
+        stream = await self._live.of(path)
+        outcome = await stream.activate(_specs(body.templates), body.inactivity_ttl_ms)
+        return _json(activation_report(stream, outcome))
+
+    async def _wait(self, request: Request, path: str) -> Answer:
+        body = read_body(request, WaitBody)
+        interest = _interest(body)
+        stream = await self._live.of(path)
+        if body.declare_templates:
+            await stream.activate(_specs(body.declare_templates), body.inactivity_ttl_ms)
+            stream = await self._live.of(path)
+        wait = stream.wait(interest, body.cursor, body.timeout_ms)
+        kind = interest.kind(stream.state.mode)
+        if isinstance(wait, WaitResult):
+            return _waited(wait, kind)
+        try:
+            request.wait(lambda: stream.leave(wait))
+        except StreamError:
+            stream.leave(wait)
+            raise
+        return _waited(await wait.future, kind)
+
+
+def _interest(body: WaitBody) -> Interest:
+    if not body.keys and not body.key_ids:
+        raise InvalidBody("a wait needs keys or keyIds")
+    if body.exact:
+        literal = all(parse_key(key) is not None for key in body.keys)
+        if not 1 <= len(body.keys) <= EXACT_KEYS_MAX or not literal:
+            raise InvalidBody(f"exact needs 1 to {EXACT_KEYS_MAX} keys of 16 hex digits")
+    templates: list[int] = []
+    for index, text in enumerate(body.template_ids_used):
+        template = parse_key(text)
+        if template is None:
+            raise InvalidBody(f"templateIdsUsed[{index}] is no template id: 16 hex digits")
+        templates.append(template)
+    return Interest.of(body.keys, body.key_ids, templates, body.interest_mode)
+
+
+def _specs(templates: list[Any]) -> list[TemplateSpec | None]:
+    return [
+        parse_spec(template.get("entity"), template.get("fields"))
+        if isinstance(template, dict)
+        else None
+        for template in templates
+    ]
+
+
+def _waited(result: WaitResult, kind: str) -> Response:
+    """An answer; made once for all who are woken together."""
+    body = result.encoded.get(kind)
+    if body is None:
+        body = result.encoded[kind] = msgspec.json.encode(wait_report(result, kind))
+    return Response(200, list(_JSON), body)
+
+
+def _json(value: object) -> Response:
+    return Response(200, list(_JSON), msgspec.json.encode(value))
+
+
+def _not_allowed(allowed: str) -> Response:
+    return plain_error(
+        405, "method_not_allowed", f"this resource answers {allowed}", [("Allow", allowed)]
+    )

@@ -1,0 +1,162 @@
+"""All live streams: found, started when somebody asks, dropped when nobody has for long."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from secrets import token_hex
+from typing import Final
+
+import structlog
+
+from headwater.core import decisions
+from headwater.core.errors import LiveNotEnabled, StreamError
+from headwater.core.live.profile import Profile, touch_settings
+from headwater.service.clock import Clock
+from headwater.service.live.metrics import LiveMetrics
+from headwater.service.live.stream import LiveStream
+from headwater.service.live.waits import Deadlines
+from headwater.service.log import Log
+
+_TICK_S: Final = 1.0
+_IDLE_MS_MAX: Final = 15 * 60_000
+_STREAMS_IN_MEMORY_MAX: Final = 10_000
+
+logger = structlog.get_logger()
+
+
+def monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+class Live:
+    def __init__(
+        self,
+        log: Log,
+        *,
+        waiters_max: int = 100_000,
+        metrics: bool = True,
+        monotonic_ms: Clock = monotonic_ms,
+        new_epoch: Callable[[], str] = lambda: token_hex(8),
+    ) -> None:
+        self.log = log
+        self.clock = log.clock
+        self.monotonic_ms = monotonic_ms
+        self.new_epoch = new_epoch
+        self.deadlines = Deadlines(monotonic_ms)
+        self.metrics = LiveMetrics(log, enabled=metrics)
+        self.waiters = 0
+        self.waiters_max = waiters_max
+        self._by_path: OrderedDict[str, LiveStream] = OrderedDict()
+        self._ticker: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    # ── Profiles ─────────────────────────────────────────────────────────────────────────────
+
+    async def profile(self, path: str) -> Profile:
+        return self.log.view(await self.log.entry(path)).config.profile
+
+    async def set_profile(self, path: str, profile: Profile) -> Profile:
+        entry = await self.log.entry(path)
+        now_ms = self.clock()
+        try:
+            state = decisions.require(entry.state, path, now_ms)
+            decision = decisions.decide_profile(state, profile, now_ms)
+        except StreamError as error:
+            await self.log.writer.fail_after(entry, error)
+            raise
+        if not decision.mutations:
+            return await self.log.writer.reply_after(entry, decision.reply)
+        effects = [(entry, mutation) for mutation in decision.mutations]
+        await self.log.writer.submit(effects, None)
+        known = self._by_path.get(path)
+        if known is not None and known.settings != touch_settings(profile):
+            # Whoever waits asks again, and finds the new settings.
+            self._forget(known)
+        return profile
+
+    # ── Streams ──────────────────────────────────────────────────────────────────────────────
+
+    async def of(self, path: str) -> LiveStream:
+        """A stream that queries can wait on."""
+        while True:
+            entry = self.log.ready(path) or await self.log.entry(path)
+            view = self.log.view(entry)
+            settings = touch_settings(view.config.profile)
+            known = self._by_path.get(path)
+            if known is not None:
+                if known.is_current and known.entry is entry and known.settings == settings:
+                    self._by_path.move_to_end(path)
+                    return known
+                self._forget(known)
+            if settings is None:
+                raise LiveNotEnabled(path)
+            stream = LiveStream(self, entry, view, settings)
+            # It listens already, so nothing that is committed meanwhile is missed.
+            stored = await self.log.in_thread(self.log.engine.templates, view.config.id)
+            if path in self._by_path or not stream.is_current:
+                stream.close()
+                continue
+            stream.install(stored)
+            self._by_path[path] = stream
+            self._start_ticking()
+            self._shrink()
+
+    def _forget(self, stream: LiveStream) -> None:
+        self._by_path.pop(stream.entry.path, None)
+        stream.close()
+
+    def _shrink(self) -> None:
+        excess = len(self._by_path) - _STREAMS_IN_MEMORY_MAX
+        for stream in [*self._by_path.values()][: max(0, excess)]:
+            if not stream.waits:
+                self._forget(stream)
+
+    def note_trouble(self, path: str, error: StreamError) -> None:
+        with suppress(OSError, ValueError):
+            logger.error("live_changes_unreadable", path=path, error=error.message)
+
+    # ── Every second ─────────────────────────────────────────────────────────────────────────
+
+    def _start_ticking(self) -> None:
+        if self._ticker is None and not self._stopping:
+            self._ticker = asyncio.get_running_loop().create_task(self._tick())
+
+    async def _tick(self) -> None:
+        while self._by_path:
+            await asyncio.sleep(_TICK_S)
+            for stream in [*self._by_path.values()]:
+                # A commit that fails now is made up for by the next collection.
+                with suppress(StreamError):
+                    await self._tend(stream)
+            await self.metrics.write([*self._by_path.values()])
+        self._ticker = None
+
+    async def _tend(self, stream: LiveStream) -> None:
+        now_ms = self.monotonic_ms()
+        if not stream.is_current or (
+            not stream.waits and now_ms - stream.used_at_ms > _IDLE_MS_MAX
+        ):
+            self._forget(stream)
+        elif now_ms - stream.collected_at_ms >= stream.settings.templates.gc_interval_ms:
+            stream.collected_at_ms = now_ms
+            await stream.collect()
+
+    def release(self) -> None:
+        """The server is going down: answer everyone who waits, and keep nobody waiting."""
+        self._stopping = True
+        self.waiters_max = 0
+        for stream in self._by_path.values():
+            stream.release()
+
+    async def stop(self) -> None:
+        self.release()
+        if self._ticker is not None:
+            self._ticker.cancel()
+            await asyncio.wait([self._ticker])
+        self.deadlines.stop()
+        for stream in [*self._by_path.values()]:
+            self._forget(stream)

@@ -1,0 +1,386 @@
+"""One live stream: follows the log, closes buckets, wakes who waits.
+
+It listens to the commits of its stream and reads what is new from the hot tail. Changes are derived
+in small slices, so that a large append does not hold up the loop; what is not derived yet is the
+lag. The open bucket is closed soon after its first touch. How soon adapts: where closing one takes
+long, because many are woken, the next one gathers for longer, up to the bucket time of the profile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from headwater.core.errors import LiveNotEnabled, StreamError, StreamGone, StreamNotFound, TooBusy
+from headwater.core.limits import KIB, Limits
+from headwater.core.live.interest import Interest
+from headwater.core.live.journal import Waiter
+from headwater.core.live.profile import TouchSettings
+from headwater.core.live.records import Record, read_records
+from headwater.core.live.state import LiveState
+from headwater.core.live.templates import (
+    Activation,
+    LiveMutation,
+    Template,
+    TemplateRecord,
+    TemplateSpec,
+    TemplatesRetired,
+    TemplatesSaved,
+)
+from headwater.service.entries import Entry, Event, View
+from headwater.service.live.waits import Outcome, Wait, WaitResult
+from headwater.service.reading import Chunk
+
+if TYPE_CHECKING:
+    from headwater.service.live.registry import Live
+
+_SLICE_CHANGES: Final = 64
+_READ_BYTES: Final = 256 * KIB
+_COALESCE_MS_MIN: Final = 1.0
+# Closing buckets may take about a fifth of the time.
+_COALESCE_PER_FLUSH: Final = 4
+
+
+class LiveStream:
+    pending: object | None = None
+
+    def __init__(self, live: Live, entry: Entry, view: View, settings: TouchSettings) -> None:
+        self._live = live
+        self.entry = entry
+        self.stream_id = view.config.id
+        self.settings = settings
+        self.state = LiveState(live.new_epoch(), settings, source_seq=view.messages)
+        self.coalesce_ms = _COALESCE_MS_MIN
+        self.used_at_ms = live.monotonic_ms()
+        self._position = view.tail
+        self._records: Iterator[Record | None] | None = None
+        self._chunk_end = view.tail
+        self._pump_planned = False
+        self._reading: asyncio.Task[None] | None = None
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._flush_due_ms = 0.0
+        self._waits: dict[Waiter, Wait] = {}
+        self._settling: list[tuple[int, asyncio.Future[None]]] = []
+        self._last = self._result("timeout")
+        self.collected_at_ms = self.used_at_ms
+        self.closed = False
+        entry.listeners.add(self._on_event)
+
+    def install(self, templates: Iterable[TemplateRecord]) -> None:
+        """Take over the stored templates, before anything is derived with them."""
+        for record in templates:
+            self.state.book.add(Template(record, active_from=self.state.journal.generation))
+
+    # ── Following the log ────────────────────────────────────────────────────────────────────
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this is still the stream at its path."""
+        view = self.entry.view
+        return (
+            not self.closed
+            and view is not None
+            and view.config.id == self.stream_id
+            and not view.soft_deleted
+        )
+
+    @property
+    def lag(self) -> int:
+        view = self.entry.view
+        return max(0, view.messages - self.state.journal.source_seq) if view else 0
+
+    def _on_event(self, event: Event) -> None:
+        if event is Event.DELETED or not self.is_current:
+            view = self.entry.view
+            gone = view is not None and view.soft_deleted
+            self.close(StreamGone(self.entry.path) if gone else StreamNotFound(self.entry.path))
+        elif self.lag:
+            self._plan_pump()
+
+    def _plan_pump(self) -> None:
+        if not self._pump_planned and self._reading is None:
+            self._pump_planned = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        """Derive one slice of changes."""
+        self._pump_planned = False
+        if not self.is_current:
+            return
+        if self._records is None and not self._open_chunk():
+            return
+        assert self._records is not None
+        records = [*islice(self._records, _SLICE_CHANGES)]
+        if len(records) < _SLICE_CHANGES:
+            self._records, self._position = None, self._chunk_end
+        self._derive(records)
+        if self.lag:
+            self._plan_pump()
+        self._settle()
+        self._plan_flush()
+
+    def _derive(self, records: Sequence[Record | None]) -> None:
+        live = self._live
+        lag = self.lag - len(records)
+        if self.state.derive(records, lag, live.monotonic_ms(), live.clock()):
+            self._restart()
+
+    def _open_chunk(self) -> bool:
+        """Have the next changes at hand; False if there are none or they are being fetched."""
+        view = self.entry.view
+        if view is None or view.tail == self._position:
+            return False
+        chunk = self._live.log.chunk_at(view, self._position, _READ_BYTES)
+        if chunk is None:
+            self._reading = asyncio.get_running_loop().create_task(self._read_cold(view))
+            return False
+        self._take(chunk)
+        return True
+
+    def _take(self, chunk: Chunk) -> None:
+        self._chunk_end = chunk.end
+        self._records = (record for body in chunk.bodies for record in read_records(body))
+
+    async def _read_cold(self, view: View) -> None:
+        offset = view.config.lineage.offset_at(self._position)
+        try:
+            self._take(await self._live.log.read_cold(self.entry, offset, _READ_BYTES))
+        except StreamError as error:
+            # What cannot be read cannot be told apart: everyone looks again.
+            self._live.note_trouble(self.entry.path, error)
+            self._skip_unreadable()
+        finally:
+            self._reading = None
+        if not self.closed:
+            self._plan_pump()
+
+    def _skip_unreadable(self) -> None:
+        view = self.entry.view
+        if view is not None:
+            self._position, self.state.journal.source_seq = view.tail, view.messages
+        self._restart()
+
+    def _restart(self) -> None:
+        """Every cursor so far is void."""
+        waiters = self.state.restart(self._live.new_epoch())
+        self._last = self._result("timeout")
+        self._answer(waiters, "stale")
+
+    # ── Closing buckets ──────────────────────────────────────────────────────────────────────
+
+    def _plan_flush(self) -> None:
+        journal = self.state.journal
+        if journal.settled:
+            return
+        now_ms = self._live.monotonic_ms()
+        if journal.pending or journal.overflowing:
+            due_ms = now_ms + self.coalesce_ms
+        else:
+            due_ms = max(float(journal.due_ms or 0), now_ms)
+        if self._flush_timer is not None:
+            if self._flush_due_ms <= due_ms:
+                return
+            self._flush_timer.cancel()
+        self._flush_due_ms = due_ms
+        loop = asyncio.get_running_loop()
+        self._flush_timer = loop.call_later((due_ms - now_ms) / 1000, self._on_flush_due)
+
+    def _on_flush_due(self) -> None:
+        self._flush_timer = None
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        self.flush()
+        took_ms = (loop.time() - began_s) * 1000
+        longest_ms = float(self.settings.flush_within_ms)
+        self.coalesce_ms = min(longest_ms, max(_COALESCE_MS_MIN, took_ms * _COALESCE_PER_FLUSH))
+        self._plan_flush()
+
+    def flush(self, *, everything: bool = False) -> None:
+        """Close the bucket now."""
+        woken = self.state.flush(self._live.monotonic_ms(), everything=everything)
+        self._last = self._result("timeout")
+        self._answer(woken, "touched")
+
+    # ── Waiting ──────────────────────────────────────────────────────────────────────────────
+
+    def _result(self, outcome: Outcome) -> WaitResult:
+        journal, wall_ms = self.state.journal, self._live.clock()
+        return WaitResult(
+            outcome,
+            journal.cursor,
+            journal.flushed_seq,
+            wall_ms,
+            wall_ms - round(self.coalesce_ms),
+            {},
+        )
+
+    def _answer(self, waiters: Sequence[Waiter], outcome: Outcome) -> None:
+        if not waiters:
+            return
+        totals = self.state.totals
+        if outcome == "touched":
+            totals.touched += len(waiters)
+        else:
+            totals.stale += len(waiters)
+        result = self._result(outcome)
+        for waiter in waiters:
+            wait = self._waits.get(waiter)
+            if wait is not None:
+                self._end(wait)
+                if not wait.future.done():
+                    wait.future.set_result(result)
+
+    def _end(self, wait: Wait) -> None:
+        del self._waits[wait.waiter]
+        self.state.journal.remove(wait.waiter)
+        self._live.deadlines.drop(wait)
+        self._live.waiters -= 1
+        self.used_at_ms = self._live.monotonic_ms()
+
+    def wait(self, interest: Interest, cursor: str, timeout_ms: int) -> WaitResult | Wait:
+        """Say at once what happened since the cursor, or wait for it."""
+        live, state = self._live, self.state
+        self.used_at_ms = live.monotonic_ms()
+        live.log.touch(self.entry, live.clock())
+        since = state.since(cursor)
+        if since is None:
+            state.totals.stale += 1
+            return self._result("stale")
+        waiter = state.wait(interest, since, live.clock())
+        if waiter is None:
+            state.totals.touched += 1
+            return self._result("touched")
+        if timeout_ms == 0:
+            state.totals.timeouts += 1
+            return self._last
+        if live.waiters >= live.waiters_max:
+            raise TooBusy("the server has as many waiting queries as it may; try again shortly")
+        fine = interest.mode == "fine"
+        wait = Wait(waiter, self.used_at_ms + timeout_ms, self._time_out, fine=fine)
+        self._waits[waiter] = wait
+        live.waiters += 1
+        state.journal.add(waiter)
+        live.deadlines.add(wait)
+        return wait
+
+    def _time_out(self, wait: Wait) -> None:
+        self.state.totals.timeouts += 1
+        self._end(wait)
+        if not wait.future.done():
+            wait.future.set_result(self._last)
+
+    def leave(self, wait: Wait) -> None:
+        """The client is gone."""
+        if wait.waiter in self._waits:
+            self._end(wait)
+
+    # ── Settling ─────────────────────────────────────────────────────────────────────────────
+
+    async def settle(self, timeout_ms: int) -> bool:
+        """Wait until all that is committed now is behind the cursor."""
+        view = self.entry.view
+        if view is None:
+            return False
+        if self.lag:
+            self._plan_pump()
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._settling.append((view.messages, future))
+            try:
+                await asyncio.wait_for(future, timeout_ms / 1000)
+            except TimeoutError:
+                return False
+        self.flush(everything=True)
+        return True
+
+    def _settle(self) -> None:
+        reached = self.state.journal.source_seq
+        for entry in [entry for entry in self._settling if entry[0] <= reached]:
+            self._settling.remove(entry)
+            if not entry[1].done():
+                entry[1].set_result(None)
+
+    # ── Templates ────────────────────────────────────────────────────────────────────────────
+
+    async def activate(
+        self, specs: Sequence[TemplateSpec | None], ttl_ms: int | None
+    ) -> Activation:
+        """Activate templates; they are stored when this returns."""
+        self.used_at_ms = self._live.monotonic_ms()
+        self.flush(everything=True)
+        outcome = self.state.activate(specs, ttl_ms, self._live.clock())
+        self._plan_flush()
+        try:
+            await self._store(outcome.created, outcome.evicted)
+        except StreamError:
+            created = [t for t in outcome.created if self.state.book.active.get(t.id) is t]
+            self.state.retire(created)
+            self._plan_flush()
+            raise
+        self._live.metrics.note_templates(self, outcome.created, outcome.evicted)
+        return outcome
+
+    async def collect(self) -> None:
+        """Retire templates that nobody used for long, and note when the others were used."""
+        wall_ms = self._live.clock()
+        retired = self.state.retire_inactive(wall_ms)
+        self._plan_flush()
+        await self._store(self.state.book.unsaved_sightings(wall_ms), retired)
+        self._live.metrics.note_templates(self, [], retired)
+
+    async def _store(self, saved: Sequence[Template], retired: Sequence[Template]) -> None:
+        effects: list[tuple[LiveStream, LiveMutation]] = []
+        if saved:
+            records = tuple(template.record() for template in saved)
+            effects.append((self, TemplatesSaved(self.stream_id, records)))
+        if retired:
+            specs = tuple(template.spec for template in retired)
+            effects.append((self, TemplatesRetired(self.stream_id, specs)))
+        if effects:
+            await self._live.log.writer.submit(effects, None)
+            for template in saved:
+                template.stored_seen_ms = template.last_seen_ms
+
+    # What the writer asks of whom it writes for. Templates are followed as soon as they are asked
+    # for: following too many is no harm, and those whose commit fails are retired again.
+
+    def apply(self, mutation: LiveMutation) -> None: ...
+
+    def publish(self, mutation: LiveMutation, limits: Limits) -> Event | None:
+        return None
+
+    def notify(self, event: Event) -> None: ...
+
+    def forget_state(self) -> None: ...
+
+    # ── The end ──────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def waits(self) -> int:
+        return len(self._waits)
+
+    @property
+    def fine_waiters(self) -> int:
+        return sum(wait.fine for wait in self._waits.values())
+
+    def release(self) -> None:
+        """Nobody is kept waiting any longer."""
+        for wait in [*self._waits.values()]:
+            self._time_out(wait)
+
+    def close(self, error: StreamError | None = None) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self.entry.listeners.discard(self._on_event)
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+        error = error or LiveNotEnabled(self.entry.path)
+        for wait in [*self._waits.values()]:
+            self._end(wait)
+            if not wait.future.done():
+                wait.future.set_exception(error)
+        for _, future in self._settling:
+            if not future.done():
+                future.set_exception(error)

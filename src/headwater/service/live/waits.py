@@ -1,0 +1,97 @@
+"""Waits, and when they end without news: one heap and one timer for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import Final, Literal
+
+import msgspec
+
+from headwater.core.live.journal import Waiter
+
+_DEAD_ENTRIES_MIN: Final = 1024
+
+
+Outcome = Literal["touched", "timeout", "stale"]
+
+
+class WaitResult(msgspec.Struct):
+    """How a wait ended. Everyone who is woken by the same bucket shares one."""
+
+    outcome: Outcome
+    cursor: str
+    source_seq: int
+    flushed_at_ms: int
+    bucket_start_ms: int
+    encoded: dict[str, bytes] = {}
+    """The answers that were made of it so far, by their kind."""
+
+
+class Wait:
+    __slots__ = ("done", "due_ms", "fine", "future", "on_time_out", "waiter")
+
+    def __init__(
+        self, waiter: Waiter, due_ms: int, on_time_out: Callable[[Wait], None], *, fine: bool
+    ) -> None:
+        self.fine = fine
+        self.waiter = waiter
+        self.due_ms = due_ms
+        self.on_time_out = on_time_out
+        self.future: asyncio.Future[WaitResult] = asyncio.get_running_loop().create_future()
+        self.done = False
+
+
+class Deadlines:
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._heap: list[tuple[int, int, Wait]] = []
+        self._order = count()
+        self._dead = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+
+    def add(self, wait: Wait) -> None:
+        heappush(self._heap, (wait.due_ms, next(self._order), wait))
+        self._plan()
+
+    def drop(self, wait: Wait) -> None:
+        """The wait is over. It stays in the heap until there are too many like it."""
+        wait.done = True
+        self._dead += 1
+        if self._dead > _DEAD_ENTRIES_MIN and self._dead > len(self._heap) // 2:
+            self._heap = [entry for entry in self._heap if not entry[2].done]
+            heapify(self._heap)
+            self._dead = 0
+
+    def _plan(self) -> None:
+        if not self._heap:
+            return
+        due_ms = self._heap[0][0]
+        if self._timer is not None:
+            if self._timer_ms <= due_ms:
+                return
+            self._timer.cancel()
+        self._timer_ms = due_ms
+        delay_s = max(0, due_ms - self._clock()) / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._run)
+
+    def _run(self) -> None:
+        self._timer = None
+        now_ms = self._clock()
+        while self._heap and self._heap[0][0] <= now_ms:
+            wait = heappop(self._heap)[2]
+            if wait.done:
+                self._dead -= 1
+            else:
+                wait.on_time_out(wait)
+                # It was taken out of the heap already.
+                self._dead -= 1
+        self._plan()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._heap.clear()

@@ -1,0 +1,59 @@
+"""Live templates in the SQLite database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import apsw
+import msgspec
+
+from headwater.core.live.keys import to_hex
+from headwater.core.live.templates import (
+    LiveMutation,
+    TemplateRecord,
+    TemplateSpec,
+    TemplatesRetired,
+    TemplatesSaved,
+)
+from headwater.store.rows import Row
+
+_spec = msgspec.json.Decoder(TemplateSpec)
+
+Query = Callable[[str, tuple[object, ...]], list[Row]]
+
+
+def template_row(stream_id: int, record: TemplateRecord) -> Row:
+    spec = msgspec.json.encode(record.spec).decode()
+    return stream_id, to_hex(record.spec.id), spec, record.last_seen_ms, record.ttl_ms
+
+
+def read_template(row: Row) -> TemplateRecord:
+    """The inverse of `template_row`, from the columns behind the keys."""
+    return TemplateRecord(_spec.decode(row[0]), row[1], row[2])
+
+
+def write_templates(write: apsw.Connection, mutation: LiveMutation) -> None:
+    match mutation:
+        case TemplatesSaved(stream_id, templates):
+            write.executemany(
+                "INSERT OR REPLACE INTO live_templates VALUES (?, ?, ?, ?, ?)",
+                [template_row(stream_id, record) for record in templates],
+            )
+        case TemplatesRetired(stream_id, specs):
+            write.executemany(
+                "DELETE FROM live_templates WHERE stream_id = ? AND template_id = ?",
+                [(stream_id, to_hex(spec.id)) for spec in specs],
+            )
+
+
+def load_templates(query: Query, stream_id: int) -> list[TemplateRecord]:
+    found = query(
+        "SELECT spec, last_seen, ttl_ms FROM live_templates WHERE stream_id = ?"
+        " ORDER BY template_id",
+        (stream_id,),
+    )
+    return [read_template(row) for row in found]
+
+
+def delete_templates_of(write: apsw.Connection, stream_id: int) -> None:
+    write.execute("DELETE FROM live_templates WHERE stream_id = ?", (stream_id,))

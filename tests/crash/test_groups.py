@@ -1,0 +1,65 @@
+"""Groups and transactions while the server is killed again and again; see `jobs`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+import uvloop
+
+from tests.crash.check import check_directory
+from tests.crash.faults import power_loss
+from tests.crash.jobs import Shift
+from tests.crash.test_kill import reap, settings
+from tests.support.server import ServerProcess
+
+SHARE_OF_TIME = 0.12
+ROUNDS_MIN = 3
+
+
+async def kill(server: ServerProcess, after_s: float) -> None:
+    await asyncio.sleep(after_s)
+    server.kill()
+
+
+async def shifts(server: ServerProcess, directory: Path, seconds: float, rng: Random) -> None:
+    shift = Shift(server.port, rng)
+    deadline = time.monotonic() + seconds
+    server.start()
+    rounds = 0
+    while rounds < ROUNDS_MIN or time.monotonic() < deadline:
+        await shift.work_until(
+            kill(server, rng.choice((rng.uniform(0.1, 0.5), rng.uniform(0.5, 2))))
+        )
+        server.args = settings(directory, rng)
+        server.start()
+        rounds += 1
+    await shift.finish()
+    await shift.check()
+    assert server.stop() == 0
+    check_directory(directory)
+    print(f"{rounds} crashes, {shift.done} messages settled")
+    assert shift.done > 20 * rounds, "too little happened to say anything"
+
+
+@pytest.mark.crash
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", ["process", "power"])
+def test_work_is_done_exactly_once(
+    lost: str, tmp_path: Path, crash_seconds: int, seed: int
+) -> None:
+    rng = Random(seed)
+    server = ServerProcess(
+        *settings(tmp_path, rng), env=power_loss(seed) if lost == "power" else {}
+    )
+    try:
+        uvloop.run(shifts(server, tmp_path, crash_seconds * SHARE_OF_TIME, rng))
+    except BaseException:
+        print(f"--- server ---\n{server.stderr[-20_000:]}")
+        raise
+    finally:
+        reap(server)
+    assert "Traceback" not in server.stderr
