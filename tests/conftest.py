@@ -11,6 +11,9 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.server import ServerProcess
 
+# Helpers that assert, wherever they are imported first.
+pytest.register_assert_rewrite("tests.http.client", "tests.http.contract", "tests.http.events")
+
 # No test asserts a time, and a busy machine is no reason to fail.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")

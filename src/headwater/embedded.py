@@ -39,6 +39,7 @@ from headwater.service.entries import Entry, Event
 from headwater.service.log import Log
 from headwater.service.reading import Chunk
 from headwater.store.engine import Engine, StreamSummary
+from headwater.store.history.ledger import SealPolicy
 from headwater.store.memory import MemoryEngine
 from headwater.store.sqlite import SqliteEngine
 
@@ -277,7 +278,7 @@ async def open(
 ) -> AsyncIterator[EmbeddedLog]:
     """The streams of a data directory, or of nothing but memory."""
     engine: Engine = MemoryEngine() if memory else SqliteEngine(Path(path))
-    log = await Log.start(engine, limits, linger_ms=linger_ms)
+    log = await Log.start(engine, limits, linger_ms=linger_ms, sealing=SealPolicy())
     try:
         yield EmbeddedLog(log)
     finally:

@@ -18,10 +18,12 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from headwater.core.limits import Limits
+from headwater.core.limits import MIB, Limits
 from headwater.http.headers import parse_origins
+from headwater.store.history.ledger import SealPolicy
 
 _LIMITS = Limits()
+_SEAL = SealPolicy()
 
 
 class Settings(BaseSettings):
@@ -162,11 +164,37 @@ class Settings(BaseSettings):
         _LIMITS.producer_wait_ms, ge=0, description="How long such a request waits."
     )
 
+    seal: bool = Field(True, description="Move older data from the database into files of history.")
+    seal_after_bytes: int = Field(
+        _SEAL.after_bytes, ge=1, description="Seal a stream that has this much in the database."
+    )
+    seal_after_ms: int = Field(
+        _SEAL.after_ms, ge=0, description="Seal what has been in the database this long."
+    )
+    database_bytes_max: int = Field(
+        _SEAL.database_bytes_max,
+        ge=1,
+        description="Data of all streams in the database; beyond, the largest are sealed.",
+    )
+    segment_bytes: int = Field(
+        _SEAL.segment_bytes,
+        ge=1024,
+        le=1024 * MIB,
+        description="About the size of a file of history.",
+    )
+
     @field_validator("cors_origin")
     @classmethod
     def _check_origins(cls, value: str) -> str:
         parse_origins(value)
         return value
+
+    def seal_policy(self) -> SealPolicy | None:
+        if not self.seal:
+            return None
+        return SealPolicy(
+            self.seal_after_bytes, self.seal_after_ms, self.database_bytes_max, self.segment_bytes
+        )
 
     def limits(self) -> Limits:
         names = [name for name in Limits.__dataclass_fields__ if name in type(self).model_fields]

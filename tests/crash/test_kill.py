@@ -26,6 +26,7 @@ import uvloop
 from tests.crash.check import check_directory
 from tests.crash.crew import Crew
 from tests.crash.faults import power_loss
+from tests.support.sealing import SEALING_AT_ONCE
 from tests.support.server import ServerFailedError, ServerProcess
 
 SHARE_OF_TIME = {"process": 0.65, "power": 0.35}
@@ -64,13 +65,14 @@ def reap(server: ServerProcess) -> None:
 
 
 def settings(directory: Path, rng: Random) -> tuple[str, ...]:
-    """Other settings for every start: much or little in memory, waiting for company or not."""
+    """Other settings for every start: much or little in memory, history or not, waiting or not."""
     return (
         *("--data", str(directory), "--log-level", "warning", "--long-poll-timeout-ms", "1000"),
         *("--streams-in-memory-max", rng.choice(("16", "20000"))),
         *("--hot-bytes-per-stream-max", rng.choice(("0", "10000", "1000000"))),
         *("--chunk-bytes-max", rng.choice(("1000", "100000", "1000000"))),
         *("--linger-ms", rng.choice(("0", "0", "5"))),
+        *rng.choice(((), SEALING_AT_ONCE, (*SEALING_AT_ONCE, "--segment-bytes", "5000"))),
     )
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 # Before they are imported, so that a failed assertion in them shows its values.
-pytest.register_assert_rewrite("tests.http.client", "tests.http.contract", "tests.http.events")
-
-from tests.http.client import Client  # noqa: E402
-from tests.support.server import ServerProcess  # noqa: E402
+from tests.http.client import Client
+from tests.support.sealing import SEALING_AT_ONCE
+from tests.support.server import ServerProcess
 
 # For reads that have to run out, or to be cut into pieces: a patience that costs no time, and
 # pages so small that a few appends fill several.
@@ -19,10 +18,15 @@ HASTY = ("--long-poll-timeout-ms", "150", "--chunk-bytes-max", "64")
 
 
 def storage(engine: str, directory: Path) -> list[str]:
-    return ["--memory"] if engine == "memory" else ["--data", str(directory / "data")]
+    if engine == "memory":
+        return ["--memory"]
+    data = ["--data", str(directory / "data")]
+    # Everything becomes history almost at once, and is read from there.
+    history = [*SEALING_AT_ONCE, "--hot-bytes-per-stream-max", "0"]
+    return data if engine == "sqlite" else [*data, *history]
 
 
-@pytest.fixture(scope="session", params=["memory", "sqlite"])
+@pytest.fixture(scope="session", params=["memory", "sqlite", "history"])
 def engine(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+import tempfile
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import suppress
 
@@ -12,8 +13,9 @@ import pytest
 
 from headwater.core.limits import Limits
 from headwater.http import server as server_module
-from headwater.http.messages import Answer, EventStream, Payload, Request, Response, Sink
+from headwater.http.messages import Answer, EventStream, FileBody, Payload, Request, Response, Sink
 from headwater.http.server import Server, Timeouts
+from headwater.store.engine import FileRange
 from tests.http.wire import PATIENCE_S
 
 SHORT_S = 0.2
@@ -28,6 +30,7 @@ class Handler:
     def __init__(self) -> None:
         self.later: asyncio.Future[Answer] | None = None
         self.sink: Sink | None = None
+        self.file = tempfile.TemporaryFile()  # noqa: SIM115 - the fixture closes it
         self.asked = asyncio.Event()
         self.left = asyncio.Event()
 
@@ -41,6 +44,11 @@ class Handler:
             return EventStream([], self._begin, self.left.set)
         if request.path == b"/large":
             return Response(200, [], b"x" * 50_000_000)
+        if request.path == b"/file":
+            self.file.truncate(50_000_000)
+            return Response(
+                200, [], FileBody([FileRange(self.file, self.file.fileno(), 0, 50_000_000)])
+            )
         return Response(200, [], request.body or b"ok")
 
     def _begin(self, sink: Sink) -> None:
@@ -108,6 +116,7 @@ class Place:
                 await peer.writer.wait_closed()
         if self._server is not None:
             await self._server.stop(0)
+        self.handler.file.close()
 
 
 @pytest.fixture
@@ -177,9 +186,10 @@ async def test_idle_is_not_the_same_as_a_slow_head(place: Place) -> None:
         assert await other.is_cut()
 
 
-async def test_an_answer_that_is_not_read(place: Place) -> None:
+@pytest.mark.parametrize("target", [b"/large", b"/file"])
+async def test_an_answer_that_is_not_read(place: Place, target: bytes) -> None:
     peer = await place.open(only(write_s=SHORT_S))
-    peer.send(b"GET /large HTTP/1.1\r\n\r\n")
+    peer.send(b"GET %b HTTP/1.1\r\n\r\n" % target)
     # Nothing more is taken from the socket than what fits into the buffer of the reader.
     await asyncio.sleep(5 * SHORT_S)
     received = 0
@@ -188,6 +198,29 @@ async def test_an_answer_that_is_not_read(place: Place) -> None:
             while data := await peer.reader.read(1_000_000):
                 received += len(data)
     assert received < 50_000_000
+
+
+async def test_a_file_that_is_read_slowly(place: Place) -> None:
+    """Whoever takes something now and then has all the time it needs."""
+    peer = await place.open(only(write_s=4 * SHORT_S, head_s=SHORT_S))
+    peer.send(b"GET /file HTTP/1.1\r\n\r\n")
+    await peer.reader.readuntil(b"\r\n\r\n")
+    received = 0
+    while received < 50_000_000:
+        async with asyncio.timeout(PATIENCE_S):
+            received += len(await peer.reader.readexactly(10_000_000))
+        other = await place.open(only())
+        assert await other.is_cut(), "time has passed"
+
+
+async def test_a_file_that_has_become_shorter_ends_the_connection(place: Place) -> None:
+    """The length was said already; what is missing must not be made up."""
+    peer = await place.open(only())
+    peer.send(b"GET /file HTTP/1.1\r\n\r\n")
+    await peer.reader.readuntil(b"\r\n\r\n")
+    place.handler.file.truncate(1_000)
+    with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
+        await peer.reader.readexactly(50_000_000)
 
 
 async def test_the_server_may_take_its_time(place: Place) -> None:

@@ -2,7 +2,8 @@
 
 What is committed comes from the decisions of `core`, several of them to a commit, as the writer
 does it. From time to time the SQLite engine is closed and opened again, or removes the data of
-deleted streams, which must change nothing that anyone can see.
+deleted streams, or moves appends from rows into files, which must change nothing that anyone can
+see.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from headwater.core.decisions import Append, Create
 from headwater.core.errors import StreamError
 from headwater.core.expiry import FOREVER, Lifetime
-from headwater.core.lineage import ForkRequest
+from headwater.core.lineage import ForkRequest, Span
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended, Mutation, StreamState
-from headwater.store.engine import Engine
+from headwater.store.engine import Engine, Problem
 from headwater.store.memory import MemoryEngine
 from headwater.store.sqlite import SqliteEngine
 from tests.support.decided import DecidedStreams
 from tests.support.properties import FEW
+from tests.support.sealing import seal
 
 BYTES = "application/octet-stream"
 
@@ -54,6 +56,11 @@ def answer(engine: Engine, question: str, details: tuple[object, ...]) -> object
     return sorted(found) if question == "expired" else found
 
 
+def joined(engine: Engine, span: Span, max_bytes: int) -> bytes:
+    pieces = engine.read_pieces(span, max_bytes)
+    return b"".join(piece if isinstance(piece, bytes) else piece.read() for piece in pieces)
+
+
 class EnginesAgree(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
@@ -66,6 +73,7 @@ class EnginesAgree(RuleBasedStateMachine):
         self.now_ms = 10_000
 
     def teardown(self) -> None:
+        assert [line for line in self.sqlite.verify() if isinstance(line, Problem)] == []
         self.sqlite.close()
         shutil.rmtree(self.directory)
 
@@ -152,6 +160,13 @@ class EnginesAgree(RuleBasedStateMachine):
         if not self.batch:
             self.compare()
 
+    @rule(runs=st.none() | st.sets(st.integers(1, 6)), segment_bytes=st.sampled_from([1, 40, 9999]))
+    def seal(self, runs: set[int] | None, segment_bytes: int) -> None:
+        """Of some streams or of all, in files of a few bytes or of many."""
+        seal(self.sqlite, None if runs is None else sorted(runs), segment_bytes)
+        if not self.batch:
+            self.compare()
+
     @rule()
     def open_again(self) -> None:
         self.sqlite.close()
@@ -183,6 +198,7 @@ class EnginesAgree(RuleBasedStateMachine):
         for span in spans:
             for max_bytes in (1, 5, 10**6):
                 self.same("read", span, max_bytes)
+                assert joined(self.memory, span, max_bytes) == joined(self.sqlite, span, max_bytes)
             for position in range(span.start, min(span.start + 12, span.end)):
                 self.same("read", span._replace(start=position), 8)
                 self.same("append_at", span.run, position)

@@ -30,7 +30,7 @@ from headwater.core.live.templates import TemplateRecord
 from headwater.core.mutations import AnyMutation
 from headwater.core.producers import ProducerState
 from headwater.core.stream import Appended
-from headwater.store.engine import Engine, LoadedStream, Problem, SeekBy, StreamSummary
+from headwater.store.engine import Engine, LoadedStream, Piece, Problem, SeekBy, StreamSummary
 
 # A test that forgets to open a gate fails after this long instead of hanging for ever.
 _PATIENCE_S: Final = 30
@@ -75,6 +75,7 @@ class FaultyEngine:
     ) -> None:
         self.inner = inner
         self.name = inner.name
+        self.history = inner.history
         self.commit_gate = Gate()
         self.fail_reads: StorageUnavailable | None = None
         self.commits: list[list[AnyMutation]] = []
@@ -165,6 +166,10 @@ class FaultyEngine:
     def read(self, span: Span, max_bytes: int) -> list[bytes]:
         self._before("read")
         return self.inner.read(span, max_bytes)
+
+    def read_pieces(self, span: Span, max_bytes: int) -> list[Piece]:
+        self._before("read")
+        return self.inner.read_pieces(span, max_bytes)
 
     def append_at(self, run: int, position: int) -> Appended | None:
         self._before("append_at")

@@ -91,7 +91,9 @@ async def listening(
     except CannotServe:
         engine.close()
         raise
-    streams = await Log.start(engine, limits, linger_ms=settings.linger_ms)
+    streams = await Log.start(
+        engine, limits, linger_ms=settings.linger_ms, sealing=settings.seal_policy()
+    )
     heartbeat = Heartbeat(settings.sse_lifetime_ms / 1000)
     hub = Hub(streams, settings.long_poll_timeout_ms, heartbeat)
     groups = await Groups.start(streams)

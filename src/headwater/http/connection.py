@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from headwater.core.access import Caller
 from headwater.core.errors import BuffersFull, StreamError, Unauthorized
 from headwater.http.errors import error_response
+from headwater.http.files import CopySending, FileSending
 from headwater.http.messages import (
     NOBODY,
     Answer,
     Deferred,
     EventStream,
+    FileBody,
     Headers,
     Payload,
     Peer,
@@ -44,6 +46,7 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 _BODILESS: Final = frozenset({204, 304})
 _EXPELLED: Final = "the key or token is not valid any more; get a new one"
+_UNSENT_BYTES_HIGH: Final = 256 * 1024
 
 
 class Connection(asyncio.Protocol):
@@ -54,6 +57,7 @@ class Connection(asyncio.Protocol):
         "_current",
         "_drain_waiter",
         "_events",
+        "_file",
         "_holder",
         "_http_1_0",
         "_looping",
@@ -87,6 +91,7 @@ class Connection(asyncio.Protocol):
         self._peer = NOBODY
         self._caller: Caller | None = None
         self._http_1_0 = False
+        self._file: FileSending | CopySending | None = None
         self._drain_waiter: asyncio.Future[None] | None = None
         self._writing_paused = False
         self._reading_paused = False
@@ -97,7 +102,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._reader = RequestReader(self._server.limits, self)
-        self._transport.set_write_buffer_limits(high=256 * 1024)
+        self._transport.set_write_buffer_limits(high=_UNSENT_BYTES_HIGH)
         name = self._transport.get_extra_info("peername")
         address = str(name[0]) if name else ""
         self._peer = Peer(address, self._server.scheme, self._server.room)
@@ -110,6 +115,9 @@ class Connection(asyncio.Protocol):
         self._reader = None
         self._queue.clear()
         self._release_drain()
+        if self._file is not None:
+            self._file.cancel()
+            self._file = None
         if self._events is not None:
             self._events_over(self._events)
         elif self._current is not None:
@@ -150,6 +158,8 @@ class Connection(asyncio.Protocol):
         self.measure()
         self._restart_clock()
         self._release_drain()
+        if self._file is not None:
+            self._start_file()
         self._next()
 
     def measure(self) -> None:
@@ -165,7 +175,7 @@ class Connection(asyncio.Protocol):
     def _restart_clock(self) -> None:
         """Give the peer the time that the current phase allows."""
         now, timeouts = self._server.now, self._server.timeouts
-        if self._writing_paused:
+        if self._writing_paused or self._file is not None:
             self.deadline = now + timeouts.write_s
         elif self._busy or self._events is not None:
             self.deadline = float("inf")
@@ -196,7 +206,7 @@ class Connection(asyncio.Protocol):
         current = self._current
         if self._events is not None:
             self.end()
-        elif current is not None and current.on_disconnect is not None:
+        elif current is not None and current.on_disconnect is not None and self._file is None:
             self._give_up_waiting(current)
             current.keep_alive = False
             self._answer(current, error_response(Unauthorized(_EXPELLED, sent=True)))
@@ -315,27 +325,40 @@ class Connection(asyncio.Protocol):
             request.charge(len(answer.body))
         # The response may be shared with other connections, so it is not changed here.
         close = answer.close or not request.keep_alive or self._server.stopping
+        if isinstance(answer.body, FileBody) and request.method != "HEAD":
+            self._send_file(answer, answer.body, close=close)
+            return
         self._busy = False
         self._current = None
         self._respond(answer, head_only=request.method == "HEAD", close=close)
+        self._answered()
+
+    def _answered(self) -> None:
         if self._transport is not None:
             self._restart_clock()
             self._next()
 
     def _respond(self, response: Response, *, head_only: bool, close: bool) -> None:
-        head = self._head(response.status, response.headers)
-        if head_only or response.status in _BODILESS:
+        body = response.body
+        if head_only or response.status in _BODILESS or isinstance(body, FileBody):
             # What a GET would have sent is not known here, and nothing else may be said.
-            length = b""
+            self._write(self._whole_head(response, None, close=close))
         else:
-            length = b"Content-Length: %d\r\n" % len(response.body)
-        connection = b"Connection: close\r\n" if close else b""
-        body = b"" if head_only or response.status in _BODILESS else response.body
-        self._write(b"".join((head, length, connection, b"\r\n", body)))
-        if close and self._transport is not None:
+            self._write(self._whole_head(response, len(body), close=close) + body)
+        if close:
+            self._close()
+
+    def _close(self) -> None:
+        if self._transport is not None:
             self._closing = True
             self._queue.clear()
             self._transport.close()
+
+    def _whole_head(self, response: Response, length: int | None, *, close: bool) -> bytes:
+        head = self._head(response.status, response.headers)
+        framing = b"" if length is None else b"Content-Length: %d\r\n" % length
+        connection = b"Connection: close\r\n" if close else b""
+        return b"".join((head, framing, connection, b"\r\n"))
 
     def _head(self, status: int, headers: Headers) -> bytes:
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
@@ -351,6 +374,51 @@ class Connection(asyncio.Protocol):
     def _write(self, data: bytes) -> None:
         if self._transport is not None:
             self._transport.write(data)
+
+    # ── Bodies in files: this is the Owner of what is being sent ─────────────────────────────
+
+    def _send_file(self, response: Response, body: FileBody, *, close: bool) -> None:
+        """The request stays the current one until all of it is sent."""
+        head = self._whole_head(response, len(body), close=close)
+        # The kernel knows nothing of the keys of a TLS connection.
+        kind = CopySending if self._server.is_secure else FileSending
+        self._file = kind(self, head, body)
+        if close and self._current is not None:
+            self._current.keep_alive = False
+        self._restart_clock()
+        self._start_file()
+
+    def _start_file(self) -> None:
+        """Begin, if what was written before is out; otherwise wait for that."""
+        transport, file = self._transport, self._file
+        if transport is None or file is None or file.started:
+            return
+        if isinstance(file, CopySending):
+            file.start()
+            return
+        if transport.get_write_buffer_size():
+            # Writing is paused at once and resumed when nothing is left.
+            transport.set_write_buffer_limits(high=0)
+            return
+        transport.set_write_buffer_limits(high=_UNSENT_BYTES_HIGH)
+        file.start(transport.get_extra_info("socket").fileno())
+
+    def write(self, data: bytes) -> None:
+        self._write(data)
+
+    def file_progressed(self) -> None:
+        self._restart_clock()
+
+    def file_failed(self) -> None:
+        self.abort()
+
+    def file_sent(self) -> None:
+        request, self._file, self._current = self._current, None, None
+        self._busy = False
+        if self._server.stopping or (request is not None and not request.keep_alive):
+            self._close()
+        else:
+            self._answered()
 
     # ── Event streams: this is the Sink ──────────────────────────────────────────────────────
 

@@ -7,7 +7,7 @@ of one, or an `EventStream` that is fed over time through a `Sink`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from headwater.core.access import Caller, Permission
 from headwater.core.errors import InvalidHeader
 from headwater.http.room import Room
+from headwater.store.engine import Piece
 
 Headers = list[tuple[str, str]]
 
@@ -106,10 +107,27 @@ class Request:
         return value is not None and value.strip().lower() == b"true"
 
 
+class FileBody:
+    """A body of which parts lie in files, for the kernel to send."""
+
+    __slots__ = ("_length", "parts")
+
+    def __init__(self, parts: Sequence[Piece]) -> None:
+        self.parts = tuple(parts)
+        self._length = sum(map(len, parts))
+
+    def __len__(self) -> int:
+        return self._length
+
+    def read(self) -> bytes:
+        """The body as a whole. Not on the event loop: it may have to come from a disk."""
+        return b"".join(part if isinstance(part, bytes) else part.read() for part in self.parts)
+
+
 class Response(msgspec.Struct):
     status: int
     headers: Headers = []
-    body: bytes = b""
+    body: bytes | FileBody = b""
     close: bool = False
     """End the connection behind this response."""
 

@@ -10,10 +10,11 @@ from headwater.core.errors import InvalidOffset, InvalidQuery
 from headwater.core.offsets import Anchor, Offset, parse_offset
 from headwater.http import compression
 from headwater.http import headers as names
-from headwater.http.messages import Headers, Request, Response
+from headwater.http.messages import FileBody, Headers, Request, Response
 from headwater.service.reading import Chunk
 
 CATCH_UP_CACHE = "public, max-age=60, stale-while-revalidate=300"
+HISTORY_CACHE = "public, max-age=31536000, immutable"
 _QUERY_FIELDS_MAX = 32
 _LIVE_MODES = ("long-poll", "sse")
 
@@ -71,24 +72,48 @@ def chunk_headers(chunk: Chunk) -> Headers:
     return headers
 
 
-def chunk_body(chunk: Chunk) -> bytes:
-    stored = b"".join(chunk.bodies)
-    return json_mode.as_array(stored) if chunk.config.is_json else stored
+def chunk_body(chunk: Chunk) -> bytes | FileBody:
+    pieces = chunk.bodies if chunk.pieces is None else chunk.pieces
+    in_memory = [piece for piece in pieces if isinstance(piece, bytes)]
+    if len(in_memory) == len(pieces):
+        stored = b"".join(in_memory)
+        return json_mode.as_array(stored) if chunk.config.is_json else stored
+    if not chunk.config.is_json:
+        return FileBody(pieces)
+    # The same array as above: brackets around everything but the last comma.
+    *before, last = pieces
+    last = last[:-1] if isinstance(last, bytes) else last.without_last()
+    return FileBody([b"[", *before, last, b"]"])
+
+
+def cache_control(chunk: Chunk, offset: Anchor | Offset | None) -> str:
+    """How long others may keep a chunk.
+
+    What ends at the tail of an open stream goes stale with the next append. What is history stays
+    as it is for ever, but a path can be given to another stream: only an offset that lies in what
+    this very stream wrote cannot mean anything else one day.
+    """
+    if chunk.up_to_date and not chunk.closed:
+        return "no-cache"
+    own = isinstance(offset, Offset) and offset.run == chunk.config.id
+    return HISTORY_CACHE if own and chunk.is_history and not chunk.up_to_date else CATCH_UP_CACHE
 
 
 def read_response(
-    request: Request, chunk: Chunk, cursor: int | None, offload: Offload
+    request: Request,
+    chunk: Chunk,
+    cursor: int | None,
+    offload: Offload,
+    offset: Anchor | Offset | None = None,
 ) -> Response | Awaitable[Response]:
     """A chunk as a response: conditional, cacheable as far as that is safe, compressed."""
     config = chunk.config
     tag = etags.etag(config.id, config.path, chunk.start, chunk.end, closed=chunk.closed)
-    # What ends at the tail of an open stream goes stale with the next append.
-    cacheable = chunk.closed or not chunk.up_to_date
     headers: Headers = [
         ("Content-Type", config.content_type),
         *chunk_headers(chunk),
         ("ETag", tag),
-        ("Cache-Control", CATCH_UP_CACHE if cacheable else "no-cache"),
+        ("Cache-Control", cache_control(chunk, offset)),
     ]
     if cursor is not None and not chunk.closed:
         headers.append(("Stream-Cursor", str(cursor)))
@@ -124,15 +149,16 @@ def compressed(
     if encoding is None:
         return response
     response.headers.append(("Content-Encoding", encoding))
-    encode = compression.ENCODERS[encoding]
-    if len(response.body) > compression.INLINE_BYTES_MAX:
+    encode, body = compression.ENCODERS[encoding], response.body
+    if isinstance(body, FileBody) or len(body) > compression.INLINE_BYTES_MAX:
         return _compress_on_thread(response, encode, offload)
-    response.body = encode(response.body)
+    response.body = encode(body)
     return response
 
 
 async def _compress_on_thread(
     response: Response, encode: Callable[[bytes], bytes], offload: Offload
 ) -> Response:
-    response.body = await offload(encode, response.body)
+    body = response.body
+    response.body = await offload(lambda: encode(body if isinstance(body, bytes) else body.read()))
     return response

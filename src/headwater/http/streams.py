@@ -129,7 +129,7 @@ class StreamResource:
         return answer if isinstance(answer, Response | EventStream) else await answer
 
     async def _read_cold(self, request: Request, entry: Entry, query: ReadQuery) -> Answer:
-        chunk = await self._log.read_cold(entry, query.offset)
+        chunk = await self._log.read_pieces(entry, query.offset)
         answer = self._read(request, entry, query, chunk)
         return answer if isinstance(answer, Response | EventStream) else await answer
 
@@ -140,7 +140,7 @@ class StreamResource:
             return self._events(entry, chunk.start, query.cursor)
         if query.live == "long-poll":
             cursor = self._hub.cursor(query.cursor)
-            if not chunk.bodies:
+            if chunk.is_empty:
                 if chunk.closed:
                     return nothing_new(chunk, cursor)
                 view = self._log.view(entry)
@@ -148,7 +148,7 @@ class StreamResource:
             return read_response(request, chunk, cursor, self._log.in_thread)
         if query.offset is Anchor.TAIL:
             return now_response(chunk)
-        return read_response(request, chunk, None, self._log.in_thread)
+        return read_response(request, chunk, None, self._log.in_thread, query.offset)
 
     def _events(self, entry: Entry, position: int, cursor: int | None) -> EventStream:
         view = self._log.view(entry)

@@ -24,8 +24,10 @@ from headwater.service.entries import Entry, Registry, View
 from headwater.service.housekeeping import Housekeeping
 from headwater.service.overtaking import WaitingRoom
 from headwater.service.reading import ReadingLog
+from headwater.service.sealing import Sealing
 from headwater.service.writer import Effect, Writer
 from headwater.store.engine import Engine, LoadedStream
+from headwater.store.history.ledger import SealPolicy
 
 
 class _MeasuredFork(NamedTuple):
@@ -55,6 +57,7 @@ class Log(ReadingLog):
         linger_ms: int,
         clock: Clock,
         next_stream_id: int,
+        sealing: SealPolicy | None,
     ) -> None:
         super().__init__()
         self.engine = engine
@@ -65,6 +68,9 @@ class Log(ReadingLog):
         self._waiting_room = WaitingRoom(limits.producer_wait_ms, self._append_again)
         self._next_stream_id = next_stream_id
         self._housekeeping = Housekeeping(self)
+        self._sealing: Sealing | None = None
+        if sealing is not None and engine.history is not None:
+            self._sealing = Sealing(engine.history, sealing, self.writer, clock)
 
     @classmethod
     async def start(
@@ -74,15 +80,20 @@ class Log(ReadingLog):
         *,
         linger_ms: int = 0,
         clock: Clock = wall_clock_ms,
+        sealing: SealPolicy | None = None,
     ) -> Log:
         loop = asyncio.get_running_loop()
         next_stream_id = await loop.run_in_executor(None, engine.next_stream_id)
-        log = cls(engine, limits or Limits(), linger_ms, clock, next_stream_id)
+        log = cls(engine, limits or Limits(), linger_ms, clock, next_stream_id, sealing)
         log._housekeeping.start()
+        if log._sealing is not None:
+            log._sealing.start()
         return log
 
     async def stop(self) -> None:
         """Finish what was taken, then let go of the engine."""
+        if self._sealing is not None:
+            await self._sealing.stop()
         await self._housekeeping.stop()
         await self.writer.drain()
         self._threads.shutdown()

@@ -12,16 +12,20 @@ import msgspec
 
 from headwater.core import decisions
 from headwater.core.errors import StreamError, UnknownOffset
-from headwater.core.limits import Limits
+from headwater.core.limits import KIB, Limits
 from headwater.core.lineage import Span
 from headwater.core.offsets import Anchor, Offset
 from headwater.core.stream import Appended, StreamConfig
 from headwater.service.entries import Entry, Registry, View
 from headwater.service.writer import Writer
-from headwater.store.engine import Engine, SeekBy, StreamSummary
+from headwater.store.engine import Engine, FileRange, Piece, SeekBy, StreamSummary
 
 R = TypeVar("R")
+P = TypeVar("P", bytes, Piece)
+Read = Callable[[Span, int], list[P]]
 _READ_THREADS: Final = 4
+# Smaller parts of files are read at once: less work than sending them by themselves.
+_SENT_BYTES_MIN: Final = 32 * KIB
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -34,6 +38,14 @@ class Chunk(msgspec.Struct, frozen=True):
     up_to_date: bool
     closed: bool
     """The stream is closed and this chunk reaches its end."""
+    pieces: list[Piece] | None = None
+    """Instead of the bodies, for who asked for it: their bytes, some of them still in files."""
+    is_history: bool = False
+    """Nothing of this chunk is in rows any more. Known only of one in pieces."""
+
+    @property
+    def is_empty(self) -> bool:
+        return self.start == self.end
 
     @property
     def next_offset(self) -> str:
@@ -112,18 +124,36 @@ class ReadingLog:
     async def read_cold(
         self, entry: Entry, offset: Anchor | Offset, max_bytes: int | None = None
     ) -> Chunk:
+        """One chunk from the engine, as bodies."""
+        view, position, spans = self._spans(entry, offset)
+        bodies = await self._ask(entry, _read_bodies, spans, max_bytes)
+        return _chunk(view, position, bodies)
+
+    async def read_pieces(self, entry: Entry, offset: Anchor | Offset) -> Chunk:
+        """The same chunk for who can send parts of files without reading them."""
+        view, position, spans = self._spans(entry, offset)
+        pieces, is_history = await self._ask(entry, _read_pieces, spans)
+        return _chunk(view, position, [], pieces, is_history=is_history)
+
+    def _spans(self, entry: Entry, offset: Anchor | Offset) -> tuple[View, int, list[Span]]:
         view = self.view(entry)
         position = view.config.lineage.locate(offset, view.tail)
-        spans = view.config.lineage.spans(position, view.tail)
+        return view, position, view.config.lineage.spans(position, view.tail)
+
+    async def _ask(
+        self,
+        entry: Entry,
+        read: Callable[[Engine, list[Span], int], R],
+        spans: list[Span],
+        max_bytes: int | None = None,
+    ) -> R:
+        max_bytes = max_bytes or self.limits.chunk_bytes_max
         try:
-            bodies = await self.in_thread(
-                _read_spans, self.engine, spans, max_bytes or self.limits.chunk_bytes_max
-            )
+            return await self.in_thread(read, self.engine, spans, max_bytes)
         except UnknownOffset:
             # Data of a stream that was deleted meanwhile may be gone: say that, if it is so.
             self.view(entry)
             raise
-        return _chunk(view, position, bodies)
 
     async def find_last(self, path: str, count: int) -> tuple[Offset, int]:
         """Where the last messages begin: an offset, and how many messages to skip behind it."""
@@ -181,25 +211,47 @@ class ReadingLog:
         return await self.in_thread(self.engine.list_streams, prefix, after, limit)
 
 
-def _read_spans(engine: Engine, spans: list[Span], max_bytes: int) -> list[bytes]:
+def _read_bodies(engine: Engine, spans: list[Span], max_bytes: int) -> list[bytes]:
+    return _read_spans(engine.read, spans, max_bytes)
+
+
+def _read_pieces(engine: Engine, spans: list[Span], max_bytes: int) -> tuple[list[Piece], bool]:
+    """Pieces, and whether all of them are history. Small parts of files are read at once."""
+    pieces = _read_spans(engine.read_pieces, spans, max_bytes)
+    is_history = not any(isinstance(piece, bytes) for piece in pieces)
+    return [
+        piece.read() if isinstance(piece, FileRange) and len(piece) < _SENT_BYTES_MIN else piece
+        for piece in pieces
+    ], is_history
+
+
+def _read_spans(read: Read[P], spans: list[Span], max_bytes: int) -> list[P]:
     """Appends across the pieces of a range, until the limit would be passed."""
-    bodies: list[bytes] = []
+    found: list[P] = []
     for span in spans:
-        part = engine.read(span, max_bytes)
+        part = read(span, max_bytes)
         size = sum(map(len, part))
-        if bodies and size > max_bytes:
+        if found and size > max_bytes:
             break
-        bodies += part
+        found += part
         max_bytes -= size
         if size < span.end - span.start or max_bytes <= 0:
             break
-    return bodies
+    return found
 
 
-def _chunk(view: View, start: int, bodies: list[bytes]) -> Chunk:
-    end = start + sum(map(len, bodies))
+def _chunk(
+    view: View,
+    start: int,
+    bodies: list[bytes],
+    pieces: list[Piece] | None = None,
+    *,
+    is_history: bool = False,
+) -> Chunk:
+    end = start + sum(map(len, bodies if pieces is None else pieces))
     up_to_date = end == view.tail
-    return Chunk(view.config, start, end, bodies, up_to_date, view.closed and up_to_date)
+    closed = view.closed and up_to_date
+    return Chunk(view.config, start, end, bodies, up_to_date, closed, pieces, is_history)
 
 
 def _ignore(future: asyncio.Future[None]) -> None:

@@ -15,6 +15,7 @@ from typing import Final
 import apsw
 import apsw.sqlite_extra
 
+from headwater.core.errors import DataCorrupt, StorageUnavailable
 from headwater.store.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
 from headwater.store.wal import find_damage
 
@@ -169,3 +170,13 @@ def _migrate(connection: apsw.Connection) -> None:
             connection.execute(migration)
             connection.pragma("application_id", APPLICATION_ID)
             connection.pragma("user_version", number)
+
+
+def translated(error: apsw.Error) -> Exception:
+    """What a request is told when SQLite refuses."""
+    damaged = isinstance(error, apsw.CorruptError | apsw.NotADBError) or (
+        getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_DATA
+    )
+    if damaged:
+        return DataCorrupt(f"the database: {error}")
+    return StorageUnavailable(f"the database answered '{error}'; nothing was written; try again")

@@ -10,16 +10,21 @@ thread, at any time, and sees only what is committed.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
+from headwater.core.errors import DataCorrupt
 from headwater.core.groups.state import GroupState
 from headwater.core.lineage import Span
 from headwater.core.live.templates import TemplateRecord
 from headwater.core.mutations import AnyMutation
 from headwater.core.producers import ProducerState
 from headwater.core.stream import Appended, StreamState
+
+if TYPE_CHECKING:
+    from headwater.store.history.sealing import History
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +72,42 @@ class Problem:
     what: str
 
 
+@dataclass(frozen=True, slots=True)
+class FileRange:
+    """Stored bytes that lie in a file, never change, and were found to be what was written.
+
+    Whoever can have the kernel send them need not read them.
+    """
+
+    holder: object
+    """Keeps the file open."""
+    file: int
+    offset: int
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+    def without_last(self) -> FileRange:
+        return FileRange(self.holder, self.file, self.offset, self.length - 1)
+
+    def read(self) -> bytes:
+        data = os.pread(self.file, self.length, self.offset)
+        if len(data) != self.length:
+            raise DataCorrupt(f"a file ends {self.length - len(data)} bytes early")
+        return data
+
+
+Piece = bytes | FileRange
 SeekBy = Literal["first_message", "at_ms"]
 
 
 class Engine(Protocol):
     name: str
+
+    @property
+    def history(self) -> History | None:
+        """Where older appends can be moved to, if the engine has such a place."""
 
     def commit(self, mutations: Sequence[AnyMutation]) -> None:
         """Make all of it durable, or raise StorageUnavailable and change nothing."""
@@ -105,6 +141,9 @@ class Engine(Protocol):
         Stops before `max_bytes` is passed, but gives at least one append. Raises DataCorrupt when
         what is stored is not what was committed, UnknownOffset when no append starts there.
         """
+
+    def read_pieces(self, span: Span, max_bytes: int) -> list[Piece]:
+        """The very bytes of `read`, but cut anywhere: what is history, as parts of files."""
 
     def append_at(self, run: int, position: int) -> Appended | None:
         """The append of a run that holds the byte behind the position."""

@@ -30,7 +30,7 @@ from headwater.core.stream import (
     StreamState,
     evolve,
 )
-from headwater.store.engine import LoadedStream, Problem, SeekBy, StreamSummary
+from headwater.store.engine import LoadedStream, Piece, Problem, SeekBy, StreamSummary
 from headwater.store.memory_groups import MemoryGroups
 
 _START = attrgetter("start")
@@ -46,6 +46,7 @@ class _Log:
 
 class MemoryEngine:
     name = "memory"
+    history = None
 
     def __init__(self) -> None:
         self._lock = RLock()
@@ -161,6 +162,9 @@ class MemoryEngine:
                     break
                 bodies.append(append.body[: span.end - append.start])
             return bodies
+
+    def read_pieces(self, span: Span, max_bytes: int) -> list[Piece]:
+        return [*self.read(span, max_bytes)]
 
     def append_at(self, run: int, position: int) -> Appended | None:
         with self._lock:

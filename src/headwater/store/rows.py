@@ -86,16 +86,18 @@ def read_config(row: Row) -> StreamConfig:
     )
 
 
-def read_state(config: StreamConfig, row: Row, last_op: Row | None, forks: int) -> StreamState:
-    """A state from STATE_COLUMNS and the stream's last append (start, size, messages so far)."""
+def read_state(
+    config: StreamConfig, row: Row, end: tuple[int, int] | None, forks: int
+) -> StreamState:
+    """A state from STATE_COLUMNS and where the stream's own appends end (position, messages)."""
     touched_at, closed_at, closed_by_id, closed_by_epoch, closed_by_seq, stream_seq, status = row
     closed_by = None
     if closed_by_id is not None:
         closed_by = ProducerStamp(closed_by_id, closed_by_epoch, closed_by_seq)
     return StreamState(
         config,
-        tail=last_op[0] + last_op[1] if last_op else config.lineage.base,
-        messages=last_op[2] if last_op else config.base_messages,
+        tail=end[0] if end else config.lineage.base,
+        messages=end[1] if end else config.base_messages,
         touched_at_ms=touched_at + touch_interval_ms(config.lifetime),
         stored_touch_ms=touched_at,
         closed=closed_at is not None,

@@ -11,6 +11,8 @@ once it has been released: a new layout is a new entry at the end.
 - `message_ids` knows where each message of a stream with unique ids begins. It is on disk only.
 - `groups` has the cursor of each consumer group, `deliveries` the messages before it that are not
   settled. What is before the cursor and not in `deliveries` is done.
+- `segments` has a row per file of history, `extents` one for each piece of a stream in such a file.
+  What is in an extent is not in `ops`; see `headwater.store.history`.
 - `live_templates` are the query shapes that live streams follow.
 - `producers` holds the last request accepted from each idempotent producer.
 """
@@ -119,6 +121,33 @@ CREATE UNIQUE INDEX ops_stream_start ON ops (stream_id, start);
 """
 
 _V2 = """
+CREATE TABLE segments (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  name TEXT NOT NULL,
+  size INTEGER NOT NULL,
+  root TEXT NOT NULL,
+  created_at INTEGER NOT NULL,
+  local INTEGER NOT NULL DEFAULT 1,
+  remote INTEGER NOT NULL DEFAULT 0
+);
+
+CREATE TABLE extents (
+  run INTEGER NOT NULL,
+  start INTEGER NOT NULL,
+  until INTEGER NOT NULL,
+  appends INTEGER NOT NULL,
+  first_message INTEGER NOT NULL,
+  messages INTEGER NOT NULL,
+  first_at INTEGER NOT NULL,
+  last_at INTEGER NOT NULL,
+  segment_id INTEGER NOT NULL,
+  index_offset INTEGER NOT NULL,
+  PRIMARY KEY (run, start)
+) WITHOUT ROWID;
+CREATE INDEX extents_segment ON extents (segment_id);
+"""
+
+_V3 = """
 ALTER TABLE streams ADD COLUMN profile TEXT;
 
 CREATE TABLE live_templates (
@@ -131,5 +160,5 @@ CREATE TABLE live_templates (
 ) WITHOUT ROWID;
 """
 
-MIGRATIONS: Final = (_V1, _V2)
+MIGRATIONS: Final = (_V1, _V2, _V3)
 SCHEMA_VERSION: Final = len(MIGRATIONS)

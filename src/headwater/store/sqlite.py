@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 import apsw
 
-from headwater.core.errors import DataCorrupt, StorageUnavailable, UnknownOffset
 from headwater.core.groups.state import GroupMutation, GroupState
 from headwater.core.lineage import Span
 from headwater.core.live.templates import LiveMutation, TemplateRecord
 from headwater.core.mutations import AnyMutation
-from headwater.core.offsets import format_offset
 from headwater.core.producers import ProducerState
 from headwater.core.stream import (
     Appended,
@@ -35,10 +33,21 @@ from headwater.core.stream import (
     Touched,
 )
 from headwater.store import rows
-from headwater.store.checksums import append_checksum
-from headwater.store.database import DATABASE_NAME, connect, open_writer, prepare_directory
-from headwater.store.engine import LoadedStream, Problem, SeekBy, StreamSummary
+from headwater.store.appends import Appends
+from headwater.store.database import (
+    DATABASE_NAME,
+    DataDirectoryError,
+    connect,
+    open_writer,
+    prepare_directory,
+    translated,
+)
+from headwater.store.engine import LoadedStream, Piece, Problem, SeekBy, StreamSummary
 from headwater.store.group_tables import GroupWrites, delete_groups_of, load_groups
+from headwater.store.history.building import Step, nothing
+from headwater.store.history.sealing import History
+from headwater.store.history.shelf import DIRECTORY_NAME
+from headwater.store.history_tables import drop_extents
 from headwater.store.inserts import insert_rows
 from headwater.store.live_tables import delete_templates_of, load_templates, write_templates
 from headwater.store.rows import CONFIG_COLUMNS, OP_COLUMNS, STATE_COLUMNS, Row
@@ -46,7 +55,7 @@ from headwater.store.schema import DELETED, LIVE, SCHEMA_VERSION, SOFT_DELETED
 from headwater.store.verify import verify_database
 
 _IDS_PER_QUERY: Final = 500
-
+_FILES_REMOVED_AT_ONCE: Final = 4
 
 _UPSERT_PRODUCER: Final = " ON CONFLICT DO UPDATE SET epoch = excluded.epoch, seq = excluded.seq"
 
@@ -54,7 +63,9 @@ _UPSERT_PRODUCER: Final = " ON CONFLICT DO UPDATE SET epoch = excluded.epoch, se
 class SqliteEngine:
     name = "sqlite"
 
-    def __init__(self, directory: Path, producers_preloaded_max: int = 1_000) -> None:
+    def __init__(
+        self, directory: Path, producers_preloaded_max: int = 1_000, step: Step = nothing
+    ) -> None:
         self._lock = prepare_directory(directory)
         self._path = directory / DATABASE_NAME
         self._producers_max = producers_preloaded_max
@@ -65,6 +76,17 @@ class SqliteEngine:
         except BaseException:
             self._lock.release()
             raise
+        self.history: History = History(
+            directory / DIRECTORY_NAME, self._transaction, self._reader, self._query, step
+        )
+        self._appends = Appends(self._reader, self._query, self.history.shelf)
+        try:
+            self.history.sweep(lambda sql, values: self._writer.execute(sql, values).fetchall())
+        except (apsw.Error, OSError) as error:
+            self.close()
+            raise DataDirectoryError(
+                f"{directory} cannot be used ({error}); run 'headwater verify {directory}'"
+            ) from None
 
     # ── Writing ──────────────────────────────────────────────────────────────────────────────
 
@@ -95,6 +117,7 @@ class SqliteEngine:
                 [(*key, *state) for key, state in producers.items()],
                 _UPSERT_PRODUCER,
             )
+        self.history.ledger.note(m for m in mutations if isinstance(m, Appended))
 
     @contextmanager
     def _transaction(self) -> Iterator[apsw.Connection]:
@@ -108,7 +131,7 @@ class SqliteEngine:
         except apsw.Error as error:
             if committing:
                 self._void_commit()
-            raise _translated(error) from error
+            raise translated(error) from error
         finally:
             self._roll_back()
 
@@ -192,25 +215,28 @@ class SqliteEngine:
     def reap(self, max_appends: int) -> bool:
         with self._transaction() as write:
             found = write.execute("SELECT id FROM streams WHERE status = 2 LIMIT 1").fetchall()
-            if not found:
-                return False
-            stream_id = int(found[0][0] or 0)
-            write.execute(
-                "DELETE FROM ops WHERE id IN (SELECT id FROM ops WHERE stream_id = ? LIMIT ?)",
-                (stream_id, max_appends),
-            )
-            removed = write.changes()
-            write.execute(
-                "DELETE FROM message_ids WHERE (stream_id, message_id) IN"
-                " (SELECT stream_id, message_id FROM message_ids WHERE stream_id = ? LIMIT ?)",
-                (stream_id, max_appends),
-            )
-            if max(removed, write.changes()) < max_appends:
-                write.execute("DELETE FROM producers WHERE stream_id = ?", (stream_id,))
-                delete_groups_of(write, stream_id)
-                delete_templates_of(write, stream_id)
-                write.execute("DELETE FROM streams WHERE id = ?", (stream_id,))
-        return True
+            if found:
+                self._reap(write, int(found[0][0] or 0), max_appends)
+        # The files that held the deleted streams go when nothing else lies in them.
+        return bool(found) or self.history.remove_unused(_FILES_REMOVED_AT_ONCE)
+
+    def _reap(self, write: apsw.Connection, stream_id: int, max_appends: int) -> None:
+        write.execute(
+            "DELETE FROM ops WHERE id IN (SELECT id FROM ops WHERE stream_id = ? LIMIT ?)",
+            (stream_id, max_appends),
+        )
+        rows_dropped, extents = write.changes(), drop_extents(write, stream_id, max_appends)
+        self.history.has_shrunk |= extents > 0
+        write.execute(
+            "DELETE FROM message_ids WHERE (stream_id, message_id) IN"
+            " (SELECT stream_id, message_id FROM message_ids WHERE stream_id = ? LIMIT ?)",
+            (stream_id, max_appends),
+        )
+        if max(rows_dropped, extents, write.changes()) < max_appends:
+            write.execute("DELETE FROM producers WHERE stream_id = ?", (stream_id,))
+            delete_groups_of(write, stream_id)
+            delete_templates_of(write, stream_id)
+            write.execute("DELETE FROM streams WHERE id = ?", (stream_id,))
 
     # ── Reading ──────────────────────────────────────────────────────────────────────────────
 
@@ -218,7 +244,7 @@ class SqliteEngine:
         try:
             return self._reader().execute(sql, values).fetchall()
         except apsw.Error as error:
-            raise _translated(error) from error
+            raise translated(error) from error
 
     def _reader(self) -> apsw.Connection:
         reader: apsw.Connection | None = getattr(self._local, "reader", None)
@@ -267,15 +293,10 @@ class SqliteEngine:
     def _state(self, row: Row) -> StreamState:
         width = len(CONFIG_COLUMNS.split(","))
         config = rows.read_config(row[:width])
-        last = self._query(
-            "SELECT start, length(body), first_message + messages FROM ops"
-            " WHERE stream_id = ? ORDER BY start DESC LIMIT 1",
-            (config.id,),
-        )
         forks = self._query(
             "SELECT count(*) FROM streams WHERE source_id = ? AND status < 2", (config.id,)
         )
-        return rows.read_state(config, row[width:], last[0] if last else None, forks[0][0])
+        return rows.read_state(config, row[width:], self._appends.end(config.id), forks[0][0])
 
     def producer(self, stream_id: int, producer_id: str) -> ProducerState | None:
         found = self._query(
@@ -285,29 +306,10 @@ class SqliteEngine:
         return ProducerState(*found[0]) if found else None
 
     def read(self, span: Span, max_bytes: int) -> list[bytes]:
-        bodies: list[bytes] = []
-        run, position, size = span.run, span.start, 0
-        try:
-            with closing(self._reader().cursor()) as cursor:
-                for start, checksum, body in cursor.execute(
-                    "SELECT start, checksum, body FROM ops"
-                    " WHERE stream_id = ? AND start >= ? AND start < ? ORDER BY start",
-                    span,
-                ):
-                    size += len(body)
-                    if bodies and size > max_bytes:
-                        break
-                    if start != position or checksum != append_checksum(run, start, body):
-                        _refuse(span, bodies, start)
-                    position += len(body)
-                    bodies.append(body)
-        except apsw.Error as error:
-            raise _translated(error) from error
-        if not bodies:
-            raise UnknownOffset(format_offset(run, span.start))
-        if position > span.end:
-            bodies[-1] = bodies[-1][: span.end - position]
-        return bodies
+        return self._appends.read(span, max_bytes)
+
+    def read_pieces(self, span: Span, max_bytes: int) -> list[Piece]:
+        return self._appends.read_pieces(span, max_bytes)
 
     def known_ids(self, spans: Sequence[Span], ids: Sequence[str]) -> set[str]:
         found: set[str] = set()
@@ -324,32 +326,10 @@ class SqliteEngine:
         return found
 
     def append_at(self, run: int, position: int) -> Appended | None:
-        found = self._query(
-            f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = ? AND start <= ?"
-            " ORDER BY start DESC LIMIT 1",
-            (run, position),
-        )
-        if not found:
-            return None
-        if not rows.op_is_intact(found[0]):
-            raise DataCorrupt(f"stream {run} at {found[0][1]}")
-        append = rows.read_op(found[0])
-        return append if position < append.end else None
+        return self._appends.append_at(run, position)
 
     def seek(self, span: Span, by: SeekBy, value: int) -> Appended | None:
-        # Message numbers and times grow with the position, so halving the span finds the append
-        # with a few look-ups and without an index of their own.
-        found: Appended | None = None
-        low, high = span.start, span.end
-        while low < high:
-            append = self.append_at(span.run, (low + high) // 2)
-            if append is None:
-                break
-            if getattr(append, by) <= value:
-                found, low = append, append.end
-            else:
-                high = append.start
-        return found
+        return self._appends.seek(span, by, value)
 
     def list_streams(self, prefix: str, after: str, limit: int) -> list[StreamSummary]:
         # The upper bound lets the index on the path stop where the prefix does.
@@ -380,6 +360,7 @@ class SqliteEngine:
         return verify_database(self._path)
 
     def close(self) -> None:
+        self.history.shelf.close()
         for reader in self._readers:
             reader.close()
         self._writer.close()
@@ -390,19 +371,3 @@ def _note_producer(producers: dict[tuple[int, str], ProducerState], mutation: An
     if isinstance(mutation, Appended | ProducerAdvanced | Closed) and mutation.producer is not None:
         stamp = mutation.producer
         producers[mutation.stream_id, stamp.id] = ProducerState(stamp.epoch, stamp.seq)
-
-
-def _refuse(span: Span, bodies: list[bytes], start: int) -> None:
-    """An append that is not the expected next: a bad offset at first, damage further on."""
-    if not bodies and start != span.start:
-        raise UnknownOffset(format_offset(span.run, span.start))
-    raise DataCorrupt(f"stream {span.run} at {start}")
-
-
-def _translated(error: apsw.Error) -> Exception:
-    damaged = isinstance(error, apsw.CorruptError | apsw.NotADBError) or (
-        getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_DATA
-    )
-    if damaged:
-        return DataCorrupt(f"the database: {error}")
-    return StorageUnavailable(f"the database answered '{error}'; nothing was written; try again")

@@ -1,8 +1,8 @@
 """Walking a database from end to end: is everything there, and is it what was committed?
 
-Checked: every page's checksum and the database's own structure; every append's checksum; that the
-appends of a stream follow each other without gap or overlap, in bytes and in messages; that what
-forks inherit is still there.
+Checked: every page's checksum and the database's own structure; every append's checksum, in rows
+and in files of history; that the appends of a stream follow each other without gap or overlap, in
+bytes and in messages; that what forks inherit is still there; every block of every file.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from headwater.core.stream import StreamConfig
 from headwater.store import rows
 from headwater.store.database import connect
 from headwater.store.engine import Problem
+from headwater.store.history.check import HistoryCheck
+from headwater.store.history_tables import EXTENT_COLUMNS, ExtentRow
 from headwater.store.rows import CONFIG_COLUMNS, OP_COLUMNS
 from headwater.store.wal import find_damage
 
@@ -29,7 +31,9 @@ def verify_database(path: Path) -> Iterator[Problem | str]:
     try:
         yield from _check_log(connection, path)
         yield from _check_structure(connection)
-        yield from _check_streams(connection)
+        files = HistoryCheck(connection, path)
+        yield from _check_streams(connection, files)
+        yield from files.check_blocks()
     except apsw.Error as error:
         yield Problem("database", f"cannot be read further: {error}")
     finally:
@@ -51,24 +55,42 @@ def _check_structure(connection: apsw.Connection) -> Iterator[Problem | str]:
             yield Problem("database", str(line))
 
 
-def _check_streams(connection: apsw.Connection) -> Iterator[Problem | str]:
+def _check_streams(connection: apsw.Connection, files: HistoryCheck) -> Iterator[Problem | str]:
     streams = appends = 0
     for row in connection.execute(f"SELECT {CONFIG_COLUMNS} FROM streams WHERE status < 2"):
         config = rows.read_config(row)
-        for result in _check_appends(connection, config):
+        # One moment for all of it: a running server moves appends from rows into files.
+        with connection:
+            found = [*_check_appends(connection, config, files)]
+            inherited = [*_check_inherited(connection, config)]
+        for result in found:
             if isinstance(result, Problem):
                 yield result
             else:
                 appends += result
-        yield from _check_inherited(connection, config)
+        yield from inherited
         streams += 1
         if streams % _PROGRESS_EVERY == 0:
             yield f"{streams} streams, {appends} appends"
     yield f"{streams} streams, {appends} appends"
 
 
-def _check_appends(connection: apsw.Connection, config: StreamConfig) -> Iterator[Problem | int]:
+def _check_appends(
+    connection: apsw.Connection, config: StreamConfig, files: HistoryCheck
+) -> Iterator[Problem | int]:
     position, messages = config.lineage.base, config.base_messages
+    for row in connection.execute(
+        f"SELECT {EXTENT_COLUMNS} FROM extents WHERE run = ? ORDER BY start", (config.id,)
+    ):
+        extent = ExtentRow(*row)
+        where = f"stream {config.path} at {extent.start}"
+        if extent.start != position:
+            yield Problem(where, f"expected the next extent at {position}")
+        elif extent.first_message != messages:
+            yield Problem(where, f"expected message number {messages}")
+        yield from files.check_extent(where, extent)
+        position, messages = extent.until, extent.first_message + extent.messages
+        yield extent.appends
     for row in connection.execute(
         f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = ? ORDER BY start", (config.id,)
     ):
@@ -87,7 +109,9 @@ def _check_appends(connection: apsw.Connection, config: StreamConfig) -> Iterato
 def _check_inherited(connection: apsw.Connection, config: StreamConfig) -> Iterator[Problem]:
     for run, end in config.lineage.inherited:
         found = connection.execute(
-            "SELECT max(start + length(body)) FROM ops WHERE stream_id = ?", (run,)
+            "SELECT max(ifnull((SELECT max(start + length(body)) FROM ops WHERE stream_id = ?1),0),"
+            " ifnull((SELECT max(until) FROM extents WHERE run = ?1), 0))",
+            (run,),
         ).fetchall()
         if int(found[0][0] or 0) < end:
             yield Problem(f"stream {config.path}", f"inherited data of stream {run} is missing")

@@ -1,0 +1,117 @@
+"""Sealing: older rows become history, behind every acknowledgement.
+
+A task looks now and then whether there is something to seal. Files are written and verified on a
+thread of their own. What then has to happen between two commits is done in small slices, each a
+job for the commit thread by itself, so that appends get their turn in between.
+
+When it cannot be done (the disk is full, the database refuses), nothing is lost: the rows stay
+where they are, a warning says so, and it is tried again after a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Final, TypeVar
+
+import structlog
+
+from headwater.core.errors import StreamError
+from headwater.service.clock import Clock
+from headwater.service.writer import Writer
+from headwater.store.history.ledger import SealPolicy, into_files
+from headwater.store.history.sealing import History, Recording, Stopped
+
+R = TypeVar("R")
+_PAUSE_MS_MIN: Final = 20
+_PAUSE_MS_MAX: Final = 1_000
+_PAUSE_AFTER_FAILURE_MS_MAX: Final = 60_000
+
+log = structlog.get_logger()
+
+
+class Sealing:
+    def __init__(self, history: History, policy: SealPolicy, writer: Writer, clock: Clock) -> None:
+        self._history = history
+        self._policy = policy
+        self._writer = writer
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="headwater-seal")
+        self._stopping = asyncio.Event()
+        self._unfinished: Recording | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Finish the step that is under way; the next start takes up what is left."""
+        self._stopping.set()
+        self._history.stopping = True
+        if self._task is not None:
+            await self._task
+        await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
+
+    async def _run(self) -> None:
+        pause_ms = min(_PAUSE_MS_MAX, max(_PAUSE_MS_MIN, self._policy.after_ms // 4))
+        after_failure_ms = _PAUSE_MS_MAX
+        surveyed = False
+        while not self._stopping.is_set():
+            try:
+                if not surveyed:
+                    await self._survey()
+                    surveyed = True
+                await self.seal_due()
+            except (StreamError, OSError) as error:
+                with suppress(OSError, ValueError):
+                    log.warning("sealing_failed", error=str(error))
+                await self._pause(after_failure_ms)
+                after_failure_ms = min(2 * after_failure_ms, _PAUSE_AFTER_FAILURE_MS_MAX)
+            else:
+                after_failure_ms = _PAUSE_MS_MAX
+                await self._pause(pause_ms)
+
+    async def _pause(self, length_ms: int) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), length_ms / 1000)
+
+    async def _survey(self) -> None:
+        await self._writer.run(self._history.keep_ledger)
+        await self._aside(self._history.survey)
+
+    async def seal_due(self) -> None:
+        """Seal everything that is due at this moment."""
+        await self._record()
+        due = await self._aside(self._history.ledger.due, self._policy, self._clock())
+        for runs in into_files(due, self._policy.segment_bytes):
+            try:
+                self._unfinished = await self._aside(
+                    self._history.gather, runs, self._policy.segment_bytes
+                )
+            except Stopped:
+                return
+            if self._unfinished is None:
+                await self._aside(self._history.forget, runs)
+            await self._record()
+
+    async def _record(self) -> None:
+        """Record the file that was written last, as far as that has not been done.
+
+        If the database refuses, the very same is tried again later: whether a commit that failed
+        is really not there is known for certain only after it.
+        """
+        recording, now_ms = self._unfinished, self._clock()
+        if recording is None:
+            return
+        while await self._writer.run(lambda: self._history.record(recording, now_ms)):
+            if self._stopping.is_set():
+                return
+        await self._aside(self._history.settle, recording)
+        self._unfinished = None
+
+    async def _aside(self, work: Callable[..., R], *arguments: object) -> R:
+        """Do something on the thread that is there for it."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, work, *arguments)

@@ -1,0 +1,205 @@
+"""The appends of a run, wherever they are: in rows of the database or in extents.
+
+Sealing moves appends from rows to extents and never back. So whoever looks for a position first in
+the rows and then in the extents finds it, whatever is being sealed meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import Final, NamedTuple, TypeVar
+
+import apsw
+
+from headwater.core.errors import DataCorrupt, UnknownOffset
+from headwater.core.lineage import Span
+from headwater.core.offsets import format_offset
+from headwater.core.stream import Appended
+from headwater.store import rows
+from headwater.store.checksums import append_checksum
+from headwater.store.database import translated
+from headwater.store.engine import Piece, SeekBy
+from headwater.store.history.segment import Extent
+from headwater.store.history.shelf import Shelf
+from headwater.store.history_tables import FoundExtent, Query, extent_at, sealed_end
+from headwater.store.rows import OP_COLUMNS
+
+P = TypeVar("P", bytes, Piece)
+_TRIES: Final = 3
+_EXTENT_KEYS: Final[dict[SeekBy, str]] = {"first_message": "first_message", "at_ms": "first_at"}
+
+
+class _Outline(NamedTuple):
+    """An append without its body."""
+
+    start: int
+    end: int
+    first_message: int
+    at_ms: int
+
+
+class Appends:
+    def __init__(self, reader: Callable[[], apsw.Connection], query: Query, shelf: Shelf) -> None:
+        self._reader = reader
+        self._query = query
+        self._shelf = shelf
+
+    # ── Bodies ───────────────────────────────────────────────────────────────────────────────
+
+    def read(self, span: Span, max_bytes: int) -> list[bytes]:
+        return self._gather(span, max_bytes, Extent.bodies)
+
+    def read_pieces(self, span: Span, max_bytes: int) -> list[Piece]:
+        return self._gather(span, max_bytes, _range)
+
+    def _gather(
+        self, span: Span, max_bytes: int, take: Callable[[Extent, int, int], Sequence[P]]
+    ) -> list[P]:
+        """Appends from the start of a span on. Where they end depends on their sizes alone."""
+        found: list[P] = []
+        position, limit = span.start, span.start + max_bytes
+        while position < span.end:
+            in_rows = self._rows(span._replace(start=position), limit, at_least_one=not found)
+            if in_rows is not None:
+                # Behind the rows of a run there is nothing more.
+                found += in_rows
+                break
+            sealed = self._extent(span.run, position)
+            if sealed is None:
+                break
+            row, extent = sealed
+            number = extent.number_at(position)
+            if extent.start_of(number) != position:
+                raise UnknownOffset(format_offset(span.run, position))
+            stop = extent.cut(position, limit, row.until)
+            if stop == position and not found:
+                stop = extent.start_of(number + 1)
+            if stop > position:
+                found += take(extent, position, min(stop, span.end))
+            position = stop
+            if stop < row.until or stop >= limit:
+                break
+        if not found:
+            raise UnknownOffset(format_offset(span.run, span.start))
+        return found
+
+    def _rows(self, span: Span, limit: int, *, at_least_one: bool) -> list[bytes] | None:
+        """Bodies from rows, the last one cut at the span's end; None if no row begins there."""
+        bodies: list[bytes] = []
+        position = span.start
+        begins = False
+        try:
+            with closing(self._reader().cursor()) as cursor:
+                for start, checksum, body in cursor.execute(
+                    "SELECT start, checksum, body FROM ops"
+                    " WHERE stream_id = ?1 AND start >= ?2 AND start < ?3"
+                    " AND EXISTS (SELECT 1 FROM ops WHERE stream_id = ?1 AND start = ?2)"
+                    " ORDER BY start",
+                    span,
+                ):
+                    begins = True
+                    if (bodies or not at_least_one) and start + len(body) > limit:
+                        break
+                    if start != position or checksum != append_checksum(span.run, start, body):
+                        raise DataCorrupt(f"stream {span.run} at {start}")
+                    position += len(body)
+                    bodies.append(body)
+        except apsw.Error as error:
+            raise translated(error) from error
+        if bodies and position > span.end:
+            bodies[-1] = bodies[-1][: span.end - position]
+        return bodies if begins else None
+
+    def _extent(self, run: int, position: int) -> tuple[FoundExtent, Extent] | None:
+        """The extent that holds a position."""
+        for _ in range(_TRIES):
+            found = extent_at(self._query, run, position)
+            if found is None:
+                return None
+            try:
+                extent = self._shelf.segment(found.segment).extent(found.index_offset)
+            except FileNotFoundError:
+                # The data may have moved to another file just now.
+                continue
+            header = extent.header
+            if (header.run, header.start) != (run, found.start) or header.end < found.until:
+                raise extent.segment.damaged(f"it does not hold stream {run} at {position}")
+            return found, extent
+        raise DataCorrupt(f"the file of stream {run} at {position} is missing")
+
+    # ── Single appends ───────────────────────────────────────────────────────────────────────
+
+    def append_at(self, run: int, position: int) -> Appended | None:
+        found = self._query(
+            f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = ? AND start <= ?"
+            " ORDER BY start DESC LIMIT 1",
+            (run, position),
+        )
+        if found:
+            if not rows.op_is_intact(found[0]):
+                raise DataCorrupt(f"stream {run} at {found[0][1]}")
+            append = rows.read_op(found[0])
+            return append if position < append.end else None
+        sealed = self._extent(run, position)
+        return sealed[1].appended(sealed[1].number_at(position)) if sealed else None
+
+    def _outline_at(self, run: int, position: int) -> _Outline | None:
+        found = self._query(
+            "SELECT start, start + length(body), first_message, created_at FROM ops"
+            " WHERE stream_id = ? AND start <= ? ORDER BY start DESC LIMIT 1",
+            (run, position),
+        )
+        if found:
+            return _Outline(*found[0]) if position < found[0][1] else None
+        sealed = self._extent(run, position)
+        if sealed is None:
+            return None
+        extent = sealed[1]
+        number = extent.number_at(position)
+        append = extent.append(number)
+        end = extent.start_of(number + 1)
+        return _Outline(append.start, end, append.first_message, append.at_ms)
+
+    def seek(self, span: Span, by: SeekBy, value: int) -> Appended | None:
+        # Message numbers and times grow with the position, so halving the span finds the append
+        # with a few look-ups and without an index of their own.
+        found: _Outline | None = None
+        low, high = self._narrow(span, by, value)
+        while low < high:
+            outline = self._outline_at(span.run, (low + high) // 2)
+            if outline is None:
+                break
+            if getattr(outline, by) <= value:
+                found, low = outline, outline.end
+            else:
+                high = outline.start
+        return self.append_at(span.run, found.start) if found else None
+
+    def _narrow(self, span: Span, by: SeekBy, value: int) -> tuple[int, int]:
+        """The part of a span that can hold the answer, as far as the extents' own rows tell."""
+        last = self._query(
+            "SELECT start FROM extents WHERE run = ? AND start >= ? AND start < ?"
+            f" AND {_EXTENT_KEYS[by]} <= ? ORDER BY start DESC LIMIT 1",
+            (*span, value),
+        )
+        low: int = last[0][0] if last else span.start
+        following = self._query(
+            "SELECT min(start) FROM extents WHERE run = ? AND start >= ? AND start < ?",
+            (span.run, low + 1 if last else low, span.end),
+        )
+        high: int | None = following[0][0]
+        return low, span.end if high is None else high
+
+    def end(self, run: int) -> tuple[int, int] | None:
+        """Where a run ends, and how many messages of its stream lie before that."""
+        found = self._query(
+            "SELECT start + length(body), first_message + messages FROM ops WHERE stream_id = ?"
+            " ORDER BY start DESC LIMIT 1",
+            (run,),
+        )
+        return (found[0][0], found[0][1]) if found else sealed_end(self._query, run)
+
+
+def _range(extent: Extent, start: int, end: int) -> list[Piece]:
+    return [extent.range(start, end)]

@@ -1,0 +1,24 @@
+"""History: the older part of streams, in immutable files beside the database.
+
+What a stream has written is its *run*: bytes at positions that never change. The newest part of a
+run is rows of the database. Older parts are *extents* in *segment* files: contiguous pieces of a
+run, cut between appends, in exactly the form in which they are sent to readers. A long run fills
+segments by itself; short ones share them.
+
+A segment comes to be behind every acknowledgement:
+
+1. The file is written under a name that nobody looks at, synced, renamed, and its directory synced.
+2. It is read back and compared with what was to be written.
+3. In transactions of bounded size, extents are recorded and exactly the rows they hold are dropped.
+
+A crash before a transaction of step 3 leaves the rows where they were, and one after it leaves the
+extent: a byte of a run is in the rows or in an extent, and never in neither. A file that no
+transaction recorded is removed at the next start.
+
+- `layout`   what the bytes of a segment file mean
+- `building` writing one
+- `segment`  reading one, with every block compared with its checksum at first touch
+- `shelf`    the files that are open
+- `ledger`   how much of each run is still in rows
+- `sealing`  from rows to recorded extents
+"""

@@ -1,0 +1,148 @@
+"""Writing a segment file: gathered in blocks, synced, renamed, read back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from headwater.store.history import layout
+from headwater.store.history.layout import BLOCK_BYTES, Entry, IndexDraft
+
+Step = Callable[[str], None]
+"""Called with the name of each step that was just taken. Tests end the process there."""
+
+
+def nothing(step: str) -> None:
+    pass
+
+
+class Mark(NamedTuple):
+    """A place in an extent up to which it can be recorded by itself."""
+
+    end: int
+    appends: int
+    messages: int
+    last_at_ms: int
+
+
+class ExtentDraft(NamedTuple):
+    run: int
+    start: int
+    first_message: int
+    first_at_ms: int
+    index_offset: int
+    marks: tuple[Mark, ...]
+
+
+class SegmentDraft(NamedTuple):
+    """A file that is complete, synced and verified, and that nothing refers to yet."""
+
+    id: int
+    name: str
+    size_bytes: int
+    root: str
+    extents: tuple[ExtentDraft, ...]
+
+
+class SegmentBuilder:
+    """Takes bodies extent by extent; `finish` makes a file of them, `abandon` makes none."""
+
+    def __init__(self, directory: Path, segment_id: int, step: Step = nothing) -> None:
+        self._directory = directory
+        self._id = segment_id
+        self._step = step
+        self._path = directory / layout.draft_name(segment_id)
+        self._file = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+        self._block = bytearray()
+        self._sums: list[int] = []
+        self._drafts: list[tuple[IndexDraft, list[Mark]]] = []
+        self._written = 0
+        step("created")
+        self._write(layout.MAGIC)
+
+    @property
+    def size_bytes(self) -> int:
+        """What was taken so far."""
+        return self._written + len(self._block)
+
+    def begin(self, run: int, start: int, first_message: int) -> None:
+        """The bodies that follow are of this run, from this position on."""
+        self._drafts.append((IndexDraft(run, start, first_message, self.size_bytes), []))
+
+    def add(self, append: layout.Append, body: bytes, messages: int) -> None:
+        index, _ = self._drafts[-1]
+        index.add(append, len(body), messages)
+        self._write(body)
+
+    def mark(self) -> None:
+        """The extent may be recorded up to here, if not as a whole."""
+        index, marks = self._drafts[-1]
+        if not marks or marks[-1].end < index.end:
+            marks.append(Mark(index.end, len(index.starts), index.messages, index.times[-1]))
+
+    def _write(self, data: bytes) -> None:
+        self._block += data
+        while len(self._block) >= BLOCK_BYTES:
+            self._flush(bytes(self._block[:BLOCK_BYTES]))
+            del self._block[:BLOCK_BYTES]
+
+    def _flush(self, block: bytes) -> None:
+        self._sums.append(layout.block_sum(len(self._sums), block))
+        write_all(self._file, block)
+        self._written += len(block)
+
+    def finish(self) -> SegmentDraft:
+        self._step("bodies written")
+        extents = [self._write_index(*draft) for draft in self._drafts]
+        directory_offset = self.size_bytes
+        entries = [
+            Entry(extent.index_offset, extent.run, extent.start, extent.marks[-1].end)
+            for extent in extents
+        ]
+        self._write(layout.encode_directory(entries))
+        self._flush(bytes(self._block))
+        trailer = layout.Trailer(directory_offset, self._written, tuple(self._sums))
+        write_all(self._file, trailer.encode())
+        self._step("written")
+        os.fsync(self._file)
+        os.close(self._file)
+        self._file = -1
+        self._step("synced")
+        name = layout.segment_name(self._id, trailer.root)
+        self._path = self._path.rename(self._directory / name)
+        self._step("renamed")
+        sync_directory(self._directory)
+        self._step("directory synced")
+        size = self._written + layout.trailer_bytes(self._written)
+        return SegmentDraft(self._id, name, size, trailer.root, tuple(extents))
+
+    def _write_index(self, index: IndexDraft, marks: list[Mark]) -> ExtentDraft:
+        offset = self.size_bytes
+        self._write(index.encode())
+        return ExtentDraft(
+            index.run, index.start, index.first_message, index.times[0], offset, tuple(marks)
+        )
+
+    def abandon(self) -> None:
+        """Leave nothing behind."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+        self._path.unlink(missing_ok=True)
+
+
+def write_all(file: int, data: bytes) -> None:
+    """A write may take less than it is given; the next one says why."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]
+
+
+def sync_directory(directory: Path) -> None:
+    file = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

@@ -1,0 +1,83 @@
+"""Walking the files of history: does each hold what the database says, and as it was written?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+
+from headwater.core.errors import DataCorrupt
+from headwater.store.checksums import append_checksum
+from headwater.store.database import connect
+from headwater.store.engine import Problem
+from headwater.store.history.segment import Extent, Segment, SegmentRow
+from headwater.store.history.shelf import DIRECTORY_NAME, Shelf
+from headwater.store.history_tables import SEGMENT_COLUMNS, ExtentRow
+
+
+class HistoryCheck:
+    def __init__(self, connection: apsw.Connection, database: Path) -> None:
+        self._connection = connection
+        self._database = database
+        self._shelf = Shelf(database.parent / DIRECTORY_NAME)
+
+    def check_extent(self, where: str, row: ExtentRow) -> Iterator[Problem]:
+        """Every append of an extent, against what the database and its own checksum say."""
+        try:
+            segment = self._segment(row.segment_id)
+            if segment is None:
+                yield Problem(where, f"the database knows no segment {row.segment_id}")
+            else:
+                yield from self._check_index(where, row, segment.extent(row.index_offset))
+        except FileNotFoundError:
+            yield from self._missing(where, row.segment_id)
+        except DataCorrupt as error:
+            yield Problem(where, error.where)
+
+    def _check_index(self, where: str, row: ExtentRow, extent: Extent) -> Iterator[Problem]:
+        header = extent.header
+        ends = extent.start_of(row.appends), extent.first_message(row.appends)
+        said = row.until, row.first_message + row.messages
+        if (header.run, header.start, *ends) != (row.run, row.start, *said):
+            yield Problem(where, "the file and the database disagree about what it holds")
+            return
+        position = row.start
+        for number in range(row.appends):
+            append, end = extent.append(number), extent.start_of(number + 1)
+            body = extent.body(position, end)
+            if append.checksum != append_checksum(row.run, position, body):
+                yield Problem(where, f"the append at {position} does not match its checksum")
+            position = end
+
+    def check_blocks(self) -> Iterator[Problem | str]:
+        """Every block of every file, those that no stream reads any more included."""
+        found = self._connection.execute("SELECT id FROM segments ORDER BY id").fetchall()
+        for (segment_id,) in found:
+            where = f"segment {segment_id}"
+            try:
+                segment = self._segment(int(segment_id or 0))
+                if segment is not None:
+                    segment.check_all()
+            except FileNotFoundError:
+                yield from self._missing(where, int(segment_id or 0))
+            except DataCorrupt as error:
+                yield Problem(where, error.where)
+        if found:
+            yield f"{len(found)} files of history"
+
+    def _segment(self, segment_id: int) -> Segment | None:
+        found = self._connection.execute(
+            f"SELECT {SEGMENT_COLUMNS} FROM segments WHERE id = ?", (segment_id,)
+        ).fetchall()
+        return self._shelf.segment(SegmentRow(*found[0])) if found else None  # type: ignore[arg-type]
+
+    def _missing(self, where: str, segment_id: int) -> Iterator[Problem]:
+        """A file that is not there. A running server may have had no use for it any more."""
+        with closing(connect(self._database, read_only=True)) as now:
+            needed = now.execute(
+                "SELECT 1 FROM extents WHERE segment_id = ? LIMIT 1", (segment_id,)
+            ).fetchall()
+        if needed:
+            yield Problem(where, "its file of history is missing")

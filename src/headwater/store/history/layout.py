@@ -1,0 +1,285 @@
+"""The bytes of a segment file.
+
+    magic          8 bytes, the last of them the version of the layout
+    bodies         of all extents, one behind the other, exactly as stored
+    indexes        one for each extent: a header, then an array for each property of its appends
+    directory      where each extent's index is, and which piece of which run it describes
+    block sums     a checksum for every block of everything above
+    footer         where directory and sums begin, and a checksum of itself and of the sums
+
+All numbers are little-endian and of fixed width, so that one entry of an array is found without
+reading the others. Positions and message numbers of appends are relative to the extent, which
+halves them.
+
+The *root* of a segment is a checksum over its block sums and footer, so it stands for the whole
+file. It is part of the file's name and of its row in the database: a file that is complete in
+itself but not the one that was recorded is found out too.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import msgspec
+from xxhash import xxh3_64_intdigest, xxh3_128_hexdigest
+
+from headwater.core.producers import ProducerStamp
+
+MAGIC: Final = b"HWSEG\x00\x00\x01"
+BLOCK_BYTES: Final = 128 * 1024
+EXTENT_BYTES_MAX: Final = 2**32 - 1
+
+_FOOTER: Final = struct.Struct("<8sQQQ")
+_SUM: Final = struct.Struct("<Q")
+_HEADER: Final = struct.Struct("<QQQQQQIII")
+_COUNT: Final = struct.Struct("<I")
+_ENTRY: Final = struct.Struct("<QQQQ")
+HEADER_BYTES: Final = _HEADER.size
+FOOTER_BYTES: Final = _FOOTER.size + _SUM.size
+SMALL: Final = struct.Struct("<I")
+LARGE: Final = struct.Struct("<q")
+
+_names = msgspec.json.Decoder(list[str])
+
+
+class LayoutError(Exception):
+    """Bytes that are not what this module writes."""
+
+
+def block_sum(number: int, block: bytes) -> int:
+    """The checksum of a block, seeded with its place."""
+    return xxh3_64_intdigest(block, number)
+
+
+class Append(NamedTuple):
+    """An append without its body."""
+
+    start: int
+    first_message: int
+    at_ms: int
+    checksum: int
+    producer: ProducerStamp | None
+
+
+class Header(NamedTuple):
+    """The beginning of an extent's index."""
+
+    run: int
+    start: int
+    end: int
+    first_message: int
+    messages: int
+    data_offset: int
+    appends: int
+    stamped: int
+    """Appends with a producer's stamp; without any, there are no arrays of stamps."""
+    names_bytes: int
+
+
+class Entry(NamedTuple):
+    """A line of the directory."""
+
+    index_offset: int
+    run: int
+    start: int
+    end: int
+
+
+class Places(NamedTuple):
+    """Where the arrays of an index begin, counted from its header."""
+
+    starts: int
+    messages: int
+    times: int
+    sums: int
+    producers: int
+    epochs: int
+    seqs: int
+    names: int
+
+    @classmethod
+    def of(cls, header: Header) -> Places:
+        count = header.appends
+        starts = HEADER_BYTES
+        messages = starts + SMALL.size * count
+        times = messages + SMALL.size * count
+        sums = times + LARGE.size * count
+        producers = sums + LARGE.size * count
+        stamps = count if header.stamped else 0
+        epochs = producers + SMALL.size * stamps
+        seqs = epochs + LARGE.size * stamps
+        names = seqs + LARGE.size * stamps
+        return cls(starts, messages, times, sums, producers, epochs, seqs, names)
+
+
+def _numbers() -> array[int]:
+    return array("q")
+
+
+@dataclass(slots=True)
+class IndexDraft:
+    """The index of an extent while it is being gathered: numbers in arrays, no object each."""
+
+    run: int
+    start: int
+    first_message: int
+    data_offset: int
+    end: int = 0
+    messages: int = 0
+    starts: array[int] = field(default_factory=_numbers)
+    firsts: array[int] = field(default_factory=_numbers)
+    times: array[int] = field(default_factory=_numbers)
+    sums: array[int] = field(default_factory=_numbers)
+    stamps: dict[int, ProducerStamp] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.end = self.start
+
+    def add(self, append: Append, size: int, messages: int) -> None:
+        if append.producer is not None:
+            self.stamps[len(self.starts)] = append.producer
+        self.starts.append(append.start - self.start)
+        self.firsts.append(append.first_message - self.first_message)
+        self.times.append(append.at_ms)
+        self.sums.append(append.checksum)
+        self.end = append.start + size
+        self.messages = append.first_message + messages - self.first_message
+
+    def encode(self) -> bytes:
+        count = len(self.starts)
+        names = {stamp.id: 0 for stamp in self.stamps.values()}
+        for number, name in enumerate(names, start=1):
+            names[name] = number
+        text = msgspec.json.encode(list(names)) if names else b""
+        header = Header(
+            self.run,
+            self.start,
+            self.end,
+            self.first_message,
+            self.messages,
+            self.data_offset,
+            count,
+            len(self.stamps),
+            len(text),
+        )
+        parts = [
+            _HEADER.pack(*header),
+            _pack("I", self.starts),
+            _pack("I", self.firsts),
+            _pack("q", self.times),
+            _pack("q", self.sums),
+        ]
+        if self.stamps:
+            stamps = [self.stamps.get(index) for index in range(count)]
+            parts += [
+                _pack("I", [names[stamp.id] if stamp else 0 for stamp in stamps]),
+                _pack("q", [stamp.epoch if stamp else 0 for stamp in stamps]),
+                _pack("q", [stamp.seq if stamp else 0 for stamp in stamps]),
+                text,
+            ]
+        return b"".join(parts)
+
+
+def _pack(kind: str, values: Sequence[int]) -> bytes:
+    return struct.pack(f"<{len(values)}{kind}", *values)
+
+
+def unpack_small(data: bytes) -> tuple[int, ...]:
+    """An array of relative positions or message numbers."""
+    return struct.unpack(f"<{len(data) // SMALL.size}I", data)
+
+
+def read_header(data: bytes) -> Header:
+    try:
+        header = Header(*_HEADER.unpack(data))
+    except struct.error as error:
+        raise LayoutError(f"no extent: {error}") from None
+    if not 0 < header.appends <= header.end - header.start <= EXTENT_BYTES_MAX:
+        raise LayoutError("an extent that holds nothing")
+    return header
+
+
+def read_names(data: bytes) -> list[str]:
+    try:
+        return _names.decode(data)
+    except msgspec.MsgspecError as error:
+        raise LayoutError(f"no producers: {error}") from None
+
+
+def encode_directory(entries: Sequence[Entry]) -> bytes:
+    return b"".join([_COUNT.pack(len(entries)), *(_ENTRY.pack(*entry) for entry in entries)])
+
+
+def read_directory(data: bytes) -> list[Entry]:
+    try:
+        (count,) = _COUNT.unpack_from(data)
+        return [
+            Entry(*_ENTRY.unpack_from(data, _COUNT.size + number * _ENTRY.size))
+            for number in range(count)
+        ]
+    except struct.error as error:
+        raise LayoutError(f"no directory: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Trailer:
+    """What follows everything that the block sums cover."""
+
+    directory_offset: int
+    sums_offset: int
+    """Also the number of bytes that the block sums cover."""
+    sums: tuple[int, ...]
+
+    def encode(self) -> bytes:
+        sums = _pack("Q", self.sums)
+        footer = _FOOTER.pack(MAGIC, self.directory_offset, self.sums_offset, BLOCK_BYTES)
+        return sums + footer + _SUM.pack(xxh3_64_intdigest(sums + footer))
+
+    @property
+    def root(self) -> str:
+        return xxh3_128_hexdigest(self.encode())
+
+
+def trailer_bytes(covered_bytes: int) -> int:
+    """How long the trailer is behind so many bytes."""
+    return _SUM.size * -(-covered_bytes // BLOCK_BYTES) + FOOTER_BYTES
+
+
+def read_sums_offset(footer: bytes) -> int:
+    """How many bytes the block sums cover, which tells where they begin."""
+    try:
+        magic, _, sums_offset, block_bytes = _FOOTER.unpack_from(footer)
+    except struct.error:
+        raise LayoutError("the file is too short") from None
+    if magic != MAGIC or block_bytes != BLOCK_BYTES:
+        raise LayoutError("the file is no segment, or one of a newer version")
+    return int(sums_offset)
+
+
+def read_trailer(data: bytes) -> Trailer:
+    """The inverse of `Trailer.encode`; raises unless every bit is as it was written."""
+    sums_offset = read_sums_offset(data[-FOOTER_BYTES:])
+    if len(data) != trailer_bytes(sums_offset):
+        raise LayoutError("the block sums do not fit the file")
+    if _SUM.unpack(data[-_SUM.size :])[0] != xxh3_64_intdigest(data[: -_SUM.size]):
+        raise LayoutError("the footer does not match its checksum")
+    _, directory_offset, _, _ = _FOOTER.unpack_from(data, len(data) - FOOTER_BYTES)
+    sums = struct.unpack_from(f"<{(len(data) - FOOTER_BYTES) // _SUM.size}Q", data)
+    return Trailer(directory_offset, sums_offset, sums)
+
+
+def segment_name(segment_id: int, root: str) -> str:
+    return f"{segment_id:010d}-{root}.seg"
+
+
+def draft_name(segment_id: int) -> str:
+    return f"{segment_id:010d}.new"
+
+
+def blocks_of(offset: int, length: int) -> Iterable[int]:
+    """The blocks that a range of bytes touches."""
+    return range(offset // BLOCK_BYTES, -(-(offset + length) // BLOCK_BYTES))

@@ -1,0 +1,119 @@
+"""How much of each run is still in rows, and since when.
+
+The ledger only says where it is worth looking. It is kept by the commits and by what was sealed,
+and starts from a survey of the rows, so it may be off by what happens during the survey; what is
+sealed in the end is decided by the rows themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import NamedTuple
+
+from headwater.core.limits import MIB
+from headwater.core.stream import Appended
+
+
+@dataclass(frozen=True, slots=True)
+class SealPolicy:
+    """When rows become history."""
+
+    after_bytes: int = 32 * MIB
+    """A stream with this much in rows."""
+    after_ms: int = 3_600_000
+    """A stream whose oldest row is this old."""
+    database_bytes_max: int = 512 * MIB
+    """All streams together: beyond this, the largest."""
+    segment_bytes: int = 64 * MIB
+    """About the size of a file."""
+
+
+class Due(NamedTuple):
+    run: int
+    size_bytes: int
+
+
+class Ledger:
+    def __init__(self) -> None:
+        self._runs: dict[int, tuple[int, int]] = {}
+        self._lock = Lock()
+        self._kept = False
+        self._barred: set[int] = set()
+
+    def bar(self, run: int) -> None:
+        """Rows of this run are damaged: what is behind them cannot be sealed."""
+        with self._lock:
+            self._barred.add(run)
+            self._runs.pop(run, None)
+
+    def keep(self) -> None:
+        """From now on, commits are noted."""
+        self._kept = True
+
+    def note(self, appends: Iterable[Appended]) -> None:
+        """These were committed."""
+        if not self._kept:
+            return
+        with self._lock:
+            for append in appends:
+                self._add(append.stream_id, len(append.body), append.at_ms)
+
+    def survey(self, found: Iterable[tuple[int, int, int]]) -> None:
+        """Runs, their size and the time of their first append, as of when `keep` was called."""
+        with self._lock:
+            for run, size, oldest_ms in found:
+                self._add(run, size, oldest_ms)
+
+    def _add(self, run: int, size: int, at_ms: int) -> None:
+        known = self._runs.get(run)
+        if run in self._barred:
+            return
+        if known is None:
+            self._runs[run] = (size, at_ms)
+        else:
+            self._runs[run] = (known[0] + size, min(known[1], at_ms))
+
+    def settle(self, run: int, left: tuple[int, int] | None) -> None:
+        """What is left in rows of a run, size and oldest, after some of it was sealed."""
+        with self._lock:
+            if left is None or run in self._barred:
+                self._runs.pop(run, None)
+            else:
+                self._runs[run] = left
+
+    def due(self, policy: SealPolicy, now_ms: int) -> list[Due]:
+        """What is worth sealing now, in the order of runs."""
+        with self._lock:
+            runs = list(self._runs.items())
+        due = {run for run, (size, _) in runs if size >= policy.after_bytes}
+        if any(oldest <= now_ms - policy.after_ms for _, (_, oldest) in runs):
+            # Those that will be due before long go along: a file for each would be a waste.
+            ripe_ms = now_ms - policy.after_ms // 2
+            due.update(run for run, (_, oldest) in runs if oldest <= ripe_ms)
+        left = sum(size for run, (size, _) in runs if run not in due)
+        for run, (size, _) in sorted(runs, key=lambda item: -item[1][0]):
+            if left <= policy.database_bytes_max:
+                break
+            if run not in due:
+                due.add(run)
+                left -= size
+        return [Due(run, size) for run, (size, _) in sorted(runs) if run in due]
+
+
+def into_files(due: Sequence[Due], segment_bytes: int) -> list[list[Due]]:
+    """Which runs go into one file: large ones by themselves, small ones together."""
+    files: list[list[Due]] = []
+    shared: list[Due] = []
+    size = 0
+    for one in due:
+        if one.size_bytes >= segment_bytes:
+            files.append([one])
+            continue
+        if shared and size + one.size_bytes > segment_bytes:
+            files.append(shared)
+            shared, size = [], 0
+        shared.append(one)
+        size += one.size_bytes
+    return [*files, shared] if shared else files

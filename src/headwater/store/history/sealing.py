@@ -1,0 +1,282 @@
+"""From rows to recorded extents; see the package's own notes for the order of things.
+
+`gather` and everything before it runs on a thread of its own and touches nothing that a commit
+needs. `record` runs between two commits, a bounded slice at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from headwater.core.errors import DataCorrupt
+from headwater.core.limits import MIB
+from headwater.core.producers import ProducerStamp
+from headwater.store import history_tables as tables
+from headwater.store.checksums import append_checksum
+from headwater.store.database import translated
+from headwater.store.history import layout
+from headwater.store.history.building import (
+    ExtentDraft,
+    Mark,
+    SegmentBuilder,
+    SegmentDraft,
+    Step,
+    nothing,
+    sync_directory,
+)
+from headwater.store.history.ledger import Due, Ledger
+from headwater.store.history.segment import Segment, SegmentRow
+from headwater.store.history.shelf import Shelf
+from headwater.store.rows import OP_COLUMNS
+
+# One transaction drops about this much, so that commits are not held up for long.
+_SLICE_APPENDS: Final = 1_000
+_SLICE_BYTES: Final = 4 * MIB
+_SLICE_EXTENTS: Final = 250
+
+Transaction = Callable[[], AbstractContextManager[apsw.Connection]]
+
+
+class Stopped(Exception):
+    """Sealing was told to stop; what was under way is left as it was."""
+
+
+class Recording:
+    """How far a segment has been recorded."""
+
+    def __init__(self, draft: SegmentDraft) -> None:
+        self.draft = draft
+        self.begun = False
+        """Whether the database knows the segment."""
+        self._left = _parts(draft)
+        self.skipped: set[int] = set()
+        """Runs whose rows are not what they were when the file was written: deleted meanwhile."""
+        self._next: list[Part] | None = None
+
+    def slice(self) -> list[Part]:
+        """The parts for one transaction. The same ones again until `done` is called."""
+        if self._next is None:
+            self._next = []
+            appends = 0
+            for part in self._left:
+                self._next.append(part)
+                appends += part[2].appends - (part[1].appends if part[1] else 0)
+                if appends >= _SLICE_APPENDS or len(self._next) >= _SLICE_EXTENTS:
+                    break
+        return self._next
+
+    def done(self, skipped: set[int], *, begun: bool) -> None:
+        self.skipped, self.begun = skipped, begun
+        self._next = None
+
+
+Part = tuple[ExtentDraft, Mark | None, Mark]
+
+
+def _parts(draft: SegmentDraft) -> Iterator[Part]:
+    for extent in draft.extents:
+        for since, to in zip((None, *extent.marks), extent.marks, strict=False):
+            yield extent, since, to
+
+
+class History:
+    """The history of one database."""
+
+    def __init__(
+        self,
+        directory: Path,
+        transaction: Transaction,
+        reader: Callable[[], apsw.Connection],
+        query: tables.Query,
+        step: Step = nothing,
+    ) -> None:
+        self.directory = directory
+        self.ledger = Ledger()
+        self.shelf = Shelf(directory)
+        self.stopping = False
+        self.has_shrunk = True
+        """Whether extents may have gone since unused files were last looked for."""
+        self._transaction = transaction
+        self._reader = reader
+        self._query = query
+        self._step = step
+        self._surveyed_to = 0
+        self._next_id = 1
+
+    # ── Starting ─────────────────────────────────────────────────────────────────────────────
+
+    def sweep(self, query: tables.Query) -> None:
+        """Remove what a crash left: files that no transaction recorded."""
+        found = query("SELECT seq FROM sqlite_sequence WHERE name = 'segments'", ())
+        self._next_id = int(found[0][0]) + 1 if found else 1
+        if not self.directory.is_dir():
+            return
+        recorded = tables.segment_names(query)
+        for path in self.directory.iterdir():
+            if path.name not in recorded and path.suffix in (".new", ".seg"):
+                path.unlink()
+
+    def keep_ledger(self) -> None:
+        """From now on commits are noted. On the thread that commits."""
+        found = self._query("SELECT max(id) FROM ops", ())
+        self._surveyed_to = int(found[0][0] or 0)
+        self.ledger.keep()
+
+    def survey(self) -> None:
+        """Find out what is in rows from earlier on."""
+        self.ledger.survey(
+            (run, size, oldest)
+            for run, size, oldest in self._query(
+                "SELECT stream_id, sum(length(body)), min(created_at) FROM ops WHERE id <= ?"
+                " GROUP BY stream_id",
+                (self._surveyed_to,),
+            )
+        )
+
+    # ── Writing a file ───────────────────────────────────────────────────────────────────────
+
+    def gather(self, due: Sequence[Due], segment_bytes: int) -> Recording | None:
+        """Write the rows of some runs into a file that is synced and verified."""
+        if not self.directory.is_dir():
+            self.directory.mkdir()
+            sync_directory(self.directory.parent)
+        segment_id, self._next_id = self._next_id, self._next_id + 1
+        builder = SegmentBuilder(self.directory, segment_id, self._step)
+        try:
+            empty = True
+            for one in due:
+                empty &= not self._gather_run(builder, one.run, segment_bytes)
+                if builder.size_bytes >= segment_bytes:
+                    break
+            if empty:
+                builder.abandon()
+                return None
+            draft = builder.finish()
+        except BaseException:
+            builder.abandon()
+            raise
+        row = SegmentRow(draft.id, draft.name, draft.size_bytes, draft.root)
+        try:
+            Segment(self.directory / draft.name, row).check_all()
+        except DataCorrupt:
+            (self.directory / draft.name).unlink()
+            raise
+        self._step("verified")
+        return Recording(draft)
+
+    def _gather_run(self, builder: SegmentBuilder, run: int, segment_bytes: int) -> bool:
+        """Add an extent with what is in rows of a run, as far as the file has room."""
+        appends = marked_appends = marked_bytes = 0
+        position = 0
+        with closing(self._reader().cursor()) as cursor:
+            try:
+                found = cursor.execute(
+                    f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = ?1 AND EXISTS"
+                    " (SELECT 1 FROM streams WHERE id = ?1 AND status < 2) ORDER BY start",
+                    (run,),
+                )
+                for row in found:
+                    _, start, first_message, messages, at_ms, checksum, *stamp, body = row
+                    if self.stopping:
+                        raise Stopped
+                    gap = appends > 0 and start != position
+                    if gap or checksum != append_checksum(run, start, body):
+                        # Rows that are not what was committed stay where they are.
+                        self.ledger.bar(run)
+                        break
+                    if appends == 0:
+                        builder.begin(run, start, first_message)
+                    elif builder.size_bytes + len(body) > segment_bytes:
+                        break
+                    producer = ProducerStamp(*stamp) if stamp[0] is not None else None
+                    about = layout.Append(start, first_message, at_ms, checksum, producer)
+                    builder.add(about, body, messages)
+                    position = start + len(body)
+                    appends += 1
+                    marked_appends += 1
+                    marked_bytes += len(body)
+                    if marked_appends >= _SLICE_APPENDS or marked_bytes >= _SLICE_BYTES:
+                        builder.mark()
+                        marked_appends = marked_bytes = 0
+            except apsw.Error as error:
+                raise translated(error) from error
+        if appends:
+            builder.mark()
+        return appends > 0
+
+    # ── Recording it ─────────────────────────────────────────────────────────────────────────
+
+    def record(self, recording: Recording, now_ms: int) -> bool:
+        """Record a slice of a segment and drop the rows it holds; True when there is more.
+
+        On the thread that commits.
+        """
+        parts, draft = recording.slice(), recording.draft
+        if not parts:
+            return False
+        skipped = set(recording.skipped)
+        with self._transaction() as write:
+            begun = tables.has_segment(write, draft.id)
+            if recording.begun and not begun:
+                # All of it was deleted between two slices, and the file with it.
+                return False
+            for extent, since, to in parts:
+                if extent.run in skipped:
+                    continue
+                if tables.record_extent(write, draft.id, extent, since, to):
+                    if not begun:
+                        tables.insert_segment(write, draft, now_ms)
+                    begun = True
+                else:
+                    skipped.add(extent.run)
+            self._step("before commit")
+        recording.done(skipped, begun=begun)
+        self._step("committed")
+        return True
+
+    def settle(self, recording: Recording) -> None:
+        """Bring the ledger up to date with what was recorded, and tidy up what was not."""
+        for extent in recording.draft.extents:
+            self._look_again(extent.run)
+        if not recording.begun:
+            (self.directory / recording.draft.name).unlink(missing_ok=True)
+
+    def forget(self, due: Sequence[Due]) -> None:
+        """There was nothing to seal in these: bring the ledger up to date with that."""
+        for one in due:
+            self._look_again(one.run)
+
+    def _look_again(self, run: int) -> None:
+        alive = self._query("SELECT 1 FROM streams WHERE id = ? AND status < 2", (run,))
+        found = self._query(
+            "SELECT sum(length(body)), min(created_at) FROM ops WHERE stream_id = ?", (run,)
+        )
+        size, oldest_ms = found[0]
+        self.ledger.settle(run, (size, oldest_ms) if alive and size else None)
+
+    # ── Removing files ───────────────────────────────────────────────────────────────────────
+
+    def remove_unused(self, most: int) -> bool:
+        """Remove files that nothing lies in any more; True when there may be more of them.
+
+        On the thread that commits. First the file goes and then its row, so that a crash in
+        between leaves a row to start over from.
+        """
+        if not self.has_shrunk:
+            return False
+        self.has_shrunk = False
+        unused = tables.unused_segments(self._query)[:most]
+        for row in unused:
+            self.shelf.drop(row.id)
+            self._step("before removing")
+            (self.directory / row.name).unlink(missing_ok=True)
+            self._step("removed")
+            with self._transaction() as write:
+                write.execute("DELETE FROM segments WHERE id = ?", (row.id,))
+        self.has_shrunk = len(unused) == most
+        return self.has_shrunk

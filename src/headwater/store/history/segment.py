@@ -1,0 +1,244 @@
+"""Reading a segment file.
+
+Nothing is believed unseen: the trailer must be the one that was recorded, and every block is
+compared with its checksum when it is first touched. After that the process remembers that it is
+good, and its bytes may be sent by the kernel without passing through here.
+
+A file stays open as long as anyone holds it, so it may be removed from its directory while it is
+still being sent to somebody.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from headwater.core.errors import DataCorrupt
+from headwater.core.producers import ProducerStamp
+from headwater.core.stream import Appended
+from headwater.store.engine import FileRange
+from headwater.store.history import layout
+from headwater.store.history.layout import BLOCK_BYTES, LARGE, SMALL, Entry, LayoutError, Places
+
+_STARTS_AT_ONCE_MAX: Final = 1_024
+
+
+class SegmentRow(NamedTuple):
+    """What the database knows of a segment."""
+
+    id: int
+    name: str
+    size_bytes: int
+    root: str
+
+
+class Segment:
+    """One open file, shared by everyone who reads from it."""
+
+    def __init__(self, path: Path, row: SegmentRow) -> None:
+        self.row = row
+        self.file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._trailer = self._read_trailer()
+        self._known_good = bytearray(len(self._trailer.sums))
+
+    def __del__(self) -> None:
+        if hasattr(self, "file"):
+            os.close(self.file)
+
+    def _read_trailer(self) -> layout.Trailer:
+        size = self.row.size_bytes
+        try:
+            footer = os.pread(self.file, layout.FOOTER_BYTES, size - layout.FOOTER_BYTES)
+            covered = layout.read_sums_offset(footer)
+            trailer = layout.read_trailer(os.pread(self.file, size - covered, covered))
+        except (LayoutError, OSError, OverflowError) as error:
+            raise self.damaged(str(error)) from None
+        if trailer.root != self.row.root:
+            raise self.damaged("it is not the one that was recorded")
+        return trailer
+
+    def damaged(self, problem: str) -> DataCorrupt:
+        return DataCorrupt(f"segment {self.row.name}: {problem}")
+
+    # ── Blocks ───────────────────────────────────────────────────────────────────────────────
+
+    def ensure(self, offset: int, length: int) -> None:
+        """Make sure that a range is what was written; raises DataCorrupt otherwise."""
+        if not 0 <= offset <= offset + length <= self._trailer.sums_offset:
+            raise self.damaged(f"it has no bytes {offset} to {offset + length}")
+        for number in layout.blocks_of(offset, length):
+            if not self._known_good[number]:
+                self._check(number)
+                self._known_good[number] = 1
+
+    def _check(self, number: int) -> None:
+        start = number * BLOCK_BYTES
+        size = min(BLOCK_BYTES, self._trailer.sums_offset - start)
+        try:
+            block = os.pread(self.file, size, start)
+        except OSError as error:
+            raise self.damaged(f"block {number} cannot be read ({error.strerror})") from None
+        if layout.block_sum(number, block) != self._trailer.sums[number]:
+            raise self.damaged(f"block {number} does not match its checksum")
+
+    def check_all(self) -> None:
+        """Compare every block, known or not."""
+        for number in range(len(self._trailer.sums)):
+            self._check(number)
+
+    def read(self, offset: int, length: int) -> bytes:
+        self.ensure(offset, length)
+        data = os.pread(self.file, length, offset)
+        if len(data) != length:
+            raise self.damaged("it has become shorter")
+        return data
+
+    def range(self, offset: int, length: int) -> FileRange:
+        """Good bytes to be sent without being read here; the kernel fetches them meanwhile."""
+        self.ensure(offset, length)
+        os.posix_fadvise(self.file, offset, length, os.POSIX_FADV_WILLNEED)
+        return FileRange(self, self.file, offset, length)
+
+    # ── Contents ─────────────────────────────────────────────────────────────────────────────
+
+    def directory(self) -> list[Entry]:
+        offset = self._trailer.directory_offset
+        try:
+            return layout.read_directory(self.read(offset, self._trailer.sums_offset - offset))
+        except LayoutError as error:
+            raise self.damaged(str(error)) from None
+
+    def extent(self, index_offset: int) -> Extent:
+        try:
+            header = layout.read_header(self.read(index_offset, layout.HEADER_BYTES))
+        except LayoutError as error:
+            raise self.damaged(str(error)) from None
+        return Extent(self, index_offset, header)
+
+
+class Extent:
+    """A piece of a run in a segment, and its index. Numbers of appends count from 0."""
+
+    def __init__(self, segment: Segment, index_offset: int, header: layout.Header) -> None:
+        self.segment = segment
+        self.header = header
+        self._offset = index_offset
+        self._places = Places.of(header)
+
+    def _small(self, place: int, number: int) -> int:
+        data = self.segment.read(self._offset + place + SMALL.size * number, SMALL.size)
+        value: int = SMALL.unpack(data)[0]
+        return value
+
+    def _large(self, place: int, number: int) -> int:
+        data = self.segment.read(self._offset + place + LARGE.size * number, LARGE.size)
+        value: int = LARGE.unpack(data)[0]
+        return value
+
+    # ── Appends by number ────────────────────────────────────────────────────────────────────
+
+    def number_at(self, position: int) -> int:
+        """The append that holds the byte behind a position of the run."""
+        relative = position - self.header.start
+        numbers = range(self.header.appends)
+        return (
+            bisect_right(numbers, relative, key=lambda n: self._small(self._places.starts, n)) - 1
+        )
+
+    def start_of(self, number: int) -> int:
+        if number == self.header.appends:
+            return self.header.end
+        return self.header.start + self._small(self._places.starts, number)
+
+    def append(self, number: int) -> layout.Append:
+        places = self._places
+        return layout.Append(
+            self.start_of(number),
+            self.first_message(number),
+            self._large(places.times, number),
+            self._large(places.sums, number),
+            self._stamp(number),
+        )
+
+    def first_message(self, number: int) -> int:
+        header = self.header
+        if number == header.appends:
+            return header.first_message + header.messages
+        return header.first_message + self._small(self._places.messages, number)
+
+    def _stamp(self, number: int) -> ProducerStamp | None:
+        places = self._places
+        who = self._small(places.producers, number) if self.header.stamped else 0
+        if who == 0:
+            return None
+        names = self.segment.read(self._offset + places.names, self.header.names_bytes)
+        try:
+            name = layout.read_names(names)[who - 1]
+        except (LayoutError, IndexError) as error:
+            raise self.segment.damaged(str(error)) from None
+        return ProducerStamp(
+            name, self._large(places.epochs, number), self._large(places.seqs, number)
+        )
+
+    def appended(self, number: int) -> Appended:
+        """An append as it was committed, without what only its commit needed."""
+        append, after = self.append(number), number + 1
+        body = self.body(append.start, self.start_of(after))
+        return Appended(
+            self.header.run,
+            append.start,
+            body,
+            append.first_message,
+            self.first_message(after) - append.first_message,
+            append.at_ms,
+            append.producer,
+        )
+
+    # ── Bodies ───────────────────────────────────────────────────────────────────────────────
+
+    def cut(self, position: int, limit: int, end: int) -> int:
+        """Where the last append that ends within a limit ends; `end` bounds the extent.
+
+        The position itself if not even the append that begins there ends within the limit. The
+        limit lies behind the position.
+        """
+        if end <= limit:
+            return end
+        return max(position, self.start_of(self.number_at(limit)))
+
+    def _place(self, position: int) -> int:
+        return self.header.data_offset + position - self.header.start
+
+    def body(self, start: int, end: int) -> bytes:
+        return self.segment.read(self._place(start), end - start)
+
+    def range(self, start: int, end: int) -> FileRange:
+        return self.segment.range(self._place(start), end - start)
+
+    def bodies(self, start: int, end: int) -> list[bytes]:
+        """Bodies from one position to another, the last one cut if need be."""
+        found: list[bytes] = []
+        number = self.number_at(start)
+        data = memoryview(self.body(start, end))
+        base = position = start
+        while position < end:
+            stops = self._stops(number)
+            for stop in stops:
+                found.append(bytes(data[position - base : min(stop, end) - base]))
+                position = stop
+                if position >= end:
+                    break
+            number += len(stops)
+        return found
+
+    def _stops(self, number: int) -> list[int]:
+        """Where some appends from this one on end."""
+        count = min(_STARTS_AT_ONCE_MAX, self.header.appends - 1 - number)
+        place = self._offset + self._places.starts + SMALL.size * (number + 1)
+        data = self.segment.read(place, SMALL.size * count)
+        stops = [self.header.start + relative for relative in layout.unpack_small(data)]
+        if count < _STARTS_AT_ONCE_MAX:
+            stops.append(self.header.end)
+        return stops

@@ -1,0 +1,140 @@
+"""Segments and extents in the SQLite database; see `headwater.store.history`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import apsw
+
+from headwater.store.history.building import ExtentDraft, Mark, SegmentDraft
+from headwater.store.history.segment import SegmentRow
+from headwater.store.inserts import insert_rows
+from headwater.store.rows import Row
+
+SEGMENT_COLUMNS: Final = "id, name, size, root"
+EXTENT_COLUMNS: Final = (
+    "run, start, until, appends, first_message, messages, first_at, last_at, segment_id,"
+    " index_offset"
+)
+_FOUND: Final = (
+    "SELECT e.start, e.until, e.index_offset, s.id, s.name, s.size, s.root"
+    " FROM extents e JOIN segments s ON s.id = e.segment_id"
+)
+# A longer piece of the same extent takes the place of a shorter one.
+_GROW: Final = (
+    " ON CONFLICT DO UPDATE SET until = excluded.until, appends = excluded.appends,"
+    " messages = excluded.messages, last_at = excluded.last_at"
+    " WHERE segment_id = excluded.segment_id AND index_offset = excluded.index_offset"
+)
+
+Query = Callable[[str, tuple[object, ...]], list[Row]]
+
+
+class ExtentRow(NamedTuple):
+    """A row of EXTENT_COLUMNS."""
+
+    run: int
+    start: int
+    until: int
+    appends: int
+    first_message: int
+    messages: int
+    first_at_ms: int
+    last_at_ms: int
+    segment_id: int
+    index_offset: int
+
+
+class FoundExtent(NamedTuple):
+    """A piece of a run and where it is."""
+
+    start: int
+    until: int
+    index_offset: int
+    segment: SegmentRow
+
+
+def extent_at(query: Query, run: int, position: int) -> FoundExtent | None:
+    """The extent that holds the byte behind a position."""
+    found = query(
+        f"{_FOUND} WHERE e.run = ? AND e.start <= ? ORDER BY e.start DESC LIMIT 1", (run, position)
+    )
+    if not found or found[0][1] <= position:
+        return None
+    start, until, index_offset, *segment = found[0]
+    return FoundExtent(start, until, index_offset, SegmentRow(*segment))
+
+
+def sealed_end(query: Query, run: int) -> tuple[int, int] | None:
+    """Where the extents of a run end, and how many messages of its stream lie before that."""
+    found = query(
+        "SELECT until, first_message + messages FROM extents WHERE run = ?"
+        " ORDER BY start DESC LIMIT 1",
+        (run,),
+    )
+    return (found[0][0], found[0][1]) if found else None
+
+
+def insert_segment(write: apsw.Connection, draft: SegmentDraft, now_ms: int) -> None:
+    row = (draft.id, draft.name, draft.size_bytes, draft.root, now_ms)
+    insert_rows(write, "segments", f"{SEGMENT_COLUMNS}, created_at", [row])
+
+
+def has_segment(write: apsw.Connection, segment_id: int) -> bool:
+    return bool(write.execute("SELECT 1 FROM segments WHERE id = ?", (segment_id,)).fetchall())
+
+
+def record_extent(
+    write: apsw.Connection, segment_id: int, extent: ExtentDraft, since: Mark | None, to: Mark
+) -> bool:
+    """Record an extent up to a mark and drop the rows it holds; False if they are not all there."""
+    start = since.end if since else extent.start
+    rows = to.appends - (since.appends if since else 0)
+    place = (extent.run, start, to.end)
+    condition = "stream_id = ? AND start >= ? AND start < ?"
+    count = write.execute(f"SELECT count(*) FROM ops WHERE {condition}", place).fetchall()[0][0]
+    alive = write.execute(
+        "SELECT 1 FROM streams WHERE id = ? AND status < 2", (extent.run,)
+    ).fetchall()
+    if count != rows or not alive:
+        return False
+    write.execute(f"DELETE FROM ops WHERE {condition}", place)
+    row = ExtentRow(
+        extent.run,
+        extent.start,
+        to.end,
+        to.appends,
+        extent.first_message,
+        to.messages,
+        extent.first_at_ms,
+        to.last_at_ms,
+        segment_id,
+        extent.index_offset,
+    )
+    insert_rows(write, "extents", EXTENT_COLUMNS, [row], _GROW)
+    return True
+
+
+def drop_extents(write: apsw.Connection, run: int, most: int) -> int:
+    """Forget some extents of a run that nobody needs; says how many."""
+    write.execute(
+        "DELETE FROM extents WHERE run = ?1 AND start IN"
+        " (SELECT start FROM extents WHERE run = ?1 LIMIT ?2)",
+        (run, most),
+    )
+    return write.changes()
+
+
+def unused_segments(query: Query) -> list[SegmentRow]:
+    """Segments that no extent lies in any more."""
+    found = query(
+        f"SELECT {SEGMENT_COLUMNS} FROM segments s"
+        " WHERE NOT EXISTS (SELECT 1 FROM extents WHERE segment_id = s.id)",
+        (),
+    )
+    return [SegmentRow(*row) for row in found]
+
+
+def segment_names(query: Query) -> set[str]:
+    return {row[0] for row in query("SELECT name FROM segments", ())}

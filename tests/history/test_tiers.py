@@ -1,0 +1,82 @@
+"""A run reads the same wherever its parts are: in memory, in rows, in extents, in any mixture."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.core.lineage import Lineage, Span
+from headwater.core.producers import ProducerStamp
+from headwater.core.stream import Appended, Created, StreamConfig
+from headwater.store.engine import Engine, Problem
+from headwater.store.memory import MemoryEngine
+from headwater.store.sqlite import SqliteEngine
+from tests.support.properties import FEW
+from tests.support.sealing import seal
+
+BYTES = "application/octet-stream"
+bodies = st.binary(min_size=1, max_size=9)
+steps = st.lists(
+    st.tuples(
+        bodies,
+        st.integers(1, 3),
+        st.integers(0, 2),
+        st.none() | st.just(ProducerStamp("a producer", 3, 1)),
+        # Seal what is there so far, in files of this size.
+        st.none() | st.sampled_from([1, 20, 9_999]),
+    ),
+    min_size=1,
+    max_size=25,
+)
+Steps = list[tuple[bytes, int, int, ProducerStamp | None, int | None]]
+
+
+def pieces(engine: Engine, span: Span, max_bytes: int) -> bytes:
+    found = engine.read_pieces(span, max_bytes)
+    return b"".join(piece if isinstance(piece, bytes) else piece.read() for piece in found)
+
+
+def compare(memory: MemoryEngine, sqlite: SqliteEngine, appends: list[Appended]) -> None:
+    tail = appends[-1].end
+    for append in appends:
+        for end in {tail, min(tail, append.end), min(tail, append.end + 2)}:
+            span = Span(1, append.start, end)
+            for max_bytes in (1, 2, 5, 8, 13, 40, 10**6):
+                wanted = memory.read(span, max_bytes)
+                assert sqlite.read(span, max_bytes) == wanted
+                assert pieces(sqlite, span, max_bytes) == b"".join(wanted)
+        for position in range(append.start, append.end):
+            assert sqlite.append_at(1, position) == append
+        whole = Span(1, 0, tail)
+        for number in (append.first_message, append.first_message + append.messages):
+            asked = whole, "first_message", number
+            assert sqlite.seek(*asked) == memory.seek(*asked)  # type: ignore[arg-type]
+        for at_ms in (append.at_ms - 1, append.at_ms):
+            assert sqlite.seek(whole, "at_ms", at_ms) == memory.seek(whole, "at_ms", at_ms)
+    assert sqlite.load("s") == memory.load("s")
+
+
+@FEW
+@given(steps)
+def test_all_tiers_agree(made: Steps) -> None:
+    memory, appends = MemoryEngine(), list[Appended]()
+    with tempfile.TemporaryDirectory() as name, closing(SqliteEngine(Path(name))) as sqlite:
+        created = Created(StreamConfig(1, "s", BYTES, 5, lineage=Lineage(1)))
+        for engine in (memory, sqlite):
+            engine.commit([created])
+        start, message, at_ms = 0, 0, 1_000
+        for body, messages, later_ms, stamp, seal_to in made:
+            at_ms += later_ms
+            append = Appended(1, start, body, message, messages, at_ms, stamp)
+            start, message = append.end, message + messages
+            appends.append(append)
+            for engine in (memory, sqlite):
+                engine.commit([append])
+            if seal_to is not None:
+                seal(sqlite, None, seal_to)
+        compare(memory, sqlite, appends)
+        assert [line for line in sqlite.verify() if isinstance(line, Problem)] == []

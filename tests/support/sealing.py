@@ -1,0 +1,30 @@
+"""Sealing by hand: what the service does in the background, at once and step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from headwater.core.limits import MIB
+from headwater.store.history.ledger import Due, SealPolicy, into_files
+from headwater.store.sqlite import SqliteEngine
+
+AT_ONCE: Final = SealPolicy(after_bytes=1, after_ms=0, segment_bytes=MIB)
+SEALING_AT_ONCE: Final = ("--seal-after-bytes", "1", "--seal-after-ms", "0")
+
+
+def in_rows(engine: SqliteEngine) -> list[Due]:
+    """What is still in rows, by run."""
+    found = engine._query("SELECT stream_id, sum(length(body)) FROM ops GROUP BY stream_id")
+    return [Due(*row) for row in found]
+
+
+def seal(engine: SqliteEngine, runs: Sequence[int] | None = None, segment_bytes: int = MIB) -> None:
+    """Seal all runs, or some of them, in files of about this size."""
+    due = [one for one in in_rows(engine) if runs is None or one.run in runs]
+    for file in into_files(due, segment_bytes):
+        recording = engine.history.gather(file, segment_bytes)
+        if recording is not None:
+            while engine.history.record(recording, 5):
+                pass
+            engine.history.settle(recording)
