@@ -9,6 +9,7 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from cryptography import x509
@@ -21,6 +22,7 @@ from headwater.http.tls import Certificate, CertificateError
 from tests.access.authority import Authority, Issued
 from tests.http.client import eventually
 from tests.http.wire import PATIENCE_S
+from tests.support.sealing import SEALING_AT_ONCE
 from tests.support.server import HOST, ServerFailedError, ServerProcess
 
 ONCE = RetryPolicy(give_up_after_s=0)
@@ -29,10 +31,12 @@ ONCE = RetryPolicy(give_up_after_s=0)
 class SecureServer(ServerProcess):
     """A server process that is asked for its health over TLS."""
 
-    def __init__(self, authority: Authority, issued: Issued, *arguments: str) -> None:
-        super().__init__(
-            "--memory", "--tls-cert", str(issued.chain), "--tls-key", str(issued.key), *arguments
-        )
+    def __init__(
+        self, authority: Authority, issued: Issued, *arguments: str, data: Path | None = None
+    ) -> None:
+        storage = ("--memory",) if data is None else ("--data", str(data))
+        tls = ("--tls-cert", str(issued.chain), "--tls-key", str(issued.key))
+        super().__init__(*storage, *tls, *arguments)
         self.authority = authority
 
     @property
@@ -114,6 +118,31 @@ async def test_events_over_tls(secure_server: SecureServer, authority: Authority
                     if len(got) >= len(large) + 5:
                         break
     assert got == "small" + large
+
+
+def test_history_in_files_is_encrypted_too(authority: Authority, tmp_path: Path) -> None:
+    """The kernel sends files as they are, and must not where nobody else may read them."""
+    history = (*SEALING_AT_ONCE, "--hot-bytes-per-stream-max", "0", "--chunk-bytes-max", "3000000")
+    issued = authority.issue(name="history")
+    data = tmp_path / "data"
+    bodies = [bytes([65 + number]) * 500_000 for number in range(12)]
+    with SecureServer(authority, issued, *history, data=data) as server:
+        with Headwater(server.url, verify=str(authority.file), retry=ONCE) as client:
+            stream = client.stream("long")
+            stream.create(content_type="text/plain")
+            for body in bodies:
+                stream.append(body)
+            segments = data / "segments"
+            eventually(
+                lambda: sum(file.stat().st_size for file in segments.glob("*.seg")) > 6_000_000
+            )
+            assert stream.read_bytes() == b"".join(bodies)
+        # One who hangs up in the middle disturbs nobody.
+        with server.connected() as secure:
+            assert b"200" in ask(secure, "/v1/stream/long")
+        with server.connected() as secure:
+            assert b"200" in ask(secure)
+        assert "Traceback" not in server.stderr
 
 
 def test_versions_and_protocols(secure_server: SecureServer) -> None:
