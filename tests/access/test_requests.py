@@ -104,7 +104,8 @@ CASES = [
     Case("GET", "/v1/stream/__ds/subscriptions/x", "o"),
     Case("PUT", "/v1/stream/__ds/subscriptions/x", "o", {}, {}),
     Case("GET", "/v1/stream/S/_snapshots", "o"),
-    Case("GET", "/v1/stream/S/_bulk", "o"),
+    Case("GET", "/v1/stream/S/_bulk", READERS),
+    Case("GET", "/v1/stream/S/_segments", READERS),
     Case("GET", "/metrics", "o"),
     Case("GET", "/anything", "o"),
 ]

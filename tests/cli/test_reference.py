@@ -29,6 +29,7 @@ def test_every_command_with_json_says_what_it_writes() -> None:
     names |= {f"ctx {name}" for name in ("add", "use", "ls", "rm")}
     names |= {f"group {name}" for name in GROUP_COMMANDS}
     names |= {f"keys {name}" for name in ("create", "ls", "revoke")}
+    names |= {f"postgres {name}" for name in ("follow", "setup", "status", "drop")}
     assert names == set(sections)
     with_json = {name for name, text in sections.items() if "| `--json` |" in text}
     assert with_json == set(records.BY_COMMAND)

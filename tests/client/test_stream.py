@@ -15,7 +15,9 @@ from headwater.client import (
     ConfigConflict,
     InvalidMessage,
     Position,
+    ProducerTag,
     SequenceConflict,
+    StaleEpoch,
     StreamClosed,
     StreamExists,
     StreamGone,
@@ -171,6 +173,19 @@ async def test_append_all(json_stream: AsyncStream) -> None:
     assert receipt.next_offset == (await json_stream.head()).next_offset
     assert await json_stream.read_json() == values
     assert await json_stream.append_all(iter(())) is None
+
+
+async def test_append_tagged(json_stream: AsyncStream) -> None:
+    first, second = (ProducerTag("reader", 7, number) for number in range(2))
+    receipt = await json_stream.append_tagged([{"n": 1}, [2, 3]], first, seq="a")
+    assert not receipt.duplicate
+    assert (await json_stream.append_tagged([{"n": 1}, [2, 3]], first, seq="a")).duplicate
+    with pytest.raises(SequenceConflict):
+        await json_stream.append_tagged([4], second, seq="a")
+    await json_stream.append_tagged(iter([4]), second, seq="b")
+    with pytest.raises(StaleEpoch):
+        await json_stream.append_tagged([5], ProducerTag("reader", 6, 0))
+    assert await json_stream.read_json() == [{"n": 1}, [2, 3], 4]
 
 
 async def test_append_all_says_how_far_it_came(json_stream: AsyncStream) -> None:

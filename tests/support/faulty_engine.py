@@ -30,7 +30,15 @@ from headwater.core.live.templates import TemplateRecord
 from headwater.core.mutations import AnyMutation
 from headwater.core.producers import ProducerState
 from headwater.core.stream import Appended
-from headwater.store.engine import Engine, LoadedStream, Piece, Problem, SeekBy, StreamSummary
+from headwater.store.engine import (
+    Engine,
+    LoadedStream,
+    Piece,
+    Problem,
+    SealedPart,
+    SeekBy,
+    StreamSummary,
+)
 
 # A test that forgets to open a gate fails after this long instead of hanging for ever.
 _PATIENCE_S: Final = 30
@@ -170,6 +178,13 @@ class FaultyEngine:
     def read_pieces(self, span: Span, max_bytes: int) -> list[Piece]:
         self._before("read")
         return self.inner.read_pieces(span, max_bytes)
+
+    def appends(self, span: Span, max_bytes: int) -> list[Appended]:
+        self._before("read")
+        return self.inner.appends(span, max_bytes)
+
+    def sealed_parts(self, span: Span) -> list[SealedPart]:
+        return self.inner.sealed_parts(span)
 
     def append_at(self, run: int, position: int) -> Appended | None:
         self._before("append_at")

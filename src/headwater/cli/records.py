@@ -273,6 +273,27 @@ class ContextRecord(Record):
     current: A[bool, _doc("whether commands use it without being told")]
 
 
+class TableRecord(Record):
+    """A table whose changes are published."""
+
+    name: A[str, _doc("its schema and name")]
+    before_images: A[bool, _doc("whether its records have an `old_value`")]
+    key: A[bool, _doc("whether it has a primary key")]
+
+
+class PostgresRecord(Record):
+    """How far a replication slot is."""
+
+    slot: A[str, _doc("the name of the slot")]
+    exists: A[bool, _doc("whether it is there")]
+    active: A[bool, _doc("whether somebody reads from it now")]
+    wal_status: A[str | None, _doc("PostgreSQL's word on the log it keeps; `lost` is bad")]
+    confirmed_lsn: A[str | None, _doc("everything before this is in the stream")]
+    behind_bytes: A[int | None, _doc("how much of PostgreSQL's log comes after that")]
+    publication: A[str | None, _doc("the publication; null if it is missing")]
+    tables: A[list[TableRecord], _doc("its tables")]
+
+
 BY_COMMAND: dict[str, tuple[type[Record], ...]] = {
     "create": (ChangeRecord,),
     "append": (AppendRecord,),
@@ -304,6 +325,8 @@ BY_COMMAND: dict[str, tuple[type[Record], ...]] = {
     "keys create": (NewKeyRecord,),
     "keys ls": (KeyRecord,),
     "presign": (AddressRecord,),
+    "postgres setup": (PostgresRecord,),
+    "postgres status": (PostgresRecord,),
 }
 """Which records a command writes."""
 
@@ -311,5 +334,6 @@ PARTS: dict[type[Record], tuple[type[Record], ...]] = {
     TopRecord: (RateRecord,),
     BenchRecord: (LatencyRecord,),
     VerifyRecord: (ProblemRecord,),
+    PostgresRecord: (TableRecord,),
 }
 """Which records are parts of another one."""

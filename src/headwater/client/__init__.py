@@ -61,7 +61,14 @@ from headwater.client.errors import (
     UnexpectedAnswer,
 )
 from headwater.client.groups import Committed, GroupInfo, GroupSettings, Published
-from headwater.client.protocol import NOW, START, Receipt, Response, StreamInfo
+from headwater.client.protocol import (
+    NOW,
+    START,
+    ProducerTag,
+    Receipt,
+    Response,
+    StreamInfo,
+)
 from headwater.client.retry import RetryPolicy
 from headwater.client.state import Change, MaterializedState
 from headwater.client.transport import Timeouts, Transport
@@ -105,6 +112,7 @@ __all__ = [
     "Producer",
     "ProducerOptions",
     "ProducerStopped",
+    "ProducerTag",
     "Published",
     "RateLimited",
     "Reader",

@@ -16,12 +16,14 @@ from headwater.client.groups import GroupInfo, group_infos, groups_url
 from headwater.client.protocol import (
     START,
     Live,
+    ProducerTag,
     Receipt,
     Request,
     StreamInfo,
     append_request,
     create_request,
     fork_request,
+    producer_receipt,
     receipt,
     stream_info,
     stream_url,
@@ -225,6 +227,31 @@ class AsyncStream:
                 raise
             count += len(batch)
         return last
+
+    async def append_tagged(
+        self, messages: Iterable[Any], tag: ProducerTag, *, seq: str | None = None
+    ) -> Receipt:
+        """Append messages in one request, under a producer's epoch and number chosen by you.
+
+        It is written whole or not at all, and once, however often it is sent: it is tried again
+        when that can help, and may be repeated after a failure. For programs that derive these
+        numbers from what they read; all others are better off with `producer`.
+
+        Args:
+            messages: at least one; each as for `append`.
+            tag: who writes, in which epoch, and the number of this request in it, from 0.
+            seq: a `Stream-Seq`, which must sort after the one before.
+        """
+        content_type = await self._resolve_content_type()
+        encoded = [encode_message(message, content_type) for message in messages]
+        request = append_request(
+            self._url,
+            encode_body(encoded, content_type),
+            content_type=content_type,
+            seq=seq,
+            producer=tag,
+        )
+        return producer_receipt((await self._sender.perform(request)).response, tag)
 
     async def close(self) -> Receipt:
         """Close the stream: it keeps its content and takes no more. May be repeated."""

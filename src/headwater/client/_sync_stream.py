@@ -15,7 +15,7 @@ from headwater.client.batch import Position
 from headwater.client.encode import NOTHING, encode_batches, encode_body
 from headwater.client.errors import HeadwaterError
 from headwater.client.groups import GroupInfo
-from headwater.client.protocol import START, Live, Receipt, StreamInfo
+from headwater.client.protocol import START, Live, ProducerTag, Receipt, StreamInfo
 
 T = TypeVar("T")
 
@@ -191,6 +191,26 @@ class Stream:
                 raise
             count += len(batch)
         return last
+
+    def append_tagged(
+        self,
+        messages: Iterable[Any],
+        tag: ProducerTag,
+        *,
+        seq: str | None = None,
+    ) -> Receipt:
+        """Append messages in one request, under a producer's epoch and number chosen by you.
+
+        It is written whole or not at all, and once, however often it is sent: it is tried again
+        when that can help, and may be repeated after a failure. For programs that derive these
+        numbers from what they read; all others are better off with `producer`.
+
+        Args:
+            messages: at least one; each as for `append`.
+            tag: who writes, in which epoch, and the number of this request in it, from 0.
+            seq: a `Stream-Seq`, which must sort after the one before.
+        """
+        return self._portal.call(self._async.append_tagged(messages, tag, seq=seq))
 
     def close(self) -> Receipt:
         """Close the stream: it keeps its content and takes no more. May be repeated."""

@@ -16,6 +16,7 @@ from headwater.http import places
 from headwater.http.access.gate import Gate
 from headwater.http.access.listing import list_readable
 from headwater.http.access.signing import SignResource
+from headwater.http.bulk import BulkResource
 from headwater.http.errors import error_response, plain_error
 from headwater.http.groups import GroupResource
 from headwater.http.headers import METHODS, preflight_headers
@@ -70,13 +71,16 @@ class App:
         self._transactions = TransactionResource(log, Transactions(log, groups))
         self._touch = TouchResource(live)
         self._hub = hub
+        bulk = BulkResource(log)
         self.resources: dict[str, Resource] = {
             places.STREAM: self._stream,
             CONTROL_ROOT: self._reserved,
             GROUPS: self._group,
-            "_details": _reading(self._details),
-            "_position": _reading(self._position),
-            PROFILE: self._profile,
+            "_details": _reading(_of_stream(self._details)),
+            "_position": _reading(_of_stream(self._position)),
+            "_segments": _reading(_of_stream(bulk.segments)),
+            "_bulk": _reading(_of_stream(bulk.bulk)),
+            PROFILE: _of_stream(self._touch.profile),
             TOUCH: self._touch_of,
             places.TRANSACTION: _posting(lambda request, _: self._transactions.handle(request)),
             places.LIST: _reading(self._list),
@@ -139,9 +143,6 @@ class App:
     def _group(self, request: Request, place: Place) -> Reply:
         return self._groups.handle(request, check_path(place.path), place.rest)
 
-    def _profile(self, request: Request, place: Place) -> Reply:
-        return self._touch.profile(request, check_path(place.path))
-
     def _touch_of(self, request: Request, place: Place) -> Reply:
         return self._touch.handle(request, check_path(place.path), place.rest[0])
 
@@ -179,9 +180,8 @@ class App:
         }
         return Response(200, list(_JSON), msgspec.json.encode(body))
 
-    async def _position(self, request: Request, place: Place) -> Response:
+    async def _position(self, request: Request, path: str) -> Response:
         """Where to start reading for the last messages, or for everything since a moment."""
-        path = check_path(place.path)
         query = query_of(request)
         if ("last" in query) == ("at" in query):
             raise InvalidQuery("send last=COUNT or at=MILLISECONDS since 1970, one of the two")
@@ -193,8 +193,8 @@ class App:
         body = msgspec.json.encode({"offset": str(offset), "skip": skip})
         return Response(200, list(_JSON), body)
 
-    async def _details(self, request: Request, place: Place) -> Response:
-        entry = await self._log.entry(check_path(place.path))
+    async def _details(self, request: Request, path: str) -> Response:
+        entry = await self._log.entry(path)
         view, state = self._log.view(entry), entry.state
         fork = view.config.fork
         details = {
@@ -236,6 +236,15 @@ def _list_query(request: Request) -> tuple[str, str, int]:
     if not 1 <= limit <= LIST_PAGE_MAX:
         raise InvalidQuery(f"limit must be a number from 1 to {LIST_PAGE_MAX}")
     return query.get("prefix", ""), query.get("after", ""), limit
+
+
+def _of_stream(resource: Callable[[Request, str], Reply]) -> Resource:
+    """A resource that belongs to one stream and has nothing below it."""
+
+    def of_stream(request: Request, place: Place) -> Reply:
+        return resource(request, check_path(place.path))
+
+    return of_stream
 
 
 def _reading(resource: Resource) -> Resource:

@@ -24,7 +24,7 @@ Offload = Callable[..., Awaitable[bytes]]
 class ReadQuery:
     """The query of a GET, checked."""
 
-    __slots__ = ("cursor", "live", "offset")
+    __slots__ = ("cursor", "live", "offset", "until")
 
     def __init__(self, query: bytes) -> None:
         values: dict[str, list[str]] = {}
@@ -40,10 +40,13 @@ class ReadQuery:
         for name, value in pairs:
             values.setdefault(name, []).append(value)
         self.offset = self._offset(values.get("offset"))
+        self.until = parse_until(values.get("until"))
         self.live = self._live(values.get("live"))
         self.cursor = cursors.parse_cursor(values.get("cursor", [None])[0])
         if self.live is not None and "offset" not in values:
             raise InvalidOffset(f"a live={self.live} read needs an offset; -1 is the beginning")
+        if self.live is not None and self.until is not None:
+            raise InvalidQuery("a live read has no end: leave until out")
 
     @staticmethod
     def _offset(values: list[str] | None) -> Anchor | Offset:
@@ -60,6 +63,16 @@ class ReadQuery:
         if values[0] not in _LIVE_MODES:
             raise InvalidQuery("live must be long-poll, sse or false")
         return values[0]
+
+
+def parse_until(values: list[str] | None) -> Offset | None:
+    """Where a read ends at the latest: an offset that the server gave out."""
+    if values is None:
+        return None
+    until = parse_offset(values[0])
+    if len(values) > 1 or not isinstance(until, Offset):
+        raise InvalidOffset("until must be one token from Stream-Next-Offset")
+    return until
 
 
 def chunk_headers(chunk: Chunk) -> Headers:

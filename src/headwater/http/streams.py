@@ -115,21 +115,21 @@ class StreamResource:
         entry = self._log.ready(path)
         if entry is None:
             return self._get_cold(request, path, query)
-        chunk = self._log.read_hot(entry, query.offset)
+        chunk = self._log.read_hot(entry, query.offset, query.until)
         if chunk is None:
             return self._read_cold(request, entry, query)
         return self._read(request, entry, query, chunk)
 
     async def _get_cold(self, request: Request, path: str, query: ReadQuery) -> Answer:
         entry = await self._log.entry(path)
-        chunk = self._log.read_hot(entry, query.offset)
+        chunk = self._log.read_hot(entry, query.offset, query.until)
         if chunk is None:
             return await self._read_cold(request, entry, query)
         answer = self._read(request, entry, query, chunk)
         return answer if isinstance(answer, Response | EventStream) else await answer
 
     async def _read_cold(self, request: Request, entry: Entry, query: ReadQuery) -> Answer:
-        chunk = await self._log.read_pieces(entry, query.offset)
+        chunk = await self._log.read_pieces(entry, query.offset, query.until)
         answer = self._read(request, entry, query, chunk)
         return answer if isinstance(answer, Response | EventStream) else await answer
 

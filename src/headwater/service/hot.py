@@ -59,5 +59,10 @@ class HotTail:
             last -= 1
         return self._bodies[first:last]
 
+    def begins_at(self, position: int) -> bool:
+        """Whether an append that is held here begins at the position."""
+        index = bisect_left(self._starts, position)
+        return index < len(self._starts) and self._starts[index] == position
+
     def _end_of(self, index: int) -> int:
         return self._starts[index] + len(self._bodies[index])

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from headwater.core import decisions
-from headwater.core.errors import StreamError, UnknownOffset
+from headwater.core.errors import InvalidQuery, StreamError, UnknownOffset
 from headwater.core.limits import KIB, Limits
 from headwater.core.lineage import Span
 from headwater.core.offsets import Anchor, Offset
@@ -108,12 +108,22 @@ class ReadingLog:
         chunk = self.read_hot(entry, offset)
         return chunk if chunk is not None else await self.read_cold(entry, offset)
 
-    def read_hot(self, entry: Entry, offset: Anchor | Offset) -> Chunk | None:
+    def read_hot(
+        self, entry: Entry, offset: Anchor | Offset, until: Offset | None = None
+    ) -> Chunk | None:
         """One chunk without waiting, or None when it has to come from the engine."""
         view = self.view(entry)
         position = view.config.lineage.locate(offset, view.tail)
         self.touch(entry, self.clock())
-        return self.chunk_at(view, position)
+        if until is None:
+            return self.chunk_at(view, position)
+        end = _end_of_range(view, position, until)
+        if position == end:
+            return _chunk(view, position, [])
+        if end < view.tail and not view.hot.begins_at(end):
+            # Whether an append ends there at all is for the engine to say.
+            return None
+        return self.chunk_at(view, position, min(self.limits.chunk_bytes_max, end - position))
 
     def chunk_at(self, view: View, position: int, max_bytes: int | None = None) -> Chunk | None:
         if position == view.tail:
@@ -129,9 +139,11 @@ class ReadingLog:
         bodies = await self._ask(entry, _read_bodies, spans, max_bytes)
         return _chunk(view, position, bodies)
 
-    async def read_pieces(self, entry: Entry, offset: Anchor | Offset) -> Chunk:
+    async def read_pieces(
+        self, entry: Entry, offset: Anchor | Offset, until: Offset | None = None
+    ) -> Chunk:
         """The same chunk for who can send parts of files without reading them."""
-        view, position, spans = self._spans(entry, offset)
+        view, position, spans = await self.spans_until(entry, offset, until)
         pieces, is_history = await self._ask(entry, _read_pieces, spans)
         return _chunk(view, position, [], pieces, is_history=is_history)
 
@@ -139,6 +151,19 @@ class ReadingLog:
         view = self.view(entry)
         position = view.config.lineage.locate(offset, view.tail)
         return view, position, view.config.lineage.spans(position, view.tail)
+
+    async def spans_until(
+        self, entry: Entry, offset: Anchor | Offset, until: Offset | None
+    ) -> tuple[View, int, list[Span]]:
+        """What a read from an offset has before it, up to the tail or to where it is to end."""
+        view, position, spans = self._spans(entry, offset)
+        if until is None:
+            return view, position, spans
+        end = _end_of_range(view, position, until)
+        if end < view.tail:
+            # Not in the middle of an append: half of one would be no answer.
+            await self.message_number(entry, end)
+        return view, position, view.config.lineage.spans(position, end)
 
     async def _ask(
         self,
@@ -154,6 +179,14 @@ class ReadingLog:
             # Data of a stream that was deleted meanwhile may be gone: say that, if it is so.
             self.view(entry)
             raise
+
+    async def read_appends(
+        self, entry: Entry, offset: Anchor | Offset, until: Offset | None, max_bytes: int
+    ) -> tuple[View, int, list[Appended]]:
+        """Appends with all that is known of them, and where they begin."""
+        view, position, spans = await self.spans_until(entry, offset, until)
+        appends = await self._ask(entry, _read_appends, spans, max_bytes)
+        return view, position, appends
 
     async def find_last(self, path: str, count: int) -> tuple[Offset, int]:
         """Where the last messages begin: an offset, and how many messages to skip behind it."""
@@ -211,6 +244,13 @@ class ReadingLog:
         return await self.in_thread(self.engine.list_streams, prefix, after, limit)
 
 
+def _end_of_range(view: View, position: int, until: Offset) -> int:
+    end = view.config.lineage.locate(until, view.tail)
+    if end < position:
+        raise InvalidQuery("until lies before offset; swap them")
+    return end
+
+
 def _read_bodies(engine: Engine, spans: list[Span], max_bytes: int) -> list[bytes]:
     return _read_spans(engine.read, spans, max_bytes)
 
@@ -223,6 +263,19 @@ def _read_pieces(engine: Engine, spans: list[Span], max_bytes: int) -> tuple[lis
         piece.read() if isinstance(piece, FileRange) and len(piece) < _SENT_BYTES_MIN else piece
         for piece in pieces
     ], is_history
+
+
+def _read_appends(engine: Engine, spans: list[Span], max_bytes: int) -> list[Appended]:
+    found: list[Appended] = []
+    for span in spans:
+        if max_bytes <= 0:
+            break
+        part = engine.appends(span, max_bytes)
+        found += part
+        max_bytes -= part[-1].end - span.start
+        if part[-1].end < span.end:
+            break
+    return found
 
 
 def _read_spans(read: Read[P], spans: list[Span], max_bytes: int) -> list[P]:

@@ -19,7 +19,7 @@ from headwater.core.stream import Appended
 from headwater.store import rows
 from headwater.store.checksums import append_checksum
 from headwater.store.database import translated
-from headwater.store.engine import Piece, SeekBy
+from headwater.store.engine import Piece, SeekBy, cut_last
 from headwater.store.history.segment import Extent
 from headwater.store.history.shelf import Shelf
 from headwater.store.history_tables import FoundExtent, Query, extent_at, sealed_end
@@ -127,6 +127,49 @@ class Appends:
                 raise extent.segment.damaged(f"it does not hold stream {run} at {position}")
             return found, extent
         raise DataCorrupt(f"the file of stream {run} at {position} is missing")
+
+    def appends(self, span: Span, max_bytes: int) -> list[Appended]:
+        """Whole appends from the start of a span on, as `read` gives their bodies."""
+        found: list[Appended] = []
+        position, limit = span.start, span.start + max_bytes
+        while position < span.end and (not found or position < limit):
+            part = span._replace(start=position)
+            appends = self._whole_rows(part, limit - position)
+            if not appends:
+                sealed = self._extent(span.run, position)
+                if sealed is None:
+                    break
+                row, extent = sealed
+                appends = extent.appends(position, min(row.until, span.end), limit)
+            found += appends
+            position = found[-1].end
+        if not found:
+            raise UnknownOffset(format_offset(span.run, span.start))
+        return cut_last(found, span.end)
+
+    def _whole_rows(self, span: Span, max_bytes: int) -> list[Appended]:
+        """Appends that are in rows; none if no row begins there."""
+        appends: list[Appended] = []
+        position = span.start
+        try:
+            with closing(self._reader().cursor()) as cursor:
+                for row in cursor.execute(
+                    f"SELECT {OP_COLUMNS} FROM ops"
+                    " WHERE stream_id = ?1 AND start >= ?2 AND start < ?3"
+                    " AND EXISTS (SELECT 1 FROM ops WHERE stream_id = ?1 AND start = ?2)"
+                    " ORDER BY start",
+                    span,
+                ):
+                    append = rows.read_op(row)
+                    if appends and append.end - span.start > max_bytes:
+                        break
+                    if append.start != position or not rows.op_is_intact(row):
+                        raise DataCorrupt(f"stream {span.run} at {append.start}")
+                    position = append.end
+                    appends.append(append)
+        except apsw.Error as error:
+            raise translated(error) from error
+        return appends
 
     # ── Single appends ───────────────────────────────────────────────────────────────────────
 

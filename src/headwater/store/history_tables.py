@@ -7,6 +7,8 @@ from typing import Final, NamedTuple
 
 import apsw
 
+from headwater.core.lineage import Span
+from headwater.store.engine import SealedPart
 from headwater.store.history.building import ExtentDraft, Mark, SegmentDraft
 from headwater.store.history.segment import SegmentRow
 from headwater.store.inserts import insert_rows
@@ -64,6 +66,17 @@ def extent_at(query: Query, run: int, position: int) -> FoundExtent | None:
         return None
     start, until, index_offset, *segment = found[0]
     return FoundExtent(start, until, index_offset, SegmentRow(*segment))
+
+
+def sealed_parts(query: Query, span: Span) -> list[SealedPart]:
+    """The parts of a span that are in files."""
+    found = query(
+        f"{_FOUND} WHERE e.run = ? AND e.until > ? AND e.start < ? ORDER BY e.start", span
+    )
+    return [
+        SealedPart(max(start, span.start), min(until, span.end), name, size, root, index_offset)
+        for start, until, index_offset, _, name, size, root in found
+    ]
 
 
 def sealed_end(query: Query, run: int) -> tuple[int, int] | None:

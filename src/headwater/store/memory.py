@@ -30,7 +30,15 @@ from headwater.core.stream import (
     StreamState,
     evolve,
 )
-from headwater.store.engine import LoadedStream, Piece, Problem, SeekBy, StreamSummary
+from headwater.store.engine import (
+    LoadedStream,
+    Piece,
+    Problem,
+    SealedPart,
+    SeekBy,
+    StreamSummary,
+    cut_last,
+)
 from headwater.store.memory_groups import MemoryGroups
 
 _START = attrgetter("start")
@@ -165,6 +173,16 @@ class MemoryEngine:
 
     def read_pieces(self, span: Span, max_bytes: int) -> list[Piece]:
         return [*self.read(span, max_bytes)]
+
+    def appends(self, span: Span, max_bytes: int) -> list[Appended]:
+        with self._lock:
+            bodies = self.read(span, max_bytes)
+            appends = self._appends(span.run)
+            first = bisect_left(appends, span.start, key=_START)
+            return cut_last(list(appends[first : first + len(bodies)]), span.end)
+
+    def sealed_parts(self, span: Span) -> list[SealedPart]:
+        return []
 
     def append_at(self, run: int, position: int) -> Appended | None:
         with self._lock:

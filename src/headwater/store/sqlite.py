@@ -42,12 +42,12 @@ from headwater.store.database import (
     prepare_directory,
     translated,
 )
-from headwater.store.engine import LoadedStream, Piece, Problem, SeekBy, StreamSummary
+from headwater.store.engine import LoadedStream, Piece, Problem, SealedPart, SeekBy, StreamSummary
 from headwater.store.group_tables import GroupWrites, delete_groups_of, load_groups
 from headwater.store.history.building import Step, nothing
 from headwater.store.history.sealing import History
 from headwater.store.history.shelf import DIRECTORY_NAME
-from headwater.store.history_tables import drop_extents
+from headwater.store.history_tables import drop_extents, sealed_parts
 from headwater.store.inserts import insert_rows
 from headwater.store.live_tables import delete_templates_of, load_templates, write_templates
 from headwater.store.rows import CONFIG_COLUMNS, OP_COLUMNS, STATE_COLUMNS, Row
@@ -324,6 +324,12 @@ class SqliteEngine:
                 )
                 found.update(row[0] for row in rows_found)
         return found
+
+    def appends(self, span: Span, max_bytes: int) -> list[Appended]:
+        return self._appends.appends(span, max_bytes)
+
+    def sealed_parts(self, span: Span) -> list[SealedPart]:
+        return sealed_parts(self._query, span)
 
     def append_at(self, run: int, position: int) -> Appended | None:
         return self._appends.append_at(run, position)

@@ -56,6 +56,8 @@ RULES: Final[dict[str, Rule]] = {
     places.STREAM: _stream,
     "_details": _reads,
     "_position": _reads,
+    "_segments": _reads,
+    "_bulk": _reads,
     GROUPS: _groups,
     PROFILE: _stream,
     TOUCH: _reads,

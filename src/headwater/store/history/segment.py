@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from headwater.core.errors import DataCorrupt
+from headwater.core.errors import DataCorrupt, UnknownOffset
+from headwater.core.offsets import format_offset
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended
 from headwater.store.engine import FileRange
@@ -195,6 +197,46 @@ class Extent:
             append.at_ms,
             append.producer,
         )
+
+    def appends(self, start: int, end: int, limit: int) -> list[Appended]:
+        """Appends from a position to another, at least one, none that ends behind the limit."""
+        first = self.number_at(start)
+        if self.start_of(first) != start:
+            raise UnknownOffset(format_offset(self.header.run, start))
+        stop = self.header.appends if end >= self.header.end else self.number_at(end - 1) + 1
+        if self.start_of(stop) > limit:
+            stop = max(first + 1, self.number_at(limit))
+        data = memoryview(self.body(start, self.start_of(stop)))
+        starts = [start, *self._starts(first + 1, stop + 1)]
+        numbers = self._array(self._places.messages, layout.unpack_small, SMALL.size, first, stop)
+        messages = [self.header.first_message + number for number in numbers]
+        messages.append(self.first_message(stop))
+        times = self._array(self._places.times, layout.unpack_large, LARGE.size, first, stop)
+        return [
+            Appended(
+                self.header.run,
+                starts[n],
+                bytes(data[starts[n] - start : starts[n + 1] - start]),
+                messages[n],
+                messages[n + 1] - messages[n],
+                times[n],
+                self._stamp(first + n) if self.header.stamped else None,
+            )
+            for n in range(stop - first)
+        ]
+
+    def _starts(self, first: int, stop: int) -> list[int]:
+        """Where appends begin; the one behind the last is where the extent ends."""
+        known = min(stop, self.header.appends)
+        places = self._array(self._places.starts, layout.unpack_small, SMALL.size, first, known)
+        starts = [self.header.start + relative for relative in places]
+        return starts if stop == known else [*starts, self.header.end]
+
+    def _array(
+        self, place: int, unpack: Callable[[bytes], Sequence[int]], size: int, first: int, stop: int
+    ) -> Sequence[int]:
+        """Entries of an array, read at once."""
+        return unpack(self.segment.read(self._offset + place + size * first, size * (stop - first)))
 
     # ── Bodies ───────────────────────────────────────────────────────────────────────────────
 

@@ -1,0 +1,180 @@
+"""Reading in bulk: …/_segments to plan it, …/_bulk to do it, as Arrow or as lines of JSON.
+
+Every message comes with the offset of its append, its place in that append and the moment it was
+written. A response ends where its size says so; `Stream-Next-Offset` tells where to go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from headwater.core import json_mode
+from headwater.core.errors import InvalidQuery
+from headwater.core.limits import KIB, MIB
+from headwater.core.offsets import Anchor, Offset, parse_offset
+from headwater.core.stream import Appended, StreamConfig
+from headwater.http.messages import Headers, Request, Response
+from headwater.http.queries import number_in, query_of
+from headwater.http.reads import parse_until
+from headwater.service.log import Log
+from headwater.service.ranges import Range, plan_ranges
+
+ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
+NDJSON_TYPE: Final = "application/x-ndjson"
+_JSON: Final[Headers] = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
+_RANGE_BYTES_DEFAULT: Final = 8 * MIB
+_RANGE_BYTES_MIN: Final = 64 * KIB
+_BULK_BYTES_DEFAULT: Final = 8 * MIB
+_BULK_BYTES_MAX: Final = 64 * MIB
+
+Render = Callable[[StreamConfig, Sequence[Appended], bool], bytes]
+
+
+class BulkResource:
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    async def segments(self, request: Request, path: str) -> Response:
+        query = query_of(request)
+        target = _size(query, _RANGE_BYTES_DEFAULT, 2**40)
+        entry = await self._log.entry(path)
+        start, until = _stretch(query)
+        view, ranges = await plan_ranges(
+            self._log, entry, start, until, max(target, _RANGE_BYTES_MIN)
+        )
+        body = {
+            "tail": str(view.config.lineage.offset_at(view.tail)),
+            "closed": view.closed,
+            "content_type": view.config.content_type,
+            "messages": view.messages,
+            "ranges": [_range_json(view.config, one) for one in ranges],
+        }
+        return Response(200, list(_JSON), msgspec.json.encode(body))
+
+    async def bulk(self, request: Request, path: str) -> Response:
+        query = query_of(request)
+        size = _size(query, _BULK_BYTES_DEFAULT, _BULK_BYTES_MAX)
+        start, until = _stretch(query)
+        entry = await self._log.entry(path)
+        view, position, appends = await self._log.read_appends(entry, start, until, size)
+        content_type, render = _choose(request)
+        details = query.get("headers") == "true"
+        body = await self._log.in_thread(render, view.config, appends, details)
+        end = appends[-1].end if appends else position
+        headers: Headers = [
+            ("Content-Type", content_type),
+            ("Stream-Next-Offset", str(view.config.lineage.offset_at(end))),
+            ("Cache-Control", "no-store"),
+        ]
+        if end == view.tail:
+            headers.append(("Stream-Up-To-Date", "true"))
+            if view.closed:
+                headers.append(("Stream-Closed", "true"))
+        return Response(200, headers, body)
+
+
+def _stretch(query: dict[str, str]) -> tuple[Anchor | Offset, Offset | None]:
+    until = query.get("until")
+    return parse_offset(query.get("offset", "-1")), parse_until([until] if until else None)
+
+
+def _size(query: dict[str, str], default: int, most: int) -> int:
+    size = number_in(query, "max_bytes") if "max_bytes" in query else default
+    if not 1 <= size <= most:
+        raise InvalidQuery(f"max_bytes must be a number from 1 to {most}")
+    return size
+
+
+def _choose(request: Request) -> tuple[str, Render]:
+    accepted = request.header(b"accept") or ""
+    return (ARROW_TYPE, render_arrow) if ARROW_TYPE in accepted else (NDJSON_TYPE, render_ndjson)
+
+
+def _range_json(config: StreamConfig, one: Range) -> dict[str, object]:
+    sealed = one.sealed
+    return {
+        "offset": str(config.lineage.offset_at(one.start)),
+        "until": str(config.lineage.offset_at(one.end)),
+        "bytes": one.end - one.start,
+        "first_message": one.first_message,
+        "messages": one.messages,
+        "first_timestamp": one.first_at_ms,
+        "last_timestamp": one.last_at_ms,
+        "file": None
+        if sealed is None
+        else {
+            "name": sealed.file,
+            "size_bytes": sealed.size_bytes,
+            "checksum": sealed.checksum,
+            "index_offset": sealed.index_offset,
+        },
+    }
+
+
+# ── Rendering, on a thread ───────────────────────────────────────────────────────────────────
+
+
+def _messages(config: StreamConfig, append: Appended) -> list[bytes]:
+    return json_mode.decode(append.body) if config.is_json else [append.body]
+
+
+def render_ndjson(config: StreamConfig, appends: Sequence[Appended], details: bool) -> bytes:
+    lines: list[bytes] = []
+    for append in appends:
+        about: dict[str, object] = {"timestamp": append.at_ms}
+        if details:
+            id_, epoch, seq = append.producer or (None, None, None)
+            about |= {"producer_id": id_, "producer_epoch": epoch, "producer_seq": seq}
+        offset = str(config.lineage.offset_at(append.start))
+        for index, message in enumerate(_messages(config, append)):
+            value = {"value": msgspec.Raw(message)} if config.is_json else {"data": message}
+            lines.append(msgspec.json.encode({"offset": offset, "index": index, **about, **value}))
+    return b"\n".join([*lines, b""])
+
+
+def render_arrow(config: StreamConfig, appends: Sequence[Appended], details: bool) -> bytes:
+    # A large library, and most servers are never asked for this.
+    import pyarrow as pa
+
+    values: list[bytes] = []
+    offsets: list[str] = []
+    indexes: list[int] = []
+    times: list[int] = []
+    counts: list[int] = []
+    for append in appends:
+        messages = _messages(config, append)
+        count = len(messages)
+        values += messages
+        offsets += [str(config.lineage.offset_at(append.start))] * count
+        indexes += range(count)
+        times += [append.at_ms * 1000] * count
+        counts.append(count)
+    columns = {
+        "offset": pa.array(offsets, pa.string()),
+        "index": pa.array(indexes, pa.int32()),
+        "timestamp": pa.array(times, pa.timestamp("us", tz="UTC")),
+        "value": pa.array(values, pa.string() if config.is_json else pa.binary()),
+    }
+    if details:
+        stamps = [append.producer or (None, None, None) for append in appends]
+        for number, (name, kind) in enumerate(
+            (
+                ("producer_id", pa.string()),
+                ("producer_epoch", pa.int64()),
+                ("producer_seq", pa.int64()),
+            )
+        ):
+            repeated = [
+                value
+                for stamp, count in zip(stamps, counts, strict=True)
+                for value in [stamp[number]] * count
+            ]
+            columns[name] = pa.array(repeated, kind)
+    batch = pa.RecordBatch.from_pydict(columns)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue().to_pybytes())

@@ -1,0 +1,40 @@
+"""PostgreSQL's changes in a stream: logical decoding to State Protocol records, exactly once.
+
+    database = Database.parse("postgresql://localhost/app")
+    wanted = Wanted(stream="app/changes", create=True, snapshot=True)
+    async with AsyncHeadwater("http://localhost:4437") as client:
+        await Follower(database, client, wanted).run(stop=asyncio.Event())
+
+Needs `pip install headwater[postgres]`. What is decided is decided in modules without IO:
+`pgoutput` (the messages of the log), `values` (texts to JSON), `changes` (messages to records),
+`position` (their order), `buffer` (cuts). Around them: `catalog` and `feed` talk to PostgreSQL,
+`sink` to the stream, `plan` says what must be there, `snapshot` begins and `follower` goes on.
+"""
+
+from headwater.postgres.catalog import Catalog
+from headwater.postgres.connection import Database
+from headwater.postgres.errors import (
+    BadMessage,
+    NotConnected,
+    NotPrepared,
+    PostgresError,
+    SlotInUse,
+    SlotLost,
+    StreamUnfit,
+)
+from headwater.postgres.follower import Follower
+from headwater.postgres.plan import Wanted
+
+__all__ = [
+    "BadMessage",
+    "Catalog",
+    "Database",
+    "Follower",
+    "NotConnected",
+    "NotPrepared",
+    "PostgresError",
+    "SlotInUse",
+    "SlotLost",
+    "StreamUnfit",
+    "Wanted",
+]

@@ -1,0 +1,105 @@
+"""Cutting a stretch of a stream into ranges, so that several can read it side by side.
+
+A range begins and ends between two appends and is about as large as asked for. What lies in a file
+of history is cut at the file's own borders too, so that whoever can reach the file may read it
+there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from headwater.core.lineage import Lineage, Span
+from headwater.core.offsets import Anchor, Offset
+from headwater.core.stream import Appended
+from headwater.service.entries import Entry, View
+from headwater.service.reading import ReadingLog
+from headwater.store.engine import Engine, SealedPart
+
+RANGES_MAX = 10_000
+
+
+class Range(msgspec.Struct, frozen=True):
+    start: int
+    end: int
+    first_message: int
+    messages: int
+    first_at_ms: int
+    last_at_ms: int
+    sealed: SealedPart | None
+
+
+async def plan_ranges(
+    log: ReadingLog, entry: Entry, offset: Anchor | Offset, until: Offset | None, target_bytes: int
+) -> tuple[View, list[Range]]:
+    view, position, spans = await log.spans_until(entry, offset, until)
+    end = spans[-1].end if spans else position
+    target_bytes = max(target_bytes, (end - position) // RANGES_MAX + 1)
+    planner = _Planner(log.engine, view.config.lineage, view.tail, view.messages, target_bytes)
+    return view, await log.in_thread(planner.plan, spans)
+
+
+class _Planner:
+    """Runs on a thread: every step asks the engine."""
+
+    def __init__(
+        self, engine: Engine, lineage: Lineage, tail: int, messages: int, target_bytes: int
+    ) -> None:
+        self._engine = engine
+        self._lineage = lineage
+        self._tail = tail
+        self._messages = messages
+        self._target_bytes = target_bytes
+
+    def plan(self, spans: list[Span]) -> list[Range]:
+        cuts = [cut for span in spans for cut in self._cut(span)]
+        numbers = [self._number_at(span.start) for span, _ in cuts]
+        if cuts:
+            numbers.append(self._number_at(cuts[-1][0].end))
+        ranges: list[Range] = []
+        for index, (span, part) in enumerate(cuts):
+            first, last = (
+                self._append_at(span.run, span.start),
+                self._append_at(span.run, span.end - 1),
+            )
+            count = numbers[index + 1] - numbers[index]
+            ranges.append(
+                Range(span.start, span.end, numbers[index], count, first.at_ms, last.at_ms, part)
+            )
+        return ranges
+
+    def _cut(self, span: Span) -> Iterator[tuple[Span, SealedPart | None]]:
+        position = span.start
+        for part in self._engine.sealed_parts(span):
+            if position < part.start:
+                yield from self._cut_evenly(span._replace(start=position, end=part.start), None)
+            yield from self._cut_evenly(Span(span.run, part.start, part.end), part)
+            position = part.end
+        yield from self._cut_evenly(span._replace(start=position), None)
+
+    def _cut_evenly(
+        self, span: Span, part: SealedPart | None
+    ) -> Iterator[tuple[Span, SealedPart | None]]:
+        position = span.start
+        while position < span.end:
+            stop = position + self._target_bytes
+            if stop < span.end:
+                append = self._append_at(span.run, stop)
+                stop = append.start if append.start > position else append.end
+            stop = min(stop, span.end)
+            yield Span(span.run, position, stop), part
+            position = stop
+
+    def _append_at(self, run: int, position: int) -> Appended:
+        append = self._engine.append_at(run, position)
+        assert append is not None, "a committed position lies in an append"
+        return append
+
+    def _number_at(self, position: int) -> int:
+        """The number of the message that begins at a position."""
+        if position == self._tail:
+            return self._messages
+        run = self._lineage.spans(position, self._tail)[0].run
+        return self._append_at(run, position).first_message
