@@ -44,7 +44,8 @@ Commands that talk to a server take these options, in front of the command's nam
 
 The address is the first of: `--url`, `--context`, `${target.URL_VARIABLE}`, the context in use, and
 `{target.DEFAULT_URL}`. The token is the first of: `--token`, the token of `--context`,
-`${target.TOKEN_VARIABLE}`, and the token of the context in use if the address is that context's. So
+`${target.TOKEN_VARIABLES[0]}`, `${target.TOKEN_VARIABLES[1]}`, and the token of the context in
+use if the address is that context's. So
 the token of a context is never sent to another address. A token that has a space in it
 (`Basic dXNlcjpwYXNz`) is sent as it is; any other is sent as a bearer token.
 

@@ -49,6 +49,8 @@ def _flags(name: str, info: FieldInfo) -> str:
 def _default(name: str, value: object) -> str:
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
+    if value == "":
+        return "none"
     readable = _readable(name, value) if isinstance(value, int) else None
     return f"`{value}` ({readable})" if readable else f"`{value}`"
 

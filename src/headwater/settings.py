@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -20,6 +20,7 @@ from pydantic_settings import (
 )
 
 from headwater.core.limits import MIB, Limits
+from headwater.http.headers import parse_origins
 from headwater.store.history.ledger import SealPolicy
 
 _LIMITS = Limits()
@@ -36,6 +37,34 @@ class Settings(BaseSettings):
     insecure: bool = Field(
         False, description="Allow an address other than loopback although access is open to all."
     )
+    access: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="Whether requests need a key or token; auto: if there is a file of keys, or "
+        "tokens are set up.",
+    )
+    keys_file: str = Field(
+        "", description="File of API keys; none: keys.json in the data directory."
+    )
+    signing_secret_file: str = Field(
+        "",
+        description="File with the secret for signed addresses; none: made in the data directory.",
+    )
+    jwt_secret_file: str = Field(
+        "", description="File with the secret that tokens are signed with (HS256)."
+    )
+    jwt_jwks: str = Field(
+        "",
+        description="File or https address of the public keys for tokens, a JWK set (RS256, "
+        "ES256, EdDSA).",
+    )
+    jwt_audience: str = Field("", description="What tokens must name as their audience.")
+    jwt_issuer: str = Field("", description="What tokens must name as their issuer.")
+    jwt_leeway_ms: int = Field(
+        10_000, ge=0, le=600_000, description="How far the clocks of token issuers may be off."
+    )
+    jwt_claim: str = Field("headwater", description="Claim of a token that holds its grants.")
+    tls_cert: str = Field("", description="Certificate chain in PEM; serves https.")
+    tls_key: str = Field("", description="Private key of the certificate, in PEM.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severe log line to print."
     )
@@ -53,7 +82,9 @@ class Settings(BaseSettings):
         10_000, ge=0, le=600_000, description="How long requests may take to finish on shutdown."
     )
     cors_origin: str = Field(
-        "*", description="Value of Access-Control-Allow-Origin; empty sends no CORS headers."
+        "*",
+        description="Origins whose pages may read, with commas between them; * for all, empty for "
+        "none.",
     )
     body_bytes_max: int = Field(
         _LIMITS.body_bytes_max, ge=1, description="Largest request body (413 beyond)."
@@ -61,8 +92,28 @@ class Settings(BaseSettings):
     header_bytes_max: int = Field(
         _LIMITS.header_bytes_max, ge=1024, description="Largest request head (431 beyond)."
     )
+    header_count_max: int = Field(
+        _LIMITS.header_count_max, ge=1, description="Headers of a request (431 beyond)."
+    )
     connections_max: int = Field(
         _LIMITS.connections_max, ge=1, description="Open connections (503 beyond)."
+    )
+    connections_per_address_max: int = Field(
+        _LIMITS.connections_per_address_max,
+        ge=0,
+        description="Open connections from one address (503 beyond); 0 for no limit.",
+    )
+    requests_per_s_max: int = Field(
+        _LIMITS.requests_per_s_max,
+        ge=0,
+        description="Requests in a second by key or token, or else by address (429 beyond); 0 for "
+        "no limit.",
+    )
+    bytes_per_s_max: int = Field(
+        _LIMITS.bytes_per_s_max,
+        ge=0,
+        description="Bodies of requests and answers in a second, counted likewise (429 beyond); 0 "
+        "for no limit.",
     )
     chunk_bytes_max: int = Field(
         _LIMITS.chunk_bytes_max, ge=1, description="Most data in one read response or SSE event."
@@ -77,6 +128,18 @@ class Settings(BaseSettings):
         _LIMITS.reader_buffer_bytes_max,
         ge=1024,
         description="Unread data of an SSE reader before it is cut off.",
+    )
+    readers_per_caller_max: int = Field(
+        _LIMITS.readers_per_caller_max,
+        ge=0,
+        description="Live reads of one key or token, or else of one address (429 beyond); 0 for "
+        "no limit.",
+    )
+    buffers_bytes_max: int = Field(
+        _LIMITS.buffers_bytes_max,
+        ge=1024,
+        description="Unread data of all connections together (503 for reads beyond, and slow "
+        "readers are cut off).",
     )
     hot_bytes_per_stream_max: int = Field(
         _LIMITS.hot_bytes_per_stream_max, ge=0, description="Tail of a stream kept in memory."
@@ -154,6 +217,11 @@ class Settings(BaseSettings):
         if self.webhook_local != "auto":
             return self.webhook_local == "allow"
         return self.listens_on_loopback and not self.public_url
+    @field_validator("cors_origin")
+    @classmethod
+    def _check_origins(cls, value: str) -> str:
+        parse_origins(value)
+        return value
 
     def seal_policy(self) -> SealPolicy | None:
         if not self.seal:

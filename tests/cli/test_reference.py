@@ -28,6 +28,7 @@ def test_every_command_with_json_says_what_it_writes() -> None:
     names = {name for commands in COMMANDS.values() for name in commands}
     names |= {f"ctx {name}" for name in ("add", "use", "ls", "rm")}
     names |= {f"group {name}" for name in GROUP_COMMANDS}
+    names |= {f"keys {name}" for name in ("create", "ls", "revoke")}
     names |= {f"postgres {name}" for name in ("follow", "setup", "status", "drop")}
     names |= {f"subscription {name}" for name in ("create", "ls", "info", "rm")}
     assert names == set(sections)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.conftest import StartServer
 from tests.http.client import CLOSE, JSON, TEXT, Client, fresh
+from tests.http.wire import request_bytes
 
 # ── Listing ──────────────────────────────────────────────────────────────────────────────────
 
@@ -207,14 +208,33 @@ def test_preflight(client: Client, target: str) -> None:
     assert names(reply.headers["Access-Control-Expose-Headers"]) >= RESPONSE_HEADERS
 
 
-def test_the_origin_can_be_set(start_server: StartServer) -> None:
-    client = Client(start_server("--memory", "--cors-origin", "https://app.example"))
+def test_origins_can_be_listed(start_server: StartServer) -> None:
+    """Each is told that it may, and nobody is told of the others."""
+    origins = ["https://app.example", "http://localhost:3000"]
+    client = Client(start_server("--memory", "--cors-origin", ", ".join(origins)))
+    others = [None, "https://evil.example", "https://app.example.evil", "HTTPS://APP.EXAMPLE", "*"]
     with client.wire() as wire:
         for target in ("/healthz", "/nowhere", "/v1/stream/unknown"):
-            headers = wire.request("GET", target).headers
-            assert headers["Access-Control-Allow-Origin"] == "https://app.example"
-            assert "Origin" in headers["Vary"]
-            assert headers["X-Content-Type-Options"] == "nosniff"
+            for origin in [*origins, *others]:
+                sent = {} if origin is None else {"Origin": origin}
+                for method in ("GET", "OPTIONS"):
+                    headers = wire.request(method, target, sent).headers
+                    allowed = headers.get("Access-Control-Allow-Origin")
+                    assert allowed == (origin if origin in origins else None)
+                    assert "Origin" in headers["Vary"]
+                    assert headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_an_origin_is_told_on_event_streams_too(start_server: StartServer) -> None:
+    client = Client(start_server("--memory", "--cors-origin", "https://app.example"))
+    with client.wire() as wire:
+        wire.request("PUT", "/v1/stream/a", {"Content-Type": "text/plain"})
+        wire.send(
+            request_bytes(
+                "GET", "/v1/stream/a?offset=-1&live=sse", {"Origin": "https://app.example"}
+            )
+        )
+        assert wire.head().headers["Access-Control-Allow-Origin"] == "https://app.example"
 
 
 def test_cors_can_be_off(start_server: StartServer) -> None:

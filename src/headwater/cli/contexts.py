@@ -26,6 +26,8 @@ class Context:
 
     url: str
     token: str | None = field(default=None, repr=False)
+    ca: str | None = None
+    """A file of certificates that may vouch for it."""
 
 
 @dataclass(slots=True)
@@ -90,7 +92,11 @@ def save_config(config: Config) -> None:
 
 def _parse(document: dict[str, Any]) -> Config:
     contexts = {
-        check_name(name): Context(_text(table["url"]), _optional_text(table.get("token")))
+        check_name(name): Context(
+            _text(table["url"]),
+            _optional_text(table.get("token")),
+            _optional_text(table.get("ca")),
+        )
         for name, table in document.get("contexts", {}).items()
     }
     current = _optional_text(document.get("current"))
@@ -99,7 +105,7 @@ def _parse(document: dict[str, Any]) -> Config:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError("url and token are text")
+        raise TypeError("url, token and ca are text")
     return value
 
 
@@ -115,6 +121,8 @@ def _format(config: Config) -> str:
         lines += ["", f"[contexts.{name}]", f"url = {_quoted(context.url)}"]
         if context.token is not None:
             lines.append(f"token = {_quoted(context.token)}")
+        if context.ca is not None:
+            lines.append(f"ca = {_quoted(context.ca)}")
     return "\n".join(lines) + "\n"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from getpass import getpass
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -57,6 +58,16 @@ def add(
             "--token", metavar="TOKEN", help="Its token; - asks for it, or reads it from a pipe."
         ),
     ] = None,
+    ca: Annotated[
+        Path | None,
+        typer.Option(
+            "--ca",
+            metavar="FILE",
+            help="Certificates that may vouch for it, in PEM.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
     use: Annotated[bool, typer.Option("--use", help="Use it from now on.")] = False,
 ) -> None:
     """Add a server, or change one. The first one is used from then on.
@@ -74,7 +85,9 @@ def add(
     secret = _read_token() if token == "-" else token
     authorization(secret)  # refuses what could not be sent
     config = load_config()
-    config.contexts[name] = Context(check_url(url), secret or None)
+    config.contexts[name] = Context(
+        check_url(url), secret or None, str(ca.resolve()) if ca else None
+    )
     if use or config.current is None:
         config.current = name
     save_config(config)

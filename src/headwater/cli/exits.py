@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 from enum import IntEnum
 
 from headwater import client
@@ -97,8 +98,8 @@ def _explain(error: HeadwaterError, url: str, stream: str | None, group: str | N
             )
         case client.Unauthorized():
             return CliError(
-                f"{url} does not accept these credentials; set --token, STREAM_AUTH or a context "
-                "with a token",
+                f"{url} does not accept these credentials; set --token, HEADWATER_TOKEN or a "
+                "context with a token",
                 ExitCode.UNAUTHORISED,
             )
         case client.StaleEpoch(current_epoch=epoch):
@@ -160,7 +161,9 @@ def _reason(error: BaseException) -> str:
     words = one_line(str(error).rpartition(": ")[2]) or type(error).__name__
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, OSError) and cause.errno:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"its certificate is not trusted ({cause.verify_message}; see --ca)"
+        if isinstance(cause, OSError) and cause.errno and not isinstance(cause, ssl.SSLError):
             words = os.strerror(cause.errno) if cause.errno > 0 else str(cause.strerror)
         cause = cause.__cause__ or cause.__context__
     return words[:1].lower() + words[1:]

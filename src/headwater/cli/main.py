@@ -9,11 +9,13 @@ import typer
 
 from headwater import __version__
 from headwater.cli import ctx, grouping, postgres, subscription, target
+from headwater.cli import ctx, grouping, keys, postgres, target
 from headwater.cli.appending import append
 from headwater.cli.bench import bench
 from headwater.cli.consuming import consume
 from headwater.cli.listing import info, ls
 from headwater.cli.managing import close, create, fork, rm
+from headwater.cli.presigning import presign
 from headwater.cli.reading import read, tail
 from headwater.cli.serve_command import serve
 from headwater.cli.shell import Shell
@@ -39,6 +41,7 @@ COMMANDS: Final[dict[str, dict[str, Callable[..., None]]]] = {
         "close": close,
         "fork": fork,
         "rm": rm,
+        "presign": presign,
     },
     "Groups": {"consume": consume},
     "Servers": {"serve": serve, "verify": verify, "top": top, "bench": bench},
@@ -60,6 +63,7 @@ def _root(
     url: target.Url = None,
     token: target.Token = None,
     context: target.ContextName = None,
+    ca: target.Ca = None,
 ) -> None:
     """Durable streams: append-only logs over HTTP.
 
@@ -84,3 +88,4 @@ app.add_typer(grouping.app, name="group", rich_help_panel="Groups")
 app.add_typer(postgres.app, name="postgres", rich_help_panel="Streams")
 app.add_typer(subscription.app, name="subscription", rich_help_panel="Streams")
 app.add_typer(ctx.app, name="ctx", rich_help_panel="Servers")
+app.add_typer(keys.app, name="keys", rich_help_panel="Servers")

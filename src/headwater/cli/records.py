@@ -238,6 +238,32 @@ class VerifyRecord(Record):
     problems: A[list[ProblemRecord], _doc("what was found")]
 
 
+class KeyRecord(Record):
+    """One API key, without what proves it."""
+
+    id: A[str, _doc("its id")]
+    name: A[str, _doc("what it is for")]
+    read: A[list[str], _doc("patterns of streams that it may read")]
+    write: A[list[str], _doc("patterns of streams that it may write")]
+    admin: A[list[str], _doc("patterns of streams that it may do both with")]
+    created_at: A[str | None, _doc("when it was made")]
+    expires_at: A[str | None, _doc("when it ends; null if it does not")]
+
+
+class NewKeyRecord(KeyRecord):
+    """A key that was just made."""
+
+    key: A[str, _doc("the key itself, shown this once")]
+
+
+class AddressRecord(Record):
+    """A signed address."""
+
+    name: Name
+    url: A[str, _doc("the address; whoever has it can read the stream")]
+    expires_at: A[str | None, _doc("when it ends")]
+
+
 class ContextRecord(Record):
     """One context. Its token is not shown, anywhere."""
 
@@ -333,6 +359,9 @@ BY_COMMAND: dict[str, tuple[type[Record], ...]] = {
     "bench": (BenchRecord,),
     "verify": (VerifyRecord,),
     "ctx ls": (ContextRecord,),
+    "keys create": (NewKeyRecord,),
+    "keys ls": (KeyRecord,),
+    "presign": (AddressRecord,),
     "postgres setup": (PostgresRecord,),
     "postgres status": (PostgresRecord,),
     "subscription create": (SubscriptionRecord,),

@@ -16,7 +16,7 @@ import typer
 from headwater.cli.exits import CliError, usage
 from headwater.cli.output import instant
 from headwater.cli.records import DetailRecord, StreamRecord
-from headwater.cli.target import find_target
+from headwater.cli.target import OPTIONS, find_target
 from headwater.client import (
     BadRequest,
     Group,
@@ -196,7 +196,7 @@ def complete_group(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def _completing(ctx: typer.Context) -> AbstractContextManager[Headwater]:
     given = {**ctx.find_root().params, **{k: v for k, v in ctx.params.items() if v}}
-    target = find_target(given.get("url"), given.get("token"), given.get("context"))
+    target = find_target(**{name: given.get(name) for name in OPTIONS})
     return target.connect(patience_s=0, timeout_s=COMPLETION_S)
 
 

@@ -14,10 +14,20 @@ import structlog
 import uvloop
 
 from headwater import __version__
+from headwater.cli.reloading import Reloader
+from headwater.cli.serve_access import (
+    CannotServe,
+    access_is_on,
+    check_address,
+    is_loopback,
+    open_certificate,
+    open_gate,
+)
 from headwater.http.app import App
 from headwater.http.beats import Heartbeat
 from headwater.http.live import Hub
 from headwater.http.server import Server
+from headwater.service.clock import wall_clock_ms
 from headwater.service.groups import Groups
 from headwater.service.live.registry import Live
 from headwater.service.log import Log
@@ -32,10 +42,6 @@ from headwater.store.sqlite import SqliteEngine
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 log = structlog.get_logger()
-
-
-class CannotServe(Exception):
-    """The server cannot start; the message is one line that says why."""
 
 
 def open_engine(settings: Settings) -> Engine:
@@ -77,7 +83,9 @@ async def _serve(settings: Settings, engine: Engine) -> None:
     loop = asyncio.get_running_loop()
     for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, stop.set)
-    async with listening(settings, engine) as (server, port):
+    reloader = Reloader()
+    loop.add_signal_handler(signal.SIGHUP, reloader.reload)
+    async with listening(settings, engine, reloader) as (server, port):
         _greet(settings, port)
         await stop.wait()
         log.info("stopping", connections=server.connections)
@@ -89,9 +97,18 @@ async def _serve(settings: Settings, engine: Engine) -> None:
 
 
 @asynccontextmanager
-async def listening(settings: Settings, engine: Engine) -> AsyncIterator[tuple[Server, int]]:
+async def listening(
+    settings: Settings, engine: Engine, reloader: Reloader | None = None
+) -> AsyncIterator[tuple[Server, int]]:
     """The whole system, from the engine to an open port, and its orderly end."""
     limits = settings.limits()
+    reloader = reloader or Reloader()
+    try:
+        certificate = open_certificate(settings, reloader)
+        gate = open_gate(settings, reloader, wall_clock_ms)
+    except CannotServe:
+        engine.close()
+        raise
     streams = await Log.start(
         engine, limits, linger_ms=settings.linger_ms, sealing=settings.seal_policy()
     )
@@ -103,6 +120,14 @@ async def listening(settings: Settings, engine: Engine) -> AsyncIterator[tuple[S
     subscriptions = await Subscriptions.start(streams, webhooks, public_url=settings.public_url)
     app = App(streams, hub, groups, live, subscriptions, cors=bool(settings.cors_origin))
     server = Server(app, limits, cors_origin=settings.cors_origin)
+    app = App(streams, hub, groups, live, cors=bool(settings.cors_origin), gate=gate)
+    server = Server(
+        app,
+        limits,
+        cors_origin=settings.cors_origin,
+        certificate=certificate,
+        is_private=gate is not None and gate.identity is not None,
+    )
     try:
         port = await server.start(settings.host, settings.port)
     except OSError as error:
@@ -111,9 +136,11 @@ async def listening(settings: Settings, engine: Engine) -> AsyncIterator[tuple[S
         raise CannotServe(
             f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}"
         ) from None
+    reloader.start()
     try:
         yield server, port
     finally:
+        await reloader.stop()
         hub.release_polls()
         groups.stop()
         live.release()
@@ -127,13 +154,20 @@ async def listening(settings: Settings, engine: Engine) -> AsyncIterator[tuple[S
 def _greet(settings: Settings, port: int) -> None:
     """Lines to paste. On stdout, because they are what a person came for."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    base = f"http://{host}:{port}/v1/stream"
+    root = f"{'https' if settings.tls_cert else 'http'}://{host}:{port}"
+    base = f"{root}/v1/stream"
     where = "memory" if settings.memory else settings.data
+    key = ' -H "Authorization: Bearer $HEADWATER_TOKEN"' if access_is_on(settings) else ""
     print(
-        f"Headwater {__version__} listens on http://{host}:{port} (streams in {where})\n\n"
-        f"  curl -X PUT  {base}/hello -H 'Content-Type: application/json'\n"
-        f"  curl -X POST {base}/hello -H 'Content-Type: application/json' -d '{{\"n\": 1}}'\n"
-        f"  curl -N     '{base}/hello?offset=-1&live=sse'\n",
+        f"Headwater {__version__} listens on {root} (streams in {where})\n\n"
+        f"  curl -X PUT  {base}/hello -H 'Content-Type: application/json'{key}\n"
+        f"  curl -X POST {base}/hello -H 'Content-Type: application/json'{key} -d '{{\"n\": 1}}'\n"
+        f"  curl -N     '{base}/hello?offset=-1&live=sse'{key}\n",
         flush=True,
     )
+    if access_is_on(settings) and not settings.tls_cert and not is_loopback(settings.host):
+        log.warning(
+            "tokens_in_plain_text",
+            advice="use --tls-cert and --tls-key, or a proxy that does TLS on this machine",
+        )
     sys.stdout.flush()

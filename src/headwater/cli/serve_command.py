@@ -29,7 +29,8 @@ def _serve(config: Path | None = None, **flags: Any) -> None:
     """
     # The server's own modules take a while to load, and no other command needs them.
     from headwater.cli.logs import configure_logs
-    from headwater.cli.serve import CannotServe, serve
+    from headwater.cli.serve import serve
+    from headwater.cli.serve_access import CannotServe
 
     given = {name: value for name, value in flags.items() if value is not None}
     try:
@@ -64,7 +65,7 @@ def _option(name: str, info: FieldInfo) -> inspect.Parameter:
 
 
 def _shown(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value) or "none"
 
 
 def _with_settings(command: Any) -> Any:

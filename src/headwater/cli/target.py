@@ -2,8 +2,10 @@
 
 The address comes from the first of: `--url`, `--context`, `STREAM_URL`, the current context, and
 `http://127.0.0.1:4437`. The token comes from the first of: `--token`, the context named by
-`--context`, `STREAM_AUTH`, and the current context if the address is its own. So the token of a
-context is never sent to any other address than the context's.
+`--context`, `HEADWATER_TOKEN`, `STREAM_AUTH`, and the current context if the address is its own. So
+the token of a context is never sent to any other address than the context's. Who may vouch for the
+server comes from the first of: `--ca`, the context named by `--context`, `HEADWATER_CA`, and the
+current context, as for the token.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from headwater.client import AsyncHeadwater, Headwater, HeadwaterError, RetryPol
 
 DEFAULT_URL: Final = "http://127.0.0.1:4437"
 URL_VARIABLE: Final = "STREAM_URL"
-TOKEN_VARIABLE: Final = "STREAM_AUTH"
+TOKEN_VARIABLES: Final = ("HEADWATER_TOKEN", "STREAM_AUTH")
+CA_VARIABLE: Final = "HEADWATER_CA"
 
 # How long a command that a person waits for keeps trying, and one that has work under way.
 QUICK_S: Final = 2.0
@@ -48,7 +51,8 @@ Token = Annotated[
     typer.Option(
         "--token",
         metavar="TOKEN",
-        help=f"Bearer token, or a whole Authorization value; also ${TOKEN_VARIABLE}.",
+        help="Bearer token, or a whole Authorization value; also "
+        f"{' or '.join(f'${name}' for name in TOKEN_VARIABLES)}.",
         rich_help_panel=PANEL,
     ),
 ]
@@ -61,14 +65,25 @@ ContextName = Annotated[
         rich_help_panel=PANEL,
     ),
 ]
+Ca = Annotated[
+    str | None,
+    typer.Option(
+        "--ca",
+        metavar="FILE",
+        help=f"Certificates that may vouch for the server, in PEM; also ${CA_VARIABLE}.",
+        rich_help_panel=PANEL,
+    ),
+]
+OPTIONS: Final = {"url": Url, "token": Token, "context": ContextName, "ca": Ca}
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server, and the value of the Authorization header for it."""
+    """A server, the value of the Authorization header for it, and who vouches for it."""
 
     url: str
     authorization: str | None = field(default=None, repr=False)
+    ca: str | None = None
 
     @contextmanager
     def connect(
@@ -98,24 +113,34 @@ class Target:
             "headers": {"Authorization": self.authorization} if self.authorization else None,
             "retry": RetryPolicy(give_up_after_s=patience_s),
             # Certificates take a while to load, and plain connections have no use for them.
-            "verify": self.url.startswith("https:"),
+            "verify": self.url.startswith("https:") and (check_ca(self.ca) or True),
         }
 
 
-def find_target(url: str | None, token: str | None, context: str | None) -> Target:
+def find_target(
+    url: str | None, token: str | None, context: str | None, ca: str | None = None
+) -> Target:
     """Put together what flags, environment and contexts say."""
     if url and context:
         raise usage("give --url or --context, not both")
     from_environment = os.environ.get(URL_VARIABLE)
-    token = token or (None if context else os.environ.get(TOKEN_VARIABLE))
+    if not context:
+        token = token or next(filter(None, map(os.environ.get, TOKEN_VARIABLES)), None)
+        ca = ca or os.environ.get(CA_VARIABLE)
     if url or (from_environment and not context):
-        return Target(check_url(url or from_environment or ""), authorization(token))
+        return Target(check_url(url or from_environment or ""), authorization(token), ca)
     config = load_config()
     name = context or config.current
     if name is None:
-        return Target(DEFAULT_URL, authorization(token))
+        return Target(DEFAULT_URL, authorization(token), ca)
     known = config.get(name)
-    return Target(check_url(known.url), authorization(token or known.token))
+    return Target(check_url(known.url), authorization(token or known.token), ca or known.ca)
+
+
+def check_ca(ca: str | None) -> str | None:
+    if ca and not os.access(ca, os.R_OK):
+        raise usage(f"cannot read the certificates in {ca}; check --ca")
+    return ca or None
 
 
 def check_url(url: str) -> str:
@@ -159,15 +184,14 @@ def with_target(
             inspect.Parameter(
                 name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
             )
-            for name, annotation in (("url", Url), ("token", Token), ("context", ContextName))
+            for name, annotation in OPTIONS.items()
         ),
     ]
 
     @functools.wraps(command)
     def with_options(ctx: typer.Context, **values: Any) -> None:
-        for name in ("url", "token", "context"):
-            values[name] = values[name] or ctx.find_root().params.get(name)
-        target = find_target(values.pop("url"), values.pop("token"), values.pop("context"))
+        chosen = {name: values.pop(name) or ctx.find_root().params.get(name) for name in OPTIONS}
+        target = find_target(**chosen)
         command(target, **values)  # type: ignore[call-arg]
 
     with_options.__signature__ = inspect.Signature(chosen)  # type: ignore[attr-defined]

@@ -44,7 +44,8 @@ class AsyncHeadwater:
         headers: sent with every request.
         timeouts: how long to wait for the server.
         retry: how long to try again when the server cannot be reached or is busy.
-        verify: how to check TLS certificates, as for httpx: True, False or an `ssl.SSLContext`.
+        verify: how to check TLS certificates: True, the path of a file with the certificates that
+            may vouch for the server, an `ssl.SSLContext`, or False not to check.
         transport: another way to the server, instead of httpx.
     """
 

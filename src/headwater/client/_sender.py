@@ -111,6 +111,9 @@ class Sender:
             token = self._token if isinstance(self._token, str) else self._token()
             if inspect.isawaitable(token):
                 token = await token
+            if not (token.isascii() and token.isprintable()):
+                # Said here: what fails further down would show it.
+                raise ValueError("the token has characters that no token has; check its source")
             headers["Authorization"] = f"Bearer {token}"
         return replace(request, headers=headers)
 

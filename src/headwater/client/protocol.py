@@ -77,7 +77,8 @@ class Request:
     method: str
     url: str
     params: Mapping[str, str] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
+    # They may hold a token.
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     body: bytes = b""
     patience: Patience = "answer"
     repeatable: bool = True

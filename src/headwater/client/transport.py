@@ -11,6 +11,7 @@ import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
 import httpx
@@ -104,7 +105,7 @@ class HttpxTransport:
 
     def __init__(self, *, timeouts: Timeouts | None = None, verify: Any = True) -> None:
         self._timeouts = timeouts or Timeouts()
-        self._tls = httpx.create_ssl_context(verify=verify)
+        self._tls = _tls_context(verify)
         self._pool = _Pool(self._tls)
         self._retired: set[_Pool] = set()
 
@@ -166,6 +167,12 @@ class HttpxTransport:
             # There is no bandwidth to save, only time on both sides.
             built.headers["Accept-Encoding"] = "identity"
         return built
+
+
+def _tls_context(verify: Any) -> ssl.SSLContext:
+    if isinstance(verify, str | Path):
+        return ssl.create_default_context(cafile=verify)
+    return httpx.create_ssl_context(verify=verify)
 
 
 class _Pool:

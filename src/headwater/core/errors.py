@@ -20,6 +20,8 @@ headers) is decided in one place, `headwater.http.errors`. Those that only subsc
     │   ├── InvalidBody            a JSON request that does not make sense
     │   ├── InvalidRecord          a message that is no change record, where they have to be
     │   └── EpochMustStartAtZero
+    ├── Unauthorized               nobody we know, or not any more
+    ├── Forbidden                  known, but not allowed
     ├── StreamNotFound
     ├── GroupNotFound
     ├── LiveNotEnabled
@@ -41,7 +43,10 @@ headers) is decided in one place, `headwater.http.errors`. Those that only subsc
     ├── PublishRefused             one entry of a transaction; carries its own reason
     ├── BodyTooLarge
     ├── TooBusy                    a queue is full; nothing was written
-    │   └── TooManyReaders
+    │   ├── TooManyReaders
+    │   ├── TooManyReadersOfCaller
+    │   └── RateExceeded           carries how long to wait
+    ├── BuffersFull                too much is waiting for slow readers
     ├── StorageUnavailable         the engine could not commit or read
     └── DataCorrupt                stored bytes do not match their checksum
 """
@@ -174,6 +179,29 @@ class EpochMustStartAtZero(InvalidRequest):
         super().__init__(f"the first request of epoch {epoch} must have Producer-Seq 0, not {seq}")
         self.epoch = epoch
         self.seq = seq
+
+
+class Unauthorized(StreamError):
+    code = "unauthorized"
+
+    def __init__(
+        self, message: str = "send a valid key or token: Authorization: Bearer …", *, sent: bool
+    ) -> None:
+        super().__init__(message)
+        self.sent = sent
+        """Whether there was a token at all."""
+
+
+class Forbidden(StreamError):
+    """Says what is lacking and nothing about what there is."""
+
+    code = "forbidden"
+
+    def __init__(self, permission: str) -> None:
+        super().__init__(
+            f"this needs the permission to {permission} here; use another key or token"
+        )
+        self.permission = permission
 
 
 class StreamNotFound(StreamError):
@@ -345,6 +373,29 @@ class TooManyReaders(TooBusy):
     def __init__(self, limit: int) -> None:
         super().__init__(f"{limit} live readers follow this stream already; try again later")
         self.limit = limit
+
+
+class TooManyReadersOfCaller(TooBusy):
+    code = "too_many_readers_of_caller"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"you have {limit} live reads open, the most there may be; end one first")
+        self.limit = limit
+
+
+class RateExceeded(TooBusy):
+    code = "rate_exceeded"
+
+    def __init__(self, retry_after_s: int) -> None:
+        super().__init__(f"too much in too short a time; try again in {retry_after_s} s")
+        self.retry_after_s = retry_after_s
+
+
+class BuffersFull(StreamError):
+    code = "buffers_full"
+
+    def __init__(self) -> None:
+        super().__init__("too much data waits for slow readers; try again shortly")
 
 
 class StorageUnavailable(StreamError):

@@ -24,18 +24,34 @@ POINTER_CHARS_MAX = 256
 DESCRIPTION_CHARS_MAX = 1024
 VERSION_MAX = 2**31 - 1
 
+# Of access: what one key or token can carry, and how many there can be.
+PATTERNS_MAX = 100
+KEYS_MAX = 10_000
+KEY_NAME_CHARS_MAX = 200
+TOKEN_BYTES_MAX = 8 * KIB
+SIGNED_SECONDS_MAX = 7 * 24 * 3600
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one server takes on before it says no. All of it can be configured."""
+    """What one server takes on before it says no. All of it can be configured.
+
+    Where 0 is the default, it means that there is no such limit.
+    """
 
     body_bytes_max: int = 64 * MIB
     header_bytes_max: int = 16 * KIB
+    header_count_max: int = 100
     connections_max: int = 20_000
+    connections_per_address_max: int = 0
     chunk_bytes_max: int = MIB
     queue_bytes_max: int = 128 * MIB
     readers_per_stream_max: int = 10_000
+    readers_per_caller_max: int = 10_000
     reader_buffer_bytes_max: int = MIB
+    buffers_bytes_max: int = 512 * MIB
+    requests_per_s_max: int = 0
+    bytes_per_s_max: int = 0
     hot_bytes_per_stream_max: int = MIB
     hot_bytes_max: int = 256 * MIB
     streams_in_memory_max: int = 20_000
@@ -61,6 +77,11 @@ class Limits:
         self._require(self.streams_in_memory_max >= 16, "streams_in_memory_max must be at least 16")
         self._require(self.webhooks_at_once_max >= 1, "webhooks_at_once_max must be at least 1")
         self._require(self.connections_max >= 1, "connections_max must be at least 1")
+        self._require(self.header_count_max >= 1, "header_count_max must be at least 1")
+        self._require(
+            self.buffers_bytes_max >= self.reader_buffer_bytes_max,
+            "buffers_bytes_max must hold at least one reader_buffer_bytes_max",
+        )
 
     @staticmethod
     def _require(holds: bool, otherwise: str) -> None:

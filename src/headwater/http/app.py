@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from headwater import __version__
+from headwater.core.access import Permission
 from headwater.core.errors import InvalidQuery, StreamError
 from headwater.core.limits import LIST_PAGE_MAX
-from headwater.core.paths import CONTROL_NAMES, GROUPS, PROFILE, check_path, split_touch
+from headwater.core.paths import CONTROL_ROOT, GROUPS, PROFILE, TOUCH, check_path
+from headwater.http import places
+from headwater.http.access.gate import Gate
+from headwater.http.access.listing import list_readable
+from headwater.http.access.signing import SignResource
 from headwater.http.bulk import BulkResource
 from headwater.http.errors import error_response, plain_error
 from headwater.http.groups import GroupResource
 from headwater.http.headers import METHODS, preflight_headers
 from headwater.http.live import Hub
-from headwater.http.messages import Answer, Deferred, Headers, Request, Response
+from headwater.http.messages import (
+    Answer,
+    Deferred,
+    EventStream,
+    Headers,
+    Request,
+    Response,
+)
+from headwater.http.places import STREAM, Place, locate
 from headwater.http.queries import number_in, query_of
 from headwater.http.streams import StreamResource
 from headwater.http.subscriptions import SubscriptionResource
@@ -34,7 +46,8 @@ from headwater.store.engine import StreamSummary
 _LIST_PAGE_DEFAULT: Final = 100
 _JSON: Final[Headers] = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
 
-Resource = Callable[[Request], Answer | Deferred | Awaitable[Answer]]
+Reply = Answer | Deferred | Awaitable[Answer]
+Resource = Callable[[Request, Place], Reply]
 
 
 class App:
@@ -49,8 +62,12 @@ class App:
         subscriptions: Subscriptions,
         *,
         cors: bool = True,
+        *,
+        cors: bool = True,
+        gate: Gate | None = None,
     ) -> None:
         self._log = log
+        self._gate = gate
         self._preflight = [
             *(preflight_headers() if cors else [("Allow", METHODS)]),
             ("Cache-Control", "no-store"),
@@ -62,27 +79,35 @@ class App:
         self._subscriptions = SubscriptionResource(subscriptions)
         self._hub = hub
         bulk = BulkResource(log)
-        self._controls = {
-            "_details": self._details,
-            "_position": self._position,
-            "_segments": bulk.segments,
-            "_bulk": bulk.bulk,
+        self.resources: dict[str, Resource] = {
+            places.STREAM: self._stream,
+            CONTROL_ROOT: self._reserved,
+            GROUPS: self._group,
+            "_details": _reading(_of_stream(self._details)),
+            "_position": _reading(_of_stream(self._position)),
+            "_segments": _reading(_of_stream(bulk.segments)),
+            "_bulk": _reading(_of_stream(bulk.bulk)),
+            PROFILE: _of_stream(self._touch.profile),
+            TOUCH: self._touch_of,
+            places.TRANSACTION: _posting(lambda request, _: self._transactions.handle(request)),
+            places.LIST: _reading(self._list),
+            places.INDEX: _reading(self._index),
+            places.HEALTH: _reading(self._healthz),
+            places.READY: _reading(self._readyz),
         }
-        self._fixed: dict[bytes, Resource] = {
-            b"/": self._index,
-            b"/healthz": self._healthz,
-            b"/readyz": self._readyz,
-            b"/v1/streams": self._list,
-        }
+        """By kind of place. Each kind has its permission in `headwater.http.access.rules`."""
+        if gate is not None and gate.identity is not None:
+            signing = SignResource(gate.identity.secret, log.clock)
+            self.resources[places.SIGN] = _posting(lambda request, _: signing.handle(request))
 
-    def __call__(self, request: Request) -> Answer | Deferred | Awaitable[Answer]:
+    def __call__(self, request: Request) -> Reply:
         try:
             return self._route(request)
         except StreamError as error:
             return error_response(error)
 
-    def _route(self, request: Request) -> Answer | Deferred | Awaitable[Answer]:
-        target = request.path if request.path[:1] == b"/" else origin_form(request.path)
+    def _route(self, request: Request) -> Reply:
+        place = locate(request.method, request.path)
         if request.method == "OPTIONS":
             return Response(204, self._preflight)
         if target.startswith(CONTROL_ROOT):
@@ -99,48 +124,52 @@ class App:
         if request.method not in ("GET", "HEAD"):
             return _not_allowed("GET, HEAD, OPTIONS")
         return resource(request)
+        if self._gate is not None:
+            waiting = self._gate.admit(request, place)
+            if waiting is not None:
+                return self._dispatch_after(waiting, request, place)
+        return self._dispatch(request, place)
 
-    def _stream(self, request: Request, path: str) -> Answer | Deferred | Awaitable[Answer]:
-        if "/_" in path:
-            answer = self._below(request, path)
-            if answer is not None:
-                return answer
-        if "/touch/" in path:
-            live = split_touch(path)
-            if live is not None:
-                return self._touch.handle(request, check_path(live[0]), live[1])
+    def _dispatch(self, request: Request, place: Place) -> Reply:
+        resource = self.resources.get(place.kind)
+        if resource is not None:
+            return resource(request, place)
+        if place.path:
+            return plain_error(404, "not_found", f"this server has no {place.kind} resource")
+        return plain_error(404, "not_found", "streams live below /v1/stream/")
+
+    async def _dispatch_after(
+        self, waiting: Awaitable[None], request: Request, place: Place
+    ) -> Answer:
+        await waiting
+        reply = self._dispatch(request, place)
+        if isinstance(reply, Deferred):
+            return await reply.resolve()
+        return reply if isinstance(reply, Response | EventStream) else await reply
+
+    # ── Streams ──────────────────────────────────────────────────────────────────────────────
+
+    def _stream(self, request: Request, place: Place) -> Reply:
         if request.method not in self._streams.methods:
             return _not_allowed(", ".join(sorted([*self._streams.methods, "OPTIONS"])))
         if request.method != "POST":
             # An append to a path that cannot exist is simply not found, without being parsed.
-            check_path(path)
-        return self._streams.handle(request, path)
+            check_path(place.path)
+        return self._streams.handle(request, place.path)
 
-    def _below(self, request: Request, path: str) -> Answer | Deferred | Awaitable[Answer] | None:
-        """A control resource of a stream, or None if the path is none."""
-        of_groups = _split_at_groups(path)
-        if of_groups is not None:
-            return self._groups.handle(request, *of_groups)
-        segments = path.split("/")
-        if segments[-1] in CONTROL_NAMES and request.method != "PUT":
-            return self._control(request, "/".join(segments[:-1]), segments[-1])
-        return None
+    def _reserved(self, request: Request, place: Place) -> Reply:
+        """There is nothing below the reserved name, and there never is a stream."""
+        return self._stream(request, Place(STREAM, "/".join((CONTROL_ROOT, *place.rest))))
 
-    def _control(
-        self, request: Request, owner: str, name: str
-    ) -> Answer | Deferred | Awaitable[Answer]:
-        if name == PROFILE:
-            return self._touch.profile(request, check_path(owner))
-        control = self._controls.get(name)
-        if control is None:
-            return plain_error(404, "not_found", f"this server has no {name} resource")
-        if request.method not in ("GET", "HEAD"):
-            return _not_allowed("GET, HEAD, OPTIONS")
-        return control(request, check_path(owner))
+    def _group(self, request: Request, place: Place) -> Reply:
+        return self._groups.handle(request, check_path(place.path), place.rest)
+
+    def _touch_of(self, request: Request, place: Place) -> Reply:
+        return self._touch.handle(request, check_path(place.path), place.rest[0])
 
     # ── Fixed resources ──────────────────────────────────────────────────────────────────────
 
-    def _index(self, request: Request) -> Response:
+    def _index(self, request: Request, place: Place) -> Response:
         body = (
             f"Headwater {__version__}\n\n"
             "GET  /v1/streams        the streams of this server\n"
@@ -152,17 +181,20 @@ class App:
         )
         return Response(200, [("Content-Type", "text/plain; charset=utf-8")], body.encode())
 
-    def _healthz(self, request: Request) -> Response:
+    def _healthz(self, request: Request, place: Place) -> Response:
         return Response(200, list(_JSON), b'{"status":"ok"}')
 
-    async def _readyz(self, request: Request) -> Response:
+    async def _readyz(self, request: Request, place: Place) -> Response:
         """Ready means: the engine answers. A probe reads, so that probing costs no commit."""
         await self._log.in_thread(self._log.engine.next_stream_id)
         return Response(200, list(_JSON), b'{"status":"ready"}')
 
-    async def _list(self, request: Request) -> Response:
+    async def _list(self, request: Request, place: Place) -> Response:
         prefix, after, limit = _list_query(request)
-        page = await self._log.list_streams(prefix, after, limit + 1)
+        if request.caller is None:
+            page = await self._log.list_streams(prefix, after, limit + 1)
+        else:
+            page = await list_readable(self._log, request.caller, prefix, after, limit + 1)
         more = len(page) > limit
         body = {
             "streams": [_summary_json(summary) for summary in page[:limit]],
@@ -191,10 +223,9 @@ class App:
             **_summary_json(view.summary()),
             "description": view.config.description,
             "version": view.config.version,
-            "profile": msgspec.to_builtins(view.config.profile)["kind"],
             "unique_ids": view.config.unique_ids.mode if view.config.unique_ids else None,
             "id_pointer": view.config.unique_ids.pointer if view.config.unique_ids else None,
-            "forked_from": fork.source if fork else None,
+            "forked_from": fork.source if fork and _may_see(request, fork.source) else None,
             "forks": state.forks if state else 0,
             "producers": len(state.producers) if state else 0,
             "readers": self._hub.readers_of(entry),
@@ -202,14 +233,9 @@ class App:
         return Response(200, list(_JSON), msgspec.json.encode(details))
 
 
-@lru_cache(maxsize=1024)
-def _split_at_groups(path: str) -> tuple[str, tuple[str, ...]] | None:
-    """The stream whose groups a path is about, and what follows. Members ask again and again."""
-    segments = path.split("/")
-    if GROUPS not in segments[1:]:
-        return None
-    at = len(segments) - 1 - segments[::-1].index(GROUPS)
-    return check_path("/".join(segments[:at])), tuple(segments[at + 1 :])
+def _may_see(request: Request, path: str) -> bool:
+    caller = request.caller
+    return caller is None or caller.grants.allow(Permission.READ, path)
 
 
 def _summary_json(summary: StreamSummary) -> dict[str, object]:
@@ -232,6 +258,35 @@ def _list_query(request: Request) -> tuple[str, str, int]:
     if not 1 <= limit <= LIST_PAGE_MAX:
         raise InvalidQuery(f"limit must be a number from 1 to {LIST_PAGE_MAX}")
     return query.get("prefix", ""), query.get("after", ""), limit
+
+
+def _of_stream(resource: Callable[[Request, str], Reply]) -> Resource:
+    """A resource that belongs to one stream and has nothing below it."""
+
+    def of_stream(request: Request, place: Place) -> Reply:
+        return resource(request, check_path(place.path))
+
+    return of_stream
+
+
+def _reading(resource: Resource) -> Resource:
+    """A resource that is only looked at."""
+
+    def checked(request: Request, place: Place) -> Reply:
+        if request.method not in ("GET", "HEAD"):
+            return _not_allowed("GET, HEAD, OPTIONS")
+        return resource(request, place)
+
+    return checked
+
+
+def _posting(resource: Resource) -> Resource:
+    def checked(request: Request, place: Place) -> Reply:
+        if request.method != "POST":
+            return _not_allowed("POST, OPTIONS")
+        return resource(request, place)
+
+    return checked
 
 
 def _not_allowed(allowed: str) -> Response:

@@ -12,32 +12,31 @@ from __future__ import annotations
 
 import asyncio
 import http
-import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import structlog
-
-from headwater.core.errors import StreamError
-from headwater.http.errors import error_response, plain_error
-from headwater.http.files import FileSending
+from headwater.core.access import Caller
+from headwater.core.errors import BuffersFull, StreamError, Unauthorized
+from headwater.http.errors import error_response
+from headwater.http.files import CopySending, FileSending
 from headwater.http.messages import (
+    NOBODY,
     Answer,
     Deferred,
     EventStream,
     FileBody,
     Headers,
     Payload,
+    Peer,
     Request,
     Response,
 )
+from headwater.http.outcomes import as_future, as_is, failure, outcome
 from headwater.http.parsing import RequestReader
 
 if TYPE_CHECKING:
     from headwater.http.server import Server
-
-log = structlog.get_logger()
 
 _STATUS_LINES: Final = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode()
@@ -46,20 +45,25 @@ _STATUS_LINES: Final = {
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 _BODILESS: Final = frozenset({204, 304})
+_EXPELLED: Final = "the key or token is not valid any more; get a new one"
 _UNSENT_BYTES_HIGH: Final = 256 * 1024
 
 
 class Connection(asyncio.Protocol):
     __slots__ = (
         "_busy",
+        "_caller",
         "_closing",
         "_current",
         "_drain_waiter",
         "_events",
         "_file",
+        "_holder",
         "_http_1_0",
         "_looping",
+        "_origin",
         "_owes_continue",
+        "_peer",
         "_queue",
         "_reader",
         "_reading_paused",
@@ -82,8 +86,12 @@ class Connection(asyncio.Protocol):
         self._refusal: Response | None = None
         self._owes_continue = False
         self._events: EventStream | None = None
+        self._holder = ""
+        self._origin: bytes | None = None
+        self._peer = NOBODY
+        self._caller: Caller | None = None
         self._http_1_0 = False
-        self._file: FileSending | None = None
+        self._file: FileSending | CopySending | None = None
         self._drain_waiter: asyncio.Future[None] | None = None
         self._writing_paused = False
         self._reading_paused = False
@@ -95,10 +103,14 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._reader = RequestReader(self._server.limits, self)
         self._transport.set_write_buffer_limits(high=_UNSENT_BYTES_HIGH)
+        name = self._transport.get_extra_info("peername")
+        address = str(name[0]) if name else ""
+        self._peer = Peer(address, self._server.scheme, self._server.room)
         self._server.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.closed(self)
+        self._server.room.measured(self, 0)
         self._transport = None
         self._reader = None
         self._queue.clear()
@@ -107,11 +119,19 @@ class Connection(asyncio.Protocol):
             self._file.cancel()
             self._file = None
         if self._events is not None:
-            events, self._events = self._events, None
-            events.stopped()
-        elif self._current is not None and self._current.on_disconnect is not None:
-            self._current.on_disconnect()
+            self._events_over(self._events)
+        elif self._current is not None:
+            self._give_up_waiting(self._current)
         self._current = None
+
+    @property
+    def address(self) -> str:
+        return self._peer.address
+
+    @property
+    def caller(self) -> Caller | None:
+        """Who the current request or event stream is for, where that is asked."""
+        return self._caller if self._current is None else self._current.caller
 
     def eof_received(self) -> bool:
         """The peer sends no more. It may still be waiting for the answers to what it sent.
@@ -125,19 +145,27 @@ class Connection(asyncio.Protocol):
             self._queue[-1].keep_alive = False
         elif current is not None:
             current.keep_alive = False
-        return self._busy and self._events is None
+        # There is no half of a TLS connection.
+        return self._busy and self._events is None and not self._server.is_secure
 
     def pause_writing(self) -> None:
         self._writing_paused = True
+        self.measure()
         self._restart_clock()
 
     def resume_writing(self) -> None:
         self._writing_paused = False
+        self.measure()
         self._restart_clock()
         self._release_drain()
         if self._file is not None:
             self._start_file()
         self._next()
+
+    def measure(self) -> None:
+        """Tell how much the peer has not taken yet."""
+        if self._transport is not None:
+            self._server.room.measured(self, self._transport.get_write_buffer_size())
 
     def _release_drain(self) -> None:
         if self._drain_waiter is not None and not self._drain_waiter.done():
@@ -173,6 +201,21 @@ class Connection(asyncio.Protocol):
         elif self._transport is not None:
             self._transport.close()
 
+    def expel(self) -> None:
+        """The caller is not valid any more: end what it reads or waits for, and let writes end."""
+        current = self._current
+        if self._events is not None:
+            self.end()
+        elif current is not None and current.on_disconnect is not None and self._file is None:
+            self._give_up_waiting(current)
+            current.keep_alive = False
+            self._answer(current, error_response(Unauthorized(_EXPELLED, sent=True)))
+
+    def _give_up_waiting(self, request: Request) -> None:
+        request.leave_room()
+        if request.on_disconnect is not None:
+            request.on_disconnect()
+
     # ── Reading: this is the Receiver ────────────────────────────────────────────────────────
 
     def data_received(self, data: bytes) -> None:
@@ -189,6 +232,7 @@ class Connection(asyncio.Protocol):
 
     def received(self, request: Request) -> None:
         self._owes_continue = False
+        request.peer = self._peer
         self._queue.append(request)
         self._next()
         if self._queue and not self._reading_paused and self._transport is not None:
@@ -239,10 +283,14 @@ class Connection(asyncio.Protocol):
             transport.resume_reading()
 
     def _handle(self, request: Request) -> None:
+        self._origin = request.headers.get(b"origin")
+        if self._server.room.is_full and request.method == "GET":
+            self._answer(request, error_response(BuffersFull()))
+            return
         try:
             answer = self._server.handler(request)
         except Exception as error:
-            self._answer(request, _failure(error))
+            self._answer(request, failure(error))
             return
         if isinstance(answer, Response | EventStream):
             self._answer(request, answer)
@@ -250,17 +298,31 @@ class Connection(asyncio.Protocol):
         if isinstance(answer, Deferred):
             future, render = answer.future, answer.render
         else:
-            future, render = _as_future(answer), _as_is
-        future.add_done_callback(lambda done: self._answer(request, _outcome(done, render)))
+            future, render = as_future(answer), as_is
+        future.add_done_callback(lambda done: self._finish(request, done, render))
+
+    def _finish(
+        self, request: Request, done: asyncio.Future[Any], render: Callable[[Any], Answer]
+    ) -> None:
+        if done.cancelled() and self._current is not request:
+            # The one who waited is gone, which is why it was cancelled.
+            request.leave_room()
+        else:
+            self._answer(request, outcome(done, render))
 
     def _answer(self, request: Request, answer: Answer) -> None:
-        if self._transport is None:
+        request.leave_room()
+        if self._transport is None or self._current is not request:
             if isinstance(answer, EventStream):
                 answer.stopped()
             return
         if isinstance(answer, EventStream):
-            self._begin_events(answer)
-            return
+            refusal = self._begin_events(request, answer)
+            if refusal is None:
+                return
+            answer = refusal
+        if request.charge is not None:
+            request.charge(len(answer.body))
         # The response may be shared with other connections, so it is not changed here.
         close = answer.close or not request.keep_alive or self._server.stopping
         if isinstance(answer.body, FileBody) and request.method != "HEAD":
@@ -300,9 +362,14 @@ class Connection(asyncio.Protocol):
 
     def _head(self, status: int, headers: Headers) -> bytes:
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
-        return b"".join(
-            (_STATUS_LINES[status], self._server.constant_head(), lines.encode("latin-1"))
-        )
+        server = self._server
+        constant = server.constant_head()
+        if server.origins is not None:
+            constant += server.origins.header_for(self._origin)
+        if server.is_private:
+            # What one caller may read must not be shown to the next by a cache in between.
+            lines = lines.replace("Cache-Control: public", "Cache-Control: private")
+        return b"".join((_STATUS_LINES[status], constant, lines.encode("latin-1")))
 
     def _write(self, data: bytes) -> None:
         if self._transport is not None:
@@ -313,7 +380,9 @@ class Connection(asyncio.Protocol):
     def _send_file(self, response: Response, body: FileBody, *, close: bool) -> None:
         """The request stays the current one until all of it is sent."""
         head = self._whole_head(response, len(body), close=close)
-        self._file = FileSending(self, head, body)
+        # The kernel knows nothing of the keys of a TLS connection.
+        kind = CopySending if self._server.is_secure else FileSending
+        self._file = kind(self, head, body)
         if close and self._current is not None:
             self._current.keep_alive = False
         self._restart_clock()
@@ -324,12 +393,18 @@ class Connection(asyncio.Protocol):
         transport, file = self._transport, self._file
         if transport is None or file is None or file.started:
             return
+        if isinstance(file, CopySending):
+            file.start()
+            return
         if transport.get_write_buffer_size():
             # Writing is paused at once and resumed when nothing is left.
             transport.set_write_buffer_limits(high=0)
             return
         transport.set_write_buffer_limits(high=_UNSENT_BYTES_HIGH)
         file.start(transport.get_extra_info("socket").fileno())
+
+    def write(self, data: bytes) -> None:
+        self._write(data)
 
     def file_progressed(self) -> None:
         self._restart_clock()
@@ -347,7 +422,14 @@ class Connection(asyncio.Protocol):
 
     # ── Event streams: this is the Sink ──────────────────────────────────────────────────────
 
-    def _begin_events(self, events: EventStream) -> None:
+    def _begin_events(self, request: Request, events: EventStream) -> Response | None:
+        """Begin the response; or the refusal to send instead."""
+        try:
+            self._server.room.enter(request.holder)
+        except StreamError as error:
+            events.stopped()
+            return error_response(error)
+        self._holder, self._caller = request.holder, request.caller
         self._http_1_0 = self._reader is not None and self._reader.http_1_0
         framing = b"Connection: close\r\n" if self._http_1_0 else b"Transfer-Encoding: chunked\r\n"
         self._write(b"".join((self._head(200, events.headers), framing, b"\r\n")))
@@ -359,14 +441,25 @@ class Connection(asyncio.Protocol):
         events.start(self)
         if self._server.stopping:
             self.end()
+        return None
+
+    def _events_over(self, events: EventStream) -> None:
+        self._events = None
+        self._server.room.leave(self._holder)
+        events.stopped()
 
     def send(self, payload: Payload) -> bool:
         transport = self._transport
         if transport is None or self._events is None:
             return False
-        if transport.get_write_buffer_size() > self._server.limits.reader_buffer_bytes_max:
-            transport.abort()
-            return False
+        unread = transport.get_write_buffer_size()
+        if unread:
+            room = self._server.room
+            room.measured(self, unread)
+            if unread > self._server.limits.reader_buffer_bytes_max or room.is_full:
+                room.cut_off += 1
+                transport.abort()
+                return False
         transport.write(payload.raw if self._http_1_0 else payload.framed)
         return True
 
@@ -379,34 +472,8 @@ class Connection(asyncio.Protocol):
     def end(self) -> None:
         if self._events is None or self._transport is None:
             return
-        events, self._events = self._events, None
+        events = self._events
         if not self._http_1_0:
             self._write(_LAST_CHUNK)
         self._transport.close()
-        events.stopped()
-
-
-def _as_future(answer: Awaitable[Answer]) -> asyncio.Future[Answer]:
-    if inspect.iscoroutine(answer):
-        return asyncio.get_running_loop().create_task(answer)
-    return cast("asyncio.Future[Answer]", answer)
-
-
-def _as_is(answer: Answer) -> Answer:
-    return answer
-
-
-def _outcome(done: asyncio.Future[Any], render: Callable[[Any], Answer]) -> Answer:
-    try:
-        return render(done.result())
-    except (Exception, asyncio.CancelledError) as error:
-        return _failure(error)
-
-
-def _failure(error: BaseException) -> Response:
-    if isinstance(error, StreamError):
-        return error_response(error)
-    log.error("unexpected_error", error=repr(error), exc_info=error)
-    return plain_error(
-        500, "internal_error", "the server hit an unexpected error; its log has the details"
-    )
+        self._events_over(events)

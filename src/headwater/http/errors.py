@@ -15,7 +15,9 @@ from headwater.http.messages import Headers, Response
 STATUS: Final[dict[type[StreamError], int]] = {
     errors.InvalidRequest: 400,
     subscription_errors.TokenInvalid: 401,
+    errors.Unauthorized: 401,
     errors.StaleEpoch: 403,
+    errors.Forbidden: 403,
     errors.StreamNotFound: 404,
     errors.GroupNotFound: 404,
     errors.LiveNotEnabled: 404,
@@ -27,6 +29,7 @@ STATUS: Final[dict[type[StreamError], int]] = {
     errors.TooBusy: 429,
     errors.DataCorrupt: 500,
     errors.StorageUnavailable: 503,
+    errors.BuffersFull: 503,
     StreamError: 400,
 }
 RETRY_AFTER_S: Final = "1"
@@ -37,7 +40,7 @@ def error_response(error: StreamError) -> Response:
         return _refused_publish(error)
     status = next(STATUS[cls] for cls in type(error).__mro__ if cls in STATUS)
     headers = _extra_headers(error)
-    if status in (429, 503):
+    if status in (429, 503) and not isinstance(error, errors.RateExceeded):
         headers.append(("Retry-After", RETRY_AFTER_S))
     return plain_error(status, error.code, error.message, headers, error.details())
 
@@ -75,5 +78,10 @@ def _extra_headers(error: StreamError) -> Headers:
             return [("Producer-Epoch", str(error.current))]
         case subscription_errors.TokenInvalid():
             return [("WWW-Authenticate", "Bearer")]
+        case errors.RateExceeded():
+            return [("Retry-After", str(error.retry_after_s))]
+        case errors.Unauthorized():
+            problem = ', error="invalid_token"' if error.sent else ""
+            return [("WWW-Authenticate", f'Bearer realm="headwater"{problem}')]
         case _:
             return []

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from headwater.http.messages import FileBody
 from headwater.store.engine import Piece
 
+_COPY_BYTES: Final = 256 * 1024
 # Everyone else on the loop gets a turn after this much, however fast the peer is.
 _TURN_BYTES: Final = 2 * 1024 * 1024
 
@@ -29,6 +30,11 @@ class Owner(Protocol):
 
     def file_failed(self) -> None:
         """The peer is gone, or the file is not what it was; the response cannot be finished."""
+
+    def write(self, data: bytes) -> None: ...
+
+    async def drained(self) -> bool:
+        """Wait until the peer has taken most of what was written. False when it is gone."""
 
 
 class FileSending:
@@ -104,3 +110,50 @@ class FileSending:
             self._loop.remove_writer(self._watched)
             os.close(self._watched)
             self._watched = -1
+
+
+class CopySending:
+    """The same for connections whose bytes have to pass through us: read, and written."""
+
+    __slots__ = ("_body", "_head", "_owner", "_task")
+
+    def __init__(self, owner: Owner, head: bytes, body: FileBody) -> None:
+        self._owner = owner
+        self._head = head
+        self._body = body
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def started(self) -> bool:
+        return self._task is not None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._send())
+
+    def cancel(self) -> None:
+        """The connection is gone."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _send(self) -> None:
+        self._owner.write(self._head)
+        try:
+            for part in self._body.parts:
+                await self._send_part(part)
+        except OSError:
+            self._owner.file_failed()
+            return
+        self._owner.file_sent()
+
+    async def _send_part(self, part: Piece) -> None:
+        for start in range(0, len(part), _COPY_BYTES):
+            size = min(_COPY_BYTES, len(part) - start)
+            if isinstance(part, bytes):
+                data = part[start : start + size]
+            else:
+                data = await asyncio.to_thread(os.pread, part.file, size, part.offset + start)
+            if len(data) < size:
+                raise OSError("the file has become shorter")
+            self._owner.write(data)
+            await self._owner.drained()
+            self._owner.file_progressed()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final
 
 import msgspec
 
-from headwater.core.errors import InvalidBody, InvalidQuery, StreamError
+from headwater.core.access import Permission
+from headwater.core.errors import InvalidQuery, StreamError
 from headwater.core.groups import transitions
 from headwater.core.groups.config import parse_config
 from headwater.core.groups.state import GroupState, Outstanding, format_receipt
@@ -17,6 +18,7 @@ from headwater.core.groups.transitions import Outcome
 from headwater.core.unique_ids import pointer_steps, resolve
 from headwater.http import sse
 from headwater.http.beats import Heartbeat
+from headwater.http.bodies import read_body
 from headwater.http.errors import plain_error
 from headwater.http.messages import (
     Answer,
@@ -40,7 +42,6 @@ _PUSH_DEFAULT: Final = 100
 Consumer = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 Receipts = Annotated[list[str], msgspec.Meta(min_length=1, max_length=RECEIPTS_MAX)]
 Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=86_400_000)]
-B = TypeVar("B")
 Later = Deferred | Awaitable[Answer]
 Operation = Callable[[GroupState, int], Outcome]
 
@@ -68,15 +69,6 @@ class ExtendBody(msgspec.Struct, forbid_unknown_fields=True):
 
 class SeekBody(msgspec.Struct, forbid_unknown_fields=True):
     to: str
-
-
-def read_body(request: Request, kind: type[B]) -> B:
-    try:
-        return msgspec.json.decode(request.body, type=kind)
-    except msgspec.ValidationError as error:
-        raise InvalidBody(f"the body does not fit: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise InvalidBody("send a JSON object") from None
 
 
 def messages_json(group: Group, deliveries: list[Delivery]) -> list[bytes]:
@@ -206,7 +198,8 @@ class Push:
 
     def stopped(self) -> None:
         """The connection is closed: what this member held goes to others at once."""
-        if self.gone:
+        if self.gone or self.sink is None:
+            # Over already, or turned away before it began: it holds nothing.
             return
         self.gone = True
         self._group.leave(self)
@@ -258,7 +251,10 @@ class GroupResource:
         return Response(200, list(_JSON), msgspec.json.encode(await self._groups.info(group)))
 
     async def _put(self, request: Request, path: str, name: str) -> Answer:
-        group, new = await self._groups.put(path, name, parse_config(request.body))
+        config = parse_config(request.body)
+        if config.dead_letter is not None:
+            request.demand(Permission.WRITE, config.dead_letter)
+        group, new = await self._groups.put(path, name, config)
         body = msgspec.json.encode(await self._groups.info(group))
         return Response(201 if new else 200, list(_JSON), body)
 
@@ -368,7 +364,7 @@ class GroupResource:
 
 def _fetch_from(group: Group, request: Request, body: FetchBody) -> asyncio.Future[Answer]:
     fetch = Fetch(body, group)
-    request.on_disconnect = fetch.hang_up
+    request.wait(fetch.hang_up)
     fetch.start()
     return fetch.future
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Final
 
 # Requests: bytes in lower case, which is how the parser hands them over.
@@ -65,7 +67,35 @@ EXPOSED_RESPONSE_HEADERS: Final = (
     "Producer-Expected-Seq",
     "Producer-Received-Seq",
 )
+_ORIGIN: Final = re.compile(r"null|[a-z][a-z0-9+.-]*://[A-Za-z0-9.\-_\[\]:]+")
 METHODS: Final = "GET, HEAD, PUT, POST, DELETE, OPTIONS"
+
+
+class Origins:
+    """Sites whose pages may read responses. Each is told that it is one of them, and no more."""
+
+    def __init__(self, allowed: Iterable[str]) -> None:
+        self._headers = {
+            origin.encode(): f"Access-Control-Allow-Origin: {origin}\r\n".encode()
+            for origin in allowed
+        }
+
+    def header_for(self, origin: bytes | None) -> bytes:
+        return b"" if origin is None else self._headers.get(origin, b"")
+
+
+def parse_origins(setting: str) -> Origins | None:
+    """The origins of a list with commas; None where it makes no difference who asks."""
+    if setting.strip() in ("", "*"):
+        return None
+    origins = [origin.strip() for origin in setting.split(",")]
+    for origin in origins:
+        if _ORIGIN.fullmatch(origin) is None:
+            raise ValueError(
+                f"{origin!r} is no origin; write https://app.example.com, several "
+                "with commas between them, * for all or nothing for none"
+            )
+    return Origins(origins)
 
 
 def common_headers(cors_origin: str) -> bytes:
@@ -74,11 +104,10 @@ def common_headers(cors_origin: str) -> bytes:
         "X-Content-Type-Options: nosniff",
         "Cross-Origin-Resource-Policy: cross-origin",
     ]
-    if cors_origin:
-        lines.append(f"Access-Control-Allow-Origin: {cors_origin}")
+    setting = cors_origin.strip()
+    if setting:
         lines.append(f"Access-Control-Expose-Headers: {', '.join(EXPOSED_RESPONSE_HEADERS)}")
-    if cors_origin not in ("", "*"):
-        lines.append("Vary: Origin")
+        lines.append("Access-Control-Allow-Origin: *" if setting == "*" else "Vary: Origin")
     return "".join(f"{line}\r\n" for line in lines).encode()
 
 

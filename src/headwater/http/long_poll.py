@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from headwater.core.errors import StreamError
 from headwater.http.errors import error_response
 from headwater.http.messages import Answer, Request, Response
 from headwater.http.reads import chunk_headers, read_response
@@ -48,11 +49,16 @@ class Polls:
     def wait(self, request: Request, view: View, cursor: int | None) -> Awaitable[Answer]:
         """Wait at the tail for news, or for the time-out."""
         waiter = Waiter(request, view.tail, cursor)
+        try:
+            request.wait(lambda: self._leave(waiter))
+        except StreamError:
+            # There is no room for it. It may have been the only one to come.
+            self._feed.left(0)
+            raise
         self._waiters[waiter] = None
         self._feed.population += 1
         loop, timeout_s = asyncio.get_running_loop(), self._feed.hub.long_poll_timeout_s
         waiter.timer = loop.call_later(timeout_s, self._time_out, waiter)
-        request.on_disconnect = lambda: self._leave(waiter)
         if self._feed.hub.stopping:
             self._time_out(waiter)
         return waiter.future

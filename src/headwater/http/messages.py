@@ -1,25 +1,50 @@
 """What passes between the connection and the handlers.
 
-Handlers know nothing of sockets. They take a `Request` and give back a `Response`, an awaitable of
-one, or an `EventStream` that is fed over time through a `Sink`.
+Handlers know nothing of sockets. They take a `Request` and give back a `Response`, an awaitable
+of one, or an `EventStream` that is fed over time through a `Sink`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
+from headwater.core.access import Caller, Permission
 from headwater.core.errors import InvalidHeader
+from headwater.http.room import Room
 from headwater.store.engine import Piece
 
 Headers = list[tuple[str, str]]
 
 
+class Peer(NamedTuple):
+    """The other end of a connection, and what all its requests share."""
+
+    address: str = ""
+    scheme: str = "http"
+    room: Room | None = None
+
+
+NOBODY: Final = Peer()
+
+
 class Request:
-    __slots__ = ("body", "headers", "keep_alive", "method", "on_disconnect", "path", "query")
+    __slots__ = (
+        "body",
+        "caller",
+        "charge",
+        "headers",
+        "keep_alive",
+        "method",
+        "on_disconnect",
+        "path",
+        "peer",
+        "query",
+        "waits",
+    )
 
     def __init__(self, method: str, path: bytes, query: bytes, headers: dict[bytes, bytes]) -> None:
         self.method = method
@@ -31,6 +56,40 @@ class Request:
         self.body = b""
         self.keep_alive = True
         self.on_disconnect: Callable[[], None] | None = None
+        self.peer = NOBODY
+        self.caller: Caller | None = None
+        """Who sent it, where that is asked; the gate knows."""
+        self.charge: Callable[[int], None] | None = None
+        """Told the size of the answer, where there is a rate for that."""
+        self.waits = False
+
+    @property
+    def holder(self) -> str:
+        """Whose live read it is, if it becomes one."""
+        return self.peer.address if self.caller is None else self.caller.name
+
+    def demand(self, permission: Permission, path: str) -> None:
+        """Refuse the request if its sender has no such permission for a stream that it names."""
+        if self.caller is not None:
+            self.caller.demand(permission, path)
+
+    def demand_group(self, path: str, group: str) -> None:
+        if self.caller is not None:
+            self.caller.demand_group(path, group)
+
+    def wait(self, on_disconnect: Callable[[], None]) -> None:
+        """It is going to wait for news, if there is room; and who is told when the peer leaves."""
+        room = self.peer.room
+        if room is not None and not self.waits:
+            room.enter(self.holder)
+            self.waits = True
+        self.on_disconnect = on_disconnect
+
+    def leave_room(self) -> None:
+        """It waits no longer."""
+        if self.waits and self.peer.room is not None:
+            self.waits = False
+            self.peer.room.leave(self.holder)
 
     def header(self, name: bytes) -> str | None:
         """A header that the protocol reads. Those are plain ASCII."""

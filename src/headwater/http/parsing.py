@@ -37,6 +37,7 @@ class RequestReader:
         "_body",
         "_body_bytes",
         "_head_bytes",
+        "_header_count",
         "_headers",
         "_heads",
         "_limits",
@@ -66,6 +67,7 @@ class RequestReader:
         self._url = b""
         self._headers: dict[bytes, bytes] = {}
         self._head_bytes = 0
+        self._header_count = 0
         self._arrived_bytes = 0
         self._request: Request | None = None
         self._body: list[bytes] = []
@@ -137,6 +139,7 @@ class RequestReader:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._head_bytes += len(name) + len(value)
+        self._header_count += 1
         self._headers.setdefault(name.lower(), value)
 
     def on_headers_complete(self) -> None:
@@ -144,6 +147,12 @@ class RequestReader:
             return
         if self._head_bytes + len(self._url) > self._limits.header_bytes_max:
             self._refuse_head()
+            return
+        if self._header_count > self._limits.header_count_max:
+            limit = self._limits.header_count_max
+            self._refuse(
+                plain_error(431, "too_many_headers", f"the request has more than {limit} headers")
+            )
             return
         parser = self._parser
         path, _, query = self._url.partition(b"?")

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import formatdate
 from time import monotonic, time
-from typing import Final
+from typing import Any, Final
 
 from headwater.core.limits import Limits
 from headwater.http.connection import Connection
 from headwater.http.errors import plain_error
-from headwater.http.headers import common_headers
+from headwater.http.headers import common_headers, parse_origins
 from headwater.http.messages import Handler
+from headwater.http.room import Room
+from headwater.http.tls import Certificate
+from headwater.service.clock import wall_clock_ms
 
 _SWEEP_S: Final = 1.0
 _BACKLOG: Final = 4096
+# How long a peer may take to say goodbye in TLS.
+_SHUTDOWN_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
     """How long a peer may take, in seconds."""
 
+    handshake_s: float = 10.0
     head_s: float = 30.0
     body_s: float = 60.0
     idle_s: float = 75.0
@@ -37,17 +44,28 @@ class Server:
         *,
         cors_origin: str = "*",
         timeouts: Timeouts | None = None,
+        certificate: Certificate | None = None,
+        is_private: bool = False,
     ) -> None:
         self.handler = handler
         self.limits = limits
         self.timeouts = timeouts or Timeouts()
         self.stopping = False
+        self.room = Room(limits)
+        self.refused_connections = 0
+        self.is_private = is_private
+        """Whether answers depend on who asks."""
+        self.is_secure = certificate is not None
+        self.scheme = "https" if certificate is not None else "http"
+        self._certificate = certificate
         # Time-outs are long; a clock that moves once per sweep is good enough and free to read.
         self.now = monotonic()
+        self.origins = parse_origins(cors_origin)
         self._common = common_headers(cors_origin)
         self._head = b""
         self._head_second = 0
         self._connections: set[Connection] = set()
+        self._by_address: Counter[str] = Counter()
         self._empty = asyncio.Event()
         self._listener: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
@@ -59,8 +77,15 @@ class Server:
     async def start(self, host: str, port: int) -> int:
         """Listen, and say on which port (of interest when 0 was asked for)."""
         loop = asyncio.get_running_loop()
+        tls: dict[str, Any] = {}
+        if self._certificate is not None:
+            tls = {
+                "ssl": self._certificate.context,
+                "ssl_handshake_timeout": self.timeouts.handshake_s,
+                "ssl_shutdown_timeout": _SHUTDOWN_S,
+            }
         self._listener = await loop.create_server(
-            lambda: Connection(self), host, port, backlog=_BACKLOG
+            lambda: Connection(self), host, port, backlog=_BACKLOG, **tls
         )
         self._sweep()
         bound: int = self._listener.sockets[0].getsockname()[1]
@@ -78,20 +103,24 @@ class Server:
 
     def opened(self, connection: Connection) -> None:
         self._connections.add(connection)
+        self._by_address[connection.address] += 1
         if self.stopping:
             connection.wind_down()
         elif len(self._connections) > self.limits.connections_max:
-            connection.turn_away(
-                plain_error(
-                    503,
-                    "too_many_connections",
-                    "the server has as many connections as it may; try again shortly",
-                    [("Retry-After", "1")],
-                )
-            )
+            self._turn_away(connection, "the server has as many connections as it may")
+        elif 0 < self.limits.connections_per_address_max < self._by_address[connection.address]:
+            self._turn_away(connection, "your address has as many connections as it may")
+
+    def _turn_away(self, connection: Connection, reason: str) -> None:
+        self.refused_connections += 1
+        message, later = f"{reason}; try again shortly", [("Retry-After", "1")]
+        connection.turn_away(plain_error(503, "too_many_connections", message, later))
 
     def closed(self, connection: Connection) -> None:
         self._connections.discard(connection)
+        self._by_address[connection.address] -= 1
+        if not self._by_address[connection.address]:
+            del self._by_address[connection.address]
         self._check_empty()
 
     def _check_empty(self) -> None:
@@ -99,10 +128,17 @@ class Server:
             self._empty.set()
 
     def _sweep(self) -> None:
-        """Cut connections whose peer took too long. One timer for all of them."""
+        """Cut connections whose peer took too long or may not stay. One timer for all of them."""
         self.now = now = monotonic()
         for connection in [c for c in self._connections if c.deadline < now]:
             connection.abort()
+        if self.is_private:
+            now_ms = wall_clock_ms()
+            callers = [(c, c.caller) for c in self._connections if c.caller is not None]
+            for connection, caller in callers:
+                if not caller.is_valid(now_ms):
+                    connection.expel()
+        self.room.measure()
         self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
 
     # ── The end ──────────────────────────────────────────────────────────────────────────────

@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from typing import Final
 
 from headwater.core import content_types
+from headwater.core.access import Permission
 from headwater.core.decisions import Append, AppendReply, Create
 from headwater.core.errors import InvalidPath, StreamError
 from headwater.core.expiry import parse_lifetime
@@ -50,6 +51,9 @@ class StreamResource:
     # ── PUT ──────────────────────────────────────────────────────────────────────────────────
 
     async def _put(self, request: Request, path: str) -> Response:
+        fork = _fork(request)
+        if fork is not None:
+            request.demand(Permission.READ, fork.source)
         command = Create(
             path=check_path(path),
             content_type=_content_type(request),
@@ -58,7 +62,7 @@ class StreamResource:
                 request.header(names.STREAM_TTL), request.header(names.STREAM_EXPIRES_AT)
             ),
             closed=request.flag(names.STREAM_CLOSED),
-            fork=_fork(request),
+            fork=fork,
             version=parse_version(request.header(names.STREAM_CONFIG_VERSION)),
             description=parse_description(request.header(names.STREAM_DESCRIPTION)),
             unique_ids=parse_unique_ids(
@@ -247,4 +251,4 @@ def _source_path(value: str) -> str:
 def _location(request: Request) -> str:
     path = origin_form(request.path).decode("ascii", "replace")
     host = request.headers.get(b"host")
-    return f"http://{host.decode('latin-1')}{path}" if host else path
+    return f"{request.peer.scheme}://{host.decode('latin-1')}{path}" if host else path

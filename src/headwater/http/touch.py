@@ -7,13 +7,13 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from headwater.core.errors import InvalidBody, InvalidQuery
+from headwater.core.errors import InvalidBody, InvalidQuery, StreamError
 from headwater.core.live.interest import Interest, InterestMode
 from headwater.core.live.keys import parse_key
 from headwater.core.live.profile import parse_profile, profile_json
 from headwater.core.live.templates import TEMPLATES_PER_CALL_MAX, TemplateSpec, parse_spec
+from headwater.http.bodies import read_body
 from headwater.http.errors import plain_error
-from headwater.http.groups import read_body
 from headwater.http.live_report import activation_report, meta_report, wait_report
 from headwater.http.messages import Answer, Headers, Request, Response
 from headwater.http.queries import number_in, query_of
@@ -106,7 +106,11 @@ class TouchResource:
         kind = interest.kind(stream.state.mode)
         if isinstance(wait, WaitResult):
             return _waited(wait, kind)
-        request.on_disconnect = lambda: stream.leave(wait)
+        try:
+            request.wait(lambda: stream.leave(wait))
+        except StreamError:
+            stream.leave(wait)
+            raise
         return _waited(await wait.future, kind)
 
 

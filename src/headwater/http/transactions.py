@@ -8,12 +8,14 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from headwater.core.access import Permission
 from headwater.core.content_types import is_json
 from headwater.core.decisions import Append
 from headwater.core.errors import InvalidBody, InvalidPath, PublishRefused
 from headwater.core.paths import check_path
 from headwater.core.producers import ProducerStamp
-from headwater.http.groups import RECEIPTS_MAX, read_body
+from headwater.http.bodies import read_body
+from headwater.http.groups import RECEIPTS_MAX
 from headwater.http.messages import Headers, Request, Response
 from headwater.service.log import Log
 from headwater.service.transactions import (
@@ -62,6 +64,10 @@ class TransactionResource:
         body = read_body(request, TransactionBody)
         if body.ack is None and not body.publish:
             raise InvalidBody("a transaction acknowledges or publishes something")
+        for part in body.publish:
+            request.demand(Permission.WRITE, part.stream)
+        if body.ack is not None:
+            request.demand_group(body.ack.stream, body.ack.group)
         publishes = [await self._publish(index, part) for index, part in enumerate(body.publish)]
         acknowledge = None
         if body.ack is not None:

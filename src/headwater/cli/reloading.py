@@ -1,0 +1,124 @@
+"""Files that the server reads again when they change: keys, certificates.
+
+They are looked at every second, and at once on SIGHUP. A file that cannot be used changes nothing:
+what was good stays, and the log says what is wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from headwater.http.access.verification import InvalidKeySet
+from headwater.http.tls import CertificateError
+from headwater.store.key_file import KeyFileError
+
+INTERVAL_S: Final = 1.0
+UNUSABLE: Final = (KeyFileError, InvalidKeySet, CertificateError, OSError)
+
+log = structlog.get_logger()
+
+Stamp = tuple[tuple[int, int, int] | None, ...]
+
+
+@dataclass(slots=True)
+class _Watched:
+    paths: Sequence[Path]
+    load: Callable[[], Any]
+    use: Callable[[Any], None]
+    stamp: Stamp
+
+    def look(self, *, force: bool) -> tuple[bool, Any]:
+        """Load if something changed. On a thread: disks can be slow."""
+        stamp = _stamp(self.paths)
+        if stamp == self.stamp and not force:
+            return False, None
+        self.stamp = stamp
+        return True, self.load()
+
+
+class Reloader:
+    def __init__(self) -> None:
+        self.failures = 0
+        self._watched: list[_Watched] = []
+        self._poke = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._each_time: list[Callable[[], None]] = []
+        self._at_end: list[Callable[[], Awaitable[None]]] = []
+
+    def watch(
+        self, paths: Sequence[Path], load: Callable[[], Any], use: Callable[[Any], None]
+    ) -> None:
+        """Load now, and again whenever one of the files changes. The first time may fail."""
+        # First the stamp: a change while the file is loaded must not go unnoticed.
+        watched = _Watched(paths, load, use, _stamp(paths))
+        use(load())
+        self._watched.append(watched)
+
+    def each_time(self, action: Callable[[], None]) -> None:
+        """Something else to do about once a second."""
+        self._each_time.append(action)
+
+    def at_end(self, action: Callable[[], Awaitable[None]]) -> None:
+        self._at_end.append(action)
+
+    def reload(self) -> None:
+        """Read everything again, whether it changed or not."""
+        self._poke.set()
+
+    def start(self) -> None:
+        if self._watched or self._each_time:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        for action in self._at_end:
+            await action()
+
+    async def _run(self) -> None:
+        while True:
+            for action in self._each_time:
+                action()
+            forced = await self._pause()
+            for watched in self._watched:
+                await self._look(watched, force=forced)
+
+    async def _pause(self) -> bool:
+        try:
+            async with asyncio.timeout(INTERVAL_S):
+                await self._poke.wait()
+        except TimeoutError:
+            return False
+        self._poke.clear()
+        return True
+
+    async def _look(self, watched: _Watched, *, force: bool) -> None:
+        what = ", ".join(map(str, watched.paths))
+        try:
+            changed, loaded = await asyncio.to_thread(watched.look, force=force)
+        except UNUSABLE as error:
+            self.failures += 1
+            log.error("not_reloaded", files=what, error=str(error))
+            return
+        if changed:
+            watched.use(loaded)
+            log.info("reloaded", files=what)
+
+
+def _stamp(paths: Sequence[Path]) -> Stamp:
+    return tuple(_one_stamp(path) for path in paths)
+
+
+def _one_stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size

@@ -1,0 +1,152 @@
+"""Putting access control and TLS together from the settings."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+from headwater.cli.reloading import UNUSABLE, Reloader
+from headwater.core.access import signed
+from headwater.core.access.keys import KeyBook
+from headwater.http.access.accounts import Accounts
+from headwater.http.access.gate import Gate
+from headwater.http.access.identity import Identity
+from headwater.http.access.key_sets import FixedKeys, KeysAtUrl, KeySource, check_url
+from headwater.http.access.keyring import Keyring
+from headwater.http.access.tokens import TokenPolicy, Tokens
+from headwater.http.access.verification import (
+    InvalidKeySet,
+    VerificationKey,
+    parse_key_set,
+    shared_secret,
+)
+from headwater.http.tls import Certificate
+from headwater.service.clock import Clock
+from headwater.settings import Settings
+from headwater.store.key_file import KEYS_NAME, SECRET_NAME, load_keys, load_secret
+
+_KEY_BYTES_MAX: Final = 256 * 1024
+
+Parse = Callable[[bytes], list[VerificationKey]]
+
+
+class CannotServe(Exception):
+    """The server cannot start; the message is one line that says why."""
+
+
+def keys_path(settings: Settings) -> Path | None:
+    if settings.keys_file:
+        return Path(settings.keys_file)
+    return None if settings.memory else settings.data / KEYS_NAME
+
+
+def access_is_on(settings: Settings) -> bool:
+    if settings.access != "auto":
+        return settings.access == "on"
+    path = keys_path(settings)
+    has_tokens = settings.jwt_secret_file or settings.jwt_jwks
+    return bool(has_tokens) or (path is not None and path.exists())
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def check_address(settings: Settings) -> None:
+    """Without access control, only this machine may connect, unless that is really meant."""
+    if is_loopback(settings.host) or settings.insecure or access_is_on(settings):
+        return
+    raise CannotServe(
+        f"{settings.host} is reachable from other machines and anyone could read and write; "
+        "make a key with `headwater keys create` and use --access on, or use --host 127.0.0.1, or "
+        "--insecure if that is what you want"
+    )
+
+
+def open_certificate(settings: Settings, reloader: Reloader) -> Certificate | None:
+    if not settings.tls_cert and not settings.tls_key:
+        return None
+    if not (settings.tls_cert and settings.tls_key):
+        raise CannotServe("TLS needs both --tls-cert and --tls-key")
+    try:
+        certificate = Certificate(Path(settings.tls_cert), Path(settings.tls_key))
+        files = (certificate.chain, certificate.key)
+        reloader.watch(files, certificate.load, certificate.use)
+    except UNUSABLE as error:
+        raise CannotServe(str(error)) from None
+    return certificate
+
+
+def open_gate(settings: Settings, reloader: Reloader, clock: Clock) -> Gate | None:
+    limits = settings.limits()
+    accounts = None
+    if limits.requests_per_s_max or limits.bytes_per_s_max:
+        accounts = Accounts(limits)
+    identity = None
+    if access_is_on(settings):
+        try:
+            identity = _identity(settings, reloader)
+        except UNUSABLE as error:
+            raise CannotServe(str(error)) from None
+    return None if identity is None and accounts is None else Gate(identity, accounts, clock)
+
+
+def _identity(settings: Settings, reloader: Reloader) -> Identity:
+    keyring = Keyring()
+    path = keys_path(settings)
+    if path is not None:
+        reloader.watch([path], lambda: load_keys(path) or KeyBook(), keyring.replace)
+    return Identity(keyring, _tokens(settings, reloader), _signing_secret(settings))
+
+
+def _signing_secret(settings: Settings) -> bytes:
+    if settings.signing_secret_file:
+        return load_secret(Path(settings.signing_secret_file))
+    if settings.memory:
+        return secrets.token_bytes(signed.SECRET_BYTES)
+    return load_secret(settings.data / SECRET_NAME)
+
+
+def _tokens(settings: Settings, reloader: Reloader) -> Tokens:
+    policy = TokenPolicy(
+        settings.jwt_audience,
+        settings.jwt_issuer,
+        settings.jwt_leeway_ms / 1000,
+        settings.jwt_claim,
+    )
+    sources: list[KeySource] = []
+    if settings.jwt_secret_file:
+        path = Path(settings.jwt_secret_file)
+        sources.append(_file_of_keys(path, lambda raw: [shared_secret(raw.strip())], reloader))
+    if settings.jwt_jwks and not settings.jwt_audience:
+        # Who publishes keys signs tokens for others as well.
+        raise CannotServe("--jwt-jwks needs --jwt-audience, or tokens meant for others would do")
+    if "://" in settings.jwt_jwks:
+        at_url = KeysAtUrl(check_url(settings.jwt_jwks))
+        reloader.each_time(at_url.refresh_if_due)
+        reloader.at_end(at_url.stop)
+        sources.append(at_url)
+    elif settings.jwt_jwks:
+        sources.append(_file_of_keys(Path(settings.jwt_jwks), parse_key_set, reloader))
+    return Tokens(sources, policy)
+
+
+def _file_of_keys(path: Path, parse: Parse, reloader: Reloader) -> FixedKeys:
+    source = FixedKeys([])
+
+    def load() -> list[VerificationKey]:
+        try:
+            with path.open("rb") as file:
+                return parse(file.read(_KEY_BYTES_MAX))
+        except (InvalidKeySet, OSError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise InvalidKeySet(f"cannot use {path}: {reason}") from None
+
+    reloader.watch([path], load, source.replace)
+    return source

@@ -1,0 +1,1 @@
+"""Access over HTTP: who sends a request, and whether they may."""

@@ -1,0 +1,80 @@
+"""The gate: every request passes it before it reaches a resource.
+
+It finds out who is calling, whether they may, and whether they have not asked too much of late. A
+server that has neither access control nor rate limits has no gate at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from headwater.core.access import Caller
+from headwater.core.errors import StreamError, Unauthorized
+from headwater.http.access import rules
+from headwater.http.access.accounts import Accounts
+from headwater.http.access.identity import Identity
+from headwater.http.access.tokens import UnknownSigner, refused
+from headwater.http.messages import Request
+from headwater.http.places import Place
+from headwater.service.clock import Clock
+
+
+class Gate:
+    def __init__(self, identity: Identity | None, accounts: Accounts | None, clock: Clock) -> None:
+        self.identity = identity
+        self.accounts = accounts
+        self.unauthorized = 0
+        self.forbidden = 0
+        self._clock = clock
+
+    def admit(self, request: Request, place: Place) -> Awaitable[None] | None:
+        """Let a request through or raise; an awaitable if that takes a look at newer keys."""
+        if rules.is_public(request, place):
+            return None
+        if self.identity is None:
+            self._charge(request, request.peer.address)
+            return None
+        try:
+            caller = self._identify(self.identity, request, place)
+        except UnknownSigner:
+            return self._admit_later(self.identity, request, place)
+        self._enter(caller, request, place)
+        return None
+
+    async def _admit_later(self, identity: Identity, request: Request, place: Place) -> None:
+        try:
+            if not await identity.tokens.look_again():
+                raise self._turned_away(request)
+            caller = self._identify(identity, request, place)
+        except UnknownSigner:
+            raise self._turned_away(request) from None
+        self._enter(caller, request, place)
+
+    def _identify(self, identity: Identity, request: Request, place: Place) -> Caller:
+        try:
+            return identity.find(request, place, self._clock())
+        except Unauthorized as error:
+            raise self._turned_away(request, error) from None
+
+    def _turned_away(self, request: Request, error: StreamError | None = None) -> StreamError:
+        """Whoever guesses is slowed down, by address."""
+        self.unauthorized += 1
+        self._charge(request, f"guesses from {request.peer.address}")
+        return error or refused()
+
+    def _enter(self, caller: Caller, request: Request, place: Place) -> None:
+        request.caller = caller
+        self._charge(request, caller.name)
+        try:
+            rules.permit(request, place, caller)
+        except StreamError:
+            self.forbidden += 1
+            raise
+
+    def _charge(self, request: Request, name: str) -> None:
+        accounts = self.accounts
+        if accounts is None:
+            return
+        accounts.charge_request(name, len(request.body))
+        if accounts.counts_bytes:
+            request.charge = lambda size: accounts.charge_bytes(name, size)

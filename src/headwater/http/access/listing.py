@@ -1,0 +1,37 @@
+"""The list of streams as one caller sees it: as if there were no others.
+
+The next page begins behind the last name that was shown, so no answer tells a name, or that there
+is one, that the caller may not read. The engine is asked only for names that begin like one of
+the caller's patterns.
+"""
+
+from __future__ import annotations
+
+from headwater.core.access import Caller, Permission
+from headwater.core.limits import LIST_PAGE_MAX
+from headwater.service.log import Log
+from headwater.store.engine import StreamSummary
+
+
+async def list_readable(
+    log: Log, caller: Caller, prefix: str, after: str, limit: int
+) -> list[StreamSummary]:
+    found: list[StreamSummary] = []
+    for allowed in caller.grants.readable_prefixes():
+        common = _both(allowed, prefix)
+        if common is None:
+            continue
+        last = after
+        while len(found) < limit:
+            page = await log.list_streams(common, last, LIST_PAGE_MAX)
+            found += [one for one in page if caller.grants.allow(Permission.READ, one.path)]
+            if len(page) < LIST_PAGE_MAX:
+                break
+            last = page[-1].path
+    return found[:limit]
+
+
+def _both(one: str, other: str) -> str | None:
+    """What a name begins with that begins with both; None if that cannot be."""
+    longer, shorter = (one, other) if len(one) >= len(other) else (other, one)
+    return longer if longer.startswith(shorter) else None

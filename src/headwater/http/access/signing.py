@@ -1,0 +1,55 @@
+"""POST /v1/presign: an address that reads one stream without a token, until a moment."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from headwater.core.access import Permission, signed
+from headwater.core.errors import InvalidBody
+from headwater.core.limits import PATH_BYTES_MAX
+from headwater.core.paths import check_path
+from headwater.http.bodies import read_body
+from headwater.http.messages import Headers, Request, Response
+from headwater.http.targets import STREAM_ROOT
+from headwater.service.clock import Clock
+
+_JSON: Final[Headers] = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
+# Everything a path can hold is fine in a URL, but for the sign that begins an escape.
+_SAFE: Final = "/-._~!$&'()*+,;=:@"
+
+
+class SignBody(msgspec.Struct, forbid_unknown_fields=True):
+    stream: Annotated[str, msgspec.Meta(max_length=PATH_BYTES_MAX)]
+    expires_s: int = 3600
+
+
+class SignResource:
+    def __init__(self, secret: bytes, clock: Clock) -> None:
+        self._secret = secret
+        self._clock = clock
+
+    def handle(self, request: Request) -> Response:
+        body = read_body(request, SignBody)
+        path = check_path(body.stream)
+        seconds = signed.check_duration(body.expires_s)
+        request.demand(Permission.READ, path)
+        caller = request.caller
+        assert caller is not None, "there is no signing without a gate"
+        expires_s = self._clock() // 1000 + seconds
+        if caller.expires_at_ms is not None and expires_s * 1000 > caller.expires_at_ms:
+            left_s = max(0, caller.expires_at_ms - self._clock()) // 1000
+            raise InvalidBody(
+                f"the address would outlive your key or token, which has {left_s} s left; ask for "
+                "less, or use one that lasts longer"
+            )
+        query = {
+            "expires": str(expires_s),
+            "key": caller.key_id,
+            "signature": signed.sign(self._secret, path, expires_s, caller.key_id),
+        }
+        target = STREAM_ROOT.decode() + quote(path, safe=_SAFE)
+        answer = {"url": f"{target}?{urlencode(query)}", "expires_at_ms": expires_s * 1000}
+        return Response(200, list(_JSON), msgspec.json.encode(answer))

@@ -1,0 +1,42 @@
+"""What becomes of an answer that took a while."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import structlog
+
+from headwater.core.errors import StreamError
+from headwater.http.errors import error_response, plain_error
+from headwater.http.messages import Answer, Response
+
+log = structlog.get_logger()
+
+
+def as_future(answer: Awaitable[Answer]) -> asyncio.Future[Answer]:
+    if inspect.iscoroutine(answer):
+        return asyncio.get_running_loop().create_task(answer)
+    return cast("asyncio.Future[Answer]", answer)
+
+
+def as_is(answer: Answer) -> Answer:
+    return answer
+
+
+def outcome(done: asyncio.Future[Any], render: Callable[[Any], Answer]) -> Answer:
+    try:
+        return render(done.result())
+    except (Exception, asyncio.CancelledError) as error:
+        return failure(error)
+
+
+def failure(error: BaseException) -> Response:
+    if isinstance(error, StreamError):
+        return error_response(error)
+    log.error("unexpected_error", error=repr(error), exc_info=error)
+    return plain_error(
+        500, "internal_error", "the server hit an unexpected error; its log has the details"
+    )

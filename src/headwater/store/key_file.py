@@ -1,0 +1,110 @@
+"""The file of API keys, beside the streams.
+
+A file of its own and not a table: the database belongs to one process, and keys are made and
+revoked while a server runs. The file is replaced in one step, so a reader sees the old keys or
+the new ones; writers take turns by a lock. Only its owner can read it, although it holds no key,
+only digests.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headwater.core.access import signed
+from headwater.core.access.grants import grants_from
+from headwater.core.access.keys import KeyBook
+from headwater.core.errors import InvalidRequest
+
+KEYS_NAME: Final = "keys.json"
+SECRET_NAME: Final = "signing.secret"
+FILE_BYTES_MAX: Final = 256 * 1024 * 1024
+
+
+class KeyFileError(Exception):
+    """The file cannot be used; the message is one line that says why."""
+
+
+def load_keys(path: Path) -> KeyBook | None:
+    """What the file holds, checked; None if there is none."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(FILE_BYTES_MAX + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise KeyFileError(f"cannot read {path}: {error.strerror}") from None
+    try:
+        if len(raw) > FILE_BYTES_MAX:
+            raise KeyFileError(f"{path} is too large for a file of keys")
+        book = msgspec.json.decode(raw, type=KeyBook)
+        for record in book.keys:
+            grants_from(record.grants)
+    except (msgspec.DecodeError, UnicodeDecodeError, InvalidRequest) as error:
+        raise KeyFileError(f"{path} is not a file of keys: {error}") from None
+    return book
+
+
+def change_keys(path: Path, change: Callable[[KeyBook], KeyBook]) -> None:
+    """Read, change and replace the file, while no one else does."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _turn(path):
+            _replace(path, msgspec.json.encode(change(load_keys(path) or KeyBook())))
+    except OSError as error:
+        raise KeyFileError(f"cannot write {path}: {error.strerror}") from None
+
+
+def load_secret(path: Path) -> bytes:
+    """The secret that addresses are signed with; made the first time."""
+    try:
+        with _turn(path):
+            if not path.exists():
+                _replace(path, secrets.token_hex(signed.SECRET_BYTES).encode() + b"\n")
+            text = path.read_bytes().strip()
+    except OSError as error:
+        raise KeyFileError(f"cannot use {path}: {error.strerror}") from None
+    if len(text) < signed.SECRET_BYTES:
+        raise KeyFileError(
+            f"{path} holds less than {signed.SECRET_BYTES} bytes, too little for a secret; remove "
+            "it, and the server makes a new one"
+        )
+    return text
+
+
+@contextmanager
+def _turn(path: Path) -> Iterator[None]:
+    lock = path.with_name(f".{path.name}.lock")
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    # Temporary files are made with mode 0600.
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
