@@ -217,6 +217,7 @@ class Settings(BaseSettings):
         if self.webhook_local != "auto":
             return self.webhook_local == "allow"
         return self.listens_on_loopback and not self.public_url
+
     @field_validator("cors_origin")
     @classmethod
     def _check_origins(cls, value: str) -> str:

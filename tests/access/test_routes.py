@@ -26,6 +26,8 @@ from headwater.service.clock import wall_clock_ms
 from headwater.service.groups import Groups
 from headwater.service.live.registry import Live
 from headwater.service.log import Log
+from headwater.service.subscriptions import Subscriptions
+from headwater.service.webhooks import Webhooks
 from headwater.store.memory import MemoryEngine
 from tests.docs.markdown import HTTP_REFERENCE, Page, code_spans
 
@@ -37,7 +39,9 @@ async def app() -> AsyncIterator[App]:
     identity = Identity(Keyring(), Tokens([], TokenPolicy()), b"s" * 32)
     gate = Gate(identity, None, wall_clock_ms)
     live = Live(log)
-    yield App(log, Hub(log, 1000, Heartbeat(60)), groups, live, gate=gate)
+    subscriptions = await Subscriptions.start(log, Webhooks(Limits()))
+    yield App(log, Hub(log, 1000, Heartbeat(60)), groups, live, subscriptions, gate=gate)
+    await subscriptions.stop()
     groups.stop()
     live.release()
     await live.stop()

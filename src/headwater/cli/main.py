@@ -8,8 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from headwater import __version__
-from headwater.cli import ctx, grouping, postgres, subscription, target
-from headwater.cli import ctx, grouping, keys, postgres, target
+from headwater.cli import ctx, grouping, keys, postgres, subscription, target
 from headwater.cli.appending import append
 from headwater.cli.bench import bench
 from headwater.cli.consuming import consume

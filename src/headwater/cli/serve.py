@@ -19,7 +19,6 @@ from headwater.cli.serve_access import (
     CannotServe,
     access_is_on,
     check_address,
-    is_loopback,
     open_certificate,
     open_gate,
 )
@@ -48,15 +47,6 @@ def open_engine(settings: Settings) -> Engine:
     if settings.memory:
         return MemoryEngine()
     return SqliteEngine(settings.data, settings.limits().producers_preloaded_max)
-
-
-def check_address(settings: Settings) -> None:
-    """Without access control, only this machine may connect, unless that is really meant."""
-    if not settings.listens_on_loopback and not settings.insecure:
-        raise CannotServe(
-            f"{settings.host} is reachable from other machines and anyone could read and write; "
-            "use --host 127.0.0.1, or --insecure if that is what you want"
-        )
 
 
 def serve(settings: Settings) -> None:
@@ -118,9 +108,7 @@ async def listening(
     live = Live(streams, waiters_max=settings.live_waiters_max, metrics=settings.live_metrics)
     webhooks = Webhooks(limits, development=settings.allows_local_webhooks)
     subscriptions = await Subscriptions.start(streams, webhooks, public_url=settings.public_url)
-    app = App(streams, hub, groups, live, subscriptions, cors=bool(settings.cors_origin))
-    server = Server(app, limits, cors_origin=settings.cors_origin)
-    app = App(streams, hub, groups, live, cors=bool(settings.cors_origin), gate=gate)
+    app = App(streams, hub, groups, live, subscriptions, cors=bool(settings.cors_origin), gate=gate)
     server = Server(
         app,
         limits,
@@ -165,7 +153,7 @@ def _greet(settings: Settings, port: int) -> None:
         f"  curl -N     '{base}/hello?offset=-1&live=sse'{key}\n",
         flush=True,
     )
-    if access_is_on(settings) and not settings.tls_cert and not is_loopback(settings.host):
+    if access_is_on(settings) and not settings.tls_cert and not settings.listens_on_loopback:
         log.warning(
             "tokens_in_plain_text",
             advice="use --tls-cert and --tls-key, or a proxy that does TLS on this machine",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
@@ -51,16 +50,9 @@ def access_is_on(settings: Settings) -> bool:
     return bool(has_tokens) or (path is not None and path.exists())
 
 
-def is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def check_address(settings: Settings) -> None:
     """Without access control, only this machine may connect, unless that is really meant."""
-    if is_loopback(settings.host) or settings.insecure or access_is_on(settings):
+    if settings.listens_on_loopback or settings.insecure or access_is_on(settings):
         return
     raise CannotServe(
         f"{settings.host} is reachable from other machines and anyone could read and write; "

@@ -33,7 +33,7 @@ from headwater.http.places import STREAM, Place, locate
 from headwater.http.queries import number_in, query_of
 from headwater.http.streams import StreamResource
 from headwater.http.subscriptions import SubscriptionResource
-from headwater.http.targets import CONTROL_ROOT, STREAM_ROOT, decode_path, origin_form
+from headwater.http.targets import SUBSCRIPTIONS_ROOT, origin_form
 from headwater.http.touch import TouchResource
 from headwater.http.transactions import TransactionResource
 from headwater.service.groups import Groups
@@ -60,8 +60,6 @@ class App:
         groups: Groups,
         live: Live,
         subscriptions: Subscriptions,
-        *,
-        cors: bool = True,
         *,
         cors: bool = True,
         gate: Gate | None = None,
@@ -110,20 +108,6 @@ class App:
         place = locate(request.method, request.path)
         if request.method == "OPTIONS":
             return Response(204, self._preflight)
-        if target.startswith(CONTROL_ROOT):
-            return self._subscriptions.handle(request, target[len(CONTROL_ROOT) :])
-        if target.startswith(STREAM_ROOT):
-            return self._stream(request, decode_path(target[len(STREAM_ROOT) :]))
-        if target == b"/v1/transaction":
-            if request.method != "POST":
-                return _not_allowed("POST, OPTIONS")
-            return self._transactions.handle(request)
-        resource = self._fixed.get(target)
-        if resource is None:
-            return plain_error(404, "not_found", "streams live below /v1/stream/")
-        if request.method not in ("GET", "HEAD"):
-            return _not_allowed("GET, HEAD, OPTIONS")
-        return resource(request)
         if self._gate is not None:
             waiting = self._gate.admit(request, place)
             if waiting is not None:
@@ -158,7 +142,10 @@ class App:
         return self._streams.handle(request, place.path)
 
     def _reserved(self, request: Request, place: Place) -> Reply:
-        """There is nothing below the reserved name, and there never is a stream."""
+        """Subscriptions, and nothing else: below the reserved name there never is a stream."""
+        target = request.path if request.path[:1] == b"/" else origin_form(request.path)
+        if target.startswith(SUBSCRIPTIONS_ROOT):
+            return self._subscriptions.handle(request, target[len(SUBSCRIPTIONS_ROOT) :])
         return self._stream(request, Place(STREAM, "/".join((CONTROL_ROOT, *place.rest))))
 
     def _group(self, request: Request, place: Place) -> Reply:
@@ -223,6 +210,7 @@ class App:
             **_summary_json(view.summary()),
             "description": view.config.description,
             "version": view.config.version,
+            "profile": msgspec.to_builtins(view.config.profile)["kind"],
             "unique_ids": view.config.unique_ids.mode if view.config.unique_ids else None,
             "id_pointer": view.config.unique_ids.pointer if view.config.unique_ids else None,
             "forked_from": fork.source if fork and _may_see(request, fork.source) else None,

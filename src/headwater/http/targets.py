@@ -10,7 +10,7 @@ import httptools
 from headwater.core.errors import InvalidPath
 
 STREAM_ROOT: Final = b"/v1/stream/"
-CONTROL_ROOT: Final = b"/v1/stream/__ds/"
+SUBSCRIPTIONS_ROOT: Final = b"/v1/stream/__ds/"
 
 
 def decode_path(raw: bytes) -> str:
