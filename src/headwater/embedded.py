@@ -39,7 +39,7 @@ from headwater.service.entries import Entry, Event
 from headwater.service.log import Log
 from headwater.service.reading import Chunk
 from headwater.store.engine import Engine, StreamSummary
-from headwater.store.history.ledger import SealPolicy
+from headwater.store.history.policies import SealPolicy
 from headwater.store.memory import MemoryEngine
 from headwater.store.sqlite import SqliteEngine
 

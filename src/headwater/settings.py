@@ -19,10 +19,12 @@ from pydantic_settings import (
 )
 
 from headwater.core.limits import MIB, Limits
-from headwater.store.history.ledger import SealPolicy
+from headwater.store.history.policies import ArchivePolicy, SealPolicy
 
 _LIMITS = Limits()
 _SEAL = SealPolicy()
+_LOCAL_BYTES_MAX = ArchivePolicy("").local_bytes_max
+_CACHE_BYTES_MAX = ArchivePolicy("").cache_bytes_max
 
 
 class Settings(BaseSettings):
@@ -113,6 +115,25 @@ class Settings(BaseSettings):
         le=1024 * MIB,
         description="About the size of a file of history.",
     )
+
+    history_store: str = Field(
+        "", description="URL of object storage that history is brought to; empty for none."
+    )
+    history_local_bytes_max: int = Field(
+        _LOCAL_BYTES_MAX,
+        ge=0,
+        description="Files of history kept on this machine once object storage has them.",
+    )
+    history_cache_bytes_max: int = Field(
+        _CACHE_BYTES_MAX, ge=0, description="Cache for history that is only in object storage."
+    )
+
+    def archive_policy(self) -> ArchivePolicy | None:
+        if not self.history_store:
+            return None
+        return ArchivePolicy(
+            self.history_store, self.history_local_bytes_max, self.history_cache_bytes_max
+        )
 
     def seal_policy(self) -> SealPolicy | None:
         if not self.seal:

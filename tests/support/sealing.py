@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from headwater.core.limits import MIB
-from headwater.store.history.ledger import Due, SealPolicy, into_files
+from headwater.store.history.ledger import Due, into_files
+from headwater.store.history.policies import SealPolicy
 from headwater.store.sqlite import SqliteEngine
 
 AT_ONCE: Final = SealPolicy(after_bytes=1, after_ms=0, segment_bytes=MIB)

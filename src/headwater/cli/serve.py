@@ -87,9 +87,17 @@ async def _serve(settings: Settings, engine: Engine) -> None:
 async def listening(settings: Settings, engine: Engine) -> AsyncIterator[tuple[Server, int]]:
     """The whole system, from the engine to an open port, and its orderly end."""
     limits = settings.limits()
-    streams = await Log.start(
-        engine, limits, linger_ms=settings.linger_ms, sealing=settings.seal_policy()
-    )
+    try:
+        streams = await Log.start(
+            engine,
+            limits,
+            linger_ms=settings.linger_ms,
+            sealing=settings.seal_policy(),
+            archive=settings.archive_policy(),
+        )
+    except ValueError as error:
+        engine.close()
+        raise CannotServe(str(error)) from None
     heartbeat = Heartbeat(settings.sse_lifetime_ms / 1000)
     hub = Hub(streams, settings.long_poll_timeout_ms, heartbeat)
     groups = await Groups.start(streams)

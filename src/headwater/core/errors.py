@@ -38,6 +38,7 @@ headers) is decided in one place, `headwater.http.errors`.
     ├── TooBusy                    a queue is full; nothing was written
     │   └── TooManyReaders
     ├── StorageUnavailable         the engine could not commit or read
+    │   └── HistoryUnavailable     it is in object storage, which does not answer
     └── DataCorrupt                stored bytes do not match their checksum
 """
 
@@ -299,6 +300,17 @@ class StorageUnavailable(StreamError):
         self, message: str = "the storage engine could not commit; nothing was written; try again"
     ) -> None:
         super().__init__(message)
+
+
+class HistoryUnavailable(StorageUnavailable):
+    code = "history_unavailable"
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(
+            f"this part of the stream is in object storage, which does not answer ({problem}); "
+            "try again later"
+        )
+        self.problem = problem
 
 
 class DataCorrupt(StreamError):

@@ -19,15 +19,17 @@ from headwater.core.limits import Limits
 from headwater.core.lineage import ForkRequest, measure_sub_offset
 from headwater.core.producers import worth_waiting
 from headwater.core.stream import Created, Mutation, StreamConfig, StreamState
+from headwater.service.archiving import Archiving, archiving
 from headwater.service.clock import Clock, wall_clock_ms
 from headwater.service.entries import Entry, Registry, View
+from headwater.service.fetching import Fetching
 from headwater.service.housekeeping import Housekeeping
 from headwater.service.overtaking import WaitingRoom
 from headwater.service.reading import ReadingLog
 from headwater.service.sealing import Sealing
 from headwater.service.writer import Effect, Writer
 from headwater.store.engine import Engine, LoadedStream
-from headwater.store.history.ledger import SealPolicy
+from headwater.store.history.policies import ArchivePolicy, SealPolicy
 
 
 class _MeasuredFork(NamedTuple):
@@ -58,6 +60,7 @@ class Log(ReadingLog):
         clock: Clock,
         next_stream_id: int,
         sealing: SealPolicy | None,
+        archive: ArchivePolicy | None,
     ) -> None:
         super().__init__()
         self.engine = engine
@@ -68,9 +71,13 @@ class Log(ReadingLog):
         self._waiting_room = WaitingRoom(limits.producer_wait_ms, self._append_again)
         self._next_stream_id = next_stream_id
         self._housekeeping = Housekeeping(self)
-        self._sealing: Sealing | None = None
-        if sealing is not None and engine.history is not None:
-            self._sealing = Sealing(engine.history, sealing, self.writer, clock)
+        history = engine.history
+        self._fetching = Fetching(history.shelf.fetched if history else lambda size: None)
+        self._behind: list[Sealing | Archiving] = []
+        if history is not None and sealing is not None:
+            self._behind.append(Sealing(history, sealing, self.writer, clock))
+        if history is not None and archive is not None:
+            self._behind.append(archiving(history, archive, self.writer))
 
     @classmethod
     async def start(
@@ -81,21 +88,23 @@ class Log(ReadingLog):
         linger_ms: int = 0,
         clock: Clock = wall_clock_ms,
         sealing: SealPolicy | None = None,
+        archive: ArchivePolicy | None = None,
     ) -> Log:
         loop = asyncio.get_running_loop()
         next_stream_id = await loop.run_in_executor(None, engine.next_stream_id)
-        log = cls(engine, limits or Limits(), linger_ms, clock, next_stream_id, sealing)
+        log = cls(engine, limits or Limits(), linger_ms, clock, next_stream_id, sealing, archive)
         log._housekeeping.start()
-        if log._sealing is not None:
-            log._sealing.start()
+        for task in log._behind:
+            task.start()
         return log
 
     async def stop(self) -> None:
         """Finish what was taken, then let go of the engine."""
-        if self._sealing is not None:
-            await self._sealing.stop()
+        for task in self._behind:
+            await task.stop()
         await self._housekeeping.stop()
         await self.writer.drain()
+        self._fetching.stop()
         self._threads.shutdown()
         self.engine.close()
 

@@ -11,19 +11,22 @@ from typing import Final, TypeVar
 import msgspec
 
 from headwater.core import decisions
-from headwater.core.errors import StreamError, UnknownOffset
+from headwater.core.errors import HistoryUnavailable, StreamError, UnknownOffset
 from headwater.core.limits import KIB, Limits
 from headwater.core.lineage import Span
 from headwater.core.offsets import Anchor, Offset
 from headwater.core.stream import Appended, StreamConfig
 from headwater.service.entries import Entry, Registry, View
+from headwater.service.fetching import Fetching
 from headwater.service.writer import Writer
 from headwater.store.engine import Engine, FileRange, Piece, SeekBy, StreamSummary
+from headwater.store.history.cold import FetchNeeded
 
 R = TypeVar("R")
 P = TypeVar("P", bytes, Piece)
 Read = Callable[[Span, int], list[P]]
 _READ_THREADS: Final = 4
+_FETCHES_MAX: Final = 200
 # Smaller parts of files are read at once: less work than sending them by themselves.
 _SENT_BYTES_MIN: Final = 32 * KIB
 
@@ -60,14 +63,23 @@ class ReadingLog:
     clock: Callable[[], int]
     writer: Writer
     _registry: Registry
+    _fetching: Fetching
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="headwater-read")
 
     async def in_thread(self, work: Callable[..., R], *arguments: object) -> R:
-        """Ask the engine something without holding up the loop."""
+        """Ask the engine something without holding up the loop.
+
+        What has to come from object storage first is waited for elsewhere.
+        """
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, work, *arguments)
+        for _ in range(_FETCHES_MAX):
+            try:
+                return await loop.run_in_executor(self._threads, work, *arguments)
+            except FetchNeeded as need:
+                await self._fetching.bring(need)
+        raise HistoryUnavailable("what was fetched is gone before it can be used")
 
     def ready(self, path: str) -> Entry | None:
         """The stream's entry if it is in memory; without it, use `entry`."""
