@@ -21,6 +21,7 @@ headers) is decided in one place, `headwater.http.errors`.
     ├── StreamNotFound
     ├── GroupNotFound
     ├── StreamGone                 deleted, but kept alive for its forks
+    ├── OffsetExpired              the stream does not keep that much of its past
     ├── Conflict
     │   ├── ConfigConflict
     │   ├── PathReserved           the path belongs to a deleted stream that forks still need
@@ -154,6 +155,18 @@ class StreamGone(StreamError):
     def __init__(self, path: str) -> None:
         super().__init__("the stream was deleted; forks of it can still be read")
         self.path = path
+
+
+class OffsetExpired(StreamError):
+    code = "offset_expired"
+
+    def __init__(self, offset: str, earliest: str) -> None:
+        super().__init__(
+            f"the stream does not keep what followed {offset} any more; the earliest offset is "
+            f"{earliest}, and what lies between the two is gone"
+        )
+        self.offset = offset
+        self.earliest = earliest
 
 
 class Conflict(StreamError):

@@ -17,6 +17,7 @@ from headwater.core import content_types
 from headwater.core.expiry import FOREVER, Lifetime
 from headwater.core.lineage import ForkRequest, Lineage
 from headwater.core.producers import ProducerStamp, ProducerState
+from headwater.core.retention import Retention
 from headwater.core.unique_ids import UniqueIds
 
 
@@ -38,6 +39,9 @@ class StreamConfig:
     version: int = 0
     description: str | None = None
     unique_ids: UniqueIds | None = None
+    retention: Retention | None = None
+    # The first position that is still kept; see `headwater.core.retention`.
+    kept_from: int = 0
 
     @cached_property
     def is_json(self) -> bool:
@@ -131,6 +135,14 @@ class Reconfigured(msgspec.Struct, frozen=True):
     config: StreamConfig
 
 
+class Trimmed(msgspec.Struct, frozen=True):
+    """The stream keeps less of its past: `config.kept_from` has moved on."""
+
+    stream_id: int
+    at_ms: int
+    config: StreamConfig
+
+
 class Touched(msgspec.Struct, frozen=True):
     """The moment of the last access, written down now and then for streams with a TTL."""
 
@@ -165,6 +177,7 @@ Mutation = (
     | ProducerAdvanced
     | Closed
     | Reconfigured
+    | Trimmed
     | Touched
     | SoftDeleted
     | Deleted
@@ -196,6 +209,8 @@ def evolve(state: StreamState, mutation: Mutation) -> None:
             state.config = mutation.config
             _touch(state, mutation.at_ms)
             state.stored_touch_ms = mutation.at_ms
+        case Trimmed():
+            state.config = mutation.config
         case Touched():
             _touch(state, mutation.at_ms)
             state.stored_touch_ms = mutation.at_ms

@@ -18,6 +18,7 @@ STATUS: Final[dict[type[StreamError], int]] = {
     errors.GroupNotFound: 404,
     errors.Conflict: 409,
     errors.StreamGone: 410,
+    errors.OffsetExpired: 410,
     errors.BodyTooLarge: 413,
     errors.TooBusy: 429,
     errors.DataCorrupt: 500,
@@ -60,6 +61,8 @@ def _extra_headers(error: StreamError) -> Headers:
                 ("Producer-Expected-Seq", str(error.expected)),
                 ("Producer-Received-Seq", str(error.received)),
             ]
+        case errors.OffsetExpired():
+            return [("Stream-Earliest-Offset", error.earliest)]
         case errors.StaleEpoch():
             return [("Producer-Epoch", str(error.current))]
         case _:

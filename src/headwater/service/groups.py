@@ -39,8 +39,9 @@ from headwater.core.groups.state import (
     MessagesMarked,
 )
 from headwater.core.groups.transitions import Outcome
-from headwater.core.offsets import parse_offset
+from headwater.core.offsets import Anchor, parse_offset
 from headwater.core.paths import check_path, check_segment
+from headwater.core.retention import locate
 from headwater.service.burial import Burial
 from headwater.service.entries import Entry, Event, View
 from headwater.service.group import Group, Waiter
@@ -288,11 +289,12 @@ class Groups:
 
     async def position(self, entry: Entry, view: View, start: str) -> MessageRef:
         """Where a group begins: at the first message, behind the last, or at an offset."""
-        if start == START_FIRST:
+        if start == START_FIRST and not view.config.kept_from:
             return MessageRef(0, 0, 0)
         if start == START_LATEST:
             return MessageRef(view.messages, view.tail, 0)
-        position = view.config.lineage.locate(parse_offset(start), view.tail)
+        offset = Anchor.START if start == START_FIRST else parse_offset(start)
+        position = locate(view.config, offset, view.tail)
         if position == view.tail:
             return MessageRef(view.messages, view.tail, 0)
         number = await self._streams.message_number(entry, position)

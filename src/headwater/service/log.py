@@ -18,6 +18,7 @@ from headwater.core.errors import SequenceGap, StreamError, UnknownOffset
 from headwater.core.limits import Limits
 from headwater.core.lineage import ForkRequest, measure_sub_offset
 from headwater.core.producers import worth_waiting
+from headwater.core.retention import locate
 from headwater.core.stream import Created, Mutation, StreamConfig, StreamState
 from headwater.service.archiving import Archiving, archiving
 from headwater.service.clock import Clock, wall_clock_ms
@@ -235,7 +236,7 @@ class Log(ReadingLog):
     async def _fork_position(self, view: View, fork: ForkRequest) -> tuple[int, int]:
         """The position and message count at which a fork parts from its source."""
         lineage, json = view.config.lineage, view.config.is_json
-        position = lineage.locate(fork.anchor(), view.tail)
+        position = locate(view.config, fork.anchor(), view.tail)
         if position == view.tail:
             measure_sub_offset(None, fork.sub_offset, json=json)
             return position, view.messages
@@ -368,6 +369,42 @@ class Log(ReadingLog):
             raise
         effects = _effects((entry, *ancestors), decision.mutations)
         return await self.writer.submit(effects, None)
+
+    async def trim(self, path: str) -> bool:
+        """Let go of what a stream need not keep any more. Used by housekeeping."""
+        entry = await self._registry.get(path)
+        if entry.view is None or entry.view.soft_deleted:
+            return False
+        view, now_ms = entry.view, self.clock()
+        position = await self._first_kept(view, now_ms)
+        if not entry.shows(view) or entry.state is None:
+            return False
+        decision = decisions.decide_trim(entry.state, position, now_ms)
+        if not decision.mutations:
+            return False
+        effects = [(entry, mutation) for mutation in decision.mutations]
+        return await self.writer.submit(effects, decision.reply)
+
+    async def _first_kept(self, view: View, now_ms: int) -> int:
+        """The first position that a stream has to keep."""
+        config, retention = view.config, view.config.retention
+        position = config.kept_from
+        if retention is None or position == view.tail:
+            return position
+        if retention.age_s is not None:
+            position = await self.position_at_time(view, now_ms - 1000 * retention.age_s)
+        if retention.size_bytes is not None and view.tail - position > retention.size_bytes:
+            position = await self._position_within(view, view.tail - retention.size_bytes)
+        needed = await self.in_thread(self.engine.unsettled_from, config.id)
+        return position if needed is None else min(position, needed)
+
+    async def _position_within(self, view: View, position: int) -> int:
+        """The first beginning of an append at or behind a position."""
+        span = view.config.lineage.spans(position, view.tail)[0]
+        append = await self.in_thread(self.engine.append_at, span.run, position)
+        if append is None or append.start == position:
+            return position if append is not None else view.config.kept_from
+        return min(append.end, span.end)
 
     async def expire(self, path: str) -> bool:
         """Delete a stream if its time is over. Used by housekeeping."""

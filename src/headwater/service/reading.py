@@ -15,6 +15,7 @@ from headwater.core.errors import HistoryUnavailable, StreamError, UnknownOffset
 from headwater.core.limits import KIB, Limits
 from headwater.core.lineage import Span
 from headwater.core.offsets import Anchor, Offset
+from headwater.core.retention import locate
 from headwater.core.stream import Appended, StreamConfig
 from headwater.service.entries import Entry, Registry, View
 from headwater.service.fetching import Fetching
@@ -123,7 +124,7 @@ class ReadingLog:
     def read_hot(self, entry: Entry, offset: Anchor | Offset) -> Chunk | None:
         """One chunk without waiting, or None when it has to come from the engine."""
         view = self.view(entry)
-        position = view.config.lineage.locate(offset, view.tail)
+        position = locate(view.config, offset, view.tail)
         self.touch(entry, self.clock())
         return self.chunk_at(view, position)
 
@@ -149,7 +150,7 @@ class ReadingLog:
 
     def _spans(self, entry: Entry, offset: Anchor | Offset) -> tuple[View, int, list[Span]]:
         view = self.view(entry)
-        position = view.config.lineage.locate(offset, view.tail)
+        position = locate(view.config, offset, view.tail)
         return view, position, view.config.lineage.spans(position, view.tail)
 
     async def _ask(
@@ -174,7 +175,8 @@ class ReadingLog:
         wanted = max(0, view.messages - count)
         found = await self._seek(view, "first_message", wanted)
         if found is None:
-            return view.config.lineage.offset_at(0 if count else view.tail), 0
+            start = view.config.kept_from if count else view.tail
+            return view.config.lineage.offset_at(start), 0
         append, _ = found
         if wanted >= view.messages:
             return view.config.lineage.offset_at(view.tail), 0
@@ -184,12 +186,15 @@ class ReadingLog:
         """The offset behind which nothing is older than a moment."""
         entry = await self._registry.get(path)
         view = self.view(entry)
+        return view.config.lineage.offset_at(await self.position_at_time(view, at_ms))
+
+    async def position_at_time(self, view: View, at_ms: int) -> int:
         found = await self._seek(view, "at_ms", at_ms - 1)
         if found is None:
-            return view.config.lineage.offset_at(0)
+            return view.config.kept_from
         append, span = found
         # A fork may inherit only the first part of an append.
-        return view.config.lineage.offset_at(min(append.end, span.end))
+        return min(append.end, span.end)
 
     async def message_number(self, entry: Entry, position: int) -> int:
         """The number of the message that begins at a position, which must begin an append."""
@@ -197,6 +202,13 @@ class ReadingLog:
         if append.start != position:
             raise UnknownOffset(str(self.view(entry).config.lineage.offset_at(position)))
         return append.first_message
+
+    async def first_kept_message(self, entry: Entry) -> int:
+        """The number of the first message that is kept."""
+        view = self.view(entry)
+        if view.config.kept_from == view.tail:
+            return view.messages
+        return await self.message_number(entry, view.config.kept_from)
 
     async def written_at(self, entry: Entry, position: int) -> int:
         """When the append at a position was written."""
@@ -211,7 +223,7 @@ class ReadingLog:
         return append
 
     async def _seek(self, view: View, by: SeekBy, value: int) -> tuple[Appended, Span] | None:
-        for span in reversed(view.config.lineage.spans(0, view.tail)):
+        for span in reversed(view.config.lineage.spans(view.config.kept_from, view.tail)):
             append = await self.in_thread(self.engine.seek, span, by, value)
             if append is not None:
                 return append, span

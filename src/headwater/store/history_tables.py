@@ -81,6 +81,10 @@ def insert_segment(write: apsw.Connection, draft: SegmentDraft, now_ms: int) -> 
     insert_rows(write, "segments", f"{SEGMENT_COLUMNS}, created_at", [row])
 
 
+def drop_extent(write: apsw.Connection, run: int, start: int) -> None:
+    write.execute("DELETE FROM extents WHERE run = ? AND start = ?", (run, start))
+
+
 def has_segment(write: apsw.Connection, segment_id: int) -> bool:
     return bool(write.execute("SELECT 1 FROM segments WHERE id = ?", (segment_id,)).fetchall())
 

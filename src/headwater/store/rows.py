@@ -9,6 +9,7 @@ import msgspec
 from headwater.core.expiry import Lifetime, touch_interval_ms
 from headwater.core.lineage import ForkRequest, Inherited, Lineage
 from headwater.core.producers import ProducerStamp
+from headwater.core.retention import Retention
 from headwater.core.stream import Appended, StreamConfig, StreamState
 from headwater.core.unique_ids import UniqueIds
 from headwater.store.checksums import append_checksum
@@ -19,7 +20,7 @@ Row = tuple[Any, ...]
 CONFIG_COLUMNS: Final = (
     "id, path, content_type, created_at, ttl_s, expires_at, expires_text, lifetime_inherited,"
     " source_id, fork_source, fork_offset, fork_sub_offset, inherited, base_messages,"
-    " version, description, unique_ids, id_pointer"
+    " version, description, unique_ids, id_pointer, retention_s, retention_bytes, kept_from"
 )
 STATE_COLUMNS: Final = (
     "touched_at, closed_at, closed_by_id, closed_by_epoch, closed_by_seq, last_stream_seq, status"
@@ -56,6 +57,9 @@ def stream_row(config: StreamConfig) -> Row:
         config.description,
         config.unique_ids.mode if config.unique_ids else None,
         config.unique_ids.pointer if config.unique_ids else None,
+        config.retention.age_s if config.retention else None,
+        config.retention.size_bytes if config.retention else None,
+        config.kept_from,
     )
 
 
@@ -76,6 +80,8 @@ def read_config(row: Row) -> StreamConfig:
         version=row[14],
         description=row[15],
         unique_ids=UniqueIds(row[16], row[17]) if row[16] is not None else None,
+        retention=Retention(row[18], row[19]) if (row[18], row[19]) != (None, None) else None,
+        kept_from=row[20],
     )
 
 

@@ -16,6 +16,7 @@ from headwater.core.decisions.commands import (
 )
 from headwater.core.decisions.create import decide_create
 from headwater.core.decisions.remove import decide_delete, decide_expire, remove
+from headwater.core.decisions.trim import decide_trim
 
 __all__ = [
     "Append",
@@ -29,6 +30,7 @@ __all__ = [
     "decide_delete",
     "decide_expire",
     "decide_touch",
+    "decide_trim",
     "is_taken",
     "remove",
     "require",
