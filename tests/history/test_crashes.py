@@ -18,13 +18,14 @@ from headwater.core.stream import Appended, Created
 from headwater.store.database import DATABASE_NAME
 from headwater.store.engine import Problem
 from headwater.store.history.archive import Archive
+from headwater.store.history.cold import fetching
 from headwater.store.history.segment import PRESENT
 from headwater.store.history.shelf import DIRECTORY_NAME
 from headwater.store.sqlite import SqliteEngine
 from headwater.store.verify import verify_database
 from tests.history import crash_child
 from tests.support.decided import CommittedStreams
-from tests.support.sealing import archive_all, fetching, in_rows, seal
+from tests.support.sealing import archive_all, in_rows, seal
 
 STEPS = [
     "created",

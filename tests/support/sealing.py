@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Sequence
+from typing import Final
 
 from headwater.core.limits import MIB
 from headwater.store.history.archive import Archive
-from headwater.store.history.cold import FetchNeeded
 from headwater.store.history.ledger import Due, into_files
 from headwater.store.history.policies import SealPolicy
 from headwater.store.sqlite import SqliteEngine
 
-R = TypeVar("R")
 AT_ONCE: Final = SealPolicy(after_bytes=1, after_ms=0, segment_bytes=MIB)
 SEALING_AT_ONCE: Final = ("--seal-after-bytes", "1", "--seal-after-ms", "0")
 
@@ -44,12 +42,3 @@ def archive_all(archive: Archive, local_bytes_max: int) -> None:
     for row in archive.to_remove():
         archive.remove(row)
         archive.note_removed(row)
-
-
-def fetching(work: Callable[[], R]) -> R:
-    """Ask an engine something, and fetch whatever it needs for that."""
-    while True:
-        try:
-            return work()
-        except FetchNeeded as need:
-            need.fetch()

@@ -8,12 +8,13 @@ from typing import Annotated, Final
 import typer
 
 from headwater import __version__
-from headwater.cli import ctx, target
+from headwater.cli import ctx, segments, target
 from headwater.cli.appending import append
 from headwater.cli.bench import bench
 from headwater.cli.listing import info, ls
 from headwater.cli.managing import close, create, fork, rm
 from headwater.cli.reading import read, tail
+from headwater.cli.restore import restore
 from headwater.cli.serve_command import serve
 from headwater.cli.shell import Shell
 from headwater.cli.top import top
@@ -39,7 +40,13 @@ COMMANDS: Final[dict[str, dict[str, Callable[..., None]]]] = {
         "fork": fork,
         "rm": rm,
     },
-    "Servers": {"serve": serve, "verify": verify, "top": top, "bench": bench},
+    "Servers": {
+        "serve": serve,
+        "verify": verify,
+        "restore": restore,
+        "top": top,
+        "bench": bench,
+    },
 }
 
 
@@ -78,4 +85,5 @@ def _root(
 for _panel, _commands in COMMANDS.items():
     for _name, _command in _commands.items():
         app.command(name=_name, rich_help_panel=_panel)(_command)
+app.add_typer(segments.app, name="segments", rich_help_panel="Servers")
 app.add_typer(ctx.app, name="ctx", rich_help_panel="Servers")

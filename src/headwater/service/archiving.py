@@ -11,11 +11,13 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import structlog
 
 from headwater.core.errors import StreamError
+from headwater.service.clock import Clock
 from headwater.service.writer import Writer
 from headwater.store.history.policies import ArchivePolicy
 from headwater.store.history.sealing import History
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 _PAUSE_S: Final = 0.2
+_CATALOG_EVERY_S: Final = 30.0
+_CATALOG_SOON_S: Final = 2.0
 _PAUSE_AFTER_FAILURE_S: Final = 1.0
 _PAUSE_AFTER_FAILURE_S_MAX: Final = 60.0
 
@@ -33,10 +37,15 @@ log = structlog.get_logger()
 
 
 class Archiving:
-    def __init__(self, archive: Archive, policy: ArchivePolicy, writer: Writer) -> None:
+    def __init__(
+        self, archive: Archive, policy: ArchivePolicy, writer: Writer, clock: Clock
+    ) -> None:
         self._archive = archive
         self._policy = policy
         self._writer = writer
+        self._clock = clock
+        self._catalog_due_s = 0.0
+        self._catalog_soon_s = 0.0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="headwater-archive")
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -77,11 +86,26 @@ class Archiving:
                 return
             if await self._note(archive.note_begun, row) and await self._aside(archive.upload, row):
                 await self._note(archive.note_uploaded, row)
+                self._catalog_due_s = min(self._catalog_due_s, self._catalog_soon_s)
         for row in await self._aside(archive.to_evict, self._policy.local_bytes_max):
             await self._note(archive.evict, row)
-        for row in await self._aside(archive.to_remove):
+        superfluous = await self._aside(archive.to_remove)
+        await self._catalog(at_once=bool(superfluous))
+        for row in superfluous:
             await self._aside(archive.remove, row)
             await self._note(archive.note_removed, row)
+
+    async def _catalog(self, *, at_once: bool) -> None:
+        """Write a catalog if it is time. The longer that takes, the longer it may be until then."""
+        began_s = monotonic()
+        if not at_once and (
+            began_s < self._catalog_due_s or not await self._aside(self._archive.has_changed)
+        ):
+            return
+        await self._aside(self._archive.catalog, self._clock())
+        rest_s = 20 * (monotonic() - began_s)
+        self._catalog_soon_s = began_s + max(_CATALOG_SOON_S, rest_s)
+        self._catalog_due_s = began_s + max(_CATALOG_EVERY_S, rest_s)
 
     async def _note(self, work: Callable[[SegmentRow], R], row: SegmentRow) -> R:
         return await self._writer.run(lambda: work(row))
@@ -91,9 +115,10 @@ class Archiving:
         return await loop.run_in_executor(self._thread, work, *arguments)
 
 
-def archiving(history: History, policy: ArchivePolicy, writer: Writer) -> Archiving:
+def archiving(history: History, policy: ArchivePolicy, writer: Writer, clock: Clock) -> Archiving:
     # The library for object storage takes a while to load, and most have no use for it.
     from headwater.store.history.archive import Archive
     from headwater.store.history.remote import Remote
 
-    return Archiving(Archive(history, Remote(policy.url), policy.cache_bytes_max), policy, writer)
+    archive = Archive(history, Remote(policy.url), policy.cache_bytes_max)
+    return Archiving(archive, policy, writer, clock)

@@ -78,7 +78,7 @@ class Log(ReadingLog):
         if history is not None and sealing is not None:
             self._behind.append(Sealing(history, sealing, self.writer, clock))
         if history is not None and archive is not None:
-            self._behind.append(archiving(history, archive, self.writer))
+            self._behind.append(archiving(history, archive, self.writer, clock))
 
     @classmethod
     async def start(

@@ -104,6 +104,12 @@ def record_extent(
     if count != rows or not alive:
         return False
     write.execute(f"DELETE FROM ops WHERE {condition}", place)
+    insert_extent(write, segment_id, extent, to)
+    return True
+
+
+def insert_extent(write: apsw.Connection, segment_id: int, extent: ExtentDraft, to: Mark) -> None:
+    """Note that an extent up to a mark is there."""
     row = ExtentRow(
         extent.run,
         extent.start,
@@ -117,7 +123,6 @@ def record_extent(
         extent.index_offset,
     )
     insert_rows(write, "extents", EXTENT_COLUMNS, [row], _GROW)
-    return True
 
 
 def drop_extents(write: apsw.Connection, run: int, most: int) -> int:

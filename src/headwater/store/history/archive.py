@@ -6,15 +6,22 @@
 4. When the files of this machine are more than they may be, the database notes that the oldest
    are not here any more, and only then do they go.
 
-A segment that nobody needs any more is removed from object storage before its row is.
+Whenever segments were uploaded, and now and then, a catalog follows; see there. A segment that
+nobody needs any more is removed from object storage only when a catalog was written that does not
+name it, and before its row is.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from headwater.store import history_tables as tables
+from headwater.store.history.catalog import catalog_name, encode_catalog, make_catalog
 from headwater.store.history.remote import Remote
 from headwater.store.history.sealing import History
 from headwater.store.history.segment import PERHAPS, PRESENT, SegmentRow
+
+_CATALOGS_KEPT: Final = 3
 
 
 class Archive:
@@ -23,6 +30,7 @@ class Archive:
     def __init__(self, history: History, remote: Remote, cache_bytes_max: int) -> None:
         self._history = history
         self._remote = remote
+        self._catalogued = -1
         history.shelf.connect(remote, cache_bytes_max)
 
     # ── What there is to do ──────────────────────────────────────────────────────────────────
@@ -35,6 +43,25 @@ class Archive:
 
     def to_remove(self) -> list[SegmentRow]:
         return tables.unused_segments(self._history.query, local=False)
+
+    def has_changed(self) -> bool:
+        """Whether anything was committed since a catalog was last made."""
+        return self._version() != self._catalogued
+
+    def _version(self) -> int:
+        # Changes with every commit of another connection than this thread's own.
+        version: int = self._history.reader().pragma("data_version")
+        return version
+
+    def catalog(self, now_ms: int) -> None:
+        """Write down what there is besides segments."""
+        version = self._version()
+        content = encode_catalog(make_catalog(self._history.reader(), now_ms))
+        self._remote.put_catalog(catalog_name(now_ms), content)
+        self._history.step("catalogued")
+        for name in self._remote.catalogs()[:-_CATALOGS_KEPT]:
+            self._remote.delete_catalog(name)
+        self._catalogued = version
 
     # ── Uploading ────────────────────────────────────────────────────────────────────────────
 

@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from headwater.store.history import layout
 from headwater.store.history.layout import BLOCK_BYTES
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _FETCH_BLOCKS_MIN: Final = 8
 _FETCH_BLOCKS_MAX: Final = 64
 
+R = TypeVar("R")
 Key = tuple[int, int, int]
 
 
@@ -38,6 +39,15 @@ class FetchNeeded(Exception):
         self.key = key
         """Equal for those who need the same."""
         self.fetch = fetch
+
+
+def fetching(work: Callable[[], R]) -> R:
+    """Do something that needs object storage, for who has the time to wait."""
+    while True:
+        try:
+            return work()
+        except FetchNeeded as need:
+            need.fetch()
 
 
 class ColdSegment(Segment):

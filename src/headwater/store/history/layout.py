@@ -193,6 +193,11 @@ def unpack_small(data: bytes) -> tuple[int, ...]:
     return struct.unpack(f"<{len(data) // SMALL.size}I", data)
 
 
+def unpack_large(data: bytes) -> tuple[int, ...]:
+    """An array of numbers that may be of any size."""
+    return struct.unpack(f"<{len(data) // LARGE.size}q", data)
+
+
 def read_header(data: bytes) -> Header:
     try:
         header = Header(*_HEADER.unpack(data))

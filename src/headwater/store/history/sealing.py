@@ -102,7 +102,7 @@ class History:
         self.has_shrunk = True
         """Whether extents may have gone since unused files were last looked for."""
         self.transaction = transaction
-        self._reader = reader
+        self.reader = reader
         self.query = query
         self.step = step
         self._surveyed_to = 0
@@ -145,8 +145,7 @@ class History:
         if not self.directory.is_dir():
             self.directory.mkdir()
             sync_directory(self.directory.parent)
-        segment_id, self._next_id = self._next_id, self._next_id + 1
-        builder = SegmentBuilder(self.directory, segment_id, self.step)
+        builder = SegmentBuilder(self.directory, self.take_id(), self.step)
         try:
             empty = True
             for one in due:
@@ -169,11 +168,16 @@ class History:
         self.step("verified")
         return Recording(draft)
 
+    def take_id(self) -> int:
+        """An id for a new segment."""
+        segment_id, self._next_id = self._next_id, self._next_id + 1
+        return segment_id
+
     def _gather_run(self, builder: SegmentBuilder, run: int, segment_bytes: int) -> bool:
         """Add an extent with what is in rows of a run, as far as the file has room."""
         appends = marked_appends = marked_bytes = 0
         position = 0
-        with closing(self._reader().cursor()) as cursor:
+        with closing(self.reader().cursor()) as cursor:
             try:
                 found = cursor.execute(
                     f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = ?1 AND EXISTS"

@@ -204,14 +204,32 @@ class Extent:
         who = self._small(places.producers, number) if self.header.stamped else 0
         if who == 0:
             return None
-        names = self.segment.read(self._offset + places.names, self.header.names_bytes)
-        try:
-            name = layout.read_names(names)[who - 1]
-        except (LayoutError, IndexError) as error:
-            raise self.segment.damaged(str(error)) from None
         return ProducerStamp(
-            name, self._large(places.epochs, number), self._large(places.seqs, number)
+            self._names()[who - 1],
+            self._large(places.epochs, number),
+            self._large(places.seqs, number),
         )
+
+    def stamps(self) -> list[ProducerStamp]:
+        """All stamps of producers, in the order of appends."""
+        count, places = self.header.appends, self._places
+        read = self.segment.read
+        who = layout.unpack_small(read(self._offset + places.producers, SMALL.size * count))
+        epochs = layout.unpack_large(read(self._offset + places.epochs, LARGE.size * count))
+        seqs = layout.unpack_large(read(self._offset + places.seqs, LARGE.size * count))
+        names = self._names()
+        return [
+            ProducerStamp(names[name - 1], epoch, seq)
+            for name, epoch, seq in zip(who, epochs, seqs, strict=True)
+            if name
+        ]
+
+    def _names(self) -> list[str]:
+        place = self._offset + self._places.names
+        try:
+            return layout.read_names(self.segment.read(place, self.header.names_bytes))
+        except LayoutError as error:
+            raise self.segment.damaged(str(error)) from None
 
     def appended(self, number: int) -> Appended:
         """An append as it was committed, without what only its commit needed."""
