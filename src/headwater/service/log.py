@@ -27,6 +27,7 @@ from headwater.service.fetching import Fetching
 from headwater.service.housekeeping import Housekeeping
 from headwater.service.overtaking import WaitingRoom
 from headwater.service.reading import ReadingLog
+from headwater.service.retaining import first_kept
 from headwater.service.sealing import Sealing
 from headwater.service.writer import Effect, Writer
 from headwater.store.engine import Engine, LoadedStream
@@ -373,38 +374,15 @@ class Log(ReadingLog):
     async def trim(self, path: str) -> bool:
         """Let go of what a stream need not keep any more. Used by housekeeping."""
         entry = await self._registry.get(path)
-        if entry.view is None or entry.view.soft_deleted:
+        view = entry.view
+        if view is None:
             return False
-        view, now_ms = entry.view, self.clock()
-        position = await self._first_kept(view, now_ms)
-        if not entry.shows(view) or entry.state is None:
+        position = await first_kept(self, view)
+        if entry.state is None or not entry.shows(view):
             return False
-        decision = decisions.decide_trim(entry.state, position, now_ms)
-        if not decision.mutations:
-            return False
-        effects = [(entry, mutation) for mutation in decision.mutations]
-        return await self.writer.submit(effects, decision.reply)
-
-    async def _first_kept(self, view: View, now_ms: int) -> int:
-        """The first position that a stream has to keep."""
-        config, retention = view.config, view.config.retention
-        position = config.kept_from
-        if retention is None or position == view.tail:
-            return position
-        if retention.age_s is not None:
-            position = await self.position_at_time(view, now_ms - 1000 * retention.age_s)
-        if retention.size_bytes is not None and view.tail - position > retention.size_bytes:
-            position = await self._position_within(view, view.tail - retention.size_bytes)
-        needed = await self.in_thread(self.engine.unsettled_from, config.id)
-        return position if needed is None else min(position, needed)
-
-    async def _position_within(self, view: View, position: int) -> int:
-        """The first beginning of an append at or behind a position."""
-        span = view.config.lineage.spans(position, view.tail)[0]
-        append = await self.in_thread(self.engine.append_at, span.run, position)
-        if append is None or append.start == position:
-            return position if append is not None else view.config.kept_from
-        return min(append.end, span.end)
+        decision = decisions.decide_trim(entry.state, position, self.clock())
+        effects = _effects((entry,), decision.mutations)
+        return await self.writer.submit(effects, True) if effects else False
 
     async def expire(self, path: str) -> bool:
         """Delete a stream if its time is over. Used by housekeeping."""

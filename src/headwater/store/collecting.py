@@ -12,8 +12,7 @@ from collections.abc import Iterable
 
 import apsw
 
-from headwater.core.mutations import AnyMutation
-from headwater.core.stream import Deleted, SoftDeleted, StreamConfig, Trimmed
+from headwater.core.stream import Deleted, Mutation, SoftDeleted, StreamConfig, Trimmed
 from headwater.store import rows
 from headwater.store.history_tables import drop_extent
 from headwater.store.needs import END, Interval, is_needed, needs_of
@@ -89,17 +88,15 @@ class Collector:
         return needs
 
 
-def runs_concerned(write: apsw.Connection, mutations: Iterable[AnyMutation]) -> set[int]:
-    """Runs of which a part may be superfluous once these are committed."""
-    found: set[int] = set()
-    for mutation in mutations:
-        if isinstance(mutation, Trimmed):
-            found.update(_runs_of(mutation.config))
-        elif isinstance(mutation, SoftDeleted | Deleted):
-            sql = f"SELECT {CONFIG_COLUMNS} FROM streams WHERE id = ?"
-            for row in _all(write, sql, (mutation.stream_id,)):
-                found.update(_runs_of(rows.read_config(row)))
-    return found
+def runs_concerned(write: apsw.Connection, mutation: Mutation) -> set[int]:
+    """Runs of which a part may be superfluous once this is committed."""
+    if isinstance(mutation, Trimmed):
+        return {*_runs_of(mutation.config)}
+    if isinstance(mutation, SoftDeleted | Deleted):
+        sql = f"SELECT {CONFIG_COLUMNS} FROM streams WHERE id = ?"
+        found = _all(write, sql, (mutation.stream_id,))
+        return {run for row in found for run in _runs_of(rows.read_config(row))}
+    return set()
 
 
 def _runs_of(config: StreamConfig) -> list[int]:

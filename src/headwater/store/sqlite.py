@@ -101,6 +101,7 @@ class SqliteEngine:
             appends: list[Appended] = []
             groups = GroupWrites()
             producers: dict[tuple[int, str], ProducerState] = {}
+            shrunk: set[int] = set()
             for mutation in mutations:
                 if isinstance(mutation, Appended):
                     appends.append(mutation)
@@ -111,6 +112,7 @@ class SqliteEngine:
                     self._write_appends(write, appends)
                     appends.clear()
                     self._write_other(write, mutation)
+                    shrunk |= runs_concerned(write, mutation)
                 _note_producer(producers, mutation)
             self._write_appends(write, appends)
             groups.flush(write)
@@ -121,7 +123,6 @@ class SqliteEngine:
                 [(*key, *state) for key, state in producers.items()],
                 _UPSERT_PRODUCER,
             )
-            shrunk = runs_concerned(write, mutations)
         self._collector.add(shrunk)
         self.history.ledger.note(m for m in mutations if isinstance(m, Appended))
 
