@@ -34,12 +34,13 @@ from headwater.core.lineage import parse_fork
 from headwater.core.offsets import BEGINNING, parse_offset
 from headwater.core.paths import check_path
 from headwater.core.producers import ProducerStamp
+from headwater.core.retention import locate
 from headwater.core.stream import StreamConfig
 from headwater.service.entries import Entry, Event
 from headwater.service.log import Log
 from headwater.service.reading import Chunk
 from headwater.store.engine import Engine, StreamSummary
-from headwater.store.history.ledger import SealPolicy
+from headwater.store.history.policies import SealPolicy
 from headwater.store.memory import MemoryEngine
 from headwater.store.sqlite import SqliteEngine
 
@@ -187,7 +188,7 @@ class EmbeddedLog:
         """
         entry = await self._log.entry(path)
         view = self._log.view(entry)
-        position = view.config.lineage.locate(parse_offset(offset), view.tail)
+        position = locate(view.config, parse_offset(offset), view.tail)
         follower = _Follower(self._log, path, view.config, position, callback)
         return Subscription(asyncio.get_running_loop().create_task(follower.run()))
 

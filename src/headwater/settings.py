@@ -22,9 +22,12 @@ from pydantic_settings import (
 from headwater.core.limits import MIB, Limits
 from headwater.http.headers import parse_origins
 from headwater.store.history.ledger import SealPolicy
+from headwater.store.history.policies import ArchivePolicy, SealPolicy
 
 _LIMITS = Limits()
 _SEAL = SealPolicy()
+_LOCAL_BYTES_MAX = ArchivePolicy("").local_bytes_max
+_CACHE_BYTES_MAX = ArchivePolicy("").cache_bytes_max
 
 
 class Settings(BaseSettings):
@@ -223,6 +226,24 @@ class Settings(BaseSettings):
     def _check_origins(cls, value: str) -> str:
         parse_origins(value)
         return value
+    history_store: str = Field(
+        "", description="URL of object storage that history is brought to; empty for none."
+    )
+    history_local_bytes_max: int = Field(
+        _LOCAL_BYTES_MAX,
+        ge=0,
+        description="Files of history kept on this machine once object storage has them.",
+    )
+    history_cache_bytes_max: int = Field(
+        _CACHE_BYTES_MAX, ge=0, description="Cache for history that is only in object storage."
+    )
+
+    def archive_policy(self) -> ArchivePolicy | None:
+        if not self.history_store:
+            return None
+        return ArchivePolicy(
+            self.history_store, self.history_local_bytes_max, self.history_cache_bytes_max
+        )
 
     def seal_policy(self) -> SealPolicy | None:
         if not self.seal:

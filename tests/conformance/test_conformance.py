@@ -10,12 +10,14 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import StartServer
+from tests.support.object_storage import ObjectStorage
 from tests.support.sealing import SEALING_AT_ONCE
 
 HARNESS = Path(__file__).parent
@@ -53,15 +55,35 @@ def vitest() -> str:
     return str(HARNESS / "node_modules" / ".bin" / "vitest")
 
 
+@pytest.fixture
+def object_storage() -> Iterator[ObjectStorage]:
+    """S3 for who starts it."""
+    storage = ObjectStorage()
+    yield storage
+    storage.stop()
+
+
 @pytest.mark.conformance
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["memory", "sqlite", "history"])
-def test_suite_passes(engine: str, vitest: str, start_server: StartServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["memory", "sqlite", "history", "s3"])
+def test_suite_passes(
+    engine: str,
+    vitest: str,
+    start_server: StartServer,
+    object_storage: ObjectStorage,
+    tmp_path: Path,
+) -> None:
     storage = ["--memory"] if engine == "memory" else ["--data", str(tmp_path / "data")]
-    if engine == "history":
+    env: dict[str, str] = {}
+    if engine in ("history", "s3"):
         # Everything is sealed almost at once, into files so small that reads cross them.
         storage += [*SEALING_AT_ONCE, "--segment-bytes", "1024", "--hot-bytes-per-stream-max", "0"]
-    server = start_server(*storage, "--long-poll-timeout-ms", str(SERVER_LONG_POLL_MS))
+    if engine == "s3":
+        object_storage.start()
+        env = object_storage.environment
+        storage += ["--history-store", object_storage.url, "--history-local-bytes-max", "0"]
+        storage += ["--history-cache-bytes-max", "0"]
+    server = start_server(*storage, "--long-poll-timeout-ms", str(SERVER_LONG_POLL_MS), env=env)
 
     report = run_suite(vitest, server.url, tmp_path / "report.json")
 

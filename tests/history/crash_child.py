@@ -17,21 +17,29 @@ from typing import Final
 from headwater.core.decisions import Append, Create
 from headwater.core.lineage import ForkRequest
 from headwater.core.producers import ProducerStamp
+from headwater.store.history.archive import Archive
+from headwater.store.history.remote import Remote
 from headwater.store.sqlite import SqliteEngine
 from tests.support.decided import CommittedStreams
-from tests.support.sealing import seal
+from tests.support.sealing import archive_all, seal
 
 BYTES: Final = "application/octet-stream"
 SEGMENT_BYTES: Final = 1_024
 
 
-def live(engine: SqliteEngine) -> CommittedStreams:
+def far_from(directory: Path) -> Remote:
+    """The object storage of a data directory: one beside it."""
+    return Remote((directory.parent / f"{directory.name}.far").as_uri())
+
+
+def live(engine: SqliteEngine, remote: Remote) -> CommittedStreams:
     """A life with everything in it that changes files. The same in every process."""
-    streams = CommittedStreams(engine)
+    streams, archive = CommittedStreams(engine), Archive(engine.history, remote, 10**6)
     for number in range(6):
         streams.create(Create(f"s/{number}", BYTES, b"first of %d;" % number), 1_000)
     _grow(streams, 0)
     seal(engine, None, SEGMENT_BYTES)
+    archive_all(archive, SEGMENT_BYTES * 3)
     streams.create(Create("fork", fork=ForkRequest("s/0", "-1", 4)), 1_100)
     for path in ("s/0", "s/1", "s/2"):
         streams.delete(path, 1_200)
@@ -39,6 +47,13 @@ def live(engine: SqliteEngine) -> CommittedStreams:
     while engine.reap(3):
         pass
     seal(engine, None, SEGMENT_BYTES)
+    archive_all(archive, SEGMENT_BYTES * 5)
+    # One that never leaves this machine.
+    streams.create(Create("brief", BYTES, b"b" * SEGMENT_BYTES), 1_300)
+    seal(engine, None, SEGMENT_BYTES)
+    streams.delete("brief", 1_301)
+    while engine.reap(3):
+        pass
     return streams
 
 
@@ -62,7 +77,7 @@ def main() -> None:
             print(name)
 
     engine = SqliteEngine(Path(directory), step=step)
-    live(engine)
+    live(engine, far_from(Path(directory)))
     engine.close()
 
 

@@ -8,20 +8,24 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import closing
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
 
+from headwater.core.lineage import Span
 from headwater.core.stream import Appended, Created
 from headwater.store.database import DATABASE_NAME
 from headwater.store.engine import Problem
+from headwater.store.history.archive import Archive
+from headwater.store.history.cold import fetching
+from headwater.store.history.segment import PRESENT
 from headwater.store.history.shelf import DIRECTORY_NAME
 from headwater.store.sqlite import SqliteEngine
 from headwater.store.verify import verify_database
 from tests.history import crash_child
 from tests.support.decided import CommittedStreams
-from tests.support.sealing import in_rows, seal
+from tests.support.sealing import archive_all, in_rows, seal
 
 STEPS = [
     "created",
@@ -35,6 +39,13 @@ STEPS = [
     "committed",
     "before removing",
     "removed",
+    "upload begun",
+    "uploaded",
+    "upload verified",
+    "upload recorded",
+    "eviction recorded",
+    "evicted",
+    "removed from object storage",
 ]
 
 
@@ -76,7 +87,7 @@ class Witness(SqliteEngine):
 def whole_life(directory: Path) -> tuple[dict[int, list[Appended]], CommittedStreams]:
     """Every append that is ever committed, by run, and what the streams are like in the end."""
     with closing(Witness(directory)) as engine:
-        streams = crash_child.live(engine)
+        streams = crash_child.live(engine, crash_child.far_from(directory))
         appends: dict[int, list[Appended]] = {}
         for mutation in (m for commit in engine.commits for m in commit):
             if isinstance(mutation, Created):
@@ -92,28 +103,44 @@ def check(directory: Path, appends: dict[int, list[Appended]]) -> None:
     found = [line for line in verify_database(database) if isinstance(line, Problem)]
     assert found == []
     with closing(SqliteEngine(directory)) as engine:
+        Archive(engine.history, crash_child.far_from(directory), 10**6)
         known = engine._query(
-            "SELECT name, EXISTS (SELECT 1 FROM extents WHERE segment_id = id) FROM segments"
+            "SELECT name, local, remote, EXISTS (SELECT 1 FROM extents WHERE segment_id = id)"
+            " FROM segments"
         )
-        files = directory / DIRECTORY_NAME
-        there = {path.name for path in files.iterdir()} if files.exists() else set()
-        assert {name for name, needed in known if needed} <= there
-        assert there <= {name for name, _ in known}, "the rest was swept at the start"
+        here, there = names(directory), names(Path(f"{directory}.far"))
+        for name, local, remote, needed in known:
+            if needed:
+                assert name in here if local else name in there
+            if needed and remote == PRESENT:
+                assert name in there
+        assert here <= {name for name, local, *_ in known if local}, "the rest was swept"
+        assert there <= {name for name, _, remote, _ in known if remote}, "nothing is forgotten"
         for run, committed in appends.items():
             loaded = engine.load_id(run)
             if loaded is None:
                 continue
             state = loaded.state
             own = [a for a in committed if a.end <= state.tail]
-            for span in state.config.lineage.spans(state.config.lineage.base, state.tail):
-                assert engine.read(span, 10**9) == [a.body for a in own]
+            reads = partial(engine.read, Span(run, state.config.lineage.base, state.tail), 10**9)
+            if own:
+                assert fetching(reads) == [append.body for append in own]
             for append in own:
-                assert engine.append_at(run, append.start) == append
+                assert fetching(partial(engine.append_at, run, append.start)) == append
+
+
+def names(directory: Path) -> set[str]:
+    files = directory / DIRECTORY_NAME
+    return {path.name for path in files.iterdir()} if files.exists() else set()
+
+
+LAST = ["before commit", "committed", "uploaded", "evicted"]
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("which", ["first", "last"])
+@pytest.mark.parametrize(
+    "step, which", [*((step, "first") for step in STEPS), *((step, "last") for step in LAST)]
+)
 def test_killed(
     step: str,
     which: str,
@@ -132,6 +159,7 @@ def test_killed(
             pass
         while in_rows(engine):
             seal(engine, None, crash_child.SEGMENT_BYTES)
+        archive_all(Archive(engine.history, crash_child.far_from(tmp_path), 10**6), 0)
     check(tmp_path, appends)
 
 
@@ -148,7 +176,7 @@ def test_a_file_is_on_disk_before_its_rows_are_dropped(
 
     monkeypatch.setattr(os, "fsync", fsync)
     with closing(SqliteEngine(tmp_path, step=story.append)) as engine:
-        crash_child.live(engine)
+        crash_child.live(engine, crash_child.far_from(tmp_path))
     # The directory that the first file goes into is new as well.
     assert story[story.index("created") - 1 : story.index("committed") + 1] == [
         f"sync {tmp_path.name}",

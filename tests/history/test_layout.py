@@ -76,7 +76,7 @@ def test_what_is_written_is_read_back(made: Extents) -> None:
         draft = write(Path(name), wanted)
         assert [path.name for path in Path(name).iterdir()] == [draft.name]
         assert (Path(name) / draft.name).stat().st_size == draft.size_bytes
-        segment = Segment(Path(name) / draft.name, row_of(draft))
+        segment = Segment.open(Path(name) / draft.name, row_of(draft))
         segment.check_all()
         directory = segment.directory()
         assert [(e.run, e.start, e.end) for e in directory] == [
@@ -131,7 +131,7 @@ def sound(tmp_path: Path) -> tuple[Path, SegmentDraft, list[Appended]]:
 
 
 def everything(path: Path, draft: SegmentDraft) -> list[Appended]:
-    segment = Segment(path, row_of(draft))
+    segment = Segment.open(path, row_of(draft))
     extent = segment.extent(draft.extents[0].index_offset)
     return [extent.appended(number) for number in range(extent.header.appends)]
 
@@ -150,7 +150,7 @@ def test_a_flipped_bit_is_an_error_wherever_it_is(
         damaged[bit // 8] ^= 1 << bit % 8
         path.write_bytes(damaged)
         with pytest.raises(DataCorrupt) as caught:
-            Segment(path, row_of(draft)).check_all()
+            Segment.open(path, row_of(draft)).check_all()
         assert draft.name in caught.value.where
         try:
             assert everything(path, draft) == appends
@@ -167,7 +167,7 @@ def test_a_file_that_is_cut_short_is_an_error(
     path, draft, _ = sound
     path.write_bytes(path.read_bytes()[:size])
     with pytest.raises(DataCorrupt):
-        Segment(path, row_of(draft)).check_all()
+        Segment.open(path, row_of(draft)).check_all()
 
 
 def test_a_whole_file_that_is_not_the_recorded_one_is_an_error(
@@ -179,14 +179,14 @@ def test_a_whole_file_that_is_not_the_recorded_one_is_an_error(
     other = write(tmp_path / "other", [[*appends[:-1], Appended(5, longer, b"?", 39, 1, 9)]])
     path.write_bytes((tmp_path / "other" / other.name).read_bytes())
     with pytest.raises(DataCorrupt):
-        Segment(path, row_of(draft)._replace(size_bytes=other.size_bytes))
+        Segment.open(path, row_of(draft)._replace(size_bytes=other.size_bytes))
 
 
 def test_a_file_that_shrinks_while_it_is_open_gives_no_wrong_bytes(
     sound: tuple[Path, SegmentDraft, list[Appended]],
 ) -> None:
     path, draft, _ = sound
-    segment = Segment(path, row_of(draft))
+    segment = Segment.open(path, row_of(draft))
     extent = segment.extent(draft.extents[0].index_offset)
     whole = extent.range(100, 100 + 300)
     with path.open("r+b") as file:
@@ -209,7 +209,7 @@ def test_a_file_that_was_removed_can_still_be_read_by_who_has_it(
     sound: tuple[Path, SegmentDraft, list[Appended]],
 ) -> None:
     path, draft, appends = sound
-    segment = Segment(path, row_of(draft))
+    segment = Segment.open(path, row_of(draft))
     whole = segment.extent(draft.extents[0].index_offset).range(100, appends[-1].end)
     path.unlink()
     del segment

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.core.stream import Appended
-from headwater.store.history.ledger import Due, Ledger, SealPolicy, into_files
+from headwater.store.history.ledger import Due, Ledger, into_files
+from headwater.store.history.policies import SealPolicy
 
 POLICY = SealPolicy(after_bytes=100, after_ms=1_000, database_bytes_max=10_000, segment_bytes=500)
 

@@ -23,9 +23,11 @@ from headwater.core.errors import StreamError
 from headwater.core.expiry import FOREVER, Lifetime
 from headwater.core.lineage import ForkRequest, Span
 from headwater.core.producers import ProducerStamp
+from headwater.core.retention import Retention
 from headwater.core.stream import Appended, Mutation, StreamState
 from headwater.store.engine import Engine, Problem
 from headwater.store.memory import MemoryEngine
+from headwater.store.needs import is_needed, needs_of
 from headwater.store.sqlite import SqliteEngine
 from tests.support.decided import DecidedStreams
 from tests.support.properties import FEW
@@ -85,6 +87,29 @@ class EnginesAgree(RuleBasedStateMachine):
             if len(self.batch) >= self.batch_size:
                 self.commit()
 
+    @rule()
+    def clear_away(self) -> None:
+        """Everything that nobody needs goes, and nothing else: see the comparison."""
+        while self.sqlite.reap(3):
+            pass
+        self.memory.reap(3)
+        if not self.batch:
+            self.compare()
+            self.nothing_is_left_over()
+
+    def nothing_is_left_over(self) -> None:
+        """Every extent and every file is there for somebody, but for the last of each stream."""
+        live = [state.config for state in self.streams.by_id.values() if not state.soft_deleted]
+        found = self.sqlite._query(
+            "SELECT run, start, until, start = max(start) OVER (PARTITION BY run) FROM extents"
+        )
+        for run, start, until, last in found:
+            own = any(config.id == run for config in live)
+            assert is_needed(start, until, needs_of(run, live)) or (own and last)
+        files = {path.name for path in (self.directory / "segments").glob("*")}
+        used = "SELECT name FROM segments WHERE id IN (SELECT segment_id FROM extents)"
+        assert files == {row[0] for row in self.sqlite._query(used)}
+
     def pick(self, which: int) -> str:
         there = [*self.streams.by_path]
         return there[which % len(there)] if there else "nowhere"
@@ -100,7 +125,7 @@ class EnginesAgree(RuleBasedStateMachine):
 
     @rule(path=paths, body=bodies, lifetime=lifetimes, closed=st.sampled_from([False] * 5 + [True]))
     def create(self, path: str, body: bytes, lifetime: Lifetime, closed: bool) -> None:
-        command = Create(path, BYTES, body, lifetime, closed)
+        command = Create(path, BYTES, body, lifetime, closed, retention=Retention(size_bytes=1))
         self.decide(lambda: self.streams.create(command, self.now_ms))
 
     @rule(which=known, version=st.integers(1, 5), lifetime=lifetimes, text=st.none() | st.text())
@@ -116,7 +141,7 @@ class EnginesAgree(RuleBasedStateMachine):
         positions = self.streams.positions(source)
         offset = source.token(positions[at % len(positions)])
         request = ForkRequest(source.config.path, offset, sub_offset)
-        command = Create(path, lifetime=lifetime, fork=request)
+        command = Create(path, lifetime=lifetime, fork=request, retention=Retention(age_s=1))
         self.decide(lambda: self.streams.create(command, self.now_ms))
 
     @rule(
@@ -151,6 +176,15 @@ class EnginesAgree(RuleBasedStateMachine):
             engine.commit(self.batch)
         self.batch = []
         self.compare()
+
+    @rule(which=known, at=known)
+    def trim(self, which: int, at: int) -> None:
+        """A stream keeps only what lies behind one of its positions."""
+        state = self.streams.by_path.get(self.pick(which))
+        if state is not None:
+            positions = self.streams.positions(state)
+            position = positions[at % len(positions)]
+            self.decide(lambda: self.streams.trim(state.config.path, position, self.now_ms))
 
     @rule(max_appends=st.integers(1, 3))
     def reap(self, max_appends: int) -> None:
@@ -192,9 +226,12 @@ class EnginesAgree(RuleBasedStateMachine):
             self.compare_data(state)
 
     def compare_data(self, state: StreamState) -> None:
-        spans = state.config.lineage.spans(0, state.tail)
+        kept_from = state.config.kept_from
+        if state.soft_deleted:
+            return
+        spans = state.config.lineage.spans(kept_from, state.tail)
         read = b"".join(body for span in spans for body in self.sqlite.read(span, 10**6))
-        assert read == self.streams.content(state)
+        assert read == self.streams.content(state)[kept_from:]
         for span in spans:
             for max_bytes in (1, 5, 10**6):
                 self.same("read", span, max_bytes)

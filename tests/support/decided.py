@@ -13,6 +13,7 @@ from headwater.core import decisions
 from headwater.core.decisions import Append, AppendReply, Create, CreateReply, Decision, ForkPoint
 from headwater.core.errors import UnknownOffset
 from headwater.core.lineage import ForkRequest, Span, measure_sub_offset
+from headwater.core.retention import locate
 from headwater.core.stream import Appended, Created, Mutation, StreamState, evolve
 from headwater.store.engine import Engine
 
@@ -55,6 +56,10 @@ class DecidedStreams:
             return False
         return self._commit(decisions.decide_expire(state, self.ancestors(state), now_ms))
 
+    def trim(self, path: str, position: int, now_ms: int) -> bool:
+        state = decisions.require(self.by_path.get(path), path, now_ms)
+        return self._commit(decisions.decide_trim(state, position, now_ms))
+
     def touch(self, path: str, now_ms: int) -> None:
         state = decisions.require(self.by_path.get(path), path, now_ms)
         state.touched_at_ms = max(state.touched_at_ms, now_ms)
@@ -92,7 +97,7 @@ class DecidedStreams:
     def _measure(self, fork: ForkRequest, now_ms: int) -> ForkPoint:
         source = decisions.require_source(self.by_path.get(fork.source), fork.source, now_ms)
         lineage, json = source.config.lineage, source.config.is_json
-        position = lineage.locate(fork.anchor(), source.tail)
+        position = locate(source.config, fork.anchor(), source.tail)
         if position == source.tail:
             measure_sub_offset(None, fork.sub_offset, json=json)
             return ForkPoint(source, position, source.messages)

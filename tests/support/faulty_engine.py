@@ -214,6 +214,14 @@ class FaultyEngine:
         self._before("list_streams")
         return self.inner.list_streams(prefix, after, limit)
 
+    def retaining(self, after_id: int, limit: int) -> list[tuple[int, str]]:
+        self._before("retaining")
+        return self.inner.retaining(after_id, limit)
+
+    def unsettled_from(self, stream_id: int) -> int | None:
+        self._before("unsettled_from")
+        return self.inner.unsettled_from(stream_id)
+
     def expired(self, now_ms: int, limit: int) -> list[str]:
         self._before("expired")
         return self.inner.expired(now_ms, limit)

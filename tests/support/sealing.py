@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from headwater.core.limits import MIB
-from headwater.store.history.ledger import Due, SealPolicy, into_files
+from headwater.store.history.archive import Archive
+from headwater.store.history.ledger import Due, into_files
+from headwater.store.history.policies import SealPolicy
 from headwater.store.sqlite import SqliteEngine
 
 AT_ONCE: Final = SealPolicy(after_bytes=1, after_ms=0, segment_bytes=MIB)
@@ -28,3 +30,15 @@ def seal(engine: SqliteEngine, runs: Sequence[int] | None = None, segment_bytes:
             while engine.history.record(recording, 5):
                 pass
             engine.history.settle(recording)
+
+
+def archive_all(archive: Archive, local_bytes_max: int) -> None:
+    """Bring everything to object storage, let go of some, remove what nobody needs."""
+    for row in archive.to_upload():
+        if archive.note_begun(row) and archive.upload(row):
+            archive.note_uploaded(row)
+    for row in archive.to_evict(local_bytes_max):
+        archive.evict(row)
+    for row in archive.to_remove():
+        archive.remove(row)
+        archive.note_removed(row)

@@ -9,6 +9,7 @@ import typer
 
 from headwater import __version__
 from headwater.cli import ctx, grouping, keys, postgres, subscription, target
+from headwater.cli import ctx, segments, target
 from headwater.cli.appending import append
 from headwater.cli.bench import bench
 from headwater.cli.consuming import consume
@@ -16,6 +17,7 @@ from headwater.cli.listing import info, ls
 from headwater.cli.managing import close, create, fork, rm
 from headwater.cli.presigning import presign
 from headwater.cli.reading import read, tail
+from headwater.cli.restore import restore
 from headwater.cli.serve_command import serve
 from headwater.cli.shell import Shell
 from headwater.cli.top import top
@@ -44,6 +46,13 @@ COMMANDS: Final[dict[str, dict[str, Callable[..., None]]]] = {
     },
     "Groups": {"consume": consume},
     "Servers": {"serve": serve, "verify": verify, "top": top, "bench": bench},
+    "Servers": {
+        "serve": serve,
+        "verify": verify,
+        "restore": restore,
+        "top": top,
+        "bench": bench,
+    },
 }
 
 
@@ -86,5 +95,6 @@ for _panel, _commands in COMMANDS.items():
 app.add_typer(grouping.app, name="group", rich_help_panel="Groups")
 app.add_typer(postgres.app, name="postgres", rich_help_panel="Streams")
 app.add_typer(subscription.app, name="subscription", rich_help_panel="Streams")
+app.add_typer(segments.app, name="segments", rich_help_panel="Servers")
 app.add_typer(ctx.app, name="ctx", rich_help_panel="Servers")
 app.add_typer(keys.app, name="keys", rich_help_panel="Servers")

@@ -262,6 +262,44 @@ class AddressRecord(Record):
     name: Name
     url: A[str, _doc("the address; whoever has it can read the stream")]
     expires_at: A[str | None, _doc("when it ends")]
+class SegmentRecord(Record):
+    """One file of history."""
+
+    id: A[int, _doc("its number")]
+    name: A[str, _doc("its name")]
+    bytes: A[int, _doc("its size")]
+    needed_bytes: A[int, _doc("how much of that streams still need")]
+    streams: A[int, _doc("how many streams have something in it")]
+    extents: A[int, _doc("how many pieces of streams it holds")]
+    created_at: A[str, _doc("when it was written")]
+    place: A[str, _doc("`here`, `object storage`, `both`, or `going` when nobody needs it")]
+
+
+class CompactRecord(Record):
+    """What became of the files that were rewritten."""
+
+    files_before: A[int, _doc("how many there were")]
+    files_after: A[int, _doc("how many took their place")]
+    bytes_before: A[int, _doc("their size before")]
+    bytes_after: A[int, _doc("their size now")]
+
+
+class MissingRecord(Record):
+    """What of a stream could not be restored."""
+
+    name: Name
+    bytes: A[int, _doc("how many bytes are missing")]
+    messages: A[int, _doc("how many messages are missing")]
+    all: A[bool, _doc("whether the stream is missing as a whole")]
+
+
+class RestoreRecord(Record):
+    """What was restored."""
+
+    streams: A[int, _doc("how many streams there are")]
+    bytes: A[int, _doc("how much data they have")]
+    as_of: A[str, _doc("when what was restored was written down")]
+    missing: A[list[MissingRecord], _doc("what is missing of what there was then")]
 
 
 class ContextRecord(Record):
@@ -358,6 +396,10 @@ BY_COMMAND: dict[str, tuple[type[Record], ...]] = {
     "top": (TopRecord,),
     "bench": (BenchRecord,),
     "verify": (VerifyRecord,),
+    "restore": (RestoreRecord,),
+    "segments ls": (SegmentRecord,),
+    "segments verify": (VerifyRecord,),
+    "segments compact": (CompactRecord,),
     "ctx ls": (ContextRecord,),
     "keys create": (NewKeyRecord,),
     "keys ls": (KeyRecord,),
@@ -377,5 +419,6 @@ PARTS: dict[type[Record], tuple[type[Record], ...]] = {
     VerifyRecord: (ProblemRecord,),
     PostgresRecord: (TableRecord,),
     SubscriptionRecord: (LinkRecord,),
+    RestoreRecord: (MissingRecord,),
 }
 """Which records are parts of another one."""

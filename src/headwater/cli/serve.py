@@ -102,6 +102,17 @@ async def listening(
     streams = await Log.start(
         engine, limits, linger_ms=settings.linger_ms, sealing=settings.seal_policy()
     )
+    try:
+        streams = await Log.start(
+            engine,
+            limits,
+            linger_ms=settings.linger_ms,
+            sealing=settings.seal_policy(),
+            archive=settings.archive_policy(),
+        )
+    except ValueError as error:
+        engine.close()
+        raise CannotServe(str(error)) from None
     heartbeat = Heartbeat(settings.sse_lifetime_ms / 1000)
     hub = Hub(streams, settings.long_poll_timeout_ms, heartbeat)
     groups = await Groups.start(streams)

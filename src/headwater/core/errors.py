@@ -27,6 +27,7 @@ headers) is decided in one place, `headwater.http.errors`. Those that only subsc
     ├── LiveNotEnabled
     ├── MissingBefore              a change that needs the row as it was
     ├── StreamGone                 deleted, but kept alive for its forks
+    ├── OffsetExpired              the stream does not keep that much of its past
     ├── Conflict
     │   ├── ConfigConflict
     │   ├── PathReserved           the path belongs to a deleted stream that forks still need
@@ -48,6 +49,7 @@ headers) is decided in one place, `headwater.http.errors`. Those that only subsc
     │   └── RateExceeded           carries how long to wait
     ├── BuffersFull                too much is waiting for slow readers
     ├── StorageUnavailable         the engine could not commit or read
+    │   └── HistoryUnavailable     it is in object storage, which does not answer
     └── DataCorrupt                stored bytes do not match their checksum
 """
 
@@ -228,6 +230,18 @@ class StreamGone(StreamError):
         self.path = path
 
 
+class OffsetExpired(StreamError):
+    code = "offset_expired"
+
+    def __init__(self, offset: str, earliest: str) -> None:
+        super().__init__(
+            f"the stream does not keep what followed {offset} any more; the earliest offset is "
+            f"{earliest}, and what lies between the two is gone"
+        )
+        self.offset = offset
+        self.earliest = earliest
+
+
 class Conflict(StreamError):
     code = "conflict"
 
@@ -405,6 +419,17 @@ class StorageUnavailable(StreamError):
         self, message: str = "the storage engine could not commit; nothing was written; try again"
     ) -> None:
         super().__init__(message)
+
+
+class HistoryUnavailable(StorageUnavailable):
+    code = "history_unavailable"
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(
+            f"this part of the stream is in object storage, which does not answer ({problem}); "
+            "try again later"
+        )
+        self.problem = problem
 
 
 class DataCorrupt(StreamError):

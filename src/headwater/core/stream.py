@@ -18,6 +18,7 @@ from headwater.core.expiry import FOREVER, Lifetime
 from headwater.core.lineage import ForkRequest, Lineage
 from headwater.core.live.profile import GENERIC, Profile
 from headwater.core.producers import ProducerStamp, ProducerState
+from headwater.core.retention import Retention
 from headwater.core.unique_ids import UniqueIds
 
 
@@ -40,6 +41,9 @@ class StreamConfig:
     description: str | None = None
     unique_ids: UniqueIds | None = None
     profile: Profile = GENERIC
+    retention: Retention | None = None
+    # The first position that is still kept; see `headwater.core.retention`.
+    kept_from: int = 0
 
     @cached_property
     def is_json(self) -> bool:
@@ -133,6 +137,14 @@ class Reconfigured(msgspec.Struct, frozen=True):
     config: StreamConfig
 
 
+class Trimmed(msgspec.Struct, frozen=True):
+    """The stream keeps less of its past: `config.kept_from` has moved on."""
+
+    stream_id: int
+    at_ms: int
+    config: StreamConfig
+
+
 class Touched(msgspec.Struct, frozen=True):
     """The moment of the last access, written down now and then for streams with a TTL."""
 
@@ -167,6 +179,7 @@ Mutation = (
     | ProducerAdvanced
     | Closed
     | Reconfigured
+    | Trimmed
     | Touched
     | SoftDeleted
     | Deleted
@@ -198,6 +211,8 @@ def evolve(state: StreamState, mutation: Mutation) -> None:
             state.config = mutation.config
             _touch(state, mutation.at_ms)
             state.stored_touch_ms = mutation.at_ms
+        case Trimmed():
+            state.config = mutation.config
         case Touched():
             _touch(state, mutation.at_ms)
             state.stored_touch_ms = mutation.at_ms

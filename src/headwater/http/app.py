@@ -205,7 +205,7 @@ class App:
     async def _details(self, request: Request, path: str) -> Response:
         entry = await self._log.entry(path)
         view, state = self._log.view(entry), entry.state
-        fork = view.config.fork
+        fork, retention = view.config.fork, view.config.retention
         details = {
             **_summary_json(view.summary()),
             "description": view.config.description,
@@ -214,6 +214,10 @@ class App:
             "unique_ids": view.config.unique_ids.mode if view.config.unique_ids else None,
             "id_pointer": view.config.unique_ids.pointer if view.config.unique_ids else None,
             "forked_from": fork.source if fork and _may_see(request, fork.source) else None,
+            "retention_s": retention.age_s if retention else None,
+            "retention_bytes": retention.size_bytes if retention else None,
+            "earliest": str(view.config.lineage.offset_at(view.config.kept_from)),
+            "forked_from": fork.source if fork else None,
             "forks": state.forks if state else 0,
             "producers": len(state.producers) if state else 0,
             "readers": self._hub.readers_of(entry),

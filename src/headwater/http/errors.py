@@ -24,6 +24,7 @@ STATUS: Final[dict[type[StreamError], int]] = {
     subscription_errors.SubscriptionNotFound: 404,
     errors.Conflict: 409,
     errors.StreamGone: 410,
+    errors.OffsetExpired: 410,
     errors.BodyTooLarge: 413,
     errors.MissingBefore: 422,
     errors.TooBusy: 429,
@@ -74,6 +75,8 @@ def _extra_headers(error: StreamError) -> Headers:
                 ("Producer-Expected-Seq", str(error.expected)),
                 ("Producer-Received-Seq", str(error.received)),
             ]
+        case errors.OffsetExpired():
+            return [("Stream-Earliest-Offset", error.earliest)]
         case errors.StaleEpoch():
             return [("Producer-Epoch", str(error.current))]
         case subscription_errors.TokenInvalid():

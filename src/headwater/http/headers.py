@@ -17,6 +17,8 @@ STREAM_SEQ: Final = b"stream-seq"
 STREAM_FORKED_FROM: Final = b"stream-forked-from"
 STREAM_FORK_OFFSET: Final = b"stream-fork-offset"
 STREAM_FORK_SUB_OFFSET: Final = b"stream-fork-sub-offset"
+STREAM_RETENTION_SECONDS: Final = b"stream-retention-seconds"
+STREAM_RETENTION_BYTES: Final = b"stream-retention-bytes"
 STREAM_CONFIG_VERSION: Final = b"stream-config-version"
 STREAM_DESCRIPTION: Final = b"stream-description"
 STREAM_UNIQUE_IDS: Final = b"stream-unique-ids"
@@ -41,6 +43,8 @@ ALLOWED_REQUEST_HEADERS: Final = (
     "Stream-Fork-Sub-Offset",
     "Stream-Config-Version",
     "Stream-Description",
+    "Stream-Retention-Seconds",
+    "Stream-Retention-Bytes",
     "Stream-Unique-Ids",
     "Stream-Id-Pointer",
     "Message-Id",
@@ -60,6 +64,9 @@ EXPOSED_RESPONSE_HEADERS: Final = (
     "Stream-TTL",
     "Stream-Expires-At",
     "Stream-SSE-Data-Encoding",
+    "Stream-Earliest-Offset",
+    "Stream-Retention-Seconds",
+    "Stream-Retention-Bytes",
     "Stream-Config-Version",
     "Stream-Duplicate-Ids",
     "Producer-Epoch",

@@ -15,6 +15,8 @@ from headwater.core.lineage import ForkRequest, parse_fork
 from headwater.core.offsets import Anchor
 from headwater.core.paths import check_path
 from headwater.core.producers import parse_stamp
+from headwater.core.retention import parse_retention
+from headwater.core.stream import StreamConfig
 from headwater.core.unique_ids import parse_unique_ids
 from headwater.core.versions import parse_description, parse_version
 from headwater.http import headers as names
@@ -69,6 +71,10 @@ class StreamResource:
                 request.header(names.STREAM_UNIQUE_IDS), request.header(names.STREAM_ID_POINTER)
             ),
             message_id=request.header(names.MESSAGE_ID),
+            retention=parse_retention(
+                request.header(names.STREAM_RETENTION_SECONDS),
+                request.header(names.STREAM_RETENTION_BYTES),
+            ),
         )
         reply = await self._log.create(command)
         headers: Headers = [
@@ -183,6 +189,7 @@ class StreamResource:
             headers.append(("Stream-TTL", str(lifetime.ttl_s)))
         if lifetime.expires_at_text is not None:
             headers.append(("Stream-Expires-At", lifetime.expires_at_text))
+        headers += _retention_headers(view.config)
         if view.config.version:
             headers.append(("Stream-Config-Version", str(view.config.version)))
         return Response(200, headers)
@@ -190,6 +197,18 @@ class StreamResource:
     async def _delete(self, request: Request, path: str) -> Response:
         await self._log.delete(path)
         return Response(204, [_NO_STORE])
+
+
+def _retention_headers(config: StreamConfig) -> Headers:
+    headers: Headers = []
+    if config.retention is not None and config.retention.age_s is not None:
+        headers.append(("Stream-Retention-Seconds", str(config.retention.age_s)))
+    if config.retention is not None and config.retention.size_bytes is not None:
+        headers.append(("Stream-Retention-Bytes", str(config.retention.size_bytes)))
+    if config.kept_from:
+        earliest = str(config.lineage.offset_at(config.kept_from))
+        headers.append(("Stream-Earliest-Offset", earliest))
+    return headers
 
 
 def _append_command(request: Request) -> Append:

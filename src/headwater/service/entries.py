@@ -30,6 +30,7 @@ from headwater.core.stream import (
     SoftDeleted,
     StreamConfig,
     StreamState,
+    Trimmed,
     evolve,
 )
 from headwater.service.hot import HotTail
@@ -243,7 +244,7 @@ class Entry:
             case Deleted():
                 self.view = None
                 return Event.DELETED
-            case Reconfigured(config=config):
+            case Reconfigured(config=config) | Trimmed(config=config):
                 assert self.view is not None
                 self.view.config = config
             case SoftDeleted():

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from headwater.service.log import Log
 
 _EXPIRE_AT_ONCE_MAX: Final = 256
+_TRIM_AT_ONCE_MAX: Final = 64
+_TRIM_EVERY_MS: Final = 2_000
 _REAP_APPENDS: Final = 500
 _IDLE_MS: Final = 1_000
 
@@ -28,6 +30,7 @@ class Housekeeping:
     def __init__(self, streams: Log) -> None:
         self._streams = streams
         self._task: asyncio.Task[None] | None = None
+        self._next_trim_ms = 0
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -42,6 +45,7 @@ class Housekeeping:
         while True:
             try:
                 await self._expire()
+                await self._trim()
                 await self._reap()
                 pause_ms = await self._pause_ms()
             except StreamError as error:
@@ -55,6 +59,28 @@ class Housekeeping:
         due = await streams.in_thread(streams.engine.expired, streams.clock(), _EXPIRE_AT_ONCE_MAX)
         for path in due:
             await streams.expire(path)
+
+    async def _trim(self) -> None:
+        """Let streams forget what they need not keep. A round over all of them now and then."""
+        streams = self._streams
+        if streams.clock() < self._next_trim_ms:
+            return
+        self._next_trim_ms = streams.clock() + _TRIM_EVERY_MS
+        after_id = 0
+        while True:
+            due = await streams.in_thread(streams.engine.retaining, after_id, _TRIM_AT_ONCE_MAX)
+            await asyncio.gather(*(self._trim_one(path) for _, path in due))
+            if len(due) < _TRIM_AT_ONCE_MAX:
+                break
+            after_id = due[-1][0]
+
+    async def _trim_one(self, path: str) -> None:
+        try:
+            await self._streams.trim(path)
+        except StreamError as error:
+            # Something is wrong with this one; the others are not to suffer for it.
+            with suppress(OSError, ValueError):
+                log.warning("trimming_failed", stream=path, error=error.message)
 
     async def _reap(self) -> None:
         streams = self._streams

@@ -18,16 +18,20 @@ from headwater.core.errors import SequenceGap, StreamError, UnknownOffset
 from headwater.core.limits import Limits
 from headwater.core.lineage import ForkRequest, measure_sub_offset
 from headwater.core.producers import worth_waiting
+from headwater.core.retention import locate
 from headwater.core.stream import Created, Mutation, StreamConfig, StreamState
+from headwater.service.archiving import Archiving, archiving
 from headwater.service.clock import Clock, wall_clock_ms
 from headwater.service.entries import Entry, Registry, View
+from headwater.service.fetching import Fetching
 from headwater.service.housekeeping import Housekeeping
 from headwater.service.overtaking import WaitingRoom
 from headwater.service.reading import ReadingLog
+from headwater.service.retaining import first_kept
 from headwater.service.sealing import Sealing
 from headwater.service.writer import Effect, Writer
 from headwater.store.engine import Engine, LoadedStream
-from headwater.store.history.ledger import SealPolicy
+from headwater.store.history.policies import ArchivePolicy, SealPolicy
 
 
 class _MeasuredFork(NamedTuple):
@@ -58,6 +62,7 @@ class Log(ReadingLog):
         clock: Clock,
         next_stream_id: int,
         sealing: SealPolicy | None,
+        archive: ArchivePolicy | None,
     ) -> None:
         super().__init__()
         self.engine = engine
@@ -68,9 +73,13 @@ class Log(ReadingLog):
         self._waiting_room = WaitingRoom(limits.producer_wait_ms, self._append_again)
         self._next_stream_id = next_stream_id
         self._housekeeping = Housekeeping(self)
-        self._sealing: Sealing | None = None
-        if sealing is not None and engine.history is not None:
-            self._sealing = Sealing(engine.history, sealing, self.writer, clock)
+        history = engine.history
+        self._fetching = Fetching(history.shelf.fetched if history else lambda size: None)
+        self._behind: list[Sealing | Archiving] = []
+        if history is not None and sealing is not None:
+            self._behind.append(Sealing(history, sealing, self.writer, clock))
+        if history is not None and archive is not None:
+            self._behind.append(archiving(history, archive, self.writer, clock))
 
     @classmethod
     async def start(
@@ -81,21 +90,23 @@ class Log(ReadingLog):
         linger_ms: int = 0,
         clock: Clock = wall_clock_ms,
         sealing: SealPolicy | None = None,
+        archive: ArchivePolicy | None = None,
     ) -> Log:
         loop = asyncio.get_running_loop()
         next_stream_id = await loop.run_in_executor(None, engine.next_stream_id)
-        log = cls(engine, limits or Limits(), linger_ms, clock, next_stream_id, sealing)
+        log = cls(engine, limits or Limits(), linger_ms, clock, next_stream_id, sealing, archive)
         log._housekeeping.start()
-        if log._sealing is not None:
-            log._sealing.start()
+        for task in log._behind:
+            task.start()
         return log
 
     async def stop(self) -> None:
         """Finish what was taken, then let go of the engine."""
-        if self._sealing is not None:
-            await self._sealing.stop()
+        for task in self._behind:
+            await task.stop()
         await self._housekeeping.stop()
         await self.writer.drain()
+        self._fetching.stop()
         self._threads.shutdown()
         self.engine.close()
 
@@ -226,7 +237,7 @@ class Log(ReadingLog):
     async def _fork_position(self, view: View, fork: ForkRequest) -> tuple[int, int]:
         """The position and message count at which a fork parts from its source."""
         lineage, json = view.config.lineage, view.config.is_json
-        position = lineage.locate(fork.anchor(), view.tail)
+        position = locate(view.config, fork.anchor(), view.tail)
         if position == view.tail:
             measure_sub_offset(None, fork.sub_offset, json=json)
             return position, view.messages
@@ -368,6 +379,19 @@ class Log(ReadingLog):
             raise
         effects = _effects((entry, *ancestors), decision.mutations)
         return await self.writer.submit(effects, None)
+
+    async def trim(self, path: str) -> bool:
+        """Let go of what a stream need not keep any more. Used by housekeeping."""
+        entry = await self._registry.get(path)
+        view = entry.view
+        if view is None:
+            return False
+        position = await first_kept(self, view)
+        if entry.state is None or not entry.shows(view):
+            return False
+        decision = decisions.decide_trim(entry.state, position, self.clock())
+        effects = _effects((entry,), decision.mutations)
+        return await self.writer.submit(effects, True) if effects else False
 
     async def expire(self, path: str) -> bool:
         """Delete a stream if its time is over. Used by housekeeping."""

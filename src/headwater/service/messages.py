@@ -37,6 +37,10 @@ class MessageReader:
     ) -> tuple[list[tuple[MessageRef, bytes]], MessageRef]:
         """Messages from a cursor on, and the cursor behind them."""
         found: list[tuple[MessageRef, bytes]] = []
+        if cursor.start < view.config.kept_from:
+            # It began at a place that was let go of at the same moment.
+            number = await self._log.first_kept_message(entry)
+            cursor = MessageRef(number, view.config.kept_from, 0)
         while len(found) < most and cursor.start < view.tail:
             max_bytes = max(_READ_BYTES_MIN, (most - len(found)) * _MESSAGE_BYTES_GUESSED)
             for messages, size in await self._appends(entry, view, cursor.start, max_bytes):

@@ -12,18 +12,23 @@ import msgspec
 
 from headwater.core import decisions
 from headwater.core.errors import InvalidQuery, StreamError, UnknownOffset
+from headwater.core.errors import HistoryUnavailable, StreamError, UnknownOffset
 from headwater.core.limits import KIB, Limits
 from headwater.core.lineage import Span
 from headwater.core.offsets import Anchor, Offset
+from headwater.core.retention import locate
 from headwater.core.stream import Appended, StreamConfig
 from headwater.service.entries import Entry, Registry, View
+from headwater.service.fetching import Fetching
 from headwater.service.writer import Writer
 from headwater.store.engine import Engine, FileRange, Piece, SeekBy, StreamSummary
+from headwater.store.history.cold import FetchNeeded
 
 R = TypeVar("R")
 P = TypeVar("P", bytes, Piece)
 Read = Callable[[Span, int], list[P]]
 _READ_THREADS: Final = 4
+_FETCHES_MAX: Final = 200
 # Smaller parts of files are read at once: less work than sending them by themselves.
 _SENT_BYTES_MIN: Final = 32 * KIB
 
@@ -60,14 +65,23 @@ class ReadingLog:
     clock: Callable[[], int]
     writer: Writer
     _registry: Registry
+    _fetching: Fetching
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="headwater-read")
 
     async def in_thread(self, work: Callable[..., R], *arguments: object) -> R:
-        """Ask the engine something without holding up the loop."""
+        """Ask the engine something without holding up the loop.
+
+        What has to come from object storage first is waited for elsewhere.
+        """
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, work, *arguments)
+        for _ in range(_FETCHES_MAX):
+            try:
+                return await loop.run_in_executor(self._threads, work, *arguments)
+            except FetchNeeded as need:
+                await self._fetching.bring(need)
+        raise HistoryUnavailable("what was fetched is gone before it can be used")
 
     def ready(self, path: str) -> Entry | None:
         """The stream's entry if it is in memory; without it, use `entry`."""
@@ -113,7 +127,7 @@ class ReadingLog:
     ) -> Chunk | None:
         """One chunk without waiting, or None when it has to come from the engine."""
         view = self.view(entry)
-        position = view.config.lineage.locate(offset, view.tail)
+        position = locate(view.config, offset, view.tail)
         self.touch(entry, self.clock())
         if until is None:
             return self.chunk_at(view, position)
@@ -149,7 +163,7 @@ class ReadingLog:
 
     def _spans(self, entry: Entry, offset: Anchor | Offset) -> tuple[View, int, list[Span]]:
         view = self.view(entry)
-        position = view.config.lineage.locate(offset, view.tail)
+        position = locate(view.config, offset, view.tail)
         return view, position, view.config.lineage.spans(position, view.tail)
 
     async def spans_until(
@@ -200,6 +214,11 @@ class ReadingLog:
         found = await self._seek(view, "first_message", number)
         if found is None or number >= view.messages:
             return view.tail, 0
+        wanted = max(0, view.messages - count)
+        found = await self._seek(view, "first_message", wanted)
+        if found is None:
+            start = view.config.kept_from if count else view.tail
+            return view.config.lineage.offset_at(start), 0
         append, _ = found
         return append.start, number - append.first_message
 
@@ -207,12 +226,15 @@ class ReadingLog:
         """The offset behind which nothing is older than a moment."""
         entry = await self._registry.get(path)
         view = self.view(entry)
+        return view.config.lineage.offset_at(await self.position_at_time(view, at_ms))
+
+    async def position_at_time(self, view: View, at_ms: int) -> int:
         found = await self._seek(view, "at_ms", at_ms - 1)
         if found is None:
-            return view.config.lineage.offset_at(0)
+            return view.config.kept_from
         append, span = found
         # A fork may inherit only the first part of an append.
-        return view.config.lineage.offset_at(min(append.end, span.end))
+        return min(append.end, span.end)
 
     async def message_number(self, entry: Entry, position: int) -> int:
         """The number of the message that begins at a position, which must begin an append."""
@@ -220,6 +242,13 @@ class ReadingLog:
         if append.start != position:
             raise UnknownOffset(str(self.view(entry).config.lineage.offset_at(position)))
         return append.first_message
+
+    async def first_kept_message(self, entry: Entry) -> int:
+        """The number of the first message that is kept."""
+        view = self.view(entry)
+        if view.config.kept_from == view.tail:
+            return view.messages
+        return await self.message_number(entry, view.config.kept_from)
 
     async def written_at(self, entry: Entry, position: int) -> int:
         """When the append at a position was written."""
@@ -234,7 +263,7 @@ class ReadingLog:
         return append
 
     async def _seek(self, view: View, by: SeekBy, value: int) -> tuple[Appended, Span] | None:
-        for span in reversed(view.config.lineage.spans(0, view.tail)):
+        for span in reversed(view.config.lineage.spans(view.config.kept_from, view.tail)):
             append = await self.in_thread(self.engine.seek, span, by, value)
             if append is not None:
                 return append, span

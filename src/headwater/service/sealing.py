@@ -21,7 +21,8 @@ import structlog
 from headwater.core.errors import StreamError
 from headwater.service.clock import Clock
 from headwater.service.writer import Writer
-from headwater.store.history.ledger import SealPolicy, into_files
+from headwater.store.history.ledger import into_files
+from headwater.store.history.policies import SealPolicy
 from headwater.store.history.sealing import History, Recording, Stopped
 
 R = TypeVar("R")

@@ -203,8 +203,16 @@ class Engine(Protocol):
     def next_deadline_ms(self) -> int | None:
         """When `expired` will next have something to say."""
 
+    def retaining(self, after_id: int, limit: int) -> list[tuple[int, str]]:
+        """Streams that do not keep all of their past, ids and paths, in the order of ids."""
+
+    def unsettled_from(self, stream_id: int) -> int | None:
+        """The first position that a consumer group of a stream has not settled."""
+
     def reap(self, max_appends: int) -> bool:
-        """Remove some data of deleted streams; True when there is more to remove."""
+        """Remove some data that nobody needs any more; True when there is more to remove.
+
+        That is the data of deleted streams, and what streams and their forks do not keep."""
 
     def verify(self) -> Iterator[Problem | str]:
         """Walk everything: problems, and lines of progress between them."""

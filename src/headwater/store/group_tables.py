@@ -147,6 +147,16 @@ def delete_groups_of(write: apsw.Connection, stream_id: int) -> None:
     write.execute("DELETE FROM groups WHERE stream_id = ?", (stream_id,))
 
 
+def earliest_unsettled(query: Query, stream_id: int) -> int | None:
+    """The first position that a group of the stream has not settled."""
+    found = query(
+        "SELECT min(cursor_start, ifnull((SELECT min(start) FROM deliveries WHERE group_id = g.id),"
+        " cursor_start)) FROM groups g WHERE stream_id = ?",
+        (stream_id,),
+    )
+    return min((row[0] for row in found), default=None)
+
+
 def load_groups(query: Query, stream_id: int) -> list[GroupState]:
     """All groups of a stream, with their outstanding messages."""
     found = query(

@@ -10,17 +10,17 @@ import apsw
 from headwater.core.lineage import Span
 from headwater.store.engine import SealedPart
 from headwater.store.history.building import ExtentDraft, Mark, SegmentDraft
-from headwater.store.history.segment import SegmentRow
+from headwater.store.history.segment import ABSENT, PRESENT, SegmentRow
 from headwater.store.inserts import insert_rows
 from headwater.store.rows import Row
 
-SEGMENT_COLUMNS: Final = "id, name, size, root"
+SEGMENT_COLUMNS: Final = "id, name, size, root, local, remote"
 EXTENT_COLUMNS: Final = (
     "run, start, until, appends, first_message, messages, first_at, last_at, segment_id,"
     " index_offset"
 )
 _FOUND: Final = (
-    "SELECT e.start, e.until, e.index_offset, s.id, s.name, s.size, s.root"
+    "SELECT e.start, e.until, e.index_offset, s.id, s.name, s.size, s.root, s.local, s.remote"
     " FROM extents e JOIN segments s ON s.id = e.segment_id"
 )
 # A longer piece of the same extent takes the place of a shorter one.
@@ -90,8 +90,12 @@ def sealed_end(query: Query, run: int) -> tuple[int, int] | None:
 
 
 def insert_segment(write: apsw.Connection, draft: SegmentDraft, now_ms: int) -> None:
-    row = (draft.id, draft.name, draft.size_bytes, draft.root, now_ms)
+    row = (draft.id, draft.name, draft.size_bytes, draft.root, 1, ABSENT, now_ms)
     insert_rows(write, "segments", f"{SEGMENT_COLUMNS}, created_at", [row])
+
+
+def drop_extent(write: apsw.Connection, run: int, start: int) -> None:
+    write.execute("DELETE FROM extents WHERE run = ? AND start = ?", (run, start))
 
 
 def has_segment(write: apsw.Connection, segment_id: int) -> bool:
@@ -113,6 +117,12 @@ def record_extent(
     if count != rows or not alive:
         return False
     write.execute(f"DELETE FROM ops WHERE {condition}", place)
+    insert_extent(write, segment_id, extent, to)
+    return True
+
+
+def insert_extent(write: apsw.Connection, segment_id: int, extent: ExtentDraft, to: Mark) -> None:
+    """Note that an extent up to a mark is there."""
     row = ExtentRow(
         extent.run,
         extent.start,
@@ -126,7 +136,6 @@ def record_extent(
         extent.index_offset,
     )
     insert_rows(write, "extents", EXTENT_COLUMNS, [row], _GROW)
-    return True
 
 
 def drop_extents(write: apsw.Connection, run: int, most: int) -> int:
@@ -139,15 +148,56 @@ def drop_extents(write: apsw.Connection, run: int, most: int) -> int:
     return write.changes()
 
 
-def unused_segments(query: Query) -> list[SegmentRow]:
-    """Segments that no extent lies in any more."""
-    found = query(
-        f"SELECT {SEGMENT_COLUMNS} FROM segments s"
-        " WHERE NOT EXISTS (SELECT 1 FROM extents WHERE segment_id = s.id)",
-        (),
-    )
+_UNUSED: Final = "NOT EXISTS (SELECT 1 FROM extents WHERE segment_id = s.id)"
+
+
+def find_segments(
+    query: Query, condition: str, values: tuple[object, ...] = ()
+) -> list[SegmentRow]:
+    """Segments by a condition on `segments s`, oldest first."""
+    found = query(f"SELECT {SEGMENT_COLUMNS} FROM segments s WHERE {condition} ORDER BY id", values)
     return [SegmentRow(*row) for row in found]
 
 
+def unused_segments(query: Query, *, local: bool) -> list[SegmentRow]:
+    """Segments that no extent lies in any more: those that have to do with this machine or not."""
+    here = f"(local = 1 OR remote = {ABSENT})"
+    return find_segments(query, f"{_UNUSED} AND {here if local else f'NOT {here}'}")
+
+
+def not_uploaded(query: Query) -> list[SegmentRow]:
+    return find_segments(query, f"remote <> {PRESENT} AND local = 1 AND NOT {_UNUSED}")
+
+
+def evictable(query: Query, local_bytes_max: int) -> list[SegmentRow]:
+    """The oldest files that object storage has too, as many as there are too many bytes."""
+    total = int(query("SELECT sum(size) FROM segments WHERE local = 1", ())[0][0] or 0)
+    chosen: list[SegmentRow] = []
+    if total > local_bytes_max:
+        for row in find_segments(query, f"local = 1 AND remote = {PRESENT}"):
+            if total <= local_bytes_max:
+                break
+            chosen.append(row)
+            total -= row.size_bytes
+    return chosen
+
+
+def note_remote(write: apsw.Connection, segment_id: int, remote: int) -> bool:
+    """Note whether a segment is in object storage; False if nobody needs it any more."""
+    write.execute(
+        f"UPDATE segments AS s SET remote = ? WHERE id = ? AND NOT {_UNUSED}", (remote, segment_id)
+    )
+    return write.changes() > 0
+
+
+def note_not_local(write: apsw.Connection, segment_id: int) -> None:
+    write.execute("UPDATE segments SET local = 0 WHERE id = ?", (segment_id,))
+
+
+def delete_segment(write: apsw.Connection, segment_id: int) -> None:
+    write.execute("DELETE FROM segments WHERE id = ?", (segment_id,))
+
+
 def segment_names(query: Query) -> set[str]:
-    return {row[0] for row in query("SELECT name FROM segments", ())}
+    """The files that belong on this machine."""
+    return {row[0] for row in query("SELECT name FROM segments WHERE local = 1", ())}

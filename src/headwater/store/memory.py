@@ -47,6 +47,7 @@ from headwater.store.engine import (
 )
 from headwater.store.memory_groups import MemoryGroups
 from headwater.store.memory_subscriptions import MemorySubscriptions
+from headwater.store.needs import is_needed, needs_of
 
 _START = attrgetter("start")
 
@@ -254,7 +255,27 @@ class MemoryEngine:
                     found.append((deadline, config.path))
         return found
 
+    def retaining(self, after_id: int, limit: int) -> list[tuple[int, str]]:
+        with self._lock:
+            configs = [
+                log.state.config for log in self._logs.values() if not log.state.soft_deleted
+            ]
+        found = [(c.id, c.path) for c in configs if c.retention is not None and c.id > after_id]
+        return sorted(found)[:limit]
+
+    def unsettled_from(self, stream_id: int) -> int | None:
+        with self._lock:
+            groups = self._groups.load(stream_id)
+        starts = [group.cursor.start for group in groups]
+        starts += [m.ref.start for group in groups for m in group.outstanding.values()]
+        return min(starts, default=None)
+
     def reap(self, max_appends: int) -> bool:
+        with self._lock:
+            live = [log.state.config for log in self._logs.values() if not log.state.soft_deleted]
+            for run, log in self._logs.items():
+                needs = needs_of(run, live)
+                log.appends = [a for a in log.appends if is_needed(a.start, a.end, needs)]
         return False
 
     def verify(self) -> Iterator[Problem | str]:

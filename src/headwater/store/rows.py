@@ -10,6 +10,7 @@ from headwater.core.expiry import Lifetime, touch_interval_ms
 from headwater.core.lineage import ForkRequest, Inherited, Lineage
 from headwater.core.live.profile import GENERIC, pack_profile, unpack_profile
 from headwater.core.producers import ProducerStamp
+from headwater.core.retention import Retention
 from headwater.core.stream import Appended, StreamConfig, StreamState
 from headwater.core.unique_ids import UniqueIds
 from headwater.store.checksums import append_checksum
@@ -21,6 +22,7 @@ CONFIG_COLUMNS: Final = (
     "id, path, content_type, created_at, ttl_s, expires_at, expires_text, lifetime_inherited,"
     " source_id, fork_source, fork_offset, fork_sub_offset, inherited, base_messages,"
     " version, description, unique_ids, id_pointer, profile"
+    " version, description, unique_ids, id_pointer, retention_s, retention_bytes, kept_from"
 )
 STATE_COLUMNS: Final = (
     "touched_at, closed_at, closed_by_id, closed_by_epoch, closed_by_seq, last_stream_seq, status"
@@ -58,6 +60,9 @@ def stream_row(config: StreamConfig) -> Row:
         config.unique_ids.mode if config.unique_ids else None,
         config.unique_ids.pointer if config.unique_ids else None,
         stored_profile(config),
+        config.retention.age_s if config.retention else None,
+        config.retention.size_bytes if config.retention else None,
+        config.kept_from,
     )
 
 
@@ -83,6 +88,8 @@ def read_config(row: Row) -> StreamConfig:
         description=row[15],
         unique_ids=UniqueIds(row[16], row[17]) if row[16] is not None else None,
         profile=GENERIC if row[18] is None else unpack_profile(row[18]),
+        retention=Retention(row[18], row[19]) if (row[18], row[19]) != (None, None) else None,
+        kept_from=row[20],
     )
 
 

@@ -148,6 +148,12 @@ CREATE TABLE extents (
   PRIMARY KEY (run, start)
 ) WITHOUT ROWID;
 CREATE INDEX extents_segment ON extents (segment_id);
+
+ALTER TABLE streams ADD COLUMN retention_s INTEGER;
+ALTER TABLE streams ADD COLUMN retention_bytes INTEGER;
+ALTER TABLE streams ADD COLUMN kept_from INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX streams_retention ON streams (id)
+  WHERE status = 0 AND (retention_s IS NOT NULL OR retention_bytes IS NOT NULL);
 """
 
 _V3 = """

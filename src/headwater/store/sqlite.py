@@ -31,6 +31,7 @@ from headwater.core.stream import (
     SoftDeleted,
     StreamState,
     Touched,
+    Trimmed,
 )
 from headwater.core.subscriptions.state import (
     SecretStored,
@@ -40,6 +41,7 @@ from headwater.core.subscriptions.state import (
 )
 from headwater.store import rows
 from headwater.store.appends import Appends
+from headwater.store.collecting import Collector, runs_concerned
 from headwater.store.database import (
     DATABASE_NAME,
     DataDirectoryError,
@@ -50,6 +52,13 @@ from headwater.store.database import (
 )
 from headwater.store.engine import LoadedStream, Piece, Problem, SealedPart, SeekBy, StreamSummary
 from headwater.store.group_tables import GroupWrites, delete_groups_of, load_groups
+from headwater.store.engine import LoadedStream, Piece, Problem, SeekBy, StreamSummary
+from headwater.store.group_tables import (
+    GroupWrites,
+    delete_groups_of,
+    earliest_unsettled,
+    load_groups,
+)
 from headwater.store.history.building import Step, nothing
 from headwater.store.history.sealing import History
 from headwater.store.history.shelf import DIRECTORY_NAME
@@ -91,6 +100,7 @@ class SqliteEngine:
         self.history: History = History(
             directory / DIRECTORY_NAME, self._transaction, self._reader, self._query, step
         )
+        self._collector = Collector()
         self._appends = Appends(self._reader, self._query, self.history.shelf)
         try:
             self.history.sweep(lambda sql, values: self._writer.execute(sql, values).fetchall())
@@ -107,6 +117,7 @@ class SqliteEngine:
             appends: list[Appended] = []
             groups = GroupWrites()
             producers: dict[tuple[int, str], ProducerState] = {}
+            shrunk: set[int] = set()
             for mutation in mutations:
                 if isinstance(mutation, Appended):
                     appends.append(mutation)
@@ -121,6 +132,7 @@ class SqliteEngine:
                     self._write_appends(write, appends)
                     appends.clear()
                     self._write_other(write, mutation)
+                    shrunk |= runs_concerned(write, mutation)
                 _note_producer(producers, mutation)
             self._write_appends(write, appends)
             groups.flush(write)
@@ -131,6 +143,7 @@ class SqliteEngine:
                 [(*key, *state) for key, state in producers.items()],
                 _UPSERT_PRODUCER,
             )
+        self._collector.add(shrunk)
         self.history.ledger.note(m for m in mutations if isinstance(m, Appended))
 
     @contextmanager
@@ -193,11 +206,13 @@ class SqliteEngine:
                     (at_ms, *(producer or (None, None, None)), stream_id),
                 )
             case Reconfigured(stream_id, at_ms, config):
-                lifetime = config.lifetime
+                lifetime, retention = config.lifetime, config.retention
                 write.execute(
                     "UPDATE streams SET version = ?, description = ?, ttl_s = ?, expires_at = ?,"
                     " expires_text = ?, lifetime_inherited = ?, touched_at = ?, deadline = ?,"
                     " profile = ? WHERE id = ?",
+                    " expires_text = ?, lifetime_inherited = ?, retention_s = ?,"
+                    " retention_bytes = ?, touched_at = ?, deadline = ? WHERE id = ?",
                     (
                         config.version,
                         config.description,
@@ -205,11 +220,16 @@ class SqliteEngine:
                         lifetime.expires_at_ms,
                         lifetime.expires_at_text,
                         int(config.lifetime_inherited),
+                        *((retention.age_s, retention.size_bytes) if retention else (None, None)),
                         at_ms,
                         rows.stored_deadline(lifetime, at_ms),
                         rows.stored_profile(config),
                         stream_id,
                     ),
+                )
+            case Trimmed(stream_id, _, config):
+                write.execute(
+                    "UPDATE streams SET kept_from = ? WHERE id = ?", (config.kept_from, stream_id)
                 )
             case Touched(stream_id, at_ms):
                 write.execute(
@@ -231,8 +251,13 @@ class SqliteEngine:
             found = write.execute("SELECT id FROM streams WHERE status = 2 LIMIT 1").fetchall()
             if found:
                 self._reap(write, int(found[0][0] or 0), max_appends)
-        # The files that held the deleted streams go when nothing else lies in them.
-        return bool(found) or self.history.remove_unused(_FILES_REMOVED_AT_ONCE)
+                return True
+            dropped, extents = self._collector.collect(write, max_appends)
+            self.history.has_shrunk |= extents > 0
+            if dropped or extents:
+                return True
+        # The files that held all that go when nothing else lies in them.
+        return self.history.remove_unused(_FILES_REMOVED_AT_ONCE)
 
     def _reap(self, write: apsw.Connection, stream_id: int, max_appends: int) -> None:
         write.execute(
@@ -372,6 +397,18 @@ class SqliteEngine:
             (prefix, after, limit),
         )
         return [StreamSummary.of(self._state(row)) for row in found]
+
+    def retaining(self, after_id: int, limit: int) -> list[tuple[int, str]]:
+        found = self._query(
+            "SELECT id, path FROM streams WHERE status = 0"
+            " AND (retention_s IS NOT NULL OR retention_bytes IS NOT NULL)"
+            " AND id > ? ORDER BY id LIMIT ?",
+            (after_id, limit),
+        )
+        return [(row[0], row[1]) for row in found]
+
+    def unsettled_from(self, stream_id: int) -> int | None:
+        return earliest_unsettled(self._query, stream_id)
 
     def expired(self, now_ms: int, limit: int) -> list[str]:
         found = self._query(

@@ -19,7 +19,9 @@ from headwater.store.database import connect
 from headwater.store.engine import Problem
 from headwater.store.history.check import HistoryCheck
 from headwater.store.history_tables import EXTENT_COLUMNS, ExtentRow
+from headwater.store.needs import END
 from headwater.store.rows import CONFIG_COLUMNS, OP_COLUMNS
+from headwater.store.schema import LIVE
 from headwater.store.wal import find_damage
 
 _PROGRESS_EVERY: Final = 1_000
@@ -57,11 +59,14 @@ def _check_structure(connection: apsw.Connection) -> Iterator[Problem | str]:
 
 def _check_streams(connection: apsw.Connection, files: HistoryCheck) -> Iterator[Problem | str]:
     streams = appends = 0
-    for row in connection.execute(f"SELECT {CONFIG_COLUMNS} FROM streams WHERE status < 2"):
-        config = rows.read_config(row)
+    columns = f"status, {CONFIG_COLUMNS}"
+    for status, *row in connection.execute(f"SELECT {columns} FROM streams WHERE status < 2"):
+        config = rows.read_config(tuple(row))
+        # What is deleted but for its forks need not be whole; what those need is checked as theirs.
+        kept_from = config.kept_from if status == LIVE else END
         # One moment for all of it: a running server moves appends from rows into files.
         with connection:
-            found = [*_check_appends(connection, config, files)]
+            found = [*_check_appends(connection, config, kept_from, files)]
             inherited = [*_check_inherited(connection, config)]
         for result in found:
             if isinstance(result, Problem):
@@ -75,21 +80,35 @@ def _check_streams(connection: apsw.Connection, files: HistoryCheck) -> Iterator
     yield f"{streams} streams, {appends} appends"
 
 
+class _Chain:
+    """Pieces of a run that have to follow each other from the first one on that is kept."""
+
+    def __init__(self, config: StreamConfig, kept_from: int) -> None:
+        self._position, self._messages = config.lineage.base, config.base_messages
+        self._kept_from = kept_from
+
+    def follow(self, where: str, start: int, first_message: int) -> Iterator[Problem]:
+        if start < self._position or (start > self._position and start > self._kept_from):
+            yield Problem(where, f"expected the next append at {self._position}")
+        elif start == self._position and first_message != self._messages:
+            yield Problem(where, f"expected message number {self._messages}")
+
+    def add(self, end: int, messages: int) -> None:
+        self._position, self._messages = end, messages
+
+
 def _check_appends(
-    connection: apsw.Connection, config: StreamConfig, files: HistoryCheck
+    connection: apsw.Connection, config: StreamConfig, kept_from: int, files: HistoryCheck
 ) -> Iterator[Problem | int]:
-    position, messages = config.lineage.base, config.base_messages
+    chain = _Chain(config, kept_from)
     for row in connection.execute(
         f"SELECT {EXTENT_COLUMNS} FROM extents WHERE run = ? ORDER BY start", (config.id,)
     ):
         extent = ExtentRow(*row)
         where = f"stream {config.path} at {extent.start}"
-        if extent.start != position:
-            yield Problem(where, f"expected the next extent at {position}")
-        elif extent.first_message != messages:
-            yield Problem(where, f"expected message number {messages}")
+        yield from chain.follow(where, extent.start, extent.first_message)
         yield from files.check_extent(where, extent)
-        position, messages = extent.until, extent.first_message + extent.messages
+        chain.add(extent.until, extent.first_message + extent.messages)
         yield extent.appends
     for row in connection.execute(
         f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = ? ORDER BY start", (config.id,)
@@ -98,20 +117,20 @@ def _check_appends(
         append = rows.read_op(row)
         if not rows.op_is_intact(row):
             yield Problem(where, "the append does not match its checksum")
-        if append.start != position:
-            yield Problem(where, f"expected the next append at {position}")
-        elif append.first_message != messages:
-            yield Problem(where, f"expected message number {messages}")
-        position, messages = append.end, append.first_message + append.messages
+        yield from chain.follow(where, append.start, append.first_message)
+        chain.add(append.end, append.first_message + append.messages)
         yield 1
 
 
 def _check_inherited(connection: apsw.Connection, config: StreamConfig) -> Iterator[Problem]:
-    for run, end in config.lineage.inherited:
+    """Whether all that a fork inherits and keeps is there, in extents and in rows."""
+    for run, start, end in config.lineage.spans(config.kept_from, config.lineage.base):
         found = connection.execute(
-            "SELECT max(ifnull((SELECT max(start + length(body)) FROM ops WHERE stream_id = ?1),0),"
-            " ifnull((SELECT max(until) FROM extents WHERE run = ?1), 0))",
-            (run,),
+            "SELECT ifnull((SELECT sum(min(until, ?3) - max(start, ?2)) FROM extents"
+            " WHERE run = ?1 AND start < ?3 AND until > ?2), 0) + ifnull("
+            "(SELECT sum(min(start + length(body), ?3) - max(start, ?2)) FROM ops"
+            " WHERE stream_id = ?1 AND start < ?3 AND start + length(body) > ?2), 0)",
+            (run, start, end),
         ).fetchall()
-        if int(found[0][0] or 0) < end:
+        if int(found[0][0] or 0) != end - start:
             yield Problem(f"stream {config.path}", f"inherited data of stream {run} is missing")

@@ -17,6 +17,7 @@ from headwater.core.decisions.commands import (
 from headwater.core.decisions.create import decide_create
 from headwater.core.decisions.profile import decide_profile
 from headwater.core.decisions.remove import decide_delete, decide_expire, remove
+from headwater.core.decisions.trim import decide_trim
 
 __all__ = [
     "Append",
@@ -31,6 +32,7 @@ __all__ = [
     "decide_expire",
     "decide_profile",
     "decide_touch",
+    "decide_trim",
     "is_taken",
     "remove",
     "require",

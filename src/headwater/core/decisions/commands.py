@@ -10,6 +10,7 @@ import msgspec
 from headwater.core.expiry import FOREVER, Lifetime
 from headwater.core.lineage import ForkRequest
 from headwater.core.producers import ProducerStamp
+from headwater.core.retention import Retention
 from headwater.core.stream import Mutation, StreamState
 from headwater.core.unique_ids import UniqueIds
 
@@ -28,6 +29,7 @@ class Create:
     description: str | None = None
     unique_ids: UniqueIds | None = None
     message_id: str | None = None
+    retention: Retention | None = None
 
 
 @dataclass(frozen=True, slots=True)

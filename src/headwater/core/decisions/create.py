@@ -89,6 +89,8 @@ def _confirm(existing: StreamState, command: Create) -> Decision[CreateReply]:
     inherited = inherits and command.lifetime.is_forever and config.lifetime_inherited
     if not inherited and not command.lifetime.same_as(config.lifetime):
         raise ConfigConflict("Stream-TTL or Stream-Expires-At")
+    if command.retention != config.retention:
+        raise ConfigConflict("retention")
     if command.closed != existing.closed:
         raise ConfigConflict("open or closed state")
     if not inherits and command.unique_ids != config.unique_ids:
@@ -115,6 +117,7 @@ def _ensure(existing: StreamState, command: Create, now_ms: int) -> Decision[Cre
         lifetime=command.lifetime,
         lifetime_inherited=False,
         description=command.description,
+        retention=command.retention,
     )
     return Decision(reply, (Reconfigured(config.id, now_ms, newer),))
 
@@ -136,6 +139,7 @@ def _configure(
             version=command.version or 0,
             description=command.description,
             unique_ids=_check_unique_ids(command.unique_ids, content_type),
+            retention=command.retention,
         )
     source = fork_point.source.config
     content_type = command.content_type or source.content_type
@@ -156,6 +160,8 @@ def _configure(
         version=command.version or 0,
         description=command.description,
         unique_ids=source.unique_ids,
+        retention=command.retention,
+        kept_from=source.kept_from,
     )
 
 

@@ -28,7 +28,8 @@ class HistoryCheck:
         try:
             segment = self._segment(row.segment_id)
             if segment is None:
-                yield Problem(where, f"the database knows no segment {row.segment_id}")
+                if not self._is_elsewhere(row.segment_id):
+                    yield Problem(where, f"the database knows no segment {row.segment_id}")
             else:
                 yield from self._check_index(where, row, segment.extent(row.index_offset))
         except FileNotFoundError:
@@ -53,7 +54,9 @@ class HistoryCheck:
 
     def check_blocks(self) -> Iterator[Problem | str]:
         """Every block of every file, those that no stream reads any more included."""
-        found = self._connection.execute("SELECT id FROM segments ORDER BY id").fetchall()
+        found = self._connection.execute(
+            "SELECT id FROM segments WHERE local = 1 ORDER BY id"
+        ).fetchall()
         for (segment_id,) in found:
             where = f"segment {segment_id}"
             try:
@@ -66,18 +69,32 @@ class HistoryCheck:
                 yield Problem(where, error.where)
         if found:
             yield f"{len(found)} files of history"
+        elsewhere = self._connection.execute("SELECT count(*) FROM segments WHERE local = 0")
+        count = int(elsewhere.fetchall()[0][0] or 0)
+        if count:
+            yield f"{count} more are only in object storage and were not looked at"
 
     def _segment(self, segment_id: int) -> Segment | None:
+        """A file of this machine, if the database knows it as one."""
         found = self._connection.execute(
-            f"SELECT {SEGMENT_COLUMNS} FROM segments WHERE id = ?", (segment_id,)
+            f"SELECT {SEGMENT_COLUMNS} FROM segments WHERE id = ? AND local = 1", (segment_id,)
         ).fetchall()
         return self._shelf.segment(SegmentRow(*found[0])) if found else None  # type: ignore[arg-type]
+
+    def _is_elsewhere(self, segment_id: int) -> bool:
+        return bool(
+            self._connection.execute(
+                "SELECT 1 FROM segments WHERE id = ? AND local = 0", (segment_id,)
+            ).fetchall()
+        )
 
     def _missing(self, where: str, segment_id: int) -> Iterator[Problem]:
         """A file that is not there. A running server may have had no use for it any more."""
         with closing(connect(self._database, read_only=True)) as now:
             needed = now.execute(
-                "SELECT 1 FROM extents WHERE segment_id = ? LIMIT 1", (segment_id,)
+                "SELECT 1 FROM segments s JOIN extents ON segment_id = s.id"
+                " WHERE s.id = ? AND s.local = 1 LIMIT 1",
+                (segment_id,),
             ).fetchall()
         if needed:
             yield Problem(where, "its file of history is missing")

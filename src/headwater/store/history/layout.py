@@ -195,6 +195,7 @@ def unpack_small(data: bytes) -> tuple[int, ...]:
 
 def unpack_large(data: bytes) -> tuple[int, ...]:
     """An array of times."""
+    """An array of numbers that may be of any size."""
     return struct.unpack(f"<{len(data) // LARGE.size}q", data)
 
 

@@ -8,26 +8,11 @@ sealed in the end is decided by the rows themselves.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from threading import Lock
 from typing import NamedTuple
 
-from headwater.core.limits import MIB
 from headwater.core.stream import Appended
-
-
-@dataclass(frozen=True, slots=True)
-class SealPolicy:
-    """When rows become history."""
-
-    after_bytes: int = 32 * MIB
-    """A stream with this much in rows."""
-    after_ms: int = 3_600_000
-    """A stream whose oldest row is this old."""
-    database_bytes_max: int = 512 * MIB
-    """All streams together: beyond this, the largest."""
-    segment_bytes: int = 64 * MIB
-    """About the size of a file."""
+from headwater.store.history.policies import SealPolicy
 
 
 class Due(NamedTuple):

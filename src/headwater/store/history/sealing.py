@@ -30,7 +30,7 @@ from headwater.store.history.building import (
     sync_directory,
 )
 from headwater.store.history.ledger import Due, Ledger
-from headwater.store.history.segment import Segment, SegmentRow
+from headwater.store.history.segment import ABSENT, Segment, SegmentRow
 from headwater.store.history.shelf import Shelf
 from headwater.store.rows import OP_COLUMNS
 
@@ -101,10 +101,10 @@ class History:
         self.stopping = False
         self.has_shrunk = True
         """Whether extents may have gone since unused files were last looked for."""
-        self._transaction = transaction
-        self._reader = reader
-        self._query = query
-        self._step = step
+        self.transaction = transaction
+        self.reader = reader
+        self.query = query
+        self.step = step
         self._surveyed_to = 0
         self._next_id = 1
 
@@ -123,7 +123,7 @@ class History:
 
     def keep_ledger(self) -> None:
         """From now on commits are noted. On the thread that commits."""
-        found = self._query("SELECT max(id) FROM ops", ())
+        found = self.query("SELECT max(id) FROM ops", ())
         self._surveyed_to = int(found[0][0] or 0)
         self.ledger.keep()
 
@@ -131,7 +131,7 @@ class History:
         """Find out what is in rows from earlier on."""
         self.ledger.survey(
             (run, size, oldest)
-            for run, size, oldest in self._query(
+            for run, size, oldest in self.query(
                 "SELECT stream_id, sum(length(body)), min(created_at) FROM ops WHERE id <= ?"
                 " GROUP BY stream_id",
                 (self._surveyed_to,),
@@ -145,8 +145,7 @@ class History:
         if not self.directory.is_dir():
             self.directory.mkdir()
             sync_directory(self.directory.parent)
-        segment_id, self._next_id = self._next_id, self._next_id + 1
-        builder = SegmentBuilder(self.directory, segment_id, self._step)
+        builder = SegmentBuilder(self.directory, self.take_id(), self.step)
         try:
             empty = True
             for one in due:
@@ -162,18 +161,23 @@ class History:
             raise
         row = SegmentRow(draft.id, draft.name, draft.size_bytes, draft.root)
         try:
-            Segment(self.directory / draft.name, row).check_all()
+            Segment.open(self.directory / draft.name, row).check_all()
         except DataCorrupt:
             (self.directory / draft.name).unlink()
             raise
-        self._step("verified")
+        self.step("verified")
         return Recording(draft)
+
+    def take_id(self) -> int:
+        """An id for a new segment."""
+        segment_id, self._next_id = self._next_id, self._next_id + 1
+        return segment_id
 
     def _gather_run(self, builder: SegmentBuilder, run: int, segment_bytes: int) -> bool:
         """Add an extent with what is in rows of a run, as far as the file has room."""
         appends = marked_appends = marked_bytes = 0
         position = 0
-        with closing(self._reader().cursor()) as cursor:
+        with closing(self.reader().cursor()) as cursor:
             try:
                 found = cursor.execute(
                     f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = ?1 AND EXISTS"
@@ -220,7 +224,7 @@ class History:
         if not parts:
             return False
         skipped = set(recording.skipped)
-        with self._transaction() as write:
+        with self.transaction() as write:
             begun = tables.has_segment(write, draft.id)
             if recording.begun and not begun:
                 # All of it was deleted between two slices, and the file with it.
@@ -234,9 +238,9 @@ class History:
                     begun = True
                 else:
                     skipped.add(extent.run)
-            self._step("before commit")
+            self.step("before commit")
         recording.done(skipped, begun=begun)
-        self._step("committed")
+        self.step("committed")
         return True
 
     def settle(self, recording: Recording) -> None:
@@ -252,8 +256,8 @@ class History:
             self._look_again(one.run)
 
     def _look_again(self, run: int) -> None:
-        alive = self._query("SELECT 1 FROM streams WHERE id = ? AND status < 2", (run,))
-        found = self._query(
+        alive = self.query("SELECT 1 FROM streams WHERE id = ? AND status < 2", (run,))
+        found = self.query(
             "SELECT sum(length(body)), min(created_at) FROM ops WHERE stream_id = ?", (run,)
         )
         size, oldest_ms = found[0]
@@ -265,18 +269,20 @@ class History:
         """Remove files that nothing lies in any more; True when there may be more of them.
 
         On the thread that commits. First the file goes and then its row, so that a crash in
-        between leaves a row to start over from.
+        between leaves a row to start over from. What is in object storage is for others to remove.
         """
         if not self.has_shrunk:
             return False
-        self.has_shrunk = False
-        unused = tables.unused_segments(self._query)[:most]
-        for row in unused:
+        unused = tables.unused_segments(self.query, local=True)
+        for row in unused[:most]:
             self.shelf.drop(row.id)
-            self._step("before removing")
+            self.step("before removing")
             (self.directory / row.name).unlink(missing_ok=True)
-            self._step("removed")
-            with self._transaction() as write:
-                write.execute("DELETE FROM segments WHERE id = ?", (row.id,))
-        self.has_shrunk = len(unused) == most
+            self.step("removed")
+            with self.transaction() as write:
+                if row.remote == ABSENT:
+                    tables.delete_segment(write, row.id)
+                else:
+                    tables.note_not_local(write, row.id)
+        self.has_shrunk = len(unused) > most
         return self.has_shrunk

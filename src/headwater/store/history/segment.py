@@ -34,32 +34,38 @@ class SegmentRow(NamedTuple):
     name: str
     size_bytes: int
     root: str
+    local: int = 1
+    """Whether the file is on this machine."""
+    remote: int = 0
+    """Whether it is in object storage: `ABSENT`, `PRESENT` or `PERHAPS`."""
+
+
+ABSENT: Final = 0
+PRESENT: Final = 1
+PERHAPS: Final = 2
+"""An upload was begun, and may or may not have come to its end."""
 
 
 class Segment:
     """One open file, shared by everyone who reads from it."""
 
-    def __init__(self, path: Path, row: SegmentRow) -> None:
+    def __init__(self, row: SegmentRow, file: int, trailer: layout.Trailer) -> None:
         self.row = row
-        self.file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._trailer = self._read_trailer()
-        self._known_good = bytearray(len(self._trailer.sums))
+        self.file = file
+        self._trailer = trailer
+        self._known_good = bytearray(len(trailer.sums))
+
+    @classmethod
+    def open(cls, path: Path, row: SegmentRow) -> Segment:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return cls(row, file, _read_trailer(file, row))
+        except BaseException:
+            os.close(file)
+            raise
 
     def __del__(self) -> None:
-        if hasattr(self, "file"):
-            os.close(self.file)
-
-    def _read_trailer(self) -> layout.Trailer:
-        size = self.row.size_bytes
-        try:
-            footer = os.pread(self.file, layout.FOOTER_BYTES, size - layout.FOOTER_BYTES)
-            covered = layout.read_sums_offset(footer)
-            trailer = layout.read_trailer(os.pread(self.file, size - covered, covered))
-        except (LayoutError, OSError, OverflowError) as error:
-            raise self.damaged(str(error)) from None
-        if trailer.root != self.row.root:
-            raise self.damaged("it is not the one that was recorded")
-        return trailer
+        os.close(self.file)
 
     def damaged(self, problem: str) -> DataCorrupt:
         return DataCorrupt(f"segment {self.row.name}: {problem}")
@@ -68,12 +74,15 @@ class Segment:
 
     def ensure(self, offset: int, length: int) -> None:
         """Make sure that a range is what was written; raises DataCorrupt otherwise."""
-        if not 0 <= offset <= offset + length <= self._trailer.sums_offset:
-            raise self.damaged(f"it has no bytes {offset} to {offset + length}")
+        self.require_within(offset, length)
         for number in layout.blocks_of(offset, length):
             if not self._known_good[number]:
                 self._check(number)
                 self._known_good[number] = 1
+
+    def require_within(self, offset: int, length: int) -> None:
+        if not 0 <= offset <= offset + length <= self._trailer.sums_offset:
+            raise self.damaged(f"it has no bytes {offset} to {offset + length}")
 
     def _check(self, number: int) -> None:
         start = number * BLOCK_BYTES
@@ -82,8 +91,9 @@ class Segment:
             block = os.pread(self.file, size, start)
         except OSError as error:
             raise self.damaged(f"block {number} cannot be read ({error.strerror})") from None
-        if layout.block_sum(number, block) != self._trailer.sums[number]:
-            raise self.damaged(f"block {number} does not match its checksum")
+        if len(block) != size:
+            raise self.damaged("it has become shorter")
+        check_blocks(self.row, self._trailer, number, block)
 
     def check_all(self) -> None:
         """Compare every block, known or not."""
@@ -118,6 +128,27 @@ class Segment:
         except LayoutError as error:
             raise self.damaged(str(error)) from None
         return Extent(self, index_offset, header)
+
+
+def check_blocks(row: SegmentRow, trailer: layout.Trailer, first: int, data: bytes) -> None:
+    """Compare blocks from a given one on with their checksums."""
+    for number in range(first, first + -(-len(data) // layout.BLOCK_BYTES)):
+        start = (number - first) * layout.BLOCK_BYTES
+        block = data[start : start + layout.BLOCK_BYTES]
+        if layout.block_sum(number, block) != trailer.sums[number]:
+            raise DataCorrupt(f"segment {row.name}: block {number} does not match its checksum")
+
+
+def _read_trailer(file: int, row: SegmentRow) -> layout.Trailer:
+    try:
+        footer = os.pread(file, layout.FOOTER_BYTES, row.size_bytes - layout.FOOTER_BYTES)
+        covered = layout.read_sums_offset(footer)
+        trailer = layout.read_trailer(os.pread(file, row.size_bytes - covered, covered))
+    except (LayoutError, OSError, OverflowError) as error:
+        raise DataCorrupt(f"segment {row.name}: {error}") from None
+    if trailer.root != row.root:
+        raise DataCorrupt(f"segment {row.name}: it is not the one that was recorded")
+    return trailer
 
 
 class Extent:
@@ -175,14 +206,32 @@ class Extent:
         who = self._small(places.producers, number) if self.header.stamped else 0
         if who == 0:
             return None
-        names = self.segment.read(self._offset + places.names, self.header.names_bytes)
-        try:
-            name = layout.read_names(names)[who - 1]
-        except (LayoutError, IndexError) as error:
-            raise self.segment.damaged(str(error)) from None
         return ProducerStamp(
-            name, self._large(places.epochs, number), self._large(places.seqs, number)
+            self._names()[who - 1],
+            self._large(places.epochs, number),
+            self._large(places.seqs, number),
         )
+
+    def stamps(self) -> list[ProducerStamp]:
+        """All stamps of producers, in the order of appends."""
+        count, places = self.header.appends, self._places
+        read = self.segment.read
+        who = layout.unpack_small(read(self._offset + places.producers, SMALL.size * count))
+        epochs = layout.unpack_large(read(self._offset + places.epochs, LARGE.size * count))
+        seqs = layout.unpack_large(read(self._offset + places.seqs, LARGE.size * count))
+        names = self._names()
+        return [
+            ProducerStamp(names[name - 1], epoch, seq)
+            for name, epoch, seq in zip(who, epochs, seqs, strict=True)
+            if name
+        ]
+
+    def _names(self) -> list[str]:
+        place = self._offset + self._places.names
+        try:
+            return layout.read_names(self.segment.read(place, self.header.names_bytes))
+        except LayoutError as error:
+            raise self.segment.damaged(str(error)) from None
 
     def appended(self, number: int) -> Appended:
         """An append as it was committed, without what only its commit needed."""

@@ -1,32 +1,61 @@
-"""The segment files that are open, least recently used first."""
+"""The segment files that are open, least recently used first.
+
+Files of this machine are opened as they are. Those that are only in object storage have a file in
+the cache, which holds what was fetched of them; the cache is bounded and starts empty.
+"""
 
 from __future__ import annotations
 
+import shutil
 from collections import OrderedDict
+from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from headwater.core.errors import HistoryUnavailable
+from headwater.core.limits import MIB
+from headwater.store.history.cold import ColdSegment, FetchNeeded
 from headwater.store.history.segment import Segment, SegmentRow
 
+if TYPE_CHECKING:
+    from headwater.store.history.remote import Remote
+
 DIRECTORY_NAME: Final = "segments"
+CACHE_NAME: Final = "cache"
 _OPEN_MAX: Final = 512
+# However small the cache is, a read that needs a few segments at once must come to its end.
+_COLD_MIN: Final = 4
 
 
 class Shelf:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self._cache = directory.with_name(CACHE_NAME)
         self._open: OrderedDict[int, Segment] = OrderedDict()
+        self._cold: OrderedDict[int, ColdSegment] = OrderedDict()
+        self._cold_bytes = 0
+        self._cold_bytes_max = 1024 * MIB
+        self._remote: Remote | None = None
         self._lock = Lock()
+
+    def connect(self, remote: Remote, cache_bytes_max: int) -> None:
+        """From now on segments can come from object storage too."""
+        self._remote = remote
+        self._cold_bytes_max = cache_bytes_max
+        shutil.rmtree(self._cache, ignore_errors=True)
+        self._cache.mkdir()
 
     def segment(self, row: SegmentRow) -> Segment:
         """A segment to read from. Raises FileNotFoundError when the file is gone."""
+        if not row.local:
+            return self._cold_segment(row)
         with self._lock:
             held = self._open.get(row.id)
             if held is not None:
                 self._open.move_to_end(row.id)
                 return held
-        opened = Segment(self.directory / row.name, row)
+        opened = Segment.open(self.directory / row.name, row)
         with self._lock:
             # Someone else may have opened it meanwhile and have looked at its blocks already.
             kept = self._open.setdefault(row.id, opened)
@@ -34,11 +63,45 @@ class Shelf:
                 self._open.popitem(last=False)
         return kept
 
+    def _cold_segment(self, row: SegmentRow) -> ColdSegment:
+        with self._lock:
+            held = self._cold.get(row.id)
+            if held is not None:
+                self._cold.move_to_end(row.id)
+                return held
+        if self._remote is None:
+            raise HistoryUnavailable("this server was started without its --history-store")
+        raise FetchNeeded((row.id, -1, -1), partial(self._open_cold, row, self._remote))
+
+    def _open_cold(self, row: SegmentRow, remote: Remote) -> None:
+        opened = ColdSegment.begin(self._cache / row.name, row, remote)
+        with self._lock:
+            self._cold.setdefault(row.id, opened)
+            self._shrink()
+
+    def fetched(self, size_bytes: int) -> None:
+        """So much was added to the cache."""
+        with self._lock:
+            self._cold_bytes += size_bytes
+            self._shrink()
+
+    def _shrink(self) -> None:
+        while self._cold_bytes > self._cold_bytes_max and len(self._cold) > _COLD_MIN:
+            self._drop_cold(next(iter(self._cold)))
+
+    def _drop_cold(self, segment_id: int) -> None:
+        dropped = self._cold.pop(segment_id, None)
+        if dropped is not None:
+            self._cold_bytes -= dropped.cached_bytes
+            (self._cache / dropped.row.name).unlink(missing_ok=True)
+
     def drop(self, segment_id: int) -> None:
         """Nobody shall come across this one any more; who has it may finish with it."""
         with self._lock:
             self._open.pop(segment_id, None)
+            self._drop_cold(segment_id)
 
     def close(self) -> None:
         with self._lock:
             self._open.clear()
+            self._cold.clear()

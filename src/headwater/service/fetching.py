@@ -1,0 +1,76 @@
+"""Waiting for object storage, away from everyone who does not have to.
+
+A read that needs something from there is interrupted, what it needs is fetched on threads that do
+nothing else, once for all who wait for it, and then the read begins again. When object storage
+does not answer, whoever needs it is told so at once for a while, instead of waiting in vain one
+after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
+from typing import Final
+
+import structlog
+
+from headwater.core.errors import HistoryUnavailable
+from headwater.store.history.cold import FetchNeeded, Key
+
+_THREADS: Final = 8
+_UNDER_WAY_MAX: Final = 256
+_REST_S: Final = 1.0
+
+log = structlog.get_logger()
+
+
+class Fetching:
+    def __init__(self, fetched: Callable[[int], None]) -> None:
+        self._fetched = fetched
+        self._threads: ThreadPoolExecutor | None = None
+        self._under_way: dict[Key, asyncio.Future[None]] = {}
+        self._failed: HistoryUnavailable | None = None
+        self._resting_until = 0.0
+
+    async def bring(self, need: FetchNeeded) -> None:
+        """Fetch something, or wait for who does it already."""
+        future = self._under_way.get(need.key)
+        if future is None:
+            if self._failed is not None and monotonic() < self._resting_until:
+                raise HistoryUnavailable(self._failed.problem)
+            if len(self._under_way) >= _UNDER_WAY_MAX:
+                raise HistoryUnavailable("too many wait for it already")
+            future = asyncio.ensure_future(self._fetch(need))
+            self._under_way[need.key] = future
+            future.add_done_callback(lambda done: self._done(need.key, done))
+        # Whoever hangs up does not take it from the others.
+        await asyncio.shield(future)
+
+    async def _fetch(self, need: FetchNeeded) -> None:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="headwater-fetch")
+        loop = asyncio.get_running_loop()
+        try:
+            size = await loop.run_in_executor(self._threads, need.fetch)
+        except HistoryUnavailable as error:
+            if self._failed is None:
+                log.warning("history_unavailable", error=error.problem)
+            self._failed, self._resting_until = error, monotonic() + _REST_S
+            raise
+        except OSError as error:
+            raise HistoryUnavailable(f"the cache cannot be written: {error}") from None
+        self._failed = None
+        if isinstance(size, int):
+            await loop.run_in_executor(self._threads, self._fetched, size)
+
+    def _done(self, key: Key, done: asyncio.Future[None]) -> None:
+        del self._under_way[key]
+        # Those who waited have heard of a failure; it may be that nobody does any more.
+        if not done.cancelled():
+            done.exception()
+
+    def stop(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)

@@ -1,0 +1,30 @@
+"""What can be chosen about history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headwater.core.limits import MIB
+
+
+@dataclass(frozen=True, slots=True)
+class SealPolicy:
+    """When rows become history."""
+
+    after_bytes: int = 32 * MIB
+    """A stream with this much in rows."""
+    after_ms: int = 3_600_000
+    """A stream whose oldest row is this old."""
+    database_bytes_max: int = 512 * MIB
+    """All streams together: beyond this, the largest."""
+    segment_bytes: int = 64 * MIB
+    """About the size of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivePolicy:
+    """Where history goes, and how much of it stays on this machine."""
+
+    url: str
+    local_bytes_max: int = 10 * 1024 * MIB
+    cache_bytes_max: int = 1024 * MIB

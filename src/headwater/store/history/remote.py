@@ -1,0 +1,166 @@
+"""Object storage: a second home for segment files, and in the end their only one.
+
+A URL says where: `file:///directory`, `s3://bucket/prefix`, `gs://…`, `az://…` and whatever else
+obstore knows. Credentials and endpoints come from the environment, as each provider has it.
+
+Every call may take as long as the network likes, so none is made from a thread that others need.
+What fails is `HistoryUnavailable`; whoever asked may try again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import LocalStore, from_url
+
+from headwater.core.errors import DataCorrupt, HistoryUnavailable
+from headwater.store.history import layout
+from headwater.store.history.building import sync_directory
+from headwater.store.history.segment import SegmentRow, check_blocks
+
+SEGMENTS: Final = "segments"
+CATALOGS: Final = "catalogs"
+_CONNECT: Final = timedelta(seconds=5)
+_REQUEST: Final = timedelta(seconds=60)
+_RETRY: Final = timedelta(seconds=10)
+_PART_BYTES: Final = 8 * 1024 * 1024
+
+
+class Remote:
+    def __init__(self, url: str) -> None:
+        """Raises ValueError when the URL is none that can be used."""
+        self.url = url
+        self._directory: Path | None = None
+        try:
+            if urlsplit(url).scheme == "file":
+                self._directory = Path(url2pathname(urlsplit(url).path))
+                if not self._directory.is_absolute():
+                    raise ValueError("name a directory from the root on, as in file:///backup")
+                self._directory.mkdir(parents=True, exist_ok=True)
+                self._store = from_url(url)
+            else:
+                self._store = from_url(
+                    url,
+                    client_options={
+                        "connect_timeout": _CONNECT,
+                        "timeout": _REQUEST,
+                        # Only where the endpoint in the environment says so.
+                        "allow_http": True,
+                    },
+                    retry_config={"max_retries": 3, "retry_timeout": _RETRY},
+                )
+        except (BaseError, OSError, ValueError) as error:
+            raise ValueError(f"{url} cannot be used as object storage: {_short(error)}") from None
+
+    @contextmanager
+    def _asking(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise DataCorrupt(f"{what} is missing in {self.url}") from None
+        except (BaseError, OSError) as error:
+            raise HistoryUnavailable(_short(error)) from None
+
+    # ── Segments ─────────────────────────────────────────────────────────────────────────────
+
+    def upload(self, path: Path) -> None:
+        with self._asking(path.name):
+            self._put(f"{SEGMENTS}/{path.name}", path)
+
+    def verify(self, row: SegmentRow) -> None:
+        """Read a segment back and compare every block of it; raises DataCorrupt."""
+        trailer = self.trailer(row)
+        covered = trailer.sums_offset
+        blocks = _PART_BYTES // layout.BLOCK_BYTES
+        for first in range(0, len(trailer.sums), blocks):
+            start = first * layout.BLOCK_BYTES
+            data = self.read(row, start, min(_PART_BYTES, covered - start))
+            check_blocks(row, trailer, first, data)
+
+    def trailer(self, row: SegmentRow) -> layout.Trailer:
+        """The end of a segment, if it is the one that was recorded."""
+        guess = min(row.size_bytes, layout.trailer_bytes(row.size_bytes))
+        data = self.read(row, row.size_bytes - guess, guess)
+        try:
+            covered = layout.read_sums_offset(data[-layout.FOOTER_BYTES :])
+            trailer = layout.read_trailer(data[covered - row.size_bytes :])
+        except layout.LayoutError as error:
+            raise DataCorrupt(f"segment {row.name} in {self.url}: {error}") from None
+        if trailer.root != row.root:
+            raise DataCorrupt(f"segment {row.name} in {self.url} is not the recorded one")
+        return trailer
+
+    def read(self, row: SegmentRow, offset: int, length: int) -> bytes:
+        with self._asking(row.name):
+            key = f"{SEGMENTS}/{row.name}"
+            data = bytes(obstore.get_range(self._store, key, start=offset, length=length))
+        if len(data) != length:
+            raise DataCorrupt(f"segment {row.name} in {self.url} is shorter than it was")
+        return data
+
+    def download(self, row: SegmentRow, path: Path) -> None:
+        """Bring a whole segment back."""
+        with self._asking(row.name), path.open("xb") as file:
+            for part in obstore.get(self._store, f"{SEGMENTS}/{row.name}").stream():
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def delete(self, name: str) -> None:
+        """Deleting what is not there is no error."""
+        try:
+            with self._asking(name):
+                obstore.delete(self._store, f"{SEGMENTS}/{name}")
+        except DataCorrupt:
+            return
+
+    # ── Catalogs ─────────────────────────────────────────────────────────────────────────────
+
+    def put_catalog(self, name: str, content: bytes) -> None:
+        with self._asking(name):
+            self._put(f"{CATALOGS}/{name}", content)
+
+    def catalogs(self) -> list[str]:
+        """The names of all catalogs, oldest first."""
+        with self._asking("the list of catalogs"):
+            found = [
+                entry["path"].rpartition("/")[2]
+                for page in obstore.list(self._store, prefix=CATALOGS)
+                for entry in page
+            ]
+        return sorted(found)
+
+    def get_catalog(self, name: str) -> bytes:
+        with self._asking(name):
+            return bytes(obstore.get(self._store, f"{CATALOGS}/{name}").bytes())
+
+    def delete_catalog(self, name: str) -> None:
+        with self._asking(name):
+            obstore.delete(self._store, f"{CATALOGS}/{name}")
+
+    def _put(self, key: str, content: bytes | Path) -> None:
+        obstore.put(self._store, key, content)
+        if self._directory is not None and isinstance(self._store, LocalStore):
+            # A directory of this machine gives no promise of its own.
+            path = self._directory / key
+            file = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(file)
+            finally:
+                os.close(file)
+            sync_directory(path.parent)
+
+
+def _short(error: Exception) -> str:
+    """The first line of what may be a long story."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
