@@ -21,7 +21,6 @@ from pydantic_settings import (
 
 from headwater.core.limits import MIB, Limits
 from headwater.http.headers import parse_origins
-from headwater.store.history.ledger import SealPolicy
 from headwater.store.history.policies import ArchivePolicy, SealPolicy
 
 _LIMITS = Limits()
@@ -226,6 +225,7 @@ class Settings(BaseSettings):
     def _check_origins(cls, value: str) -> str:
         parse_origins(value)
         return value
+
     history_store: str = Field(
         "", description="URL of object storage that history is brought to; empty for none."
     )

@@ -8,8 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from headwater import __version__
-from headwater.cli import ctx, grouping, keys, postgres, subscription, target
-from headwater.cli import ctx, segments, target
+from headwater.cli import ctx, grouping, keys, postgres, segments, subscription, target
 from headwater.cli.appending import append
 from headwater.cli.bench import bench
 from headwater.cli.consuming import consume
@@ -45,7 +44,6 @@ COMMANDS: Final[dict[str, dict[str, Callable[..., None]]]] = {
         "presign": presign,
     },
     "Groups": {"consume": consume},
-    "Servers": {"serve": serve, "verify": verify, "top": top, "bench": bench},
     "Servers": {
         "serve": serve,
         "verify": verify,

@@ -262,6 +262,8 @@ class AddressRecord(Record):
     name: Name
     url: A[str, _doc("the address; whoever has it can read the stream")]
     expires_at: A[str | None, _doc("when it ends")]
+
+
 class SegmentRecord(Record):
     """One file of history."""
 

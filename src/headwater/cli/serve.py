@@ -99,9 +99,6 @@ async def listening(
     except CannotServe:
         engine.close()
         raise
-    streams = await Log.start(
-        engine, limits, linger_ms=settings.linger_ms, sealing=settings.seal_policy()
-    )
     try:
         streams = await Log.start(
             engine,

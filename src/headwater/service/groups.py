@@ -41,7 +41,6 @@ from headwater.core.groups.state import (
     MessagesMarked,
 )
 from headwater.core.groups.transitions import Outcome
-from headwater.core.offsets import Anchor, parse_offset
 from headwater.core.paths import check_path, check_segment
 from headwater.core.retention import locate
 from headwater.service.burial import Burial
@@ -359,7 +358,7 @@ class Groups:
     async def position(self, entry: Entry, view: View, start: str) -> MessageRef:
         """Where a group begins: at the first message, behind the last, or at a place between."""
         anchor, skip = parse_place(start)
-        position = view.config.lineage.locate(anchor, view.tail)
+        position = locate(view.config, anchor, view.tail)
         number = view.messages
         if position == 0:
             number = 0
@@ -372,17 +371,6 @@ class Groups:
         if number + skip > view.messages:
             raise UnknownOffset(start)
         return MessageRef(number + skip, *await self._streams.find_message(view, number + skip))
-        """Where a group begins: at the first message, behind the last, or at an offset."""
-        if start == START_FIRST and not view.config.kept_from:
-            return MessageRef(0, 0, 0)
-        if start == START_LATEST:
-            return MessageRef(view.messages, view.tail, 0)
-        offset = Anchor.START if start == START_FIRST else parse_offset(start)
-        position = locate(view.config, offset, view.tail)
-        if position == view.tail:
-            return MessageRef(view.messages, view.tail, 0)
-        number = await self._streams.message_number(entry, position)
-        return MessageRef(number, position, 0)
 
     # ── Using ────────────────────────────────────────────────────────────────────────────────
 

@@ -11,8 +11,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from headwater.core import decisions
-from headwater.core.errors import InvalidQuery, StreamError, UnknownOffset
-from headwater.core.errors import HistoryUnavailable, StreamError, UnknownOffset
+from headwater.core.errors import HistoryUnavailable, InvalidQuery, StreamError, UnknownOffset
 from headwater.core.limits import KIB, Limits
 from headwater.core.lineage import Span
 from headwater.core.offsets import Anchor, Offset
@@ -211,14 +210,12 @@ class ReadingLog:
 
     async def find_message(self, view: View, number: int) -> tuple[int, int]:
         """Where a message is: the position of its append, and its place in that."""
-        found = await self._seek(view, "first_message", number)
-        if found is None or number >= view.messages:
+        if number >= view.messages:
             return view.tail, 0
-        wanted = max(0, view.messages - count)
-        found = await self._seek(view, "first_message", wanted)
+        found = await self._seek(view, "first_message", number)
         if found is None:
-            start = view.config.kept_from if count else view.tail
-            return view.config.lineage.offset_at(start), 0
+            # It is not kept any more; the first that is comes instead.
+            return view.config.kept_from, 0
         append, _ = found
         return append.start, number - append.first_message
 

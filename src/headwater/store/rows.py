@@ -21,8 +21,8 @@ Row = tuple[Any, ...]
 CONFIG_COLUMNS: Final = (
     "id, path, content_type, created_at, ttl_s, expires_at, expires_text, lifetime_inherited,"
     " source_id, fork_source, fork_offset, fork_sub_offset, inherited, base_messages,"
-    " version, description, unique_ids, id_pointer, profile"
-    " version, description, unique_ids, id_pointer, retention_s, retention_bytes, kept_from"
+    " version, description, unique_ids, id_pointer, profile, retention_s, retention_bytes,"
+    " kept_from"
 )
 STATE_COLUMNS: Final = (
     "touched_at, closed_at, closed_by_id, closed_by_epoch, closed_by_seq, last_stream_seq, status"
@@ -88,8 +88,8 @@ def read_config(row: Row) -> StreamConfig:
         description=row[15],
         unique_ids=UniqueIds(row[16], row[17]) if row[16] is not None else None,
         profile=GENERIC if row[18] is None else unpack_profile(row[18]),
-        retention=Retention(row[18], row[19]) if (row[18], row[19]) != (None, None) else None,
-        kept_from=row[20],
+        retention=Retention(row[19], row[20]) if (row[19], row[20]) != (None, None) else None,
+        kept_from=row[21],
     )
 
 

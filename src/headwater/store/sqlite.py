@@ -51,8 +51,6 @@ from headwater.store.database import (
     translated,
 )
 from headwater.store.engine import LoadedStream, Piece, Problem, SealedPart, SeekBy, StreamSummary
-from headwater.store.group_tables import GroupWrites, delete_groups_of, load_groups
-from headwater.store.engine import LoadedStream, Piece, Problem, SeekBy, StreamSummary
 from headwater.store.group_tables import (
     GroupWrites,
     delete_groups_of,
@@ -209,10 +207,8 @@ class SqliteEngine:
                 lifetime, retention = config.lifetime, config.retention
                 write.execute(
                     "UPDATE streams SET version = ?, description = ?, ttl_s = ?, expires_at = ?,"
-                    " expires_text = ?, lifetime_inherited = ?, touched_at = ?, deadline = ?,"
-                    " profile = ? WHERE id = ?",
                     " expires_text = ?, lifetime_inherited = ?, retention_s = ?,"
-                    " retention_bytes = ?, touched_at = ?, deadline = ? WHERE id = ?",
+                    " retention_bytes = ?, touched_at = ?, deadline = ?, profile = ? WHERE id = ?",
                     (
                         config.version,
                         config.description,
