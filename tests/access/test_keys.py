@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import time
 from pathlib import Path
@@ -144,6 +145,14 @@ def test_a_failed_change_leaves_the_file_as_it_was(tmp_path: Path) -> None:
         change_keys(path, fail)
     assert path.read_bytes() == before
     assert sorted(file.name for file in tmp_path.iterdir()) == [".keys.json.lock", "keys.json"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only an administrator can give files away")
+def test_files_belong_to_whom_the_directory_belongs(tmp_path: Path) -> None:
+    os.chown(tmp_path, 12345, 12345)
+    change_keys(tmp_path / "keys.json", lambda book: book)
+    load_secret(tmp_path / "signing.secret")
+    assert {file.stat().st_uid for file in tmp_path.iterdir()} == {12345}
 
 
 def test_the_signing_secret_is_made_once(tmp_path: Path) -> None:

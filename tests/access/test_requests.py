@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.access.guests import Guest, House, refusal
-from tests.http.wire import Reply
+from tests.http.wire import Reply, Wire, request_bytes
 
 JSON = {"Content-Type": "application/json"}
 GROUP = {"consumer": "c", "max": 1}
@@ -214,6 +214,22 @@ def test_what_is_no_token(house: House, value: str) -> None:
 def test_the_scheme_is_compared_without_case(house: House) -> None:
     headers = {"Authorization": f"bEARER {house.owner.token}"}
     assert house.stranger.send("GET", "/v1/streams", headers).status == 200
+
+
+@pytest.mark.parametrize("framing", ["length", "chunked", "continue"])
+def test_the_body_of_a_stranger_is_not_read(house: House, framing: str) -> None:
+    """The answer comes although nothing of the body was sent, and the connection ends."""
+    headers = {
+        "length": {"Content-Length": "1000000"},
+        "chunked": {"Transfer-Encoding": "chunked"},
+        "continue": {"Content-Length": "1000000", "Expect": "100-continue"},
+    }[framing]
+    for token in (None, "forged"):
+        guest = Guest(house.server.port, token)
+        with Wire(house.server.port) as wire:
+            wire.send(request_bytes("POST", "/v1/stream/a", guest.headers(headers)))
+            assert refusal(wire.reply()) == (401, "unauthorized")
+            assert wire.is_at_end()
 
 
 def test_shared_caches_keep_nothing(house: House) -> None:

@@ -62,6 +62,11 @@ def test_each_algorithm(issuer: Issuer, headers: dict[str, Any] | None) -> None:
     assert caller.name == "token us guest"
 
 
+def test_tokens_without_a_subject_share_no_limits() -> None:
+    one, other = find(ED.sign(sub=None, jti="1")), find(ED.sign(sub=None, jti="2"))
+    assert one.name != other.name
+
+
 def test_a_shared_secret() -> None:
     token = jwt.encode(standard(), SECRET, "HS256")
     assert find(token).grants.administer_server

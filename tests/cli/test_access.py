@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -162,6 +163,14 @@ def test_revoking_the_last_key_does_not_open_the_server(run: Run, data: Path) ->
     run("keys", "revoke", key.split("_")[1], "--data", str(data))
     with ServerProcess("--data", str(data)) as server:
         assert httpx.get(f"{server.url}/v1/streams").status_code == 401
+
+
+def test_a_server_that_has_nothing_to_read_again_ends_with_its_terminal() -> None:
+    with ServerProcess("--memory") as server:
+        process = server._running()
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(20) == -signal.SIGHUP
+        server.kill()
 
 
 @pytest.mark.parametrize(

@@ -67,12 +67,16 @@ class Reloader:
     def at_end(self, action: Callable[[], Awaitable[None]]) -> None:
         self._at_end.append(action)
 
+    @property
+    def has_work(self) -> bool:
+        return bool(self._watched or self._each_time)
+
     def reload(self) -> None:
         """Read everything again, whether it changed or not."""
         self._poke.set()
 
     def start(self) -> None:
-        if self._watched or self._each_time:
+        if self.has_work:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:

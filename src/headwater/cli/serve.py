@@ -74,8 +74,10 @@ async def _serve(settings: Settings, engine: Engine) -> None:
     for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, stop.set)
     reloader = Reloader()
-    loop.add_signal_handler(signal.SIGHUP, reloader.reload)
     async with listening(settings, engine, reloader) as (server, port):
+        if reloader.has_work:
+            # Without files to read again, it still means that the terminal was closed.
+            loop.add_signal_handler(signal.SIGHUP, reloader.reload)
         _greet(settings, port)
         await stop.wait()
         log.info("stopping", connections=server.connections)
@@ -123,6 +125,7 @@ async def listening(
         cors_origin=settings.cors_origin,
         certificate=certificate,
         is_private=gate is not None and gate.identity is not None,
+        screen=app.screen if gate is not None and gate.identity is not None else None,
     )
     try:
         port = await server.start(settings.host, settings.port)

@@ -104,6 +104,16 @@ class App:
         except StreamError as error:
             return error_response(error)
 
+    def screen(self, request: Request) -> Response | None:
+        """Bodies of strangers are not read."""
+        if self._gate is None:
+            return None
+        try:
+            self._gate.screen(request, locate(request.method, request.path))
+        except StreamError as error:
+            return error_response(error)
+        return None
+
     def _route(self, request: Request) -> Reply:
         place = locate(request.method, request.path)
         if request.method == "OPTIONS":

@@ -246,6 +246,13 @@ class Connection(asyncio.Protocol):
         else:
             self._write(_CONTINUE)
 
+    def announced(self, request: Request) -> Response | None:
+        screen = self._server.screen
+        if screen is None:
+            return None
+        request.peer = self._peer
+        return screen(request)
+
     def refused(self, response: Response) -> None:
         """Answered behind everything that came before it; then the connection ends."""
         if self._refusal is None:

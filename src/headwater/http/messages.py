@@ -178,3 +178,5 @@ class Deferred(msgspec.Struct, frozen=True):
 
 
 Handler = Callable[[Request], Answer | Deferred | Awaitable[Answer]]
+Screen = Callable[[Request], Response | None]
+"""Looks at a request before its body is read, and says why that is not worth while, if so."""

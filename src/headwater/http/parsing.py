@@ -30,6 +30,9 @@ class Receiver(Protocol):
     def expects_continue(self) -> None:
         """The peer waits for a go-ahead before it sends the body."""
 
+    def announced(self, request: Request) -> Response | None:
+        """A request whose body is still to come; or why there is no point in reading that."""
+
 
 class RequestReader:
     __slots__ = (
@@ -164,7 +167,13 @@ class RequestReader:
         length = self._headers.get(b"content-length")
         if length is not None and int(length) > self._limits.body_bytes_max:
             self._refuse_body()
-        elif b"expect" in self._headers and self._headers[b"expect"].lower() == b"100-continue":
+            return
+        if length is not None or b"transfer-encoding" in self._headers:
+            refusal = self._receiver.announced(request)
+            if refusal is not None:
+                self._refuse(refusal)
+                return
+        if b"expect" in self._headers and self._headers[b"expect"].lower() == b"100-continue":
             self._receiver.expects_continue()
 
     def on_body(self, data: bytes) -> None:

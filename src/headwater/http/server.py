@@ -14,7 +14,7 @@ from headwater.core.limits import Limits
 from headwater.http.connection import Connection
 from headwater.http.errors import plain_error
 from headwater.http.headers import common_headers, parse_origins
-from headwater.http.messages import Handler
+from headwater.http.messages import Handler, Screen
 from headwater.http.room import Room
 from headwater.http.tls import Certificate
 from headwater.service.clock import wall_clock_ms
@@ -46,6 +46,7 @@ class Server:
         timeouts: Timeouts | None = None,
         certificate: Certificate | None = None,
         is_private: bool = False,
+        screen: Screen | None = None,
     ) -> None:
         self.handler = handler
         self.limits = limits
@@ -53,6 +54,7 @@ class Server:
         self.stopping = False
         self.room = Room(limits)
         self.refused_connections = 0
+        self.screen = screen
         self.is_private = is_private
         """Whether answers depend on who asks."""
         self.is_secure = certificate is not None

@@ -7,6 +7,7 @@ server that has neither access control nor rate limits has no gate at all.
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from contextlib import suppress
 
 from headwater.core.access import Caller
 from headwater.core.errors import StreamError, Unauthorized
@@ -40,6 +41,14 @@ class Gate:
             return self._admit_later(self.identity, request, place)
         self._enter(caller, request, place)
         return None
+
+    def screen(self, request: Request, place: Place) -> None:
+        """Raise if whoever sends this is nobody we know, before its body is read."""
+        if self.identity is None or rules.is_public(request, place):
+            return
+        # One whose key we may have to look for is dealt with when the request is complete.
+        with suppress(UnknownSigner):
+            self._identify(self.identity, request, place)
 
     async def _admit_later(self, identity: Identity, request: Request, place: Place) -> None:
         try:

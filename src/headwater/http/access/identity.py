@@ -68,7 +68,7 @@ class Identity:
             expires_at_ms = min(expires_at_ms, signer.expires_at_ms or expires_at_ms)
         if now_ms >= expires_at_ms:
             raise expired()
-        name = f"address of key {claim.key_id}" if claim.key_id else "address of a token"
+        name = f"address of {claim.key_id or 'a token'} for {place.path}"
         return Caller(name, read_only(place.path), credential, expires_at_ms)
 
 

@@ -51,7 +51,7 @@ class Tokens:
         digest = sha256(token.encode()).digest()
         caller = self._verified.get(digest)
         if caller is None or caller.credential.ended:
-            caller = self._verified[digest] = self._verify(token)
+            caller = self._verified[digest] = self._verify(token, digest.hex())
             if len(self._verified) > _VERIFIED_MAX:
                 self._verified.popitem(last=False)
         if not caller.is_valid(now_ms):
@@ -62,7 +62,7 @@ class Tokens:
         """Ask for newer keys. False when nothing can have changed."""
         return any([await source.look_again() for source in self.sources])
 
-    def _verify(self, token: str) -> Caller:
+    def _verify(self, token: str, digest: str) -> Caller:
         if len(token) > TOKEN_BYTES_MAX:
             raise refused()
         try:
@@ -74,7 +74,7 @@ class Tokens:
         for key in candidates:
             claims = self._claims(token, key)
             if claims is not None:
-                return self._caller(claims, key)
+                return self._caller(claims, key, digest)
         raise refused()
 
     def _candidates(self, header: dict[str, Any]) -> list[VerificationKey]:
@@ -113,7 +113,7 @@ class Tokens:
             raise refused() from None
         return claims
 
-    def _caller(self, claims: dict[str, Any], key: VerificationKey) -> Caller:
+    def _caller(self, claims: dict[str, Any], key: VerificationKey, digest: str) -> Caller:
         try:
             grants = parse_grants(claims.get(self._policy.claim, {}))
         except InvalidPattern as error:
@@ -121,9 +121,11 @@ class Tokens:
                 f"the claim {self._policy.claim!r} of the token does not fit: {error.message}",
                 sent=True,
             ) from None
-        subject = f"{claims.get('iss', '')} {claims.get('sub', '')}".strip()
+        # Limits are counted by name: one who is not named shares none with others.
+        subject = str(claims["sub"]) if "sub" in claims else digest
+        issuer = str(claims.get("iss", ""))
         return Caller(
-            name=f"token {subject[:_NAME_CHARS_MAX]}",
+            name=f"token {issuer} {subject}"[:_NAME_CHARS_MAX],
             grants=grants,
             credential=key.credential,
             expires_at_ms=int(claims["exp"]) * 1000 + int(self._policy.leeway_s * 1000),
