@@ -3,38 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from headwater.core.errors import InvalidBody, InvalidQuery, StreamError
+from headwater.core.errors import InvalidBody, InvalidQuery
 from headwater.core.groups import transitions
 from headwater.core.groups.config import parse_config
-from headwater.core.groups.state import GroupState, Outstanding, format_receipt
+from headwater.core.groups.state import GroupState
 from headwater.core.groups.transitions import Outcome
-from headwater.core.unique_ids import pointer_steps, resolve
-from headwater.http import sse
 from headwater.http.beats import Heartbeat
 from headwater.http.errors import plain_error
+from headwater.http.members import JSON_HEADERS, Fetch, Push
 from headwater.http.messages import (
     Answer,
     Deferred,
     EventStream,
     Headers,
-    Payload,
     Request,
     Response,
     Sink,
 )
 from headwater.http.queries import number_in, query_of
-from headwater.service.group import Delivery, Group
+from headwater.service.group import Group
 from headwater.service.groups import Groups
 
 FETCH_MAX: Final = 1_000
 RECEIPTS_MAX: Final = 10_000
-_JSON: Final[Headers] = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
 _PUSH_DEFAULT: Final = 100
 
 Consumer = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
@@ -49,6 +45,8 @@ class FetchBody(msgspec.Struct, forbid_unknown_fields=True):
     consumer: Consumer
     max: Annotated[int, msgspec.Meta(ge=1, le=FETCH_MAX)] = 1
     wait_ms: Annotated[int, msgspec.Meta(ge=0, le=60_000)] = 0
+    ack: Annotated[list[str], msgspec.Meta(max_length=RECEIPTS_MAX)] | None = None
+    """What the member is done with."""
 
 
 class AckBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -77,141 +75,6 @@ def read_body(request: Request, kind: type[B]) -> B:
         raise InvalidBody(f"the body does not fit: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise InvalidBody("send a JSON object") from None
-
-
-def messages_json(group: Group, deliveries: list[Delivery]) -> list[bytes]:
-    """Delivered messages. The value goes in as it was sent, byte for byte.
-
-    They come in hundreds and most of their fields need no escaping, so they are put together here.
-    """
-    config, group_id = group.entry.require_view().config, group.state.record.id
-    is_json, rule = config.is_json, config.unique_ids
-    pointer = rule.pointer if rule is not None else None
-    rendered: list[bytes] = []
-    start, offset = -1, ""
-    for message, data in deliveries:
-        if message.ref.start != start:
-            start = message.ref.start
-            offset = str(config.lineage.offset_at(start))
-        message_id = f'"{message.ref.number}"' if pointer is None else _own_id(data, pointer)
-        head = (
-            f'{{"id":{message_id},"offset":"{offset}","deliveries":{message.deliveries},'
-            f'"receipt":"{format_receipt(group_id, message)}",'
-        )
-        content = b'"value":%b}' % data if is_json else b'"data":"%b"}' % b64encode(data)
-        rendered.append(head.encode() + content)
-    return rendered
-
-
-def _own_id(data: bytes, pointer: str) -> str:
-    """The id that a message has in it, as JSON."""
-    own = str(resolve(msgspec.json.decode(data), pointer_steps(pointer)))
-    return msgspec.json.encode(own).decode()
-
-
-class Fetch:
-    """A fetch that waits for messages."""
-
-    def __init__(self, body: FetchBody, group: Group) -> None:
-        self.consumer = body.consumer
-        self.future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._group = group
-        self._max = body.max
-        self._given: list[Outstanding] = []
-        self._wait_ms = body.wait_ms
-        self._timer: asyncio.TimerHandle | None = None
-
-    def start(self) -> None:
-        self._group.enlist(self)
-        # Whoever can be served at once needs no timer.
-        self._group.after_pump(self._begin_to_wait)
-
-    def _begin_to_wait(self) -> None:
-        if self._wait_ms == 0:
-            self.give_up()
-        elif not self.future.done():
-            delay_s = self._wait_ms / 1000
-            self._timer = self.future.get_loop().call_later(delay_s, self.give_up)
-
-    @property
-    def demand(self) -> int:
-        return 0 if self.future.done() else self._max
-
-    def give(self, deliveries: list[Delivery], lag: int) -> None:
-        given = [message for message, _ in deliveries]
-        if self.future.done():
-            # The member hung up in this very moment; these go back as if nothing had happened.
-            self._group.take_back(given)
-            return
-        self._given = given
-        self._answer(b",".join(messages_json(self._group, deliveries)), lag)
-
-    def fail(self, error: StreamError) -> None:
-        if not self.future.done():
-            self._leave()
-            self.future.set_exception(error)
-
-    def hang_up(self) -> None:
-        """The member is gone, and has seen nothing of what it may have been given already."""
-        if self._given:
-            self._group.take_back(self._given)
-        self.give_up()
-
-    def give_up(self) -> None:
-        """Time is up: an empty answer."""
-        if not self.future.done():
-            self._answer(b"", self._group.lag)
-
-    def _answer(self, messages: bytes, lag: int) -> None:
-        self._leave()
-        body = b'{"messages":[%b],"lag":%d}' % (messages, lag)
-        self.future.set_result(Response(200, _JSON, body))
-
-    def _leave(self) -> None:
-        self._group.leave(self)
-        if self._timer is not None:
-            self._timer.cancel()
-
-
-class Push:
-    """A member that messages are pushed to over an event stream."""
-
-    def __init__(self, group: Group, consumer: str, most: int) -> None:
-        self.consumer = consumer
-        self.sink: Sink | None = None
-        self.gone = False
-        self._group = group
-        self._most = most
-
-    @property
-    def demand(self) -> int:
-        return max(0, self._most - self._group.state.held.get(self.consumer, 0))
-
-    def start(self, sink: Sink) -> None:
-        self.sink = sink
-        self._group.enlist(self)
-
-    def give(self, deliveries: list[Delivery], lag: int) -> None:
-        assert self.sink is not None
-        for message in messages_json(self._group, deliveries):
-            if not self.sink.send(Payload(sse.message_event(message))):
-                return
-
-    def fail(self, error: StreamError) -> None:
-        self.end()
-
-    def end(self) -> None:
-        if self.sink is not None:
-            self.sink.end()
-
-    def stopped(self) -> None:
-        """The connection is closed: what this member held goes to others at once."""
-        if self.gone:
-            return
-        self.gone = True
-        self._group.leave(self)
-        if not self._group.gone:
-            self._group.release(self.consumer)
 
 
 class GroupResource:
@@ -248,19 +111,21 @@ class GroupResource:
     async def _list(self, path: str) -> Answer:
         stream = await self._groups.of(path)
         infos = [await self._groups.info(group) for group in list(stream.groups.values())]
-        return Response(200, list(_JSON), msgspec.json.encode({"groups": infos}))
+        return Response(200, list(JSON_HEADERS), msgspec.json.encode({"groups": infos}))
 
     async def _get(self, request: Request, path: str, name: str) -> Answer:
         query = query_of(request)
         if query.get("live") == "sse":
             return await self._push(path, name, query)
         group = await self._groups.get(path, name)
-        return Response(200, list(_JSON), msgspec.json.encode(await self._groups.info(group)))
+        return Response(
+            200, list(JSON_HEADERS), msgspec.json.encode(await self._groups.info(group))
+        )
 
     async def _put(self, request: Request, path: str, name: str) -> Answer:
         group, new = await self._groups.put(path, name, parse_config(request.body))
         body = msgspec.json.encode(await self._groups.info(group))
-        return Response(201 if new else 200, list(_JSON), body)
+        return Response(201 if new else 200, list(JSON_HEADERS), body)
 
     async def _delete(self, path: str, name: str) -> Answer:
         await self._groups.delete(path, name)
@@ -294,16 +159,29 @@ class GroupResource:
         group = self._groups.ready(path, name)
         if group is None:
             return self._fetch_cold(request, path, name, body)
-        return _fetch_from(group, request, body)
+        return self._fetch_from(group, request, body)
 
     async def _fetch_cold(self, request: Request, path: str, name: str, body: FetchBody) -> Answer:
         left: list[bool] = []
         request.on_disconnect = lambda: left.append(True)
         group = await self._groups.get(path, name)
-        if left:
-            # The member hung up while its group was being loaded.
-            return Response(200, _JSON)
-        return await _fetch_from(group, request, body)
+        fetched = self._fetch_from(group, request, body)
+        if left and request.on_disconnect is not None:
+            # The member hung up while its group was being loaded. What it is done with counts.
+            request.on_disconnect()
+        return await fetched
+
+    def _fetch_from(
+        self, group: Group, request: Request, body: FetchBody
+    ) -> asyncio.Future[Answer]:
+        acked = None
+        if body.ack is not None:
+            receipts = body.ack
+            acked = self._groups.settle(group, lambda state, _: transitions.ack(state, receipts))
+        fetch = Fetch(group, body.consumer, body.max, body.wait_ms, acked)
+        request.on_disconnect = fetch.hang_up
+        fetch.start()
+        return fetch.future
 
     def _ack(self, request: Request, path: str, name: str) -> Later:
         body = read_body(request, AckBody)
@@ -340,7 +218,7 @@ class GroupResource:
     def _settle(self, path: str, name: str, word: str, operation: Operation) -> Later:
         def render(outcome: Outcome) -> Answer:
             body: dict[str, Any] = {word: len(outcome.done), "stale": outcome.stale}
-            return Response(200, _JSON, msgspec.json.encode(body))
+            return Response(200, JSON_HEADERS, msgspec.json.encode(body))
 
         group = self._groups.ready(path, name)
         if group is None:
@@ -364,13 +242,6 @@ class GroupResource:
     async def _resume(self, request: Request, path: str, name: str) -> Answer:
         await self._groups.pause(path, name, paused=False)
         return Response(204, [("Cache-Control", "no-store")])
-
-
-def _fetch_from(group: Group, request: Request, body: FetchBody) -> asyncio.Future[Answer]:
-    fetch = Fetch(body, group)
-    request.on_disconnect = fetch.hang_up
-    fetch.start()
-    return fetch.future
 
 
 async def _not_here(rest: tuple[str, ...]) -> Answer:
