@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from heapq import heappop, heappush
@@ -67,8 +68,9 @@ class GroupState:
     """Leased messages by consumer."""
     waiting: list[tuple[int, int]] = field(default_factory=list)
     """Heap of (from when on, message number); entries may be out of date."""
-    leases: list[tuple[int, int]] = field(default_factory=list)
-    """Heap of (until when, message number); entries may be out of date."""
+    leases: list[tuple[int, list[int]]] = field(default_factory=list)
+    """Heap of (until when, message numbers, last first); entries may be out of date. What is
+    handed out together is one entry."""
     keys: dict[str, deque[int]] = field(default_factory=dict)
     """Per key, the unsettled messages in order; the first one may be worked on."""
     given_up: set[int] = field(default_factory=set)
@@ -77,33 +79,45 @@ class GroupState:
     def put(self, message: Outstanding) -> None:
         """Add a message, or replace what is known of it."""
         number = message.ref.number
-        self._uncount(self.outstanding.get(number))
-        self.outstanding[number] = message
+        before = self.outstanding.get(number)
+        if before is not None and before.phase is LEASED:
+            self._uncount(before)
         phase = message.phase
         if phase is LEASED:
-            self.in_flight += 1
-            consumer = message.consumer or ""
-            self.held[consumer] = self.held.get(consumer, 0) + 1
-            heappush(self.leases, (message.until_ms, number))
-        elif phase is WAITING:
+            self.put_leases([message], message.consumer or "", message.until_ms)
+            return
+        self.outstanding[number] = message
+        if phase is WAITING:
             heappush(self.waiting, (message.until_ms, number))
         elif phase is GIVEN_UP:
             self.given_up.add(number)
 
-    def drop(self, number: int) -> None:
-        """A message is settled."""
-        self._uncount(self.outstanding.pop(number))
-        self.given_up.discard(number)
+    def put_leases(self, leased: Sequence[Outstanding], consumer: str, until_ms: int) -> None:
+        """Messages that nobody has go to a member."""
+        numbers = [message.ref.number for message in leased]
+        self.outstanding.update(zip(numbers, leased, strict=True))
+        self.in_flight += len(numbers)
+        self.held[consumer] = self.held.get(consumer, 0) + len(numbers)
+        numbers.reverse()
+        heappush(self.leases, (until_ms, numbers))
 
-    def _uncount(self, message: Outstanding | None) -> None:
-        if message is None or message.phase is not LEASED:
-            return
+    def drop(self, messages: Iterable[Outstanding]) -> None:
+        """Messages are settled."""
+        for message in messages:
+            del self.outstanding[message.ref.number]
+            if message.phase is LEASED:
+                self._uncount(message)
+            elif message.phase is GIVEN_UP:
+                self.given_up.discard(message.ref.number)
+
+    def _uncount(self, lease: Outstanding) -> None:
         self.in_flight -= 1
-        consumer = message.consumer or ""
-        if self.held.get(consumer, 0) <= 1:
-            self.held.pop(consumer, None)
+        consumer = lease.consumer or ""
+        left = self.held[consumer] - 1
+        if left:
+            self.held[consumer] = left
         else:
-            self.held[consumer] -= 1
+            del self.held[consumer]
 
     @property
     def room(self) -> int:
@@ -123,10 +137,12 @@ class GroupState:
     def first_lease(self) -> Outstanding | None:
         """The lease that ends next."""
         while self.leases:
-            until_ms, number = self.leases[0]
-            message = self.outstanding.get(number)
-            if message and message.phase is LEASED and message.until_ms == until_ms:
-                return message
+            until_ms, numbers = self.leases[0]
+            while numbers:
+                message = self.outstanding.get(numbers[-1])
+                if message and message.phase is LEASED and message.until_ms == until_ms:
+                    return message
+                numbers.pop()
             heappop(self.leases)
         return None
 
