@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from headwater.core.errors import StreamError
-from headwater.core.groups.state import Outstanding, format_receipt
+from headwater.core.groups.state import RECEIPT, Outstanding
 from headwater.core.groups.transitions import Outcome
 from headwater.core.unique_ids import pointer_steps, resolve
 from headwater.http import sse
@@ -17,6 +17,7 @@ from headwater.http.messages import Answer, Headers, Payload, Response, Sink
 from headwater.service.group import Delivery, Group
 
 JSON_HEADERS: Final[Headers] = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
+_DELIVERY: Final = b'{"id":%b,"offset":"%b","deliveries":%d,"receipt":"' + RECEIPT + b'",%b}'
 
 
 def messages_json(group: Group, deliveries: list[Delivery]) -> list[bytes]:
@@ -28,25 +29,24 @@ def messages_json(group: Group, deliveries: list[Delivery]) -> list[bytes]:
     is_json, rule = config.is_json, config.unique_ids
     pointer = rule.pointer if rule is not None else None
     rendered: list[bytes] = []
-    start, offset = -1, ""
+    known_start, offset = -1, b""
     for message, data in deliveries:
-        if message.ref.start != start:
-            start = message.ref.start
-            offset = str(config.lineage.offset_at(start))
-        message_id = f'"{message.ref.number}"' if pointer is None else _own_id(data, pointer)
-        head = (
-            f'{{"id":{message_id},"offset":"{offset}","deliveries":{message.deliveries},'
-            f'"receipt":"{format_receipt(group_id, message)}",'
+        number, start, _ = message.ref
+        if start != known_start:
+            known_start, offset = start, str(config.lineage.offset_at(start)).encode()
+        message_id = b'"%d"' % number if pointer is None else _own_id(data, pointer)
+        content = b'"value":%b' % data if is_json else b'"data":"%b"' % b64encode(data)
+        rendered.append(
+            _DELIVERY
+            % (message_id, offset, message.deliveries, group_id, number, message.token, content)
         )
-        content = b'"value":%b}' % data if is_json else b'"data":"%b"}' % b64encode(data)
-        rendered.append(head.encode() + content)
     return rendered
 
 
-def _own_id(data: bytes, pointer: str) -> str:
+def _own_id(data: bytes, pointer: str) -> bytes:
     """The id that a message has in it, as JSON."""
     own = str(resolve(msgspec.json.decode(data), pointer_steps(pointer)))
-    return msgspec.json.encode(own).decode()
+    return msgspec.json.encode(own)
 
 
 class Fetch:

@@ -47,6 +47,14 @@ class Outstanding(msgspec.Struct, frozen=True):
     key: str | None = None
 
 
+RECEIPT: Final = b"%x.%x.%x"
+"""A receipt: the group's id, the message's number, the token of the delivery."""
+
+
+def format_receipt(group_id: int, message: Outstanding) -> str:
+    return (RECEIPT % (group_id, message.ref.number, message.token)).decode()
+
+
 class GroupRecord(NamedTuple):
     """What is fixed about a group."""
 
@@ -146,33 +154,24 @@ class GroupState:
             heappop(self.leases)
         return None
 
+    def leased_as(self, receipt: str) -> Outstanding | None:
+        """The message that a receipt stands for; None if it stands for nothing any more."""
+        try:
+            group_id, number, token = receipt.split(".")
+            message = self.outstanding.get(int(number, 16))
+            if message is None or message.phase is not LEASED:
+                return None
+            own = int(token, 16) == message.token and int(group_id, 16) == self.record.id
+        except ValueError:
+            return None
+        return message if own else None
+
     def restore(self, messages: list[Outstanding]) -> None:
         """Start from what was stored."""
         for message in sorted(messages, key=lambda message: message.ref.number):
             self.put(message)
             if message.key is not None:
                 self.keys.setdefault(message.key, deque()).append(message.ref.number)
-
-
-# ── Receipts ─────────────────────────────────────────────────────────────────────────────────
-
-
-_RECEIPT_CHARS_MAX: Final = 3 * 16 + 2
-
-
-def format_receipt(group_id: int, message: Outstanding) -> str:
-    return f"{group_id:x}.{message.ref.number:x}.{message.token:x}"
-
-
-def parse_receipt(text: str) -> tuple[int, int, int] | None:
-    """Group id, message number and token; None for something that is no receipt."""
-    if len(text) > _RECEIPT_CHARS_MAX:
-        return None
-    try:
-        group_id, number, token = text.split(".")
-        return int(group_id, 16), int(number, 16), int(token, 16)
-    except ValueError:
-        return None
 
 
 # ── Changes: what is stored ──────────────────────────────────────────────────────────────────

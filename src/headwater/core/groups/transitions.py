@@ -26,7 +26,6 @@ from headwater.core.groups.state import (
     MessagesMarked,
     MessagesSettled,
     Outstanding,
-    parse_receipt,
 )
 
 
@@ -198,19 +197,11 @@ def _held(state: GroupState, receipts: Iterable[str]) -> tuple[list[Outstanding]
     found: dict[int, Outstanding] = {}
     stale: list[str] = []
     for receipt in receipts:
-        parsed = parse_receipt(receipt)
-        message = state.outstanding.get(parsed[1]) if parsed else None
-        valid = (
-            parsed is not None
-            and message is not None
-            and parsed[0] == state.record.id
-            and message.phase is LEASED
-            and message.token == parsed[2]
-        )
-        if valid and message is not None:
-            found[message.ref.number] = message
-        else:
+        message = state.leased_as(receipt)
+        if message is None:
             stale.append(receipt)
+        else:
+            found[message.ref.number] = message
     return list(found.values()), stale
 
 
