@@ -95,6 +95,7 @@ class Group:
         self._on_void = on_void
         self._end: StreamError | None = None
         self._pump: asyncio.Task[None] | None = None
+        self._after_pump: list[Callable[[], None]] = []
         self._again = False
         self._alarm_ms: int | None = None
         self.last_seen_ms = clock()
@@ -205,7 +206,7 @@ class Group:
         if self._pump is None:
             action()
         else:
-            self._pump.add_done_callback(lambda _: action())
+            self._after_pump.append(action)
 
     async def _run(self) -> None:
         try:
@@ -219,6 +220,9 @@ class Group:
         finally:
             self._pump = None
             self._set_alarm()
+            actions, self._after_pump = self._after_pump, []
+            for action in actions:
+                action()
 
     async def _step(self) -> None:
         state, now_ms = self.state, self._clock()
