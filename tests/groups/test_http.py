@@ -132,6 +132,7 @@ def test_a_late_receipt_changes_nothing(api: Api, jobs: str) -> None:
     api.group(jobs, "g", ack_timeout_ms=200)
     late = receipts(api.fetch(jobs, "g", "ann"))
     current = receipts(api.fetch(jobs, "g", "bob", wait_ms=10_000))
+    assert api.call(jobs, "g", "extend", receipts=current, ms=60_000).json()["extended"] == 1
     for action, extra in (("ack", {}), ("nack", {}), ("extend", {"ms": 1000}), ("reject", {})):
         assert api.call(jobs, "g", action, receipts=late, **extra).json()["stale"] == late
     assert api.call(jobs, "g", "ack", receipts=current).json()["acked"] == 1
