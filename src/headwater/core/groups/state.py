@@ -42,7 +42,8 @@ class Outstanding(msgspec.Struct, frozen=True):
     """Leased: when the lease ends. Waiting: from when on it may be delivered."""
     deliveries: int = 0
     token: int = 0
-    """Names the last delivery. Random, so that no receipt ever fits another delivery."""
+    """Names the last delivery, together with those that went out with it. Random, so that no
+    receipt ever fits another delivery."""
     consumer: str | None = None
     key: str | None = None
 
