@@ -32,6 +32,7 @@ class Peer:
     program: str
     server: Callable[[bool], Subject]
     has_transactions: bool
+    acks_with_fetch: bool
 
     @property
     def label(self) -> str:
@@ -73,8 +74,8 @@ def nats(durable: bool) -> Subject:
     return Subject(NATS, "NATS", durable, None, command, (b"PING\r\n", b"INFO"))
 
 
-REDIS_PEER = Peer(REDIS, "redis-server", redis, has_transactions=True)
-NATS_PEER = Peer(NATS, "nats-server", nats, has_transactions=False)
+REDIS_PEER = Peer(REDIS, "redis-server", redis, has_transactions=True, acks_with_fetch=True)
+NATS_PEER = Peer(NATS, "nats-server", nats, has_transactions=False, acks_with_fetch=False)
 PEERS = (REDIS_PEER, NATS_PEER)
 
 

@@ -103,7 +103,8 @@ class Work(Job):
     """Members of groups fetch and acknowledge what is there, as fast as they get it.
 
     With several groups each member goes from one to the next. With ``target`` a member appends a
-    message there for each one it fetched, and acknowledges in the same transaction.
+    message there for each one it fetched, and acknowledges in the same transaction. ``combined``
+    members acknowledge what they have with their next fetch.
     """
 
     broker: str
@@ -118,6 +119,7 @@ class Work(Job):
     warmup_seconds: float
     seconds: float
     target: str = ""
+    combined: bool = False
 
 
 @dataclass(frozen=True)

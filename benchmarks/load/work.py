@@ -51,13 +51,25 @@ class _Member:
             self._broker.fetch(job.stream, self._group, self._name, job.fetch, self._fetched)
 
     def _fetched(self, receipts: list[bytes], _: bytes) -> None:
+        if self._job.combined:
+            # What was sent with the fetch is acknowledged by its answer.
+            self._tally.add(len(self._receipts))
         self._receipts = receipts
         if not receipts:
             self._next()
+        elif self._job.combined:
+            self._ack_and_fetch()
         elif self._job.target:
             self._transact()
         else:
             self._broker.ack(self._job.stream, self._group, receipts, self._acknowledged)
+
+    def _ack_and_fetch(self) -> None:
+        if not self._tally.finished.done():
+            job, name = self._job, self._name
+            self._broker.ack_and_fetch(
+                job.stream, self._group, name, self._receipts, job.fetch, self._fetched
+            )
 
     def _acknowledged(self) -> None:
         self._tally.add(len(self._receipts))

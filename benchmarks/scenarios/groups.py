@@ -31,11 +31,12 @@ _USABLE = 0.9
 
 @dataclass(frozen=True)
 class _System:
-    """One system: its name, how to start it durable or not, and whether it has transactions."""
+    """One system: its name, how to start it durable or not, and what it can do."""
 
     name: str
     server: Callable[[bool], Subject]
     has_transactions: bool = True
+    acks_with_fetch: bool = True
 
 
 def steps(context: Context, subject: Subject) -> Generator[Step]:
@@ -44,7 +45,10 @@ def steps(context: Context, subject: Subject) -> Generator[Step]:
         return  # the reference server has no groups
     systems = [_System(HEADWATER, lambda durable: _headwater(context.python, durable))]
     if context.compare:
-        systems += [_System(peer.name, peer.server, peer.has_transactions) for peer in PEERS]
+        systems += [
+            _System(peer.name, peer.server, peer.has_transactions, peer.acks_with_fetch)
+            for peer in PEERS
+        ]
     first = context.repetition % len(systems)
     for durable in (True, False):
         for system in [*systems[first:], *systems[:first]]:
@@ -125,6 +129,9 @@ class _Bench:
             for consumers in self._plan.groups_consumers:
                 noun = "consumer" if consumers == 1 else "consumers"
                 yield f"{word}, {consumers} {noun}", self._work(consumers, fetch)
+                if self._system.acks_with_fetch:
+                    variant = f"acknowledged with the next fetch, {word}, {consumers} {noun}"
+                    yield variant, self._work(consumers, fetch, combined=True)
         many = self._plan.groups_many
         yield f"{many:,} groups", self._work(_MANY_GROUPS_MEMBERS, _BATCH, groups=many)
         if self._system.has_transactions:
@@ -132,16 +139,22 @@ class _Bench:
         yield f"{self._plan.groups_latency_rate:,.0f} messages/s", self._paced
 
     def _work(
-        self, consumers: int, fetch: int, groups: int = 1, target: str = ""
+        self,
+        consumers: int,
+        fetch: int,
+        groups: int = 1,
+        target: str = "",
+        combined: bool = False,
     ) -> Callable[[], Result]:
         plan = self._plan
+        kind = "combined" if combined else target
         job = Work(
             port=self._server.port,
             server_pid=self._server.pid,
             broker=self._system.name,
             stream=_STREAM,
             # Each step has groups of its own, which begin at the first message.
-            group_prefix=f"g{groups}-{consumers}-{fetch}{target}-",
+            group_prefix=f"g{groups}-{consumers}-{fetch}{kind}-",
             groups=groups,
             consumers=consumers,
             fetch=fetch,
@@ -150,6 +163,7 @@ class _Bench:
             warmup_seconds=plan.groups_warmup_seconds,
             seconds=plan.groups_seconds,
             target=target,
+            combined=combined,
         )
         return lambda: self._run(job, plan.groups_seconds)
 

@@ -55,7 +55,7 @@ class Threaded:
         if inspect.iscoroutinefunction(counterpart):
             return _as_coroutine(attribute)
         if callable(counterpart):
-            return lambda *args, **kwargs: _wrapped(attribute(*map(_bare, args), **kwargs))
+            return lambda *args, **kwargs: _wrapped(attribute(*map(_bare, args), **_named(kwargs)))
         return attribute
 
     async def __aenter__(self) -> Threaded:
@@ -80,7 +80,7 @@ class Threaded:
 
 def _as_coroutine(function: Callable[..., Any]) -> Callable[..., Any]:
     async def call(*args: Any, **kwargs: Any) -> Any:
-        return _wrapped(await asyncio.to_thread(function, *map(_bare, args), **kwargs))
+        return _wrapped(await asyncio.to_thread(function, *map(_bare, args), **_named(kwargs)))
 
     return call
 
@@ -96,3 +96,7 @@ def _bare(argument: Any) -> Any:
     if isinstance(argument, list):
         return [_bare(each) for each in argument]
     return argument._target if isinstance(argument, Threaded) else argument
+
+
+def _named(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {name: _bare(argument) for name, argument in arguments.items()}

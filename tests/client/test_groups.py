@@ -39,6 +39,28 @@ from headwater.client.protocol import Request, Response
 from tests.client.conftest import IMPATIENT
 from tests.client.fake_transport import FakeTransport
 
+GROUP_INFO = json.dumps(
+    {
+        "name": "g",
+        "config": {
+            "durable": True,
+            "start": "first",
+            "max_in_flight": 1000,
+            "ack_timeout_ms": 30_000,
+            "max_deliveries": 0,
+            "dead_letter": None,
+            "order_by": None,
+        },
+        "paused": False,
+        "position": "0_0",
+        "lag": 0,
+        "lag_bytes": 0,
+        "in_flight": 0,
+        "members": {},
+        "oldest_unacked_age_ms": 0,
+    }
+).encode()
+
 SHORT_S = 0.3
 """An ack timeout that a test can wait for."""
 
@@ -145,6 +167,14 @@ async def test_seek(group: AsyncGroup) -> None:
     assert numbers(await group.fetch(max=3)) == [3]
     await group.seek("latest")
     assert await group.fetch(max=3) == []
+
+
+async def test_fetch_acknowledges(group: AsyncGroup) -> None:
+    done = await group.fetch(max=2)
+    await done[0].nack(delay_s=30)
+    assert numbers(await group.fetch(max=3, ack=done)) == [3]
+    assert all(message.settled for message in done)
+    assert (await group.info()).lag == 2
 
 
 async def test_pause_and_resume(group: AsyncGroup) -> None:
@@ -513,6 +543,75 @@ async def test_consume_waits_for_what_comes(
         message = await coming
         assert message.value == {"n": 1}
         await message.ack()
+
+
+class CountingServer:
+    """A server with a message for each that is asked for. It writes down what it is asked."""
+
+    def __init__(self) -> None:
+        self.actions: list[str] = []
+        self.fetches: list[dict[str, Any]] = []
+        self.given = 0
+
+    async def __call__(self, request: Request) -> Response:
+        self.actions.append(request.url.rpartition("/")[2])
+        if not request.url.endswith("/fetch"):
+            return Response(200, {}, GROUP_INFO if request.method == "GET" else b'{"stale":[]}')
+        body = json.loads(request.body)
+        self.fetches.append(body)
+        messages = [self.message() for _ in range(body["max"])]
+        return Response(200, {}, json.dumps({"messages": messages, "stale": []}).encode())
+
+    def message(self) -> dict[str, Any]:
+        self.given += 1
+        name = f"r{self.given}"
+        return {"id": name, "offset": "0_0", "deliveries": 1, "receipt": name, "value": name}
+
+
+async def test_an_ack_fetches_what_someone_waits_for() -> None:
+    server = CountingServer()
+    transport = FakeTransport(server)
+    async with AsyncHeadwater("http://server", transport=transport, retry=IMPATIENT) as client:
+        async with client.stream("s").group("g").consume(concurrency=2) as messages:
+            first, second = await anext(messages), await anext(messages)
+            waiting = asyncio.create_task(anext(messages))
+            await asyncio.sleep(0)  # it waits now
+            await first.ack()
+            assert (await waiting).receipt == "r3"
+            assert server.actions == ["g", "fetch", "fetch"]
+            # It takes what is there: the acknowledgement must not wait for messages.
+            assert (server.fetches[1]["ack"], server.fetches[1]["wait_ms"]) == (["r1"], 0)
+            # Nobody waits for another one, so nothing is fetched.
+            await second.ack()
+            assert server.actions[3:] == ["ack"]
+        # The one that came along and was not handed out goes back.
+        assert server.actions[4:] == ["nack"]
+
+
+async def test_who_stops_waiting_gives_back_what_an_ack_brings() -> None:
+    server = CountingServer()
+    asked, answering = asyncio.Event(), asyncio.Event()
+
+    async def slowly(request: Request) -> Response:
+        if b'"ack"' in request.body:
+            asked.set()
+            await answering.wait()
+        return await server(request)
+
+    transport = FakeTransport(slowly)
+    async with AsyncHeadwater("http://server", transport=transport, retry=IMPATIENT) as client:
+        messages = client.stream("s").group("g").consume()
+        first = await anext(messages)
+        waiting = asyncio.create_task(anext(messages))
+        await asyncio.sleep(0)  # it waits now
+        done = asyncio.create_task(first.ack())
+        await asked.wait()
+        waiting.cancel()
+        answering.set()
+        await done
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    assert server.actions == ["g", "fetch", "fetch", "nack"]
 
 
 async def test_no_more_than_the_concurrency_at_a_time(group: AsyncGroup) -> None:

@@ -132,6 +132,7 @@ def test_a_late_receipt_changes_nothing(api: Api, jobs: str) -> None:
     api.group(jobs, "g", ack_timeout_ms=200)
     late = receipts(api.fetch(jobs, "g", "ann"))
     current = receipts(api.fetch(jobs, "g", "bob", wait_ms=10_000))
+    assert api.call(jobs, "g", "extend", receipts=current, ms=60_000).json()["extended"] == 1
     for action, extra in (("ack", {}), ("nack", {}), ("extend", {"ms": 1000}), ("reject", {})):
         assert api.call(jobs, "g", action, receipts=late, **extra).json()["stale"] == late
     assert api.call(jobs, "g", "ack", receipts=current).json()["acked"] == 1
@@ -234,6 +235,70 @@ def test_a_waiting_fetch_is_served_by_the_next_append(api: Api, jobs: str) -> No
         waiting = pool.submit(api.fetch, jobs, "g", wait_ms=20_000)
         api.append(jobs, "news")
         assert values(waiting.result()) == ["news"]
+
+
+def test_a_fetch_acknowledges_first(api: Api, jobs: str) -> None:
+    api.append(jobs, *({"k": 1, "n": n} for n in range(3)))
+    api.group(jobs, "g", max_in_flight=1, order_by="/k")
+    [first] = api.fetch(jobs, "g")
+    # Neither the room nor the key would allow the next one before.
+    answer = api.call(jobs, "g", "fetch", consumer="me", ack=[first["receipt"]]).json()
+    assert values(answer["messages"]) == [{"k": 1, "n": 1}]
+    assert (answer["acked"], answer["stale"], answer["lag"]) == (1, [], 2)
+    assert api.call(jobs, "g", "ack", receipts=[first["receipt"]]).json()["acked"] == 0
+
+
+def test_only_who_acknowledges_is_told_so(api: Api, jobs: str) -> None:
+    api.group(jobs, "g")
+    assert set(api.call(jobs, "g", "fetch", consumer="me").json()) == {"messages", "lag"}
+    answer = api.call(jobs, "g", "fetch", consumer="me", ack=[]).json()
+    assert answer == {"messages": [], "lag": 0, "acked": 0, "stale": []}
+
+
+def test_stale_receipts_in_a_fetch_change_nothing(api: Api, jobs: str) -> None:
+    api.append(jobs, "a", "b")
+    api.group(jobs, "g")
+    mine, other = api.fetch(jobs, "g", max=2)
+    api.call(jobs, "g", "nack", receipts=[mine["receipt"]])
+    late = [mine["receipt"], "nonsense"]
+    answer = api.call(
+        jobs, "g", "fetch", consumer="me", max=5, ack=[*late, other["receipt"]]
+    ).json()
+    assert (answer["acked"], answer["stale"]) == (1, late)
+    assert [(m["value"], m["deliveries"]) for m in answer["messages"]] == [("a", 2)]
+
+
+def test_what_a_waiting_fetch_acknowledged_holds_at_once(api: Api, jobs: str) -> None:
+    api.append(jobs, "a")
+    api.group(jobs, "g")
+    [message] = api.fetch(jobs, "g")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(
+            api.call, jobs, "g", "fetch", consumer="me", wait_ms=20_000, ack=[message["receipt"]]
+        )
+        while api.info(jobs, "g")["lag"]:
+            assert not waiting.done()
+        # A member that comes back with the receipt hears of its fate while the other waits.
+        late = api.call(jobs, "g", "ack", receipts=[message["receipt"]]).json()
+        assert late == {"acked": 0, "stale": [message["receipt"]]}
+        assert not waiting.done()
+        api.append(jobs, "b")
+        answer = waiting.result(timeout=10).json()
+    assert (values(answer["messages"]), answer["acked"]) == (["b"], 1)
+
+
+def test_what_a_fetch_acknowledged_holds_though_its_member_hung_up(api: Api, jobs: str) -> None:
+    api.append(jobs, "a")
+    api.group(jobs, "g")
+    [message] = api.fetch(jobs, "g")
+    body = json.dumps({"consumer": "gone", "wait_ms": 20_000, "ack": [message["receipt"]]}).encode()
+    with socket.create_connection((api.http.base_url.host, api.http.base_url.port or 80)) as gone:
+        head = f"POST /v1/stream/{jobs}/_groups/g/fetch HTTP/1.1\r\nHost: x\r\n"
+        gone.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    while api.info(jobs, "g")["lag"]:
+        pass
+    api.append(jobs, "b")
+    assert values(api.fetch(jobs, "g", wait_ms=10_000)) == ["b"]
 
 
 def test_groups_start_where_they_are_told(api: Api, jobs: str) -> None:
@@ -383,6 +448,9 @@ def test_deleting_the_stream_ends_its_groups(api: Api, jobs: str) -> None:
         ("fetch", {"consumer": "a", "max": 100_000}),
         ("fetch", {"consumer": "a", "wait_ms": -1}),
         ("fetch", {"consumer": "a", "surprise": 1}),
+        ("fetch", {"consumer": "a", "ack": "all"}),
+        ("fetch", {"consumer": "a", "ack": [1]}),
+        ("fetch", {"consumer": "a", "ack": ["x"] * 10_001}),
         ("ack", {"receipts": []}),
         ("ack", {"receipts": "all"}),
         ("ack", {"receipts": [1]}),

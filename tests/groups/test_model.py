@@ -6,6 +6,7 @@ the memory engine's own tables, and a crash starts again from there.
 
 from __future__ import annotations
 
+from collections import deque
 from itertools import count
 
 from hypothesis import settings
@@ -77,15 +78,17 @@ class GroupMachine(RuleBasedStateMachine):
         self.look()
         first = self.state.cursor.number
         numbers = range(first, min(len(self.log), first + most))
-        taken = [
-            Taken(MessageRef(n, n * 10, 0), self.log[n] if self.ordered else None) for n in numbers
-        ]
-        behind = MessageRef(first + len(taken), (first + len(taken)) * 10, 0)
-        self.keep(transitions.admit(self.state, taken, behind, self.now_ms))
-        leased, changes = transitions.deliver(
-            self.state, consumer, most, self.now_ms, lambda: next(self.tokens)
+        refs = [MessageRef(n, n * 10, 0) for n in numbers]
+        behind = MessageRef(first + len(refs), (first + len(refs)) * 10, 0)
+        # Where keys matter, messages become part of the group before they are handed out.
+        keyed = [Taken(ref, self.log[ref.number]) for ref in refs if self.ordered]
+        fresh = deque(refs if not self.ordered else [])
+        changes = transitions.admit(self.state, keyed, behind, self.now_ms)
+        leased, marked = transitions.deliver(
+            self.state, consumer, most, self.now_ms, next(self.tokens), fresh
         )
-        self.keep(changes)
+        rest = transitions.admit(self.state, map(Taken, fresh), behind, self.now_ms)
+        self.keep([*changes, *marked, *rest])
         for message in leased:
             self.check_delivery(message)
             receipt = format_receipt(7, message)

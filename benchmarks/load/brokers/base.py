@@ -46,6 +46,18 @@ class Broker(asyncio.Protocol, ABC):
     def ack(self, stream: str, group: str, receipts: Sequence[bytes], done: Done) -> None:
         """Acknowledge, and wait until the system says that it has."""
 
+    def ack_and_fetch(
+        self,
+        stream: str,
+        group: str,
+        consumer: str,
+        receipts: Sequence[bytes],
+        most: int,
+        done: Fetched,
+    ) -> None:
+        """Acknowledge and fetch with one message to the system; it confirms both."""
+        raise NotImplementedError
+
     def transact(
         self, stream: str, group: str, receipt: bytes, target: str, message: bytes, done: Done
     ) -> None:

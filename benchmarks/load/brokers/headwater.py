@@ -26,7 +26,30 @@ class HeadwaterBroker(Broker):
         body = b'{"consumer":"%s","max":%d,"wait_ms":%d}' % (
             consumer.encode(), most, WAIT_SECONDS * 1000,
         )  # fmt: skip
+        self._ask_messages(stream, group, body, done)
 
+    def ack_and_fetch(
+        self,
+        stream: str,
+        group: str,
+        consumer: str,
+        receipts: Sequence[bytes],
+        most: int,
+        done: Fetched,
+    ) -> None:
+        body = b'{"consumer":"%s","max":%d,"wait_ms":%d,"ack":["%s"]}' % (
+            consumer.encode(), most, WAIT_SECONDS * 1000, b'","'.join(receipts),
+        )  # fmt: skip
+
+        def fetched(found: list[bytes], data: bytes) -> None:
+            if data.endswith(b'"stale":[]}'):
+                done(found, data)
+            else:
+                self._failed(f"receipts were stale: {data[-80:]!r}")
+
+        self._ask_messages(stream, group, body, fetched)
+
+    def _ask_messages(self, stream: str, group: str, body: bytes, done: Fetched) -> None:
         def answered(data: bytes) -> None:
             parts = data.split(_RECEIPT)
             done([part[: part.index(b'"')] for part in parts[1:]], data)

@@ -17,6 +17,8 @@ _LINES_OF_TRANSACTION = 7
 
 
 class RedisBroker(Broker):
+    _lines: int | None
+
     def create_stream(self, stream: str, done: Done) -> None:
         done()  # the first message creates it
 
@@ -29,13 +31,31 @@ class RedisBroker(Broker):
         self._ask(data, _LINES_PER_APPEND * len(messages), lambda _: done())
 
     def fetch(self, stream: str, group: str, consumer: str, most: int, done: Fetched) -> None:
-        def answered(data: bytes) -> None:
-            lines = data.split(b"\r\n")
-            done(lines[_LINES_BEFORE_MESSAGES + _LINE_OF_ID :: _LINES_PER_MESSAGE], data)
+        self._ask(_read_group(stream, group, consumer, most), None, _taken_apart(done))
 
-        block = ("COUNT", str(most), "BLOCK", str(WAIT_SECONDS * 1000))
-        where = ("STREAMS", stream, ">")
-        self._ask(_command("XREADGROUP", "GROUP", group, consumer, *block, *where), None, answered)
+    def ack_and_fetch(
+        self,
+        stream: str,
+        group: str,
+        consumer: str,
+        receipts: Sequence[bytes],
+        most: int,
+        done: Fetched,
+    ) -> None:
+        """Two commands, sent together: a pipeline."""
+        fetched = _taken_apart(done)
+
+        def acked(data: bytes) -> None:
+            # What came behind the first answer already belongs to the second.
+            line, _, self._buffer = data.partition(b"\r\n")
+            if line != b":%d" % len(receipts):
+                self._failed(f"not everything was acknowledged: {line!r}")
+                return
+            self._lines, self._answered = None, fetched
+            self._advance()
+
+        commands = _command("XACK", stream, group, *receipts)
+        self._ask(commands + _read_group(stream, group, consumer, most), 1, acked)
 
     def ack(self, stream: str, group: str, receipts: Sequence[bytes], done: Done) -> None:
         def answered(data: bytes) -> None:
@@ -75,6 +95,19 @@ class RedisBroker(Broker):
             return
         self._buffer = b""
         self._answered(data)
+
+
+def _read_group(stream: str, group: str, consumer: str, most: int) -> bytes:
+    block = ("COUNT", str(most), "BLOCK", str(WAIT_SECONDS * 1000))
+    return _command("XREADGROUP", "GROUP", group, consumer, *block, "STREAMS", stream, ">")
+
+
+def _taken_apart(done: Fetched) -> Callable[[bytes], None]:
+    def answered(data: bytes) -> None:
+        lines = data.split(b"\r\n")
+        done(lines[_LINES_BEFORE_MESSAGES + _LINE_OF_ID :: _LINES_PER_MESSAGE], data)
+
+    return answered
 
 
 def _announced(data: bytes) -> int | None:

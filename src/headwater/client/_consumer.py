@@ -8,10 +8,18 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
-from headwater.client._link import GroupLink
+from headwater.client._link import ConsumerLink, GroupLink, Settled
 from headwater.client._message import AsyncMessage
 from headwater.client.errors import HeadwaterError
-from headwater.client.groups import Lease, action_request, deliveries, fetch_request, milliseconds
+from headwater.client.groups import (
+    Delivered,
+    Lease,
+    action_request,
+    deliveries,
+    fetch_request,
+    milliseconds,
+    stale_receipts,
+)
 from headwater.client.retry import Retries
 
 WAIT_S: Final = 25.0
@@ -76,7 +84,7 @@ class Inbox:
         self, link: GroupLink, *, consumer: str, concurrency: int, batch: int, until_empty: bool
     ) -> None:
         self.closed = False
-        self._link = link
+        self._link = ConsumerLink(link, self._send_acks)
         self._consumer = consumer
         self._concurrency = concurrency
         self._batch = batch
@@ -88,10 +96,15 @@ class Inbox:
         self._ack_timeout_s = 0.0
         self._fetching: asyncio.Task[None] | None = None
         self._keeping: asyncio.Task[None] | None = None
+        self._bringing: asyncio.Future[None] | None = None
+        """Done when an acknowledgement that fetches on its way is answered."""
+        self._asked = False
+        """Whether someone waits for the next message right now."""
         self._changes = asyncio.Event()
 
     async def next_message(self) -> AsyncMessage | None:
         """The next message, as soon as there is one and few enough are unsettled."""
+        self._asked = True
         try:
             if self._loop is None:
                 self._ack_timeout_s = await self._link.ack_timeout_s()
@@ -104,8 +117,11 @@ class Inbox:
                 await self._fetch_more()
         except BaseException:
             # Cancelled, or a failure that is final. We may never be asked again.
+            self._asked = False
             await self.give_back()
             raise
+        finally:
+            self._asked = False
         return None
 
     async def give_back(self) -> None:
@@ -115,7 +131,8 @@ class Inbox:
     def abandon(self) -> None:
         """The same when nobody can wait for it; from any thread."""
         loop, self.closed = self._loop, True
-        if loop is None or loop.is_closed() or not (self._waiting or self._fetching):
+        idle = not (self._waiting or self._fetching or self._bringing)
+        if loop is None or loop.is_closed() or idle:
             return
 
         def begin() -> None:
@@ -162,6 +179,9 @@ class Inbox:
     # --- Fetching --------------------------------------------------------------------------------
 
     async def _fetch_more(self) -> None:
+        if self._bringing is not None:
+            await asyncio.wait({self._bringing})
+            return
         if self._fetching is None:
             self._fetching = asyncio.get_running_loop().create_task(self._fetch())
         task = self._fetching
@@ -183,14 +203,35 @@ class Inbox:
         self._retries.succeeded()
         # A server that was there once is worth waiting for.
         self._retries.policy = link.sender.retry.forever()
+        self._put(delivered)
+        if self._until_empty and not delivered:
+            await self._end_unless_some_may_follow()
+
+    async def _send_acks(self, receipts: list[str]) -> Settled:
+        """Acknowledge, and fetch in the same request what would be asked for next anyway."""
+        link = self._link
+        if not self._asked or self._waiting or self._fetching or self._bringing or self.closed:
+            return await link.send("ack", receipts, {})
+        # Whoever waits for the acknowledgement does not wait for messages: what is there comes.
+        request = fetch_request(
+            link.url, consumer=self._consumer, most=self._batch, wait_s=0.0, ack=receipts
+        )
+        bringing = self._bringing = asyncio.get_running_loop().create_future()
+        try:
+            answer = await link.sender.perform(request)
+            self._put(deliveries(answer.response))
+            return answer, stale_receipts(answer.response)
+        finally:
+            self._bringing = None
+            bringing.set_result(None)
+
+    def _put(self, delivered: list[Delivered]) -> None:
         loop = asyncio.get_running_loop()
         for each in delivered:
             lease = Lease(each.receipt, loop.time())
-            self._waiting.append((AsyncMessage(link, each, lease, self._changes.set), lease))
+            self._waiting.append((AsyncMessage(self._link, each, lease, self._changes.set), lease))
         if len(delivered) > 1 and self._keeping is None:
             self._keeping = loop.create_task(self._keep())
-        if self._until_empty and not delivered:
-            await self._end_unless_some_may_follow()
 
     async def _end_unless_some_may_follow(self) -> None:
         """Nothing was there. What is with the caller may hold up more, or be returned."""
@@ -226,6 +267,8 @@ class Inbox:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._bringing is not None:
+            await asyncio.wait({self._bringing})
         receipts = [lease.receipt for _, lease in self._waiting if not lease.lost]
         self._waiting.clear()
         self._changes.set()

@@ -129,7 +129,12 @@ class AsyncGroup:
     # --- Work ------------------------------------------------------------------------------------
 
     async def fetch(
-        self, *, consumer: str | None = None, max: int = 1, wait_s: float = 0.0
+        self,
+        *,
+        consumer: str | None = None,
+        max: int = 1,
+        wait_s: float = 0.0,
+        ack: Iterable[AsyncMessage] = (),
     ) -> list[AsyncMessage]:
         """Ask for messages, and wait for the first one if there are none.
 
@@ -137,11 +142,20 @@ class AsyncGroup:
             consumer: who asks; a random name that belongs to this handle by default.
             max: at most so many (up to 1000).
             wait_s: how long to wait (up to 60).
+            ack: messages that are done, to be acknowledged first, in the same request. Those that
+                are no longer ours are left out, as with `ignore_stale`.
         """
+        done = self._own(ack)
         request = fetch_request(
-            self._link.url, consumer=consumer or self._consumer, most=max, wait_s=wait_s
+            self._link.url,
+            consumer=consumer or self._consumer,
+            most=max,
+            wait_s=wait_s,
+            ack=[message.receipt for message in done],
         )
         answer = await self._sender.perform(request)
+        for message in done:
+            message._is_settled()
         now = asyncio.get_running_loop().time()
         return [
             AsyncMessage(self._link, each, Lease(each.receipt, now), _nothing)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from headwater.client._sender import Answer, Sender
@@ -19,6 +19,8 @@ from headwater.client.protocol import Request, stream_url
 
 Settled = tuple[Answer, list[str]]
 """The server's answer, and those of the receipts that were stale."""
+
+SendAcks = Callable[[list[str]], Awaitable[Settled]]
 
 _GATHERED_MAX: Final = 1_000
 
@@ -47,9 +49,9 @@ class GroupLink:
         """Send a word about some deliveries, in as few requests as the server allows."""
         if action == "ack" and len(receipts) == 1:
             return await self._ack(receipts[0])
-        return await self._send(action, receipts, fields)
+        return await self.send(action, receipts, fields)
 
-    async def _send(
+    async def send(
         self, action: Action, receipts: Sequence[str], fields: dict[str, Any]
     ) -> Settled:
         answers: list[Answer] = []
@@ -81,7 +83,7 @@ class GroupLink:
 
     async def _send_some(self, some: list[tuple[str, asyncio.Future[Settled]]]) -> None:
         try:
-            answer, stale = await self._send("ack", [receipt for receipt, _ in some], {})
+            answer, stale = await self._send_acks([receipt for receipt, _ in some])
         except Exception as error:
             for _, future in some:
                 if not future.done():
@@ -94,3 +96,21 @@ class GroupLink:
         for receipt, future in some:
             if not future.done():
                 future.set_result((answer, [receipt] if receipt in stale else []))
+
+    async def _send_acks(self, receipts: list[str]) -> Settled:
+        return await self.send("ack", receipts, {})
+
+
+class ConsumerLink(GroupLink):
+    """The link of one consumer and its messages, whose acknowledgements go its own way."""
+
+    def __init__(self, link: GroupLink, send_acks: SendAcks) -> None:
+        super().__init__(link.sender, link.root, link.path, link.name)
+        self._link = link
+        self._own_way = send_acks
+
+    async def ack_timeout_s(self) -> float:
+        return await self._link.ack_timeout_s()
+
+    async def _send_acks(self, receipts: list[str]) -> Settled:
+        return await self._own_way(receipts)

@@ -104,6 +104,7 @@ class Group:
         consumer: str | None = None,
         max: int = 1,
         wait_s: float = 0.0,
+        ack: Iterable[Message] = (),
     ) -> list[Message]:
         """Ask for messages, and wait for the first one if there are none.
 
@@ -111,8 +112,17 @@ class Group:
             consumer: who asks; a random name that belongs to this handle by default.
             max: at most so many (up to 1000).
             wait_s: how long to wait (up to 60).
+            ack: messages that are done, to be acknowledged first, in the same request. Those that
+                are no longer ours are left out, as with `ignore_stale`.
         """
-        found = self._portal.call(self._async.fetch(consumer=consumer, max=max, wait_s=wait_s))
+        found = self._portal.call(
+            self._async.fetch(
+                consumer=consumer,
+                max=max,
+                wait_s=wait_s,
+                ack=[each._async for each in ack],
+            )
+        )
         return [Message(self._portal, each) for each in found]
 
     def ack(self, messages: Iterable[Message], *, ignore_stale: bool = False) -> None:

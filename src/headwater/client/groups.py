@@ -214,11 +214,18 @@ def settings_request(url: str, settings: Mapping[str, Any]) -> Request:
     return Request("PUT", url, headers=_JSON_HEADERS, body=msgspec.json.encode(given))
 
 
-def fetch_request(url: str, *, consumer: str, most: int, wait_s: float) -> Request:
-    """Ask for messages. If the answer is lost, what was in it comes back after its time."""
+def fetch_request(
+    url: str, *, consumer: str, most: int, wait_s: float, ack: Sequence[str] = ()
+) -> Request:
+    """Ask for messages, and say what is done. All of it may be repeated.
+
+    If the answer is lost, what was in it comes back after its time.
+    """
     if not 0 <= wait_s <= FETCH_WAIT_MAX_S:
         raise ValueError(f"wait_s must be between 0 and {FETCH_WAIT_MAX_S:g}")
-    body = {"consumer": consumer, "max": most, "wait_ms": milliseconds(wait_s)}
+    body: dict[str, Any] = {"consumer": consumer, "max": most, "wait_ms": milliseconds(wait_s)}
+    if ack:
+        body["ack"] = ack
     return Request(
         "POST",
         f"{url}/fetch",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final
 
@@ -11,32 +10,30 @@ import msgspec
 
 from headwater.core.access import Permission
 from headwater.core.errors import InvalidQuery, StreamError
+from headwater.core.errors import InvalidBody, InvalidQuery
 from headwater.core.groups import transitions
 from headwater.core.groups.config import parse_config
-from headwater.core.groups.state import GroupState, Outstanding, format_receipt
+from headwater.core.groups.state import GroupState
 from headwater.core.groups.transitions import Outcome
-from headwater.core.unique_ids import pointer_steps, resolve
-from headwater.http import sse
 from headwater.http.beats import Heartbeat
 from headwater.http.bodies import read_body
 from headwater.http.errors import plain_error
+from headwater.http.members import JSON_HEADERS, Fetch, Push
 from headwater.http.messages import (
     Answer,
     Deferred,
     EventStream,
     Headers,
-    Payload,
     Request,
     Response,
     Sink,
 )
 from headwater.http.queries import number_in, query_of
-from headwater.service.group import Delivery, Group
+from headwater.service.group import Group
 from headwater.service.groups import Groups
 
 FETCH_MAX: Final = 1_000
 RECEIPTS_MAX: Final = 10_000
-_JSON: Final[Headers] = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
 _PUSH_DEFAULT: Final = 100
 
 Consumer = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
@@ -50,6 +47,8 @@ class FetchBody(msgspec.Struct, forbid_unknown_fields=True):
     consumer: Consumer
     max: Annotated[int, msgspec.Meta(ge=1, le=FETCH_MAX)] = 1
     wait_ms: Annotated[int, msgspec.Meta(ge=0, le=60_000)] = 0
+    ack: Annotated[list[str], msgspec.Meta(max_length=RECEIPTS_MAX)] | None = None
+    """What the member is done with."""
 
 
 class AckBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -205,6 +204,13 @@ class Push:
         self._group.leave(self)
         if not self._group.gone:
             self._group.release(self.consumer)
+def read_body(request: Request, kind: type[B]) -> B:
+    try:
+        return msgspec.json.decode(request.body, type=kind)
+    except msgspec.ValidationError as error:
+        raise InvalidBody(f"the body does not fit: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise InvalidBody("send a JSON object") from None
 
 
 class GroupResource:
@@ -241,14 +247,16 @@ class GroupResource:
     async def _list(self, path: str) -> Answer:
         stream = await self._groups.of(path)
         infos = [await self._groups.info(group) for group in list(stream.groups.values())]
-        return Response(200, list(_JSON), msgspec.json.encode({"groups": infos}))
+        return Response(200, list(JSON_HEADERS), msgspec.json.encode({"groups": infos}))
 
     async def _get(self, request: Request, path: str, name: str) -> Answer:
         query = query_of(request)
         if query.get("live") == "sse":
             return await self._push(path, name, query)
         group = await self._groups.get(path, name)
-        return Response(200, list(_JSON), msgspec.json.encode(await self._groups.info(group)))
+        return Response(
+            200, list(JSON_HEADERS), msgspec.json.encode(await self._groups.info(group))
+        )
 
     async def _put(self, request: Request, path: str, name: str) -> Answer:
         config = parse_config(request.body)
@@ -256,7 +264,7 @@ class GroupResource:
             request.demand(Permission.WRITE, config.dead_letter)
         group, new = await self._groups.put(path, name, config)
         body = msgspec.json.encode(await self._groups.info(group))
-        return Response(201 if new else 200, list(_JSON), body)
+        return Response(201 if new else 200, list(JSON_HEADERS), body)
 
     async def _delete(self, path: str, name: str) -> Answer:
         await self._groups.delete(path, name)
@@ -290,16 +298,29 @@ class GroupResource:
         group = self._groups.ready(path, name)
         if group is None:
             return self._fetch_cold(request, path, name, body)
-        return _fetch_from(group, request, body)
+        return self._fetch_from(group, request, body)
 
     async def _fetch_cold(self, request: Request, path: str, name: str, body: FetchBody) -> Answer:
         left: list[bool] = []
         request.on_disconnect = lambda: left.append(True)
         group = await self._groups.get(path, name)
-        if left:
-            # The member hung up while its group was being loaded.
-            return Response(200, _JSON)
-        return await _fetch_from(group, request, body)
+        fetched = self._fetch_from(group, request, body)
+        if left and request.on_disconnect is not None:
+            # The member hung up while its group was being loaded. What it is done with counts.
+            request.on_disconnect()
+        return await fetched
+
+    def _fetch_from(
+        self, group: Group, request: Request, body: FetchBody
+    ) -> asyncio.Future[Answer]:
+        acked = None
+        if body.ack is not None:
+            receipts = body.ack
+            acked = self._groups.settle(group, lambda state, _: transitions.ack(state, receipts))
+        fetch = Fetch(group, body.consumer, body.max, body.wait_ms, acked)
+        request.on_disconnect = fetch.hang_up
+        fetch.start()
+        return fetch.future
 
     def _ack(self, request: Request, path: str, name: str) -> Later:
         body = read_body(request, AckBody)
@@ -336,7 +357,7 @@ class GroupResource:
     def _settle(self, path: str, name: str, word: str, operation: Operation) -> Later:
         def render(outcome: Outcome) -> Answer:
             body: dict[str, Any] = {word: len(outcome.done), "stale": outcome.stale}
-            return Response(200, _JSON, msgspec.json.encode(body))
+            return Response(200, JSON_HEADERS, msgspec.json.encode(body))
 
         group = self._groups.ready(path, name)
         if group is None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import structlog
@@ -22,6 +23,7 @@ from headwater.core.groups.state import (
     WAITING,
     GroupMutation,
     GroupState,
+    MessageRef,
     Outstanding,
     format_receipt,
 )
@@ -57,6 +59,16 @@ class Waiter(Protocol):
     def fail(self, error: StreamError) -> None: ...
 
 
+class _Taken(NamedTuple):
+    """Messages read from the stream."""
+
+    bodies: dict[int, bytes]
+    fresh: deque[MessageRef]
+    """Those that may be leased at once, which have not become part of the group yet."""
+    changes: list[GroupMutation]
+    """What has to be stored together with what becomes of them."""
+
+
 class Group:
     def __init__(
         self,
@@ -83,6 +95,7 @@ class Group:
         self._on_void = on_void
         self._end: StreamError | None = None
         self._pump: asyncio.Task[None] | None = None
+        self._after_pump: list[Callable[[], None]] = []
         self._again = False
         self._alarm_ms: int | None = None
         self.last_seen_ms = clock()
@@ -193,7 +206,7 @@ class Group:
         if self._pump is None:
             action()
         else:
-            self._pump.add_done_callback(lambda _: action())
+            self._after_pump.append(action)
 
     async def _run(self) -> None:
         try:
@@ -207,6 +220,9 @@ class Group:
         finally:
             self._pump = None
             self._set_alarm()
+            actions, self._after_pump = self._after_pump, []
+            for action in actions:
+                action()
 
     async def _step(self) -> None:
         state, now_ms = self.state, self._clock()
@@ -216,18 +232,19 @@ class Group:
         demand = min(sum(waiter.demand for waiter in self.waiters), state.room, _READ_AT_ONCE_MAX)
         if demand <= 0:
             return
-        fresh = await self._take(demand - _due(state, now_ms, demand))
+        taken = await self._take(demand - _due(state, now_ms, demand))
         # Everything that was read may have to wait behind others of its key: then look further.
-        self._again = self._again or bool(fresh)
-        deliveries = self._lease()
+        self._again = self._again or bool(taken.bodies)
+        deliveries = self._lease(taken)
+        bodies = taken.bodies
         leased = [message for _, messages in deliveries for message in messages]
         try:
-            fresh |= await self._read_again([m for m in leased if m.ref.number not in fresh])
+            bodies |= await self._read_again([m for m in leased if m.ref.number not in bodies])
         except StreamError:
             self.take_back(leased)
             raise
         for waiter, messages in deliveries:
-            waiter.give([(m, fresh[m.ref.number]) for m in messages], self.lag)
+            waiter.give([(m, bodies[m.ref.number]) for m in messages], self.lag)
 
     async def _read_again(self, messages: Sequence[Outstanding]) -> dict[int, bytes]:
         """Messages that were taken from the stream some time ago."""
@@ -236,18 +253,22 @@ class Group:
         refs = [message.ref for message in messages]
         return await self._reader.at(self.entry, self.entry.require_view(), refs)
 
-    async def _take(self, most: int) -> dict[int, bytes]:
+    async def _take(self, most: int) -> _Taken:
         """Read new messages from the stream into the group."""
+        nothing = _Taken({}, deque(), [])
         if most <= 0 or len(self.state.outstanding) >= _OUTSTANDING_MAX:
-            return {}
+            return nothing
         cursor = self.state.cursor
         view = self.entry.require_view()
         found, behind = await self._reader.following(self.entry, view, cursor, most)
         if not found or self.state.cursor != cursor or self.gone:
-            return {}
-        taken = [Taken(ref, self._key(view, message)) for ref, message in found]
-        self.store(transitions.admit(self.state, taken, behind, self._clock()))
-        return {ref.number: message for ref, message in found}
+            return nothing
+        bodies = {ref.number: message for ref, message in found}
+        if self.state.config.order_by is None:
+            refs = deque([ref for ref, _ in found])
+            return _Taken(bodies, refs, transitions.admit(self.state, (), behind, self._clock()))
+        keyed = [Taken(ref, self._key(view, message)) for ref, message in found]
+        return _Taken(bodies, deque(), transitions.admit(self.state, keyed, behind, self._clock()))
 
     def _key(self, view: View, message: bytes) -> str | None:
         pointer = self.state.config.order_by
@@ -256,13 +277,14 @@ class Group:
         value = resolve(msgspec.json.decode(message), pointer_steps(pointer))
         return msgspec.json.encode(value).decode()
 
-    def _lease(self) -> list[tuple[Waiter, list[Outstanding]]]:
+    def _lease(self, taken: _Taken) -> list[tuple[Waiter, list[Outstanding]]]:
         """Share what is there: everyone in turn, nobody more than an equal part at a time."""
-        state, now_ms = self.state, self._clock()
+        state, now_ms, fresh = self.state, self._clock(), taken.fresh
         shared: dict[Waiter, list[Outstanding]] = {}
-        changes: list[GroupMutation] = []
+        changes = taken.changes
         while hungry := [w for w in self.waiters if w.demand > len(shared.get(w, ()))]:
-            available = _due(state, now_ms, min(state.room, _READ_AT_ONCE_MAX))
+            most = min(state.room, _READ_AT_ONCE_MAX)
+            available = min(most, _due(state, now_ms, most) + len(fresh))
             if available == 0:
                 break
             share = max(1, available // len(hungry))
@@ -270,10 +292,15 @@ class Group:
                 have = shared.setdefault(waiter, [])
                 most = min(share, waiter.demand - len(have))
                 leased, marked = transitions.deliver(
-                    state, waiter.consumer, most, now_ms, _random_token
+                    state, waiter.consumer, most, now_ms, _random_token(), fresh
                 )
                 have += leased
                 changes += marked
+        if fresh:
+            # Whom they were read for has left meanwhile.
+            waiting = [Taken(ref) for ref in fresh]
+            changes += transitions.admit(state, waiting, state.cursor, now_ms)
+        # In one go: where the cursor is past, the messages before it must be known.
         self.store(changes)
         # Who was served first waits behind the others next time.
         first = next(iter(self.waiters), None)

@@ -37,6 +37,7 @@ _REPLACE: Final = (
     " deliveries = excluded.deliveries, token = excluded.token, consumer = excluded.consumer"
 )
 _KEYS_PER_DELETE: Final = 256
+_RUN_WORTHWHILE: Final = 16
 
 _config = msgspec.json.Decoder(GroupConfig)
 
@@ -84,19 +85,22 @@ class GroupWrites:
     """
 
     def __init__(self) -> None:
-        self._marks: dict[tuple[int, int], Outstanding] = {}
-        self._settled: dict[tuple[int, int], None] = {}
+        self._marks: dict[int, dict[int, Outstanding]] = {}
+        """By group and number."""
+        self._settled: dict[int, set[int]] = {}
         self._cursors: dict[int, MessageRef] = {}
 
     def add(self, write: apsw.Connection, mutation: GroupMutation) -> None:
         match mutation:
             case MessagesMarked(group_id, messages):
+                marks = self._marks.setdefault(group_id, {})
                 for message in messages:
-                    self._marks[group_id, message.ref.number] = message
+                    marks[message.ref.number] = message
             case MessagesSettled(group_id, numbers):
+                marks = self._marks.get(group_id, {})
                 for number in numbers:
-                    self._marks.pop((group_id, number), None)
-                    self._settled[group_id, number] = None
+                    marks.pop(number, None)
+                self._settled.setdefault(group_id, set()).update(numbers)
             case GroupAdvanced(group_id, cursor, reset):
                 self._cursors[group_id] = cursor
                 if reset:
@@ -113,13 +117,15 @@ class GroupWrites:
                 write.execute("DELETE FROM groups WHERE id = ?", (group_id,))
 
     def _forget_messages(self, write: apsw.Connection, group_id: int) -> None:
-        self._marks = {key: m for key, m in self._marks.items() if key[0] != group_id}
+        self._marks.pop(group_id, None)
         write.execute("DELETE FROM deliveries WHERE group_id = ?", (group_id,))
 
     def flush(self, write: apsw.Connection) -> None:
-        self._delete_settled(write)
-        found = [delivery_row(key[0], message) for key, message in self._marks.items()]
-        insert_rows(write, "deliveries", DELIVERY_COLUMNS, found, _REPLACE)
+        for group_id, settled in self._settled.items():
+            _delete_settled(write, group_id, settled)
+        for group_id, marks in self._marks.items():
+            found = [delivery_row(group_id, message) for message in marks.values()]
+            insert_rows(write, "deliveries", DELIVERY_COLUMNS, found, _REPLACE)
         for group_id, cursor in self._cursors.items():
             write.execute(
                 "UPDATE groups SET cursor_number = ?, cursor_start = ?, cursor_place = ?"
@@ -127,15 +133,31 @@ class GroupWrites:
                 (*cursor, group_id),
             )
 
-    def _delete_settled(self, write: apsw.Connection) -> None:
-        keys = list(self._settled)
-        for first in range(0, len(keys), _KEYS_PER_DELETE):
-            part = keys[first : first + _KEYS_PER_DELETE]
-            marks = ",".join(["(?,?)"] * len(part))
-            flat = [value for key in part for value in key]
-            write.execute(
-                f"DELETE FROM deliveries WHERE (group_id, number) IN (VALUES {marks})", flat
-            )
+
+def _delete_settled(write: apsw.Connection, group_id: int, numbers: set[int]) -> None:
+    """Members settle what they were given together, so many numbers are neighbours."""
+    single: list[int] = []
+    for first, last in _runs(sorted(numbers)):
+        if last - first < _RUN_WORTHWHILE:
+            single += range(first, last + 1)
+            continue
+        write.execute(
+            "DELETE FROM deliveries WHERE group_id = ? AND number BETWEEN ? AND ?",
+            (group_id, first, last),
+        )
+    for at in range(0, len(single), _KEYS_PER_DELETE):
+        part = single[at : at + _KEYS_PER_DELETE]
+        marks = ",".join("?" * len(part))
+        write.execute(
+            f"DELETE FROM deliveries WHERE group_id = ? AND number IN ({marks})", (group_id, *part)
+        )
+
+
+def _runs(numbers: list[int]) -> list[tuple[int, int]]:
+    """Ascending numbers as runs without a gap: the first and the last of each."""
+    gaps = [i for i in range(1, len(numbers)) if numbers[i] - numbers[i - 1] != 1]
+    firsts, lasts = [0, *gaps], [*gaps, len(numbers)]
+    return [(numbers[a], numbers[b - 1]) for a, b in zip(firsts, lasts, strict=True)]
 
 
 def delete_groups_of(write: apsw.Connection, stream_id: int) -> None:

@@ -17,4 +17,8 @@ An outstanding message is
   allows. It goes to the dead-letter stream, and leaves the group in the same transaction.
 
 A message leaves by being acknowledged, or by being given up.
+
+A member that asks for messages may say in the same request what it is done with. That comes first:
+it makes room, and what waited behind it for its key may be handed out. It holds whatever becomes of
+the rest, and is committed at once, not when messages come.
 """

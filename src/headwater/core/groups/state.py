@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from heapq import heappop, heappush
@@ -41,9 +42,18 @@ class Outstanding(msgspec.Struct, frozen=True):
     """Leased: when the lease ends. Waiting: from when on it may be delivered."""
     deliveries: int = 0
     token: int = 0
-    """Names the last delivery. Random, so that no receipt ever fits another delivery."""
+    """Names the last delivery, together with those that went out with it. Random, so that no
+    receipt ever fits another delivery."""
     consumer: str | None = None
     key: str | None = None
+
+
+RECEIPT: Final = b"%x.%x.%x"
+"""A receipt: the group's id, the message's number, the token of the delivery."""
+
+
+def format_receipt(group_id: int, message: Outstanding) -> str:
+    return (RECEIPT % (group_id, message.ref.number, message.token)).decode()
 
 
 class GroupRecord(NamedTuple):
@@ -67,8 +77,9 @@ class GroupState:
     """Leased messages by consumer."""
     waiting: list[tuple[int, int]] = field(default_factory=list)
     """Heap of (from when on, message number); entries may be out of date."""
-    leases: list[tuple[int, int]] = field(default_factory=list)
-    """Heap of (until when, message number); entries may be out of date."""
+    leases: list[tuple[int, list[int]]] = field(default_factory=list)
+    """Heap of (until when, message numbers, last first); entries may be out of date. What is
+    handed out together is one entry."""
     keys: dict[str, deque[int]] = field(default_factory=dict)
     """Per key, the unsettled messages in order; the first one may be worked on."""
     given_up: set[int] = field(default_factory=set)
@@ -77,33 +88,45 @@ class GroupState:
     def put(self, message: Outstanding) -> None:
         """Add a message, or replace what is known of it."""
         number = message.ref.number
-        self._uncount(self.outstanding.get(number))
-        self.outstanding[number] = message
+        before = self.outstanding.get(number)
+        if before is not None and before.phase is LEASED:
+            self._uncount(before)
         phase = message.phase
         if phase is LEASED:
-            self.in_flight += 1
-            consumer = message.consumer or ""
-            self.held[consumer] = self.held.get(consumer, 0) + 1
-            heappush(self.leases, (message.until_ms, number))
-        elif phase is WAITING:
+            self.put_leases([message], message.consumer or "", message.until_ms)
+            return
+        self.outstanding[number] = message
+        if phase is WAITING:
             heappush(self.waiting, (message.until_ms, number))
         elif phase is GIVEN_UP:
             self.given_up.add(number)
 
-    def drop(self, number: int) -> None:
-        """A message is settled."""
-        self._uncount(self.outstanding.pop(number))
-        self.given_up.discard(number)
+    def put_leases(self, leased: Sequence[Outstanding], consumer: str, until_ms: int) -> None:
+        """Messages that nobody has go to a member."""
+        numbers = [message.ref.number for message in leased]
+        self.outstanding.update(zip(numbers, leased, strict=True))
+        self.in_flight += len(numbers)
+        self.held[consumer] = self.held.get(consumer, 0) + len(numbers)
+        numbers.reverse()
+        heappush(self.leases, (until_ms, numbers))
 
-    def _uncount(self, message: Outstanding | None) -> None:
-        if message is None or message.phase is not LEASED:
-            return
+    def drop(self, messages: Iterable[Outstanding]) -> None:
+        """Messages are settled."""
+        for message in messages:
+            del self.outstanding[message.ref.number]
+            if message.phase is LEASED:
+                self._uncount(message)
+            elif message.phase is GIVEN_UP:
+                self.given_up.discard(message.ref.number)
+
+    def _uncount(self, lease: Outstanding) -> None:
         self.in_flight -= 1
-        consumer = message.consumer or ""
-        if self.held.get(consumer, 0) <= 1:
-            self.held.pop(consumer, None)
+        consumer = lease.consumer or ""
+        left = self.held[consumer] - 1
+        if left:
+            self.held[consumer] = left
         else:
-            self.held[consumer] -= 1
+            del self.held[consumer]
 
     @property
     def room(self) -> int:
@@ -123,12 +146,26 @@ class GroupState:
     def first_lease(self) -> Outstanding | None:
         """The lease that ends next."""
         while self.leases:
-            until_ms, number = self.leases[0]
-            message = self.outstanding.get(number)
-            if message and message.phase is LEASED and message.until_ms == until_ms:
-                return message
+            until_ms, numbers = self.leases[0]
+            while numbers:
+                message = self.outstanding.get(numbers[-1])
+                if message and message.phase is LEASED and message.until_ms == until_ms:
+                    return message
+                numbers.pop()
             heappop(self.leases)
         return None
+
+    def leased_as(self, receipt: str) -> Outstanding | None:
+        """The message that a receipt stands for; None if it stands for nothing any more."""
+        try:
+            group_id, number, token = receipt.split(".")
+            message = self.outstanding.get(int(number, 16))
+            if message is None or message.phase is not LEASED:
+                return None
+            own = int(token, 16) == message.token and int(group_id, 16) == self.record.id
+        except ValueError:
+            return None
+        return message if own else None
 
     def restore(self, messages: list[Outstanding]) -> None:
         """Start from what was stored."""
@@ -136,27 +173,6 @@ class GroupState:
             self.put(message)
             if message.key is not None:
                 self.keys.setdefault(message.key, deque()).append(message.ref.number)
-
-
-# ── Receipts ─────────────────────────────────────────────────────────────────────────────────
-
-
-_RECEIPT_CHARS_MAX: Final = 3 * 16 + 2
-
-
-def format_receipt(group_id: int, message: Outstanding) -> str:
-    return f"{group_id:x}.{message.ref.number:x}.{message.token:x}"
-
-
-def parse_receipt(text: str) -> tuple[int, int, int] | None:
-    """Group id, message number and token; None for something that is no receipt."""
-    if len(text) > _RECEIPT_CHARS_MAX:
-        return None
-    try:
-        group_id, number, token = text.split(".")
-        return int(group_id, 16), int(number, 16), int(token, 16)
-    except ValueError:
-        return None
 
 
 # ── Changes: what is stored ──────────────────────────────────────────────────────────────────

@@ -8,7 +8,8 @@ whenever a group is looked at.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from heapq import heappop
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -25,10 +26,7 @@ from headwater.core.groups.state import (
     MessagesMarked,
     MessagesSettled,
     Outstanding,
-    parse_receipt,
 )
-
-Tokens = Callable[[], int]
 
 
 class Taken(NamedTuple):
@@ -47,7 +45,7 @@ class Outcome(NamedTuple):
 
 
 def admit(
-    state: GroupState, taken: Sequence[Taken], cursor: MessageRef, now_ms: int
+    state: GroupState, taken: Iterable[Taken], cursor: MessageRef, now_ms: int
 ) -> list[GroupMutation]:
     """Take messages from the stream: from now on they are outstanding and the cursor is past."""
     marked: list[Outstanding] = []
@@ -61,14 +59,23 @@ def admit(
         state.put(message)
         marked.append(message)
     state.cursor = cursor
-    group_id = state.record.id
-    return [GroupAdvanced(group_id, cursor), MessagesMarked(group_id, tuple(marked))]
+    return [GroupAdvanced(state.record.id, cursor), *_marked(state, marked)]
 
 
 def deliver(
-    state: GroupState, consumer: str, most: int, now_ms: int, tokens: Tokens
+    state: GroupState,
+    consumer: str,
+    most: int,
+    now_ms: int,
+    token: int,
+    fresh: deque[MessageRef] | None = None,
 ) -> tuple[list[Outstanding], list[GroupMutation]]:
-    """Lease waiting messages to a member, oldest first."""
+    """Lease messages to a member, oldest first: those that wait, then those that are `fresh`.
+
+    Fresh ones were read from the stream and have no key. They need not wait first, so most
+    messages are leased without further ado. The rest of them has to be admitted, together with
+    what this returns.
+    """
     leased: list[Outstanding] = []
     most = min(most, state.room)
     until_ms = now_ms + state.config.ack_timeout_ms
@@ -76,16 +83,22 @@ def deliver(
         message = state.first_waiting()
         if message is None or message.until_ms > now_ms:
             break
-        lease = replace(
-            message,
-            phase=LEASED,
-            until_ms=until_ms,
-            deliveries=message.deliveries + 1,
-            token=tokens(),
-            consumer=consumer,
+        heappop(state.waiting)
+        leased.append(
+            replace(
+                message,
+                phase=LEASED,
+                until_ms=until_ms,
+                deliveries=message.deliveries + 1,
+                token=token,
+                consumer=consumer,
+            )
         )
-        state.put(lease)
-        leased.append(lease)
+    if fresh:
+        for _ in range(min(most - len(leased), len(fresh))):
+            leased.append(Outstanding(fresh.popleft(), LEASED, until_ms, 1, token, consumer))
+    if leased:
+        state.put_leases(leased, consumer, until_ms)
     return leased, _marked(state, leased)
 
 
@@ -153,24 +166,23 @@ def extend(state: GroupState, receipts: Iterable[str], more_ms: int, now_ms: int
 
 def settle(state: GroupState, messages: Sequence[Outstanding]) -> list[GroupMutation]:
     """Messages are finished. What waited behind them for its key goes on."""
+    if not messages:
+        return []
+    state.drop(messages)
     unblocked: list[Outstanding] = []
-    for message in messages:
-        state.drop(message.ref.number)
+    for message in messages if state.keys else ():
         if message.key is not None:
             follower = _next_of_key(state, message.key, message.ref.number)
             if follower is not None:
                 unblocked.append(follower)
-    if not messages:
-        return []
-    numbers = tuple(message.ref.number for message in messages)
+    numbers = tuple([message.ref.number for message in messages])
     return [MessagesSettled(state.record.id, numbers), *_marked(state, unblocked)]
 
 
 def seek(state: GroupState, cursor: MessageRef) -> list[GroupMutation]:
     """Go on from somewhere else. Whatever is out there is forgotten; its receipts are stale."""
     state.cursor = cursor
-    for number in list(state.outstanding):
-        state.drop(number)
+    state.drop(list(state.outstanding.values()))
     state.waiting.clear()
     state.leases.clear()
     state.keys.clear()
@@ -185,19 +197,11 @@ def _held(state: GroupState, receipts: Iterable[str]) -> tuple[list[Outstanding]
     found: dict[int, Outstanding] = {}
     stale: list[str] = []
     for receipt in receipts:
-        parsed = parse_receipt(receipt)
-        message = state.outstanding.get(parsed[1]) if parsed else None
-        valid = (
-            parsed is not None
-            and message is not None
-            and parsed[0] == state.record.id
-            and message.phase is LEASED
-            and message.token == parsed[2]
-        )
-        if valid and message is not None:
-            found[message.ref.number] = message
-        else:
+        message = state.leased_as(receipt)
+        if message is None:
             stale.append(receipt)
+        else:
+            found[message.ref.number] = message
     return list(found.values()), stale
 
 

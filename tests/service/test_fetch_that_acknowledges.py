@@ -1,0 +1,100 @@
+"""A fetch that acknowledges: its answer tells of both, so it waits for the commit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headwater.core.content_types import JSON
+from headwater.core.decisions import Create
+from headwater.core.errors import StorageUnavailable
+from headwater.core.groups import transitions
+from headwater.core.groups.config import GroupConfig
+from headwater.http.members import Fetch
+from headwater.http.messages import Response
+from headwater.service.groups import Groups
+from headwater.service.log import Log
+from headwater.store.memory import MemoryEngine
+from headwater.store.sqlite import SqliteEngine
+from tests.support.faulty_engine import Fault, FaultyEngine
+from tests.support.logs import turns
+from tests.support.members import ack, fetch, json
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> FaultyEngine:
+    return FaultyEngine(MemoryEngine() if request.param == "memory" else SqliteEngine(tmp_path))
+
+
+@pytest.fixture
+async def groups(log: Log) -> AsyncIterator[Groups]:
+    """A group `g` on a stream with two messages."""
+    groups = await Groups.start(log)
+    await log.create(Create("s", JSON))
+    await log.append("s", json("[1,2]"))
+    await groups.put("s", "g", GroupConfig())
+    yield groups
+    groups.stop()
+
+
+async def fetch_while_committing(
+    groups: Groups, engine: FaultyEngine, receipt: str, fault: Fault | None = None
+) -> Fetch:
+    """Acknowledge a message and ask for the next one; the commit is held up at the gate."""
+    group = await groups.get("s", "g")
+    await groups.settle(group, lambda state, _: transitions.ack(state, []))
+    engine.commit_gate.shut()
+    if fault is not None:
+        engine.fail_next(fault)
+    acked = groups.settle(group, lambda state, _: transitions.ack(state, [receipt]))
+    fetching = Fetch(group, "ann", 1, 0, acked)
+    fetching.start()
+    await engine.commit_gate.arrival()
+    await turns(20)
+    assert group.state.in_flight == 1, "the next message is handed out"
+    assert not fetching.future.done(), "and the answer waits for the commit"
+    return fetching
+
+
+async def test_the_answer_comes_when_the_acknowledgement_is_committed(
+    groups: Groups, engine: FaultyEngine
+) -> None:
+    ((receipt, _),) = await fetch(groups, "s", "g", 1)
+    fetching = await fetch_while_committing(groups, engine, receipt)
+    engine.commit_gate.open()
+    answer = await fetching.future
+    assert isinstance(answer, Response)
+    body = msgspec.json.decode(answer.body)
+    assert [message["value"] for message in body["messages"]] == [2]
+    assert (body["acked"], body["stale"]) == (1, [])
+
+
+async def test_when_the_commit_fails_so_does_the_fetch(
+    groups: Groups, engine: FaultyEngine
+) -> None:
+    ((receipt, _),) = await fetch(groups, "s", "g", 1)
+    fetching = await fetch_while_committing(groups, engine, receipt, Fault.BEFORE)
+    engine.commit_gate.open()
+    with pytest.raises(StorageUnavailable):
+        await fetching.future
+    # Neither of the two has happened.
+    assert len((await ack(groups, "s", "g", receipt)).done) == 1
+    assert [value for _, value in await fetch(groups, "s", "g")] == ["2"]
+
+
+async def test_when_the_member_hangs_up_the_acknowledgement_holds(
+    groups: Groups, engine: FaultyEngine
+) -> None:
+    ((receipt, _),) = await fetch(groups, "s", "g", 1)
+    fetching = await fetch_while_committing(groups, engine, receipt)
+    fetching.hang_up()
+    engine.commit_gate.open()
+    ((_, value),) = await asyncio.wait_for(fetch(groups, "s", "g"), 10)
+    assert value == "2"
+    assert (await ack(groups, "s", "g", receipt)).stale == [receipt]
+    group = await groups.get("s", "g")
+    assert group.lag == 1
