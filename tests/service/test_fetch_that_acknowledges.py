@@ -68,6 +68,7 @@ async def test_the_answer_comes_when_the_acknowledgement_is_committed(
     engine.commit_gate.open()
     answer = await fetching.future
     assert isinstance(answer, Response)
+    assert isinstance(answer.body, bytes)
     body = msgspec.json.decode(answer.body)
     assert [message["value"] for message in body["messages"]] == [2]
     assert (body["acked"], body["stale"]) == (1, [])

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from headwater.core.access import Permission
-from headwater.core.errors import InvalidQuery, StreamError
-from headwater.core.errors import InvalidBody, InvalidQuery
+from headwater.core.errors import InvalidQuery
 from headwater.core.groups import transitions
 from headwater.core.groups.config import parse_config
 from headwater.core.groups.state import GroupState
@@ -68,149 +67,6 @@ class ExtendBody(msgspec.Struct, forbid_unknown_fields=True):
 
 class SeekBody(msgspec.Struct, forbid_unknown_fields=True):
     to: str
-
-
-def messages_json(group: Group, deliveries: list[Delivery]) -> list[bytes]:
-    """Delivered messages. The value goes in as it was sent, byte for byte.
-
-    They come in hundreds and most of their fields need no escaping, so they are put together here.
-    """
-    config, group_id = group.entry.require_view().config, group.state.record.id
-    is_json, rule = config.is_json, config.unique_ids
-    pointer = rule.pointer if rule is not None else None
-    rendered: list[bytes] = []
-    start, offset = -1, ""
-    for message, data in deliveries:
-        if message.ref.start != start:
-            start = message.ref.start
-            offset = str(config.lineage.offset_at(start))
-        message_id = f'"{message.ref.number}"' if pointer is None else _own_id(data, pointer)
-        head = (
-            f'{{"id":{message_id},"offset":"{offset}","deliveries":{message.deliveries},'
-            f'"receipt":"{format_receipt(group_id, message)}",'
-        )
-        content = b'"value":%b}' % data if is_json else b'"data":"%b"}' % b64encode(data)
-        rendered.append(head.encode() + content)
-    return rendered
-
-
-def _own_id(data: bytes, pointer: str) -> str:
-    """The id that a message has in it, as JSON."""
-    own = str(resolve(msgspec.json.decode(data), pointer_steps(pointer)))
-    return msgspec.json.encode(own).decode()
-
-
-class Fetch:
-    """A fetch that waits for messages."""
-
-    def __init__(self, body: FetchBody, group: Group) -> None:
-        self.consumer = body.consumer
-        self.future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._group = group
-        self._max = body.max
-        self._given: list[Outstanding] = []
-        self._wait_ms = body.wait_ms
-        self._timer: asyncio.TimerHandle | None = None
-
-    def start(self) -> None:
-        self._group.enlist(self)
-        # Whoever can be served at once needs no timer.
-        self._group.after_pump(self._begin_to_wait)
-
-    def _begin_to_wait(self) -> None:
-        if self._wait_ms == 0:
-            self.give_up()
-        elif not self.future.done():
-            delay_s = self._wait_ms / 1000
-            self._timer = self.future.get_loop().call_later(delay_s, self.give_up)
-
-    @property
-    def demand(self) -> int:
-        return 0 if self.future.done() else self._max
-
-    def give(self, deliveries: list[Delivery], lag: int) -> None:
-        given = [message for message, _ in deliveries]
-        if self.future.done():
-            # The member hung up in this very moment; these go back as if nothing had happened.
-            self._group.take_back(given)
-            return
-        self._given = given
-        self._answer(b",".join(messages_json(self._group, deliveries)), lag)
-
-    def fail(self, error: StreamError) -> None:
-        if not self.future.done():
-            self._leave()
-            self.future.set_exception(error)
-
-    def hang_up(self) -> None:
-        """The member is gone, and has seen nothing of what it may have been given already."""
-        if self._given:
-            self._group.take_back(self._given)
-        self.give_up()
-
-    def give_up(self) -> None:
-        """Time is up: an empty answer."""
-        if not self.future.done():
-            self._answer(b"", self._group.lag)
-
-    def _answer(self, messages: bytes, lag: int) -> None:
-        self._leave()
-        body = b'{"messages":[%b],"lag":%d}' % (messages, lag)
-        self.future.set_result(Response(200, _JSON, body))
-
-    def _leave(self) -> None:
-        self._group.leave(self)
-        if self._timer is not None:
-            self._timer.cancel()
-
-
-class Push:
-    """A member that messages are pushed to over an event stream."""
-
-    def __init__(self, group: Group, consumer: str, most: int) -> None:
-        self.consumer = consumer
-        self.sink: Sink | None = None
-        self.gone = False
-        self._group = group
-        self._most = most
-
-    @property
-    def demand(self) -> int:
-        return max(0, self._most - self._group.state.held.get(self.consumer, 0))
-
-    def start(self, sink: Sink) -> None:
-        self.sink = sink
-        self._group.enlist(self)
-
-    def give(self, deliveries: list[Delivery], lag: int) -> None:
-        assert self.sink is not None
-        for message in messages_json(self._group, deliveries):
-            if not self.sink.send(Payload(sse.message_event(message))):
-                return
-
-    def fail(self, error: StreamError) -> None:
-        self.end()
-
-    def end(self) -> None:
-        if self.sink is not None:
-            self.sink.end()
-
-    def stopped(self) -> None:
-        """The connection is closed: what this member held goes to others at once."""
-        if self.gone or self.sink is None:
-            # Over already, or turned away before it began: it holds nothing.
-            return
-        self.gone = True
-        self._group.leave(self)
-        if not self._group.gone:
-            self._group.release(self.consumer)
-def read_body(request: Request, kind: type[B]) -> B:
-    try:
-        return msgspec.json.decode(request.body, type=kind)
-    except msgspec.ValidationError as error:
-        raise InvalidBody(f"the body does not fit: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise InvalidBody("send a JSON object") from None
 
 
 class GroupResource:
@@ -318,7 +174,7 @@ class GroupResource:
             receipts = body.ack
             acked = self._groups.settle(group, lambda state, _: transitions.ack(state, receipts))
         fetch = Fetch(group, body.consumer, body.max, body.wait_ms, acked)
-        request.on_disconnect = fetch.hang_up
+        request.wait(fetch.hang_up)
         fetch.start()
         return fetch.future
 
@@ -381,13 +237,6 @@ class GroupResource:
     async def _resume(self, request: Request, path: str, name: str) -> Answer:
         await self._groups.pause(path, name, paused=False)
         return Response(204, [("Cache-Control", "no-store")])
-
-
-def _fetch_from(group: Group, request: Request, body: FetchBody) -> asyncio.Future[Answer]:
-    fetch = Fetch(body, group)
-    request.wait(fetch.hang_up)
-    fetch.start()
-    return fetch.future
 
 
 async def _not_here(rest: tuple[str, ...]) -> Answer:

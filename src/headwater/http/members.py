@@ -176,7 +176,8 @@ class Push:
 
     def stopped(self) -> None:
         """The connection is closed: what this member held goes to others at once."""
-        if self.gone:
+        if self.gone or self.sink is None:
+            # Over already, or turned away before it began: it holds nothing.
             return
         self.gone = True
         self._group.leave(self)
