@@ -283,9 +283,11 @@ class LiveStream:
             wait.future.set_result(self._last)
 
     def leave(self, wait: Wait) -> None:
-        """The client is gone."""
+        """The client is gone. Nobody reads the answer, but nothing is left waiting for it."""
         if wait.waiter in self._waits:
             self._end(wait)
+            if not wait.future.done():
+                wait.future.set_result(self._last)
 
     # ── Settling ─────────────────────────────────────────────────────────────────────────────
 
