@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
 from itertools import chain
 from typing import Final
 
@@ -144,17 +144,20 @@ class History:
                 break
             yield held
 
-    def template_of(self, key: int) -> int | None:
-        """What a recently touched key belongs to, as in `Pending`; None if it is not known."""
-        for held in self._since(0):
-            if key in held.keys:
-                return held.keys[key]
-        return None
+    def templates_of(self, keys: set[int]) -> Pending:
+        """What recently touched keys belong to; those that are not known are left out."""
+        found: Pending = {}
+        for held in chain(self._recent, self._older):
+            if not held.keys.keys().isdisjoint(keys):
+                found |= {key: held.keys[key] for key in keys if key in held.keys}
+        return found
 
-    def touched_since(self, generation: int, keys: Collection[int]) -> bool:
-        if any(key in held.keys for held in self._since(generation) for key in keys):
+    def touched_since(self, generation: int, keys: Set[int]) -> bool:
+        if not keys:
+            return False
+        if any(not held.keys.keys().isdisjoint(keys) for held in self._since(generation)):
             return True
-        return bool(keys) and self._touched_long_ago(generation, keys)
+        return self._touched_long_ago(generation, keys)
 
     def ids_touched_since(self, generation: int, ids: frozenset[int]) -> bool:
         if not ids:
