@@ -114,11 +114,11 @@ class Listening:
 
     def _place(self, keys: set[int], *, covered: bool) -> None:
         """Find out what keys stand for. `covered` if the request named their templates."""
-        by_key = self._book.by_key
-        self._keys.update([by_key[key].table_key for key in keys & by_key.keys()])
-        keys = keys - by_key.keys() - self._book.table_keys.keys()
-        known = self._journal.history.templates_of(keys)
-        if len(known) < len(keys) and not covered:
+        by_key, tables = self._book.by_key, self._book.table_keys
+        self._keys.update([by_key[key].table_key for key in keys if key in by_key])
+        fine = {key for key in keys if key not in by_key and key not in tables}
+        known = self._journal.history.templates_of(fine)
+        if len(known) < len(fine) and not covered:
             self._everything = True
         for template_id in {*known.values()} - {touches.TABLE}:
             if template_id == touches.TEMPLATE:
