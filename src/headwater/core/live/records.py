@@ -36,12 +36,13 @@ def is_absent(raw: bytes) -> bool:
     return raw in _ABSENT
 
 
-class RecordHeaders(msgspec.Struct):
+class RecordHeaders(msgspec.Struct, gc=False):
     operation: Operation | None = None
     control: Control | None = None
 
 
-class Record(msgspec.Struct):
+class Record(msgspec.Struct, gc=False):
+    # Nothing in a record can lead back to it, so the garbage collector need not look.
     headers: RecordHeaders
     type: str = ""
     key: str = ""
