@@ -82,7 +82,9 @@ async def _wake_some(
         rounds.asleep = set(chosen)
         rounds.sent_ns = time.monotonic_ns()
         body = b"[" + b",".join(changes) + b"]"
-        await trouble.beside(asker.ask(request("POST", path, body)))
+        status = await trouble.beside(asker.ask(request("POST", path, body)))
+        if status not in {200, 204}:
+            raise RuntimeError(f"an append was answered {status}")
         give_up = time.monotonic() + job.drain_seconds
         while rounds.asleep and time.monotonic() < give_up:
             await trouble.sleep(_POLL_SECONDS)

@@ -3,8 +3,8 @@
 import asyncio
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from benchmarks.load.http import HOST, Connection, create_stream, request
 from headwater.core.live.keys import to_hex
@@ -14,6 +14,7 @@ _TOUCHED = re.compile(rb'"(?:touched|stale)":\s*true')
 _WAIT_MS = 120_000
 _BACK_OFF_SECONDS = 0.01
 _POLL_SECONDS = 0.05
+T = TypeVar("T")
 BUSY = frozenset({408, 429, 503})
 """Statuses by which a server asks to try again."""
 
@@ -36,14 +37,15 @@ class Trouble:
     async def sleep(self, seconds: float) -> None:
         await self.beside(asyncio.sleep(seconds))
 
-    async def beside(self, work: Any) -> None:
+    async def beside(self, work: Awaitable[T]) -> T:
         """Wait for some work, unless there is trouble before it is done."""
         task = asyncio.ensure_future(work)
-        await asyncio.wait([task, self.future], return_when=asyncio.FIRST_COMPLETED)
+        either: list[asyncio.Future[Any]] = [task, self.future]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if self.future.done():
             task.cancel()
             self.future.result()
-        await task
+        return await task
 
 
 class Asker(Connection):
