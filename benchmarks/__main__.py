@@ -25,6 +25,7 @@ from benchmarks.scenarios.base import Context
 
 _CLIENT = "client"
 _GROUPS = "groups"
+_QUERIES = "queries"
 _DEFAULT_OUT = Path(__file__).parent / "results"
 
 
@@ -59,6 +60,10 @@ def _measure(options: argparse.Namespace, console: Console) -> None:
         names[PEER_CLIENT] = f"{PEER_PACKAGE} {peer_version()}"
     if _GROUPS in scenarios and not options.skip_reference:
         names |= {peer.name: peer.label for peer in PEERS}
+    if _QUERIES in scenarios and not options.skip_reference:
+        subjects.install_reference()
+        peer = subjects.prisma_streams()
+        names[peer.name] = peer.label
     use_wrk = wrk_installed() if options.generator == "auto" else options.generator == "wrk"
     if use_wrk and not wrk_installed():
         raise BenchmarkError("wrk is not installed; use --generator own")
@@ -85,8 +90,8 @@ def _measure(options: argparse.Namespace, console: Console) -> None:
 
 def _chosen_subjects(options: argparse.Namespace, scenarios: list[str]) -> list[subjects.Subject]:
     chosen = [] if options.skip_headwater else [subjects.headwater(options.python)]
-    # The reference server takes no part in these two.
-    if not options.skip_reference and not set(scenarios) <= {_CLIENT, _GROUPS}:
+    # The reference server takes no part in these.
+    if not options.skip_reference and not set(scenarios) <= {_CLIENT, _GROUPS, _QUERIES}:
         subjects.install_reference()
         chosen += [subjects.reference_file(), subjects.reference_memory()]
     if not chosen:

@@ -51,11 +51,23 @@ def verdicts(results: Results) -> list[Verdict]:
                "groups", "messages_per_second", [REDIS, NATS], _over("durable, batches")),
         _at_least(results, "durable transactions: 5,000 a second", 5_000,
                   "groups", "transactions_per_second", _over("durable, ")),
+        _limit(results, "change to query, 1 to 30 streams: p50 within 15 ms", 15,
+               "queries", "p50_ms", _is_paced),
+        _limit(results, "change to query, 1 to 30 streams: p99 within 50 ms", 50,
+               "queries", "p99_ms", _is_paced),
+        _at_least(results, "live changes with 100 templates and 1,000 waiters: 20,000 a second",
+                  20_000, "queries", "changes_per_second", _over("")),
+        _limit(results, "memory with 10,000 waiting queries: within 300 MiB", 300,
+               "queries", "memory_mib", _over(f"{FULL.queries_waiters:,} waiters")),
     ]  # fmt: skip
 
 
 def _over(prefix: str) -> Callable[[str], bool]:
     return lambda variant: variant.startswith(prefix)
+
+
+def _is_paced(variant: str) -> bool:
+    return variant.endswith("changes/s each")
 
 
 def _ratio(

@@ -83,6 +83,23 @@ SHOWN: dict[str, tuple[Metric, ...]] = {
         _GENERATOR,
         _GENERATOR_LAG,
     ),
+    "queries": (
+        Metric("p50_ms", "change to query p50, ms", "lower"),
+        Metric("p99_ms", "change to query p99, ms", "lower"),
+        Metric("seen_per_second", "changes seen/s", "higher"),
+        Metric("changes_per_second", "changes/s", "higher"),
+        Metric("memory_mib", "memory with all of them, MiB", "lower"),
+        Metric("memory_kib_per_waiter", "memory per waiter, KiB", "lower"),
+        Metric("delivered_percent", "delivered, %"),
+        Metric("wakes", "wakes"),
+        Metric("false_wakes", "wakes without a reason", "lower"),
+        Metric("fallback_percent", "changes told coarsely, %"),
+        Metric("server_cpu_us_per_change", "server CPU per change, µs", "lower"),
+        Metric("server_cpu_us_per_wait", "server CPU per new waiter, µs", "lower"),
+        _ERRORS,
+        _GENERATOR,
+        _GENERATOR_LAG,
+    ),
 }
 
 TITLES = {
@@ -94,4 +111,5 @@ TITLES = {
     "editor": "Collaborative editors",
     "client": "Python clients",
     "groups": "Work distribution",
+    "queries": "Live queries",
 }

@@ -48,6 +48,12 @@ class Plan:
     groups_seconds: float
     groups_latency_rate: float
 
+    # (streams, changes a second on each)
+    queries_streams: tuple[tuple[int, float], ...]
+    queries_waiters: int
+    queries_seconds: float
+    queries_settle_seconds: float
+
     message_bytes: int = 200
     catchup_batch_messages: int = 1_000
     settle_seconds: float = 2.0
@@ -85,6 +91,10 @@ FULL = Plan(
     groups_warmup_seconds=0.3,
     groups_seconds=4.0,
     groups_latency_rate=1_000.0,
+    queries_streams=((1, 20.0), (10, 10.0), (30, 10.0)),
+    queries_waiters=10_000,
+    queries_seconds=10.0,
+    queries_settle_seconds=60.0,
 )
 
 QUICK = Plan(
@@ -116,6 +126,10 @@ QUICK = Plan(
     groups_warmup_seconds=0.1,
     groups_seconds=1.0,
     groups_latency_rate=1_000.0,
+    queries_streams=((1, 20.0), (10, 10.0), (30, 10.0)),
+    queries_waiters=2_000,
+    queries_seconds=2.0,
+    queries_settle_seconds=10.0,
     settle_seconds=1.0,
     live_warmup_seconds=0.5,
     live_drain_seconds=2.0,

@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from benchmarks.metrics import Better
-from benchmarks.results import HEADWATER, NATS, PEER_CLIENT, REDIS, Results, figure
+from benchmarks.results import HEADWATER, NATS, PEER_CLIENT, PRISMA, REDIS, Results, figure
 
 PLOT_NAME = "results.png"
 
@@ -25,6 +25,7 @@ _COLOURS = {
     PEER_CLIENT: "#7a5195",
     REDIS: "#c6302b",
     NATS: "#34a574",
+    PRISMA: "#5a67d8",
 }
 _COLUMNS = 3
 _LABEL_CHARACTERS_PER_PANEL = 78
@@ -106,6 +107,24 @@ _PANELS = (
         _PERCENTILES,
         "lower",
         variants="durable, 1,000 messages/s",
+    ),
+    _Panel("Change to live query, ms", "queries", _PERCENTILES, "lower"),
+    _Panel(
+        "Changes looked at per second",
+        "queries",
+        (("changes_per_second", ""),),
+        "higher",
+        goal=20_000,
+        variants="100 templates",
+    ),
+    _Panel(
+        "Memory with waiting queries, MiB",
+        "queries",
+        (("memory_mib", ""),),
+        "lower",
+        log=False,
+        goal=300,
+        variants="10,000 waiters",
     ),
 )
 

@@ -11,6 +11,7 @@ HEADWATER = "headwater"
 PEER_CLIENT = "peer-client"
 REDIS = "redis"
 NATS = "nats"
+PRISMA = "prisma"
 FILE_NAME = "results.json"
 
 _OTHERS = "others_cpu_share"

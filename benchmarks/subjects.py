@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.errors import ServerFailed
+from benchmarks.results import PRISMA
 
 REFERENCE_PACKAGE = "@durable-streams/server"
+PRISMA_PACKAGE = "@prisma/streams-server"
 REFERENCE_DIR = Path(__file__).parent / "reference"
 _INSTALL_SECONDS_MAX = 300
 
@@ -54,22 +56,47 @@ def reference_memory() -> Subject:
     return Subject("reference-memory", "reference memory", False, None, command)
 
 
+def prisma_streams() -> Subject:
+    """It runs on Bun, whose package holds the program itself."""
+    modules = REFERENCE_DIR / "node_modules"
+
+    def command(port: int, data_dir: Path) -> list[str]:
+        where = ["DS_HOST=127.0.0.1", f"PORT={port}", f"DS_ROOT={data_dir}"]
+        server = modules / PRISMA_PACKAGE / "bin" / "prisma-streams-server"
+        start = [str(modules / "bun" / "bin" / "bun.exe"), str(server)]
+        return ["env", *where, *start, "--object-store", "local", "--no-auth"]
+
+    label = f"Prisma Streams {_wanted_packages()[PRISMA_PACKAGE]}"
+    return Subject(PRISMA, label, True, "/health", command)
+
+
 def reference_version() -> str | None:
     """The installed version of the reference server, if it is installed."""
-    manifest = REFERENCE_DIR / "node_modules" / REFERENCE_PACKAGE / "package.json"
+    return _installed_version(REFERENCE_PACKAGE)
+
+
+def _installed_version(package: str) -> str | None:
+    manifest = REFERENCE_DIR / "node_modules" / package / "package.json"
     if not manifest.exists():
         return None
     return str(json.loads(manifest.read_text())["version"])
 
 
+def _wanted_packages() -> dict[str, str]:
+    wanted: dict[str, str] = json.loads((REFERENCE_DIR / "package.json").read_text())[
+        "dependencies"
+    ]
+    return wanted
+
+
 def install_reference() -> None:
-    """Install the pinned reference server with ``npm ci`` unless it is there already.
+    """Install the pinned servers with ``npm ci`` unless they are there already.
 
     Its package.json overrides ``msgpackr-extract``, an optional native part of LMDB's codec: later
     versions are published for one platform only, and ``npm ci`` refuses a lock file with gaps.
     """
-    wanted = json.loads((REFERENCE_DIR / "package.json").read_text())
-    if reference_version() == wanted["dependencies"][REFERENCE_PACKAGE]:
+    wanted = _wanted_packages()
+    if all(_installed_version(package) == version for package, version in wanted.items()):
         return
     try:
         subprocess.run(

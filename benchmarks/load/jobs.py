@@ -136,3 +136,45 @@ class PacedWork(Job):
     warmup_seconds: float
     seconds: float
     drain_seconds: float
+
+
+@dataclass(frozen=True)
+class PacedChanges(Job):
+    """Live streams, each with a query that waits and a writer whose changes concern it."""
+
+    prefix: str
+    streams: int
+    rate: float
+    """Changes a second, of each stream."""
+    warmup_seconds: float
+    seconds: float
+    drain_seconds: float
+
+
+@dataclass(frozen=True)
+class ChangeFlood(Job):
+    """Changes to one live stream as fast as it takes them, until all of them are looked at."""
+
+    path: str
+    tables: int
+    templates: int
+    """Of one field each, for every table."""
+    waiters: int
+    connections: int
+    batch_changes: int
+    seconds: float
+    settle_seconds: float
+
+
+@dataclass(frozen=True)
+class ManyWaiters(Job):
+    """Many queries that wait on one stream, while changes concern a few of them at a time."""
+
+    path: str
+    waiters: int
+    touched: int
+    """How many queries each append concerns."""
+    rate: float
+    settle_seconds: float
+    seconds: float
+    drain_seconds: float

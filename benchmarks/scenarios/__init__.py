@@ -1,6 +1,16 @@
 """The scenarios, by the name that ``--only`` takes."""
 
-from benchmarks.scenarios import append, catchup, client, editor, fanout, groups, latency, startup
+from benchmarks.scenarios import (
+    append,
+    catchup,
+    client,
+    editor,
+    fanout,
+    groups,
+    latency,
+    queries,
+    startup,
+)
 from benchmarks.scenarios.base import Scenario
 
 SCENARIOS: dict[str, Scenario] = {
@@ -12,4 +22,5 @@ SCENARIOS: dict[str, Scenario] = {
     "editor": editor.steps,
     "client": client.steps,
     "groups": groups.steps,
+    "queries": queries.steps,
 }

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Final
+from functools import partial
+from typing import Annotated, Any, Final, get_args
 
 import msgspec
 
 from headwater.core.errors import InvalidBody, InvalidQuery, StreamError
 from headwater.core.live.interest import Interest, InterestMode
+from headwater.core.errors import InvalidBody, InvalidQuery
+from headwater.core.live.interest import Interest, InterestMode, WaitKind
 from headwater.core.live.keys import parse_key
 from headwater.core.live.profile import parse_profile, profile_json
 from headwater.core.live.templates import TEMPLATES_PER_CALL_MAX, TemplateSpec, parse_spec
 from headwater.http.bodies import read_body
 from headwater.http.errors import plain_error
 from headwater.http.live_report import activation_report, meta_report, wait_report
-from headwater.http.messages import Answer, Headers, Request, Response
+from headwater.http.messages import Answer, Deferred, Headers, Request, Response
 from headwater.http.queries import number_in, query_of
 from headwater.service.live.registry import Live
+from headwater.service.live.stream import LiveStream
 from headwater.service.live.waits import WaitResult
 
 _JSON: Final[Headers] = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
@@ -32,6 +36,9 @@ Ttl = Annotated[int, msgspec.Meta(ge=1, le=365 * 24 * 3_600_000)]
 Key = Annotated[str, msgspec.Meta(max_length=_KEY_CHARS_MAX)]
 KeyId = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 Templates = Annotated[list[Any], msgspec.Meta(max_length=TEMPLATES_PER_CALL_MAX)]
+
+
+_Resource = Callable[[Request, str], Answer | Deferred | Awaitable[Answer]]
 
 
 class WaitBody(msgspec.Struct, rename="camel"):
@@ -54,13 +61,15 @@ class ActivateBody(msgspec.Struct, rename="camel"):
 class TouchResource:
     def __init__(self, live: Live) -> None:
         self._live = live
-        self._routes: dict[str, tuple[str, Callable[[Request, str], Awaitable[Answer]]]] = {
+        self._routes: dict[str, tuple[str, _Resource]] = {
             "meta": ("GET", self._meta),
             "wait": ("POST", self._wait),
             "templates/activate": ("POST", self._activate),
         }
 
-    def handle(self, request: Request, path: str, name: str) -> Answer | Awaitable[Answer]:
+    def handle(
+        self, request: Request, path: str, name: str
+    ) -> Answer | Deferred | Awaitable[Answer]:
         method, resource = self._routes[name]
         if request.method != method:
             return _not_allowed(f"{method}, OPTIONS")
@@ -93,9 +102,19 @@ class TouchResource:
         outcome = await stream.activate(_specs(body.templates), body.inactivity_ttl_ms)
         return _json(activation_report(stream, outcome))
 
-    async def _wait(self, request: Request, path: str) -> Answer:
+    def _wait(self, request: Request, path: str) -> Answer | Deferred | Awaitable[Answer]:
         body = read_body(request, WaitBody)
+        # It may be a long time until the answer, and there may be very many who wait.
+        request.body = b""
         interest = _interest(body)
+        stream = None if body.declare_templates else self._live.ready(path)
+        if stream is None:
+            return self._wait_cold(request, path, body, interest)
+        return _wait_on(stream, request, body, interest)
+
+    async def _wait_cold(
+        self, request: Request, path: str, body: WaitBody, interest: Interest
+    ) -> Answer:
         stream = await self._live.of(path)
         if body.declare_templates:
             specs = _specs(body.declare_templates)
@@ -112,6 +131,19 @@ class TouchResource:
             stream.leave(wait)
             raise
         return _waited(await wait.future, kind)
+        answer = _wait_on(stream, request, body, interest)
+        return await answer.resolve() if isinstance(answer, Deferred) else answer
+
+
+def _wait_on(
+    stream: LiveStream, request: Request, body: WaitBody, interest: Interest
+) -> Response | Deferred:
+    wait = stream.wait(interest, body.cursor, body.timeout_ms)
+    render = _RENDERERS[interest.kind(stream.state.mode)]
+    if isinstance(wait, WaitResult):
+        return render(wait)
+    request.on_disconnect = partial(stream.leave, wait)
+    return Deferred(wait.future, render)
 
 
 def _interest(body: WaitBody) -> Interest:
@@ -139,12 +171,17 @@ def _specs(templates: list[Any]) -> list[TemplateSpec | None]:
     ]
 
 
-def _waited(result: WaitResult, kind: str) -> Response:
+def _waited(kind: WaitKind, result: WaitResult) -> Response:
     """An answer; made once for all who are woken together."""
     body = result.encoded.get(kind)
     if body is None:
         body = result.encoded[kind] = msgspec.json.encode(wait_report(result, kind))
-    return Response(200, list(_JSON), body)
+    return Response(200, _JSON, body)
+
+
+_RENDERERS: Final[dict[WaitKind, Callable[[WaitResult], Response]]] = {
+    kind: partial(_waited, kind) for kind in get_args(WaitKind)
+}
 
 
 def _json(value: object) -> Response:

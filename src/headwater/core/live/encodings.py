@@ -24,6 +24,7 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
+Encoder = Callable[[bytes], bytes | None]
 Encoding = Literal["string", "int64", "bool", "datetime", "bytes"]
 ENCODINGS: Final[tuple[Encoding, ...]] = get_args(Encoding)
 
@@ -37,26 +38,29 @@ _INSTANT: Final = re.compile(
     r"(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d+))?)?\s?([Zz]|[+-]\d\d(?::?\d\d)?)?)?",
     re.ASCII,
 )
+_QUOTE: Final = ord('"')
+_NO_TEXT: Final = (b"{", b"[", b"n")
 _text = msgspec.json.Decoder(str)
 
 
+def encoder(encoding: Encoding) -> Encoder:
+    """What gives the canonical text of a JSON value, or None if it has none."""
+    return _ENCODERS[encoding]
+
+
 def encode(raw: bytes, encoding: Encoding) -> bytes | None:
-    """The canonical text of a JSON value, or None if it has none."""
     return _ENCODERS[encoding](raw)
 
 
 def _string(raw: bytes) -> bytes | None:
-    match raw[:1]:
-        case b'"':
-            return _text.decode(raw).encode()
-        case b"{" | b"[" | b"n":
-            return None
-        case _:
-            return raw
+    if raw[0] == _QUOTE:
+        # Most texts have no escapes: they are what stands between the quotes.
+        return _text.decode(raw).encode() if b"\\" in raw else raw[1:-1]
+    return None if raw[:1] in _NO_TEXT else raw
 
 
 def _bytes(raw: bytes) -> bytes | None:
-    return _text.decode(raw).encode() if raw[:1] == b'"' else None
+    return _string(raw) if raw[0] == _QUOTE else None
 
 
 def _bool(raw: bytes) -> bytes | None:
@@ -111,7 +115,7 @@ def _zone(text: str | None) -> timedelta:
     return ahead if text[0] == "+" else -ahead
 
 
-_ENCODERS: Final[dict[Encoding, Callable[[bytes], bytes | None]]] = {
+_ENCODERS: Final[dict[Encoding, Encoder]] = {
     "string": _string,
     "int64": _int64,
     "bool": _bool,

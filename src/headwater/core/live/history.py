@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
 from itertools import chain
 from typing import Final
 
@@ -43,24 +43,32 @@ class AgingFilter:
     def size_bytes(self) -> int:
         return len(self._cells) * self._cells.itemsize
 
-    def add(self, key_id: int, generation: int) -> None:
-        self._added += 1
-        if self._added * _CELLS_PER_KEY > len(self._cells) and self._pow2 < self._max_pow2:
+    def add(self, keys: Collection[int], generation: int) -> None:
+        """Note keys that were touched last at a generation, which is none before the last one."""
+        self._added += len(keys)
+        while self._added * _CELLS_PER_KEY > len(self._cells) and self._pow2 < self._max_pow2:
             self._pow2 += 1
             # A place in the larger filter, cut to the smaller one's size, is the place in that.
             self._cells *= 2
-        cells = self._cells
-        for place in self._places(key_id):
-            if cells[place] < generation:
-                cells[place] = generation
+        cells, mask, hashes = self._cells, len(self._cells) - 1, range(self._hashes)
+        for key in keys:
+            place = key & KEY_ID_MASK
+            step = _step(place)
+            for _ in hashes:
+                cells[place & mask] = generation
+                place += step
 
     def latest(self, key_id: int) -> int:
         return min(self._cells[place] for place in self._places(key_id))
 
     def _places(self, key_id: int) -> list[int]:
-        mask = len(self._cells) - 1
-        step = (key_id * _MIX >> 7 | 1) & KEY_ID_MASK
+        mask, step = len(self._cells) - 1, _step(key_id)
         return [(key_id + number * step) & mask for number in range(self._hashes)]
+
+
+def _step(key_id: int) -> int:
+    """How far the places of a key are apart."""
+    return (key_id * _MIX >> 7 | 1) & KEY_ID_MASK
 
 
 class Generation:
@@ -127,8 +135,7 @@ class History:
             if room < 0:
                 self._blind = oldest.last
                 continue
-            for key in oldest.keys:
-                self._filter.add(key & KEY_ID_MASK, oldest.last)
+            self._filter.add(oldest.keys, oldest.last)
 
     def _since(self, generation: int) -> Iterator[Generation]:
         """What is held of the time behind a generation, newest first."""
@@ -137,17 +144,20 @@ class History:
                 break
             yield held
 
-    def template_of(self, key: int) -> int | None:
-        """What a recently touched key belongs to, as in `Pending`; None if it is not known."""
-        for held in self._since(0):
-            if key in held.keys:
-                return held.keys[key]
-        return None
+    def templates_of(self, keys: set[int]) -> Pending:
+        """What recently touched keys belong to; those that are not known are left out."""
+        found: Pending = {}
+        for held in chain(self._recent, self._older):
+            if not held.keys.keys().isdisjoint(keys):
+                found |= {key: held.keys[key] for key in keys if key in held.keys}
+        return found
 
-    def touched_since(self, generation: int, keys: Collection[int]) -> bool:
-        if any(key in held.keys for held in self._since(generation) for key in keys):
+    def touched_since(self, generation: int, keys: Set[int]) -> bool:
+        if not keys:
+            return False
+        if any(not held.keys.keys().isdisjoint(keys) for held in self._since(generation)):
             return True
-        return bool(keys) and self._touched_long_ago(generation, keys)
+        return self._touched_long_ago(generation, keys)
 
     def ids_touched_since(self, generation: int, ids: frozenset[int]) -> bool:
         if not ids:

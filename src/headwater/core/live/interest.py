@@ -88,8 +88,7 @@ class Listening:
         for template in interest.templates:
             self._use(template, coarse=interest.mode == "coarse")
         if interest.mode == "fine":
-            for key in interest.keys:
-                self._place(key, covered=bool(interest.templates))
+            self._place({*interest.keys}, covered=bool(interest.templates))
             if interest.ids and not interest.templates:
                 self._everything = True
         return Waiter(
@@ -120,21 +119,17 @@ class Listening:
         else:
             self._keys.add(table)
 
-    def _place(self, key: int, *, covered: bool) -> None:
-        """Find out what a key stands for. `covered` if the request named its templates."""
-        of_template = self._book.by_key.get(key)
-        if of_template is not None:
-            self._keys.add(of_template.table_key)
-            return
-        if key in self._book.table_keys:
-            return
-        match self._journal.history.template_of(key):
-            case touches.TABLE:
-                pass
-            case touches.TEMPLATE:
+    def _place(self, keys: set[int], *, covered: bool) -> None:
+        """Find out what keys stand for. `covered` if the request named their templates."""
+        by_key, tables = self._book.by_key, self._book.table_keys
+        self._keys.update([by_key[key].table_key for key in keys if key in by_key])
+        fine = {key for key in keys if key not in by_key and key not in tables}
+        known = self._journal.history.templates_of(fine)
+        if len(known) < len(fine) and not covered:
+            self._everything = True
+        for template_id in {*known.values()} - {touches.TABLE}:
+            if template_id == touches.TEMPLATE:
                 # One that has retired: nothing touches its key any more.
                 self._everything = True
-            case None:
-                self._everything = self._everything or not covered
-            case template_id:
+            else:
                 self._use(template_id)

@@ -138,7 +138,7 @@ class Journal:
 
     def _find(self, closed: Generation) -> dict[Waiter, None]:
         woken: dict[Waiter, None] = {**self._everything}
-        for key in _common(closed.keys, self._by_key):
+        for key in closed.keys.keys() & self._by_key.keys():
             woken.update(self._by_key[key])
         if self._by_id:
             for key_id in closed.ids & self._by_id.keys():
@@ -202,11 +202,6 @@ class Journal:
     @property
     def awaited_keys(self) -> int:
         return len(self._by_key)
-
-
-def _common(keys: dict[int, int], index: dict[int, dict[Waiter, None]]) -> list[int]:
-    small, large = (keys, index) if len(keys) < len(index) else (index, keys)
-    return [key for key in small if key in large]
 
 
 def _drop(index: dict[int, dict[Waiter, None]], keys: frozenset[int], waiter: Waiter) -> None:

@@ -16,14 +16,13 @@ digits. A key id is its low 32 bits; a text that is no key has the XXH32 of itse
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from xxhash import xxh3_64_intdigest, xxh32_intdigest
 
 KEY_ID_MASK: Final = 0xFFFF_FFFF
-_HEX16: Final = re.compile(r"[0-9a-f]{16}")
+_KEY_DIGITS: Final = 16
 
 
 def sorted_fields(fields: Iterable[str]) -> list[str]:
@@ -78,8 +77,15 @@ def to_hex(key: int) -> str:
 
 def parse_key(text: str) -> int | None:
     """The key that a text names, or None if it is not the form of a key."""
-    text = text.strip().lower()
-    return int(text, 16) if _HEX16.fullmatch(text) else None
+    text = text.strip()
+    if len(text) != _KEY_DIGITS:
+        return None
+    try:
+        key = bytes.fromhex(text)
+    except ValueError:
+        return None
+    # Spaces between the digits are taken as well, and leave fewer bytes.
+    return int.from_bytes(key, "big") if len(key) == _KEY_DIGITS // 2 else None
 
 
 def key_id(text: str) -> int:

@@ -25,18 +25,24 @@ MissingBeforePolicy = Literal["coarse", "skipBefore", "error"]
 
 _INDEX: Final = re.compile(r"\$\[(\d+)\](?:\.([\w.]+))?")
 _NULL: Final = b"null"
+_ABSENT: Final = (b"", _NULL)
 
 
-def is_object(raw: msgspec.Raw) -> bool:
-    return bytes(memoryview(raw)[:1]) == b"{"
+def is_object(raw: bytes) -> bool:
+    return raw[:1] == b"{"
 
 
-class RecordHeaders(msgspec.Struct):
+def is_absent(raw: bytes) -> bool:
+    return raw in _ABSENT
+
+
+class RecordHeaders(msgspec.Struct, gc=False):
     operation: Operation | None = None
     control: Control | None = None
 
 
-class Record(msgspec.Struct):
+class Record(msgspec.Struct, gc=False):
+    # Nothing in a record can lead back to it, so the garbage collector need not look.
     headers: RecordHeaders
     type: str = ""
     key: str = ""
@@ -45,12 +51,12 @@ class Record(msgspec.Struct):
 
     @property
     def has_value(self) -> bool:
-        return bytes(self.value) not in (b"", _NULL)
+        return not is_absent(bytes(self.value))
 
     @property
     def has_before(self) -> bool:
         """Whether there is a row as it was. Anything but an object is as if absent."""
-        return is_object(self.old_value)
+        return is_object(bytes(self.old_value))
 
     @property
     def is_insert(self) -> bool:

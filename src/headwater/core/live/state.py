@@ -28,7 +28,7 @@ from headwater.core.live.templates import (
     TemplateRecord,
     TemplateSpec,
 )
-from headwater.core.live.touches import TEMPLATE, Change, touch_all_rows, touch_template
+from headwater.core.live.touches import Change, touch_all_rows, touch_templates
 
 _TABLES_REMEMBERED_MAX: Final = 4096
 NOW: Final = "now"
@@ -112,14 +112,10 @@ class LiveState:
             self._touch_rows(record, templates.values())
 
     def _touch_rows(self, record: Record, templates: Iterable[Template]) -> None:
-        change, pending = Change(record), self.journal.pending
         policy, guard = self.settings.on_missing_before, self.guard
-        touched, budget = 0, guard.budget
-        for template in templates:
-            if touched >= budget:
-                pending[template.key] = TEMPLATE
-            else:
-                touched += touch_template(change, template, policy, pending)
+        touched = touch_templates(
+            Change(record), templates, policy, self.journal.pending, guard.budget
+        )
         self.totals.fine_touches += touched
         guard.spend(touched)
 

@@ -18,7 +18,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from headwater.core.live.encodings import ENCODINGS, Encoding
+from headwater.core.live.encodings import ENCODINGS, Encoder, Encoding, encoder
 from headwater.core.live.keys import (
     membership_prefix,
     projected_prefix,
@@ -37,6 +37,8 @@ NAME_CHARS_MAX: Final = 256
 _RETIRED_MAX: Final = 4096
 _MINUTE_MS: Final = 60_000
 
+Column = tuple[str, str, Encoder]
+"""A field of a template: the field and its encoding in one word, the field, how it is encoded."""
 Denial = Literal["invalid", "encoding_conflict", "rate_limited", "cap"]
 
 
@@ -101,11 +103,13 @@ class Template:
         self.key = template_key(self.id)
         self.table_key = table_key(self.spec.entity)
         self.names = frozenset(self.spec.fields)
-        self.columns: tuple[tuple[str, Encoding], ...] = tuple(
-            zip(self.spec.fields, self.spec.encodings, strict=True)
+        self.columns: tuple[Column, ...] = tuple(
+            (f"{encoding} {name}", name, encoder(encoding))
+            for name, encoding in zip(self.spec.fields, self.spec.encodings, strict=True)
         )
-        self.watch_prefix = watch_prefix(self.id)
-        self.membership_prefix = membership_prefix(self.id)
+        # What the first value follows, and in a projected key the field.
+        self.watch_prefix = watch_prefix(self.id) + b"\0"
+        self.membership_prefix = membership_prefix(self.id) + b"\0"
         self.projected_prefix = projected_prefix(self.id)
         self.active_from = active_from
         self.last_seen_ms = record.last_seen_ms

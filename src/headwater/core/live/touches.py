@@ -20,15 +20,13 @@ touched with all its fields, and the caller lives with what that misses.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from decimal import Decimal
 from typing import Final
 
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from headwater.core.live.encodings import Encoding, encode
-from headwater.core.live.records import MissingBeforePolicy, Record, is_object
+from headwater.core.live.records import MissingBeforePolicy, Record, is_absent, is_object
 from headwater.core.live.templates import Template
 
 Pending = dict[int, int]
@@ -36,7 +34,8 @@ Pending = dict[int, int]
 TABLE: Final = 0
 TEMPLATE: Final = -1
 
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_Fields = dict[str, msgspec.Raw]
+_fields = msgspec.json.Decoder(_Fields)
 
 
 def _exact_number(text: str) -> Decimal | str:
@@ -54,61 +53,81 @@ class Row:
 
     __slots__ = ("_encoded", "fields")
 
-    def __init__(self, raw: msgspec.Raw) -> None:
-        self._encoded: dict[tuple[str, Encoding], bytes | None] = {}
+    def __init__(self, raw: bytes) -> None:
+        self._encoded: dict[str, bytes | None] = {}
         self.fields: dict[str, msgspec.Raw] = {}
         if is_object(raw):
-            # A row nested so deeply that it cannot be taken apart names nothing.
-            with suppress(RecursionError):
+            try:
                 self.fields = _fields.decode(raw)
+            except RecursionError:
+                # Nested so deeply that it cannot be taken apart, a row names nothing.
+                self.fields = {}
 
     def arguments(self, template: Template) -> bytes | None:
         """The tuple for a template, ready to be hashed; None if it cannot be encoded."""
-        encoded, joined = self._encoded, b""
-        for column in template.columns:
-            try:
-                value = encoded[column]
-            except KeyError:
-                raw = self.fields.get(column[0])
-                value = encoded[column] = None if raw is None else encode(bytes(raw), column[1])
+        columns = template.columns
+        if len(columns) == 1:
+            # Remembering it would cost more than it saves: hardly any other template asks for it.
+            _, name, encode = columns[0]
+            raw = self.fields.get(name)
+            return None if raw is None else encode(bytes(raw))
+        encoded, values = self._encoded, []
+        for word, name, encode in columns:
+            if word in encoded:
+                value = encoded[word]
+            else:
+                raw = self.fields.get(name)
+                value = encoded[word] = None if raw is None else encode(bytes(raw))
             if value is None:
                 return None
-            joined += b"\0" + value
-        return joined
+            values.append(value)
+        return b"\0".join(values)
 
     def lacks(self, template: Template) -> bool:
         return not template.names <= self.fields.keys()
 
 
 class Change:
-    """A change record with its rows taken apart, as far as anybody asks."""
+    """A change record with its rows taken apart."""
 
-    __slots__ = ("_differing", "is_delete", "is_insert", "new", "old")
+    __slots__ = ("differing", "is_delete", "is_insert", "new", "old")
 
     def __init__(self, record: Record) -> None:
         self.is_insert = record.is_insert
         self.is_delete = record.headers.operation == "delete"
-        self.new = Row(record.value) if record.has_value else None
-        self.old = Row(record.old_value) if record.has_before else None
-        self._differing: dict[str, bytes] | None = None
-
-    @property
-    def differing(self) -> dict[str, bytes]:
-        """The fields that differ between the row as it was and as it is, encoded for keys."""
-        if self._differing is None:
-            new = self.new.fields if self.new else {}
-            old = self.old.fields if self.old else {}
-            names = [name for name, raw in new.items() if raw != old.get(name)]
-            names += [name for name in old if name not in new]
-            self._differing = {name: name.encode() for name in names if differ(new, old, name)}
-        return self._differing
+        new, old = bytes(record.value), bytes(record.old_value)
+        self.new = None if is_absent(new) else Row(new)
+        self.old = Row(old) if is_object(old) else None
+        self.differing: dict[str, bytes] | None = None
+        """Of an update whose rows are both known: the fields that differ, as they stand in keys."""
+        if self.new and self.old and not (self.is_insert or self.is_delete):
+            self.differing = _differing(self.new.fields, self.old.fields)
 
 
-def differ(new: dict[str, msgspec.Raw], old: dict[str, msgspec.Raw], name: str) -> bool:
+def _differing(new: _Fields, old: _Fields) -> dict[str, bytes]:
+    names = [name for name, raw in new.items() if raw != old.get(name)]
+    if not old.keys() <= new.keys():
+        names += [name for name in old if name not in new]
+    return {name: _in_key(name) for name in names if differ(new, old, name)}
+
+
+def _in_key(field: str) -> bytes:
+    """A field as it stands in a projected key, with values behind it."""
+    return field.encode() + b"\0"
+
+
+def differ(new: _Fields, old: _Fields, name: str) -> bool:
     """Whether a field whose text differs has another value too."""
     if name not in new or name not in old:
         return True
-    return _canonical(bytes(new[name])) != _canonical(bytes(old[name]))
+    after, before = bytes(new[name]), bytes(old[name])
+    if _is_plain_text(after) and _is_plain_text(before):
+        return True
+    return _canonical(after) != _canonical(before)
+
+
+def _is_plain_text(raw: bytes) -> bool:
+    return raw[:1] == b'"' and b"\\" not in raw
 
 
 def _canonical(raw: bytes) -> bytes:
@@ -119,18 +138,66 @@ def _canonical(raw: bytes) -> bytes:
         return raw
 
 
-def touch_template(
-    change: Change, template: Template, policy: MissingBeforePolicy, pending: Pending
+def touch_templates(
+    change: Change,
+    templates: Iterable[Template],
+    policy: MissingBeforePolicy,
+    pending: Pending,
+    budget: int,
 ) -> int:
-    """Note the keys that a change touches for a template, and say how many."""
-    keys = fine_keys(change, template, policy)
-    if keys is None:
-        pending[template.key] = TEMPLATE
-        return 1
-    template_id = template.id
-    for key in keys:
-        pending[key] = template_id
-    return len(keys)
+    """Note the keys that a change touches for templates, and say how many.
+
+    Beyond the budget templates are touched as a whole.
+    """
+    touched, row = 0, change.old if change.is_delete else change.new
+    if row is not None and (change.is_insert or change.is_delete):
+        touched, templates = _touch_tuples(row, None, templates, pending, budget)
+    elif row is not None and change.differing is not None:
+        touched, templates = _touch_tuples(row, change.differing, templates, pending, budget)
+    for template in templates:
+        if touched >= budget:
+            pending[template.key] = TEMPLATE
+            continue
+        keys = _keys(change, template, policy)
+        if keys is None:
+            pending[template.key] = TEMPLATE
+            touched += 1
+        else:
+            pending.update(dict.fromkeys(keys, template.id))
+            touched += len(keys)
+    return touched
+
+
+def _touch_tuples(
+    row: Row,
+    differing: dict[str, bytes] | None,
+    templates: Iterable[Template],
+    pending: Pending,
+    budget: int,
+) -> tuple[int, list[Template]]:
+    """For templates that see a row at one tuple: it came or went, or fields beside it differ.
+
+    Says how many keys those are, and which templates are left. Nearly every change ends here for
+    nearly every template, so this is written out instead of in small functions.
+    """
+    others: list[Template] = []
+    touched, names, fields = 0, differing or (), [*differing.values()] if differing else []
+    for template in templates:
+        arguments = row.arguments(template)
+        if arguments is None or touched >= budget or not template.names.isdisjoint(names):
+            others.append(template)
+            continue
+        template_id = template.id
+        pending[xxh3_64_intdigest(template.watch_prefix + arguments)] = template_id
+        if differing is None:
+            pending[xxh3_64_intdigest(template.membership_prefix + arguments)] = template_id
+            touched += 2
+        else:
+            prefix = template.projected_prefix
+            for field in fields:
+                pending[xxh3_64_intdigest(prefix + field + arguments)] = template_id
+            touched += 1 + len(fields)
+    return touched, others
 
 
 def touch_all_rows(templates: Iterable[Template], pending: Pending) -> None:
@@ -139,23 +206,16 @@ def touch_all_rows(templates: Iterable[Template], pending: Pending) -> None:
         pending[template.key] = TEMPLATE
 
 
-def fine_keys(change: Change, template: Template, policy: MissingBeforePolicy) -> list[int] | None:
-    """The fine keys of a change; None if it cannot name its rows."""
+def _keys(change: Change, template: Template, policy: MissingBeforePolicy) -> list[int] | None:
+    """The keys of a change in any other case; None if it cannot name its rows."""
     new, old = change.new, change.old
     if change.is_insert:
-        return _rows(template, None if new is None else new.arguments(template))
-    if old is None:
+        return None
+    if old is None or old.lacks(template):
         return _after_only(change, template) if policy == "skipBefore" else None
     if change.is_delete or new is None:
-        return _removed(change, old, template, policy)
-    differing = change.differing
-    after = new.arguments(template)
-    if template.names.isdisjoint(differing):
-        # By far the most common: the row stays where it is.
-        return None if after is None else _projected(template, after, differing.values())
-    if old.lacks(template):
-        return _after_only(change, template) if policy == "skipBefore" else None
-    before = old.arguments(template)
+        return _rows(template, old.arguments(template))
+    before, after = old.arguments(template), new.arguments(template)
     if before is None or after is None:
         return None
     if before != after:
@@ -172,6 +232,8 @@ def _removed(
     if old.lacks(template) and policy == "skipBefore":
         return _after_only(change, template)
     return _rows(template, old.arguments(template))
+    # Another value, but the same as far as its encoding goes.
+    return _projected(template, after, (change.differing or {}).values())
 
 
 def _rows(template: Template, *tuples: bytes | None) -> list[int] | None:
@@ -197,5 +259,5 @@ def _after_only(change: Change, template: Template) -> list[int] | None:
     rows = _rows(template, arguments)
     if rows is None or arguments is None or change.new is None:
         return None
-    others = [name.encode() for name in change.new.fields if name not in template.names]
+    others = [_in_key(name) for name in change.new.fields if name not in template.names]
     return rows + _projected(template, arguments, others)

@@ -80,18 +80,28 @@ class Live:
 
     # ── Streams ──────────────────────────────────────────────────────────────────────────────
 
+    def ready(self, path: str) -> LiveStream | None:
+        """A stream that queries can wait on, if it is in memory; without it, use `of`."""
+        known, entry = self._by_path.get(path), self.log.ready(path)
+        if known is None or entry is None or known.entry is not entry:
+            return None
+        settings = touch_settings(self.log.view(entry).config.profile)
+        if not known.is_current or known.settings != settings:
+            return None
+        self._by_path.move_to_end(path)
+        return known
+
     async def of(self, path: str) -> LiveStream:
         """A stream that queries can wait on."""
         while True:
-            entry = self.log.ready(path) or await self.log.entry(path)
+            entry = await self.log.entry(path)
+            known = self.ready(path)
+            if known is not None:
+                return known
             view = self.log.view(entry)
             settings = touch_settings(view.config.profile)
-            known = self._by_path.get(path)
-            if known is not None:
-                if known.is_current and known.entry is entry and known.settings == settings:
-                    self._by_path.move_to_end(path)
-                    return known
-                self._forget(known)
+            if path in self._by_path:
+                self._forget(self._by_path[path])
             if settings is None:
                 raise LiveNotEnabled(path)
             stream = LiveStream(self, entry, view, settings)

@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from headwater.service.live.registry import Live
 
 _SLICE_CHANGES: Final = 64
+# Those who append get less of the loop the more is left to derive. Otherwise they would run away,
+# and everyone would be woken coarsely, which takes even longer.
+_LAG_PER_SLICE: Final = 128
+_SLICES_MAX: Final = 6
 _READ_BYTES: Final = 256 * KIB
 _COALESCE_MS_MIN: Final = 1.0
 # Closing buckets may take about a fifth of the time.
@@ -105,21 +109,25 @@ class LiveStream:
             asyncio.get_running_loop().call_soon(self._pump)
 
     def _pump(self) -> None:
-        """Derive one slice of changes."""
+        """Derive a slice of changes, or a few where more have gathered."""
         self._pump_planned = False
-        if not self.is_current:
+        if not self.is_current or not self._has_records():
             return
-        if self._records is None and not self._open_chunk():
-            return
+        for _ in range(min(_SLICES_MAX, 1 + self.lag // _LAG_PER_SLICE)):
+            self._derive_slice()
+            if not self._has_records():
+                break
+        if self.lag:
+            self._plan_pump()
+        self._settle()
+        self._plan_flush()
+
+    def _derive_slice(self) -> None:
         assert self._records is not None
         records = [*islice(self._records, _SLICE_CHANGES)]
         if len(records) < _SLICE_CHANGES:
             self._records, self._position = None, self._chunk_end
         self._derive(records)
-        if self.lag:
-            self._plan_pump()
-        self._settle()
-        self._plan_flush()
 
     def _derive(self, records: Sequence[Record | None]) -> None:
         live = self._live
@@ -127,8 +135,11 @@ class LiveStream:
         if self.state.derive(records, lag, live.monotonic_ms(), live.clock()):
             self._restart()
 
-    def _open_chunk(self) -> bool:
+    def _has_records(self) -> bool:
         """Have the next changes at hand; False if there are none or they are being fetched."""
+        return self._records is not None or self._open_chunk()
+
+    def _open_chunk(self) -> bool:
         view = self.entry.view
         if view is None or view.tail == self._position:
             return False
@@ -273,6 +284,7 @@ class LiveStream:
 
     def leave(self, wait: Wait) -> None:
         """The client is gone. Who waits for the answer on its behalf must not go on waiting."""
+        """The client is gone. Nobody reads the answer, but nothing is left waiting for it."""
         if wait.waiter in self._waits:
             self._end(wait)
             if not wait.future.done():
