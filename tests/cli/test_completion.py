@@ -40,7 +40,7 @@ def complete(environment: dict[str, str | None]) -> Complete:
 
 
 def test_commands_and_options(complete: Complete) -> None:
-    assert complete("headwater re") == ["read"]
+    assert complete("headwater rea") == ["read"]
     assert "--follow" in complete("headwater read --f")
 
 

@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from time import monotonic
 from typing import Final, TypeVar
 
 import structlog
@@ -26,6 +27,8 @@ from headwater.store.history.policies import SealPolicy
 from headwater.store.history.sealing import History, Recording, Stopped
 
 R = TypeVar("R")
+_REST_PER_WORK: Final = 2.0
+_REST_S_MAX: Final = 0.1
 _PAUSE_MS_MIN: Final = 20
 _PAUSE_MS_MAX: Final = 1_000
 _PAUSE_AFTER_FAILURE_MS_MAX: Final = 60_000
@@ -106,7 +109,16 @@ class Sealing:
         recording, now_ms = self._unfinished, self._clock()
         if recording is None:
             return
-        while await self._writer.run(lambda: self._history.record(recording, now_ms)):
+
+        def record() -> tuple[bool, float]:
+            began_s = monotonic()
+            return self._history.record(recording, now_ms), monotonic() - began_s
+
+        more = True
+        while more:
+            more, took_s = await self._writer.run(record)
+            # Most of the commit thread's time belongs to those who wait for an answer.
+            await asyncio.sleep(min(_REST_S_MAX, _REST_PER_WORK * took_s))
             if self._stopping.is_set():
                 return
         await self._aside(self._history.settle, recording)

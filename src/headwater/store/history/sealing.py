@@ -35,8 +35,8 @@ from headwater.store.history.shelf import Shelf
 from headwater.store.rows import OP_COLUMNS
 
 # One transaction drops about this much, so that commits are not held up for long.
-_SLICE_APPENDS: Final = 1_000
-_SLICE_BYTES: Final = 4 * MIB
+_SLICE_APPENDS: Final = 500
+_SLICE_BYTES: Final = 2 * MIB
 _SLICE_EXTENTS: Final = 250
 
 Transaction = Callable[[], AbstractContextManager[apsw.Connection]]
