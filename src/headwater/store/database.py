@@ -155,7 +155,7 @@ def _check_identity(connection: apsw.Connection, path: Path) -> None:
 
 
 def _check_log(connection: apsw.Connection, path: Path) -> None:
-    damage = find_damage(path, connection.pragma("page_size"))
+    damage = find_damage(connection, path)
     if damage is not None:
         raise DataDirectoryError(
             f"{path}-wal holds acknowledged appends that cannot be read: {damage}; restore the "
