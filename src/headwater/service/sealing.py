@@ -67,7 +67,7 @@ class Sealing:
                 if not surveyed:
                     await self._survey()
                     surveyed = True
-                await self.seal_due()
+                sealed = await self.seal_due()
             except (StreamError, OSError) as error:
                 with suppress(OSError, ValueError):
                     log.warning("sealing_failed", error=str(error))
@@ -75,7 +75,8 @@ class Sealing:
                 after_failure_ms = min(2 * after_failure_ms, _PAUSE_AFTER_FAILURE_MS_MAX)
             else:
                 after_failure_ms = _PAUSE_MS_MAX
-                await self._pause(pause_ms)
+                # Where something was due, there may well be more.
+                await self._pause(_PAUSE_MS_MIN if sealed else pause_ms)
 
     async def _pause(self, length_ms: int) -> None:
         with suppress(TimeoutError):
@@ -85,8 +86,8 @@ class Sealing:
         await self._writer.run(self._history.keep_ledger)
         await self._aside(self._history.survey)
 
-    async def seal_due(self) -> None:
-        """Seal everything that is due at this moment."""
+    async def seal_due(self) -> bool:
+        """Seal what is due at this moment, about a file of each; says whether there was any."""
         await self._record()
         due = await self._aside(self._history.ledger.due, self._policy, self._clock())
         for runs in into_files(due, self._policy.segment_bytes):
@@ -95,10 +96,11 @@ class Sealing:
                     self._history.gather, runs, self._policy.segment_bytes
                 )
             except Stopped:
-                return
+                break
             if self._unfinished is None:
                 await self._aside(self._history.forget, runs)
             await self._record()
+        return bool(due)
 
     async def _record(self) -> None:
         """Record the file that was written last, as far as that has not been done.

@@ -42,7 +42,13 @@ class Archive:
         return tables.evictable(self._history.query, local_bytes_max)
 
     def to_remove(self) -> list[SegmentRow]:
-        return tables.unused_segments(self._history.query, local=False)
+        if not self._history.has_shrunk_elsewhere:
+            return []
+        self._history.has_shrunk_elsewhere = False
+        found = tables.unused_segments(self._history.query, local=False)
+        # If that comes to nothing, it is for the next time.
+        self._history.has_shrunk_elsewhere |= bool(found)
+        return found
 
     def has_changed(self) -> bool:
         """Whether anything was committed since a catalog was last made."""

@@ -38,6 +38,7 @@ from headwater.store.rows import OP_COLUMNS
 _SLICE_APPENDS: Final = 500
 _SLICE_BYTES: Final = 2 * MIB
 _SLICE_EXTENTS: Final = 250
+_SURVEY_ROWS: Final = 50_000
 
 Transaction = Callable[[], AbstractContextManager[apsw.Connection]]
 
@@ -101,6 +102,8 @@ class History:
         self.stopping = False
         self.has_shrunk = True
         """Whether extents may have gone since unused files were last looked for."""
+        self.has_shrunk_elsewhere = True
+        """The same for files that are only in object storage."""
         self.transaction = transaction
         self.reader = reader
         self.query = query
@@ -128,15 +131,16 @@ class History:
         self.ledger.keep()
 
     def survey(self) -> None:
-        """Find out what is in rows from earlier on."""
-        self.ledger.survey(
-            (run, size, oldest)
-            for run, size, oldest in self.query(
-                "SELECT stream_id, sum(length(body)), min(created_at) FROM ops WHERE id <= ?"
-                " GROUP BY stream_id",
-                (self._surveyed_to,),
+        """Find out what is in rows from earlier on, a part at a time: there may be a lot."""
+        for first in range(0, self._surveyed_to, _SURVEY_ROWS):
+            if self.stopping:
+                return
+            found = self.query(
+                "SELECT stream_id, sum(length(body)), min(created_at) FROM ops"
+                " WHERE id > ? AND id <= ? GROUP BY stream_id",
+                (first, min(first + _SURVEY_ROWS, self._surveyed_to)),
             )
-        )
+            self.ledger.survey((run, size, oldest_ms) for run, size, oldest_ms in found)
 
     # ── Writing a file ───────────────────────────────────────────────────────────────────────
 
@@ -265,6 +269,10 @@ class History:
 
     # ── Removing files ───────────────────────────────────────────────────────────────────────
 
+    def shrunk(self) -> None:
+        """Extents have gone, and maybe the last ones of a file with them."""
+        self.has_shrunk = self.has_shrunk_elsewhere = True
+
     def remove_unused(self, most: int) -> bool:
         """Remove files that nothing lies in any more; True when there may be more of them.
 
@@ -284,5 +292,6 @@ class History:
                     tables.delete_segment(write, row.id)
                 else:
                     tables.note_not_local(write, row.id)
+            self.has_shrunk_elsewhere = True
         self.has_shrunk = len(unused) > most
         return self.has_shrunk
