@@ -11,6 +11,9 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.server import ServerProcess
 
+# Before they are imported, so that a failed assertion in them shows its values.
+pytest.register_assert_rewrite("tests.http.client", "tests.http.contract", "tests.http.events")
+
 # No test asserts a time, and a busy machine is no reason to fail.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")

@@ -7,12 +7,9 @@ from pathlib import Path
 
 import pytest
 
-# Before they are imported, so that a failed assertion in them shows its values.
-pytest.register_assert_rewrite("tests.http.client", "tests.http.contract", "tests.http.events")
-
-from tests.http.client import Client  # noqa: E402
-from tests.support.sealing import SEALING_AT_ONCE  # noqa: E402
-from tests.support.server import ServerProcess  # noqa: E402
+from tests.http.client import Client
+from tests.support.sealing import SEALING_AT_ONCE
+from tests.support.server import ServerProcess
 
 # For reads that have to run out, or to be cut into pieces: a patience that costs no time, and
 # pages so small that a few appends fill several.

@@ -18,6 +18,7 @@ import structlog
 
 from headwater.core.errors import StreamError
 from headwater.service.clock import Clock
+from headwater.service.sealing import report_end
 from headwater.service.writer import Writer
 from headwater.store.history.policies import ArchivePolicy
 from headwater.store.history.sealing import History
@@ -52,6 +53,7 @@ class Archiving:
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(report_end)
 
     async def stop(self) -> None:
         """Finish the step that is under way; the next start takes up what is left."""

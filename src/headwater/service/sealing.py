@@ -36,6 +36,12 @@ _PAUSE_AFTER_FAILURE_MS_MAX: Final = 60_000
 log = structlog.get_logger()
 
 
+def report_end(task: asyncio.Task[None]) -> None:
+    """A task that works behind the log ends when it is stopped, and for no other reason."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("background_task_failed", error=repr(error), exc_info=error)
+
+
 class Sealing:
     def __init__(self, history: History, policy: SealPolicy, writer: Writer, clock: Clock) -> None:
         self._history = history
@@ -49,6 +55,7 @@ class Sealing:
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(report_end)
 
     async def stop(self) -> None:
         """Finish the step that is under way; the next start takes up what is left."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Final
 
 from headwater.store import history_tables as tables
+from headwater.store.database import translating
 from headwater.store.history.catalog import catalog_name, encode_catalog, make_catalog
 from headwater.store.history.remote import Remote
 from headwater.store.history.sealing import History
@@ -56,13 +57,15 @@ class Archive:
 
     def _version(self) -> int:
         # Changes with every commit of another connection than this thread's own.
-        version: int = self._history.reader().pragma("data_version")
+        with translating():
+            version: int = self._history.reader().pragma("data_version")
         return version
 
     def catalog(self, now_ms: int) -> None:
         """Write down what there is besides segments."""
         version = self._version()
-        content = encode_catalog(make_catalog(self._history.reader(), now_ms))
+        with translating():
+            content = encode_catalog(make_catalog(self._history.reader(), now_ms))
         self._remote.put_catalog(catalog_name(now_ms), content)
         self._history.step("catalogued")
         for name in self._remote.catalogs()[:-_CATALOGS_KEPT]:

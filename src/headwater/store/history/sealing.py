@@ -18,7 +18,7 @@ from headwater.core.limits import MIB
 from headwater.core.producers import ProducerStamp
 from headwater.store import history_tables as tables
 from headwater.store.checksums import append_checksum
-from headwater.store.database import translated
+from headwater.store.database import translating
 from headwater.store.history import layout
 from headwater.store.history.building import (
     ExtentDraft,
@@ -181,38 +181,34 @@ class History:
         """Add an extent with what is in rows of a run, as far as the file has room."""
         appends = marked_appends = marked_bytes = 0
         position = 0
-        with closing(self.reader().cursor()) as cursor:
-            try:
-                found = cursor.execute(
-                    f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = ?1 AND EXISTS"
-                    " (SELECT 1 FROM streams WHERE id = ?1 AND status < 2) ORDER BY start",
-                    (run,),
-                )
-                for row in found:
-                    _, start, first_message, messages, at_ms, checksum, *stamp, body = row
-                    if self.stopping:
-                        raise Stopped
-                    gap = appends > 0 and start != position
-                    if gap or checksum != append_checksum(run, start, body):
-                        # Rows that are not what was committed stay where they are.
-                        self.ledger.bar(run)
-                        break
-                    if appends == 0:
-                        builder.begin(run, start, first_message)
-                    elif builder.size_bytes + len(body) > segment_bytes:
-                        break
-                    producer = ProducerStamp(*stamp) if stamp[0] is not None else None
-                    about = layout.Append(start, first_message, at_ms, checksum, producer)
-                    builder.add(about, body, messages)
-                    position = start + len(body)
-                    appends += 1
-                    marked_appends += 1
-                    marked_bytes += len(body)
-                    if marked_appends >= _SLICE_APPENDS or marked_bytes >= _SLICE_BYTES:
-                        builder.mark()
-                        marked_appends = marked_bytes = 0
-            except apsw.Error as error:
-                raise translated(error) from error
+        with translating(), closing(self.reader().cursor()) as cursor:
+            for row in cursor.execute(
+                f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = ?1 AND EXISTS"
+                " (SELECT 1 FROM streams WHERE id = ?1 AND status < 2) ORDER BY start",
+                (run,),
+            ):
+                _, start, first_message, messages, at_ms, checksum, *stamp, body = row
+                if self.stopping:
+                    raise Stopped
+                gap = appends > 0 and start != position
+                if gap or checksum != append_checksum(run, start, body):
+                    # Rows that are not what was committed stay where they are.
+                    self.ledger.bar(run)
+                    break
+                if appends == 0:
+                    builder.begin(run, start, first_message)
+                elif builder.size_bytes + len(body) > segment_bytes:
+                    break
+                producer = ProducerStamp(*stamp) if stamp[0] is not None else None
+                about = layout.Append(start, first_message, at_ms, checksum, producer)
+                builder.add(about, body, messages)
+                position = start + len(body)
+                appends += 1
+                marked_appends += 1
+                marked_bytes += len(body)
+                if marked_appends >= _SLICE_APPENDS or marked_bytes >= _SLICE_BYTES:
+                    builder.mark()
+                    marked_appends = marked_bytes = 0
         if appends:
             builder.mark()
         return appends > 0
