@@ -117,10 +117,10 @@ class Archiving:
         return await loop.run_in_executor(self._thread, work, *arguments)
 
 
-def archiving(history: History, policy: ArchivePolicy, writer: Writer, clock: Clock) -> Archiving:
+def open_archive(history: History, policy: ArchivePolicy) -> Archive:
+    """Raises ValueError when the policy's URL is none that can be used."""
     # The library for object storage takes a while to load, and most have no use for it.
     from headwater.store.history.archive import Archive
     from headwater.store.history.remote import Remote
 
-    archive = Archive(history, Remote(policy.url), policy.cache_bytes_max)
-    return Archiving(archive, policy, writer, clock)
+    return Archive(history, Remote(policy.url), policy.cache_bytes_max)
