@@ -34,7 +34,7 @@ from headwater.core.lineage import parse_fork
 from headwater.core.offsets import BEGINNING, parse_offset
 from headwater.core.paths import check_path
 from headwater.core.producers import ProducerStamp
-from headwater.core.retention import locate
+from headwater.core.retention import Retention, locate
 from headwater.core.stream import StreamConfig
 from headwater.service.entries import Entry, Event
 from headwater.service.log import Log
@@ -116,6 +116,7 @@ class EmbeddedLog:
         ttl_s: int | None = None,
         expires_at: str | None = None,
         closed: bool = False,
+        retention: Retention | None = None,
     ) -> CreateReply:
         """Create a stream, or confirm that it exists with this very configuration."""
         command = Create(
@@ -124,6 +125,7 @@ class EmbeddedLog:
             body=b"" if data is None else _body(data),
             lifetime=parse_lifetime(None if ttl_s is None else str(ttl_s), expires_at),
             closed=closed,
+            retention=retention,
         )
         return await self._log.create(command)
 

@@ -72,3 +72,10 @@ def test_what_cannot_be_done_is_said(run: Run, tmp_path: Path) -> None:
     assert "cannot be used" in run("restore", "--from", "x", "--data", "y", code=2).err
     for command in ("ls", "verify", "compact"):
         assert "no headwater database" in run("segments", command, str(tmp_path), code=2).err
+
+
+def test_a_server_refuses_a_store_that_leads_nowhere(run: Run, tmp_path: Path) -> None:
+    arguments = ("--data", str(tmp_path), "--port", "0", "--history-store", "nonsense")
+    assert "cannot be used as object storage" in run("serve", *arguments, code=1).err
+    # And has let go of its directory.
+    assert run("segments", "compact", str(tmp_path)).out.startswith("0 files")

@@ -19,6 +19,7 @@ from headwater.store.database import DATABASE_NAME
 from headwater.store.engine import Problem
 from headwater.store.history.archive import Archive
 from headwater.store.history.cold import fetching
+from headwater.store.history.restoring import restore
 from headwater.store.history.segment import PRESENT
 from headwater.store.history.shelf import DIRECTORY_NAME
 from headwater.store.sqlite import SqliteEngine
@@ -45,6 +46,7 @@ STEPS = [
     "upload recorded",
     "eviction recorded",
     "evicted",
+    "catalogued",
     "removed from object storage",
 ]
 
@@ -129,6 +131,23 @@ def check(directory: Path, appends: dict[int, list[Appended]]) -> None:
                 assert fetching(partial(engine.append_at, run, append.start)) == append
 
 
+def check_restored(directory: Path, appends: dict[int, list[Appended]]) -> None:
+    """Whatever the newest catalog names is there."""
+    remote, new = crash_child.far_from(directory), Path(f"{directory}.new")
+    if not remote.catalogs():
+        return
+    restore(remote, new)
+    with closing(SqliteEngine(new)) as engine:
+        Archive(engine.history, remote, 10**6)
+        for run, committed in appends.items():
+            loaded = engine.load_id(run)
+            if loaded is not None and loaded.state.tail > loaded.state.config.lineage.base:
+                tail = loaded.state.tail
+                span = Span(run, loaded.state.config.lineage.base, tail)
+                own = [append.body for append in committed if append.end <= tail]
+                assert fetching(partial(engine.read, span, 10**9)) == own
+
+
 def names(directory: Path) -> set[str]:
     files = directory / DIRECTORY_NAME
     return {path.name for path in files.iterdir()} if files.exists() else set()
@@ -153,6 +172,7 @@ def test_killed(
     assert done.returncode == -signal.SIGKILL, done.stderr
     appends, _ = whole_life(tmp_path_factory.getbasetemp() / "life")
     check(tmp_path, appends)
+    check_restored(tmp_path, appends)
     # And life goes on: everything can be sealed, removed and read as if nothing had happened.
     with closing(SqliteEngine(tmp_path)) as engine:
         while engine.reap(3):

@@ -76,7 +76,7 @@ async def test_what_is_only_there_reads_the_same(place: Place) -> None:
     async with place.running() as (log, engine):
         content = {path: await fill(log, path) for path in ("a", "b")}
         await until(all_cold(engine))
-        assert place.here() == []
+        await until(lambda: place.here() == [])
         assert place.there()
         for path, wanted in content.items():
             assert await read_all(log, path) == wanted

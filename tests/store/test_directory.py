@@ -16,6 +16,7 @@ from headwater.core.lineage import Span
 from headwater.store import database, schema
 from headwater.store.database import DATABASE_NAME, DataDirectoryError, connect
 from headwater.store.sqlite import SqliteEngine
+from headwater.store.verify import verify_database
 from tests.support.decided import CommittedStreams
 
 
@@ -49,6 +50,7 @@ HOLD = """
 import sys
 from pathlib import Path
 from headwater.store.sqlite import SqliteEngine
+from headwater.store.verify import verify_database
 engine = SqliteEngine(Path(sys.argv[1]))
 print("open", flush=True)
 sys.stdin.read()
@@ -199,3 +201,35 @@ def test_a_migration_that_fails_changes_nothing(
         tables = connection.execute("SELECT name FROM sqlite_schema").fetchall()
     assert ("extras",) not in tables
     open_and_look(filled)
+
+
+def test_others_who_look_do_not_start_over(directory: Path) -> None:
+    """While an engine is open, nobody may take its database for abandoned.
+
+    Asked of another process: opening and closing the file in this one would give up its locks.
+    """
+    SqliteEngine(directory).close()
+    with closing(SqliteEngine(directory)):
+        shared = f"{directory / DATABASE_NAME}-shm"
+        for _ in range(2):
+            locked = subprocess.run(
+                [sys.executable, "-c", IS_LOCKED, shared],
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=60,
+            )
+            assert locked.stdout == "True\n"
+            assert any(verify_database(directory / DATABASE_NAME))
+
+
+# The byte by which SQLite tells whether anyone has a database open.
+IS_LOCKED = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as file:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 128)
+        print(False)
+    except OSError:
+        print(True)
+"""

@@ -39,6 +39,8 @@ def archive_all(archive: Archive, local_bytes_max: int) -> None:
             archive.note_uploaded(row)
     for row in archive.to_evict(local_bytes_max):
         archive.evict(row)
-    for row in archive.to_remove():
+    superfluous = archive.to_remove()
+    archive.catalog(1_000)
+    for row in superfluous:
         archive.remove(row)
         archive.note_removed(row)

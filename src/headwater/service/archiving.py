@@ -18,6 +18,7 @@ import structlog
 
 from headwater.core.errors import StreamError
 from headwater.service.clock import Clock
+from headwater.service.sealing import report_end
 from headwater.service.writer import Writer
 from headwater.store.history.policies import ArchivePolicy
 from headwater.store.history.sealing import History
@@ -52,6 +53,7 @@ class Archiving:
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(report_end)
 
     async def stop(self) -> None:
         """Finish the step that is under way; the next start takes up what is left."""
@@ -115,10 +117,10 @@ class Archiving:
         return await loop.run_in_executor(self._thread, work, *arguments)
 
 
-def archiving(history: History, policy: ArchivePolicy, writer: Writer, clock: Clock) -> Archiving:
+def open_archive(history: History, policy: ArchivePolicy) -> Archive:
+    """Raises ValueError when the policy's URL is none that can be used."""
     # The library for object storage takes a while to load, and most have no use for it.
     from headwater.store.history.archive import Archive
     from headwater.store.history.remote import Remote
 
-    archive = Archive(history, Remote(policy.url), policy.cache_bytes_max)
-    return Archiving(archive, policy, writer, clock)
+    return Archive(history, Remote(policy.url), policy.cache_bytes_max)

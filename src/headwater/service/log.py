@@ -20,7 +20,7 @@ from headwater.core.lineage import ForkRequest, measure_sub_offset
 from headwater.core.producers import worth_waiting
 from headwater.core.retention import locate
 from headwater.core.stream import Created, Mutation, StreamConfig, StreamState
-from headwater.service.archiving import Archiving, archiving
+from headwater.service.archiving import Archiving, open_archive
 from headwater.service.clock import Clock, wall_clock_ms
 from headwater.service.entries import Entry, Registry, View
 from headwater.service.fetching import Fetching
@@ -61,8 +61,6 @@ class Log(ReadingLog):
         linger_ms: int,
         clock: Clock,
         next_stream_id: int,
-        sealing: SealPolicy | None,
-        archive: ArchivePolicy | None,
     ) -> None:
         super().__init__()
         self.engine = engine
@@ -76,10 +74,6 @@ class Log(ReadingLog):
         history = engine.history
         self._fetching = Fetching(history.shelf.fetched if history else lambda size: None)
         self._behind: list[Sealing | Archiving] = []
-        if history is not None and sealing is not None:
-            self._behind.append(Sealing(history, sealing, self.writer, clock))
-        if history is not None and archive is not None:
-            self._behind.append(archiving(history, archive, self.writer, clock))
 
     @classmethod
     async def start(
@@ -94,8 +88,15 @@ class Log(ReadingLog):
     ) -> Log:
         loop = asyncio.get_running_loop()
         next_stream_id = await loop.run_in_executor(None, engine.next_stream_id)
-        log = cls(engine, limits or Limits(), linger_ms, clock, next_stream_id, sealing, archive)
+        history, opened = engine.history, None
+        if history is not None and archive is not None:
+            opened = await loop.run_in_executor(None, open_archive, history, archive)
+        log = cls(engine, limits or Limits(), linger_ms, clock, next_stream_id)
         log._housekeeping.start()
+        if history is not None and sealing is not None:
+            log._behind.append(Sealing(history, sealing, log.writer, clock))
+        if archive is not None and opened is not None:
+            log._behind.append(Archiving(opened, archive, log.writer, clock))
         for task in log._behind:
             task.start()
         return log

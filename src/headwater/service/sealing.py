@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from time import monotonic
 from typing import Final, TypeVar
 
 import structlog
@@ -26,11 +27,19 @@ from headwater.store.history.policies import SealPolicy
 from headwater.store.history.sealing import History, Recording, Stopped
 
 R = TypeVar("R")
+_REST_PER_WORK: Final = 2.0
+_REST_S_MAX: Final = 0.1
 _PAUSE_MS_MIN: Final = 20
 _PAUSE_MS_MAX: Final = 1_000
 _PAUSE_AFTER_FAILURE_MS_MAX: Final = 60_000
 
 log = structlog.get_logger()
+
+
+def report_end(task: asyncio.Task[None]) -> None:
+    """A task that works behind the log ends when it is stopped, and for no other reason."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("background_task_failed", error=repr(error), exc_info=error)
 
 
 class Sealing:
@@ -46,6 +55,7 @@ class Sealing:
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(report_end)
 
     async def stop(self) -> None:
         """Finish the step that is under way; the next start takes up what is left."""
@@ -64,7 +74,7 @@ class Sealing:
                 if not surveyed:
                     await self._survey()
                     surveyed = True
-                await self.seal_due()
+                sealed = await self.seal_due()
             except (StreamError, OSError) as error:
                 with suppress(OSError, ValueError):
                     log.warning("sealing_failed", error=str(error))
@@ -72,7 +82,8 @@ class Sealing:
                 after_failure_ms = min(2 * after_failure_ms, _PAUSE_AFTER_FAILURE_MS_MAX)
             else:
                 after_failure_ms = _PAUSE_MS_MAX
-                await self._pause(pause_ms)
+                # Where something was due, there may well be more.
+                await self._pause(_PAUSE_MS_MIN if sealed else pause_ms)
 
     async def _pause(self, length_ms: int) -> None:
         with suppress(TimeoutError):
@@ -82,8 +93,8 @@ class Sealing:
         await self._writer.run(self._history.keep_ledger)
         await self._aside(self._history.survey)
 
-    async def seal_due(self) -> None:
-        """Seal everything that is due at this moment."""
+    async def seal_due(self) -> bool:
+        """Seal what is due at this moment, about a file of each; says whether there was any."""
         await self._record()
         due = await self._aside(self._history.ledger.due, self._policy, self._clock())
         for runs in into_files(due, self._policy.segment_bytes):
@@ -92,10 +103,11 @@ class Sealing:
                     self._history.gather, runs, self._policy.segment_bytes
                 )
             except Stopped:
-                return
+                break
             if self._unfinished is None:
                 await self._aside(self._history.forget, runs)
             await self._record()
+        return bool(due)
 
     async def _record(self) -> None:
         """Record the file that was written last, as far as that has not been done.
@@ -106,7 +118,16 @@ class Sealing:
         recording, now_ms = self._unfinished, self._clock()
         if recording is None:
             return
-        while await self._writer.run(lambda: self._history.record(recording, now_ms)):
+
+        def record() -> tuple[bool, float]:
+            began_s = monotonic()
+            return self._history.record(recording, now_ms), monotonic() - began_s
+
+        more = True
+        while more:
+            more, took_s = await self._writer.run(record)
+            # Most of the commit thread's time belongs to those who wait for an answer.
+            await asyncio.sleep(min(_REST_S_MAX, _REST_PER_WORK * took_s))
             if self._stopping.is_set():
                 return
         await self._aside(self._history.settle, recording)

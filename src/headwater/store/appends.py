@@ -20,6 +20,8 @@ from headwater.store import rows
 from headwater.store.checksums import append_checksum
 from headwater.store.database import translated
 from headwater.store.engine import Piece, SeekBy, cut_last
+from headwater.store.database import translating
+from headwater.store.engine import Piece, SeekBy
 from headwater.store.history.segment import Extent
 from headwater.store.history.shelf import Shelf
 from headwater.store.history_tables import FoundExtent, Query, extent_at, sealed_end
@@ -89,24 +91,21 @@ class Appends:
         bodies: list[bytes] = []
         position = span.start
         begins = False
-        try:
-            with closing(self._reader().cursor()) as cursor:
-                for start, checksum, body in cursor.execute(
-                    "SELECT start, checksum, body FROM ops"
-                    " WHERE stream_id = ?1 AND start >= ?2 AND start < ?3"
-                    " AND EXISTS (SELECT 1 FROM ops WHERE stream_id = ?1 AND start = ?2)"
-                    " ORDER BY start",
-                    span,
-                ):
-                    begins = True
-                    if (bodies or not at_least_one) and start + len(body) > limit:
-                        break
-                    if start != position or checksum != append_checksum(span.run, start, body):
-                        raise DataCorrupt(f"stream {span.run} at {start}")
-                    position += len(body)
-                    bodies.append(body)
-        except apsw.Error as error:
-            raise translated(error) from error
+        with translating(), closing(self._reader().cursor()) as cursor:
+            for start, checksum, body in cursor.execute(
+                "SELECT start, checksum, body FROM ops"
+                " WHERE stream_id = ?1 AND start >= ?2 AND start < ?3"
+                " AND EXISTS (SELECT 1 FROM ops WHERE stream_id = ?1 AND start = ?2)"
+                " ORDER BY start",
+                span,
+            ):
+                begins = True
+                if (bodies or not at_least_one) and start + len(body) > limit:
+                    break
+                if start != position or checksum != append_checksum(span.run, start, body):
+                    raise DataCorrupt(f"stream {span.run} at {start}")
+                position += len(body)
+                bodies.append(body)
         if bodies and position > span.end:
             bodies[-1] = bodies[-1][: span.end - position]
         return bodies if begins else None

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -155,7 +157,7 @@ def _check_identity(connection: apsw.Connection, path: Path) -> None:
 
 
 def _check_log(connection: apsw.Connection, path: Path) -> None:
-    damage = find_damage(path, connection.pragma("page_size"))
+    damage = find_damage(connection, path)
     if damage is not None:
         raise DataDirectoryError(
             f"{path}-wal holds acknowledged appends that cannot be read: {damage}; restore the "
@@ -170,6 +172,15 @@ def _migrate(connection: apsw.Connection) -> None:
             connection.execute(migration)
             connection.pragma("application_id", APPLICATION_ID)
             connection.pragma("user_version", number)
+
+
+@contextmanager
+def translating() -> Iterator[None]:
+    """Whatever SQLite refuses becomes an error that requests are told of."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise translated(error) from error
 
 
 def translated(error: apsw.Error) -> Exception:

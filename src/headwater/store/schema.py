@@ -133,6 +133,8 @@ CREATE TABLE segments (
   local INTEGER NOT NULL DEFAULT 1,
   remote INTEGER NOT NULL DEFAULT 0
 );
+CREATE INDEX segments_local ON segments (size) WHERE local = 1;
+CREATE INDEX segments_not_remote ON segments (id) WHERE remote <> 1;
 
 CREATE TABLE extents (
   run INTEGER NOT NULL,

@@ -246,32 +246,34 @@ class SqliteEngine:
         with self._transaction() as write:
             found = write.execute("SELECT id FROM streams WHERE status = 2 LIMIT 1").fetchall()
             if found:
-                self._reap(write, int(found[0][0] or 0), max_appends)
-                return True
-            dropped, extents = self._collector.collect(write, max_appends)
-            self.history.has_shrunk |= extents > 0
-            if dropped or extents:
-                return True
+                dropped, extents = self._reap(write, int(found[0][0] or 0), max_appends)
+            else:
+                dropped, extents = self._collector.collect(write, max_appends)
+        if extents:
+            self.history.shrunk()
+        if found or dropped or extents:
+            return True
         # The files that held all that go when nothing else lies in them.
         return self.history.remove_unused(_FILES_REMOVED_AT_ONCE)
 
-    def _reap(self, write: apsw.Connection, stream_id: int, max_appends: int) -> None:
+    def _reap(self, write: apsw.Connection, stream_id: int, max_appends: int) -> tuple[int, int]:
+        """Remove some of a deleted stream, and the stream with the last of it."""
         write.execute(
             "DELETE FROM ops WHERE id IN (SELECT id FROM ops WHERE stream_id = ? LIMIT ?)",
             (stream_id, max_appends),
         )
-        rows_dropped, extents = write.changes(), drop_extents(write, stream_id, max_appends)
-        self.history.has_shrunk |= extents > 0
+        dropped, extents = write.changes(), drop_extents(write, stream_id, max_appends)
         write.execute(
             "DELETE FROM message_ids WHERE (stream_id, message_id) IN"
             " (SELECT stream_id, message_id FROM message_ids WHERE stream_id = ? LIMIT ?)",
             (stream_id, max_appends),
         )
-        if max(rows_dropped, extents, write.changes()) < max_appends:
+        if max(dropped, extents, write.changes()) < max_appends:
             write.execute("DELETE FROM producers WHERE stream_id = ?", (stream_id,))
             delete_groups_of(write, stream_id)
             delete_templates_of(write, stream_id)
             write.execute("DELETE FROM streams WHERE id = ?", (stream_id,))
+        return dropped, extents
 
     # ── Reading ──────────────────────────────────────────────────────────────────────────────
 

@@ -43,9 +43,8 @@ def verify_database(path: Path) -> Iterator[Problem | str]:
 
 
 def _check_log(connection: apsw.Connection, path: Path) -> Iterator[Problem]:
-    page_bytes = connection.pragma("page_size")
     connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
-    damage = find_damage(path, page_bytes)
+    damage = find_damage(connection, path)
     if damage is not None:
         yield Problem("write-ahead log", damage)
 

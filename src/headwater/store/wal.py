@@ -20,9 +20,10 @@ import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import apsw
+
 _HEADER: Final = struct.Struct(">8I")
 _FRAME: Final = struct.Struct(">6I")
-_INDEX: Final = struct.Struct("=16xI")
 _MAGIC: Final = 0x377F0682  # The lowest bit says in which byte order the sums are made.
 _MASK: Final = 2**32 - 1
 
@@ -78,24 +79,26 @@ class _Log:
         return self._sum(page, self._sum(frame.head[:8], before)) == frame.sums
 
 
-def find_damage(database: Path, page_bytes: int) -> str | None:
+def find_damage(connection: apsw.Connection, database: Path) -> str | None:
     """What is wrong with the log of a database, if anything.
 
-    The database must be open and have been read from, so that SQLite has been through its log.
+    The connection must have been read from, so that SQLite has been through its log. How far it
+    got is asked of SQLite. Looking into the `-shm` file would tell as well, but closing that file
+    gives up all locks that this process has on it, and the next one to open the database would
+    take it for abandoned and start over, under our feet.
     """
     try:
-        index = os.open(f"{database}-shm", os.O_RDONLY)
         file = os.open(f"{database}-wal", os.O_RDONLY)
     except FileNotFoundError:
         return None
     try:
         if os.fstat(file).st_size <= _HEADER.size:
             return None
-        (recovered,) = _INDEX.unpack(os.pread(index, _INDEX.size, 0))
-        return _examine(_Log(file, page_bytes), recovered)
+        _, recovered, _ = connection.execute("PRAGMA wal_checkpoint(NOOP)").fetchall()[0]
+        page_bytes = connection.pragma("page_size")
+        return _examine(_Log(file, page_bytes), max(0, int(recovered or 0)))
     finally:
         os.close(file)
-        os.close(index)
 
 
 def _examine(log: _Log, recovered: int) -> str | None:

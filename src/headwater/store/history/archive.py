@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Final
 
 from headwater.store import history_tables as tables
+from headwater.store.database import translating
 from headwater.store.history.catalog import catalog_name, encode_catalog, make_catalog
 from headwater.store.history.remote import Remote
 from headwater.store.history.sealing import History
@@ -42,7 +43,13 @@ class Archive:
         return tables.evictable(self._history.query, local_bytes_max)
 
     def to_remove(self) -> list[SegmentRow]:
-        return tables.unused_segments(self._history.query, local=False)
+        if not self._history.has_shrunk_elsewhere:
+            return []
+        self._history.has_shrunk_elsewhere = False
+        found = tables.unused_segments(self._history.query, local=False)
+        # If that comes to nothing, it is for the next time.
+        self._history.has_shrunk_elsewhere |= bool(found)
+        return found
 
     def has_changed(self) -> bool:
         """Whether anything was committed since a catalog was last made."""
@@ -50,13 +57,15 @@ class Archive:
 
     def _version(self) -> int:
         # Changes with every commit of another connection than this thread's own.
-        version: int = self._history.reader().pragma("data_version")
+        with translating():
+            version: int = self._history.reader().pragma("data_version")
         return version
 
     def catalog(self, now_ms: int) -> None:
         """Write down what there is besides segments."""
         version = self._version()
-        content = encode_catalog(make_catalog(self._history.reader(), now_ms))
+        with translating():
+            content = encode_catalog(make_catalog(self._history.reader(), now_ms))
         self._remote.put_catalog(catalog_name(now_ms), content)
         self._history.step("catalogued")
         for name in self._remote.catalogs()[:-_CATALOGS_KEPT]:

@@ -33,7 +33,7 @@ def compact(history: History, segment_bytes: int, now_ms: int) -> Compacted:
     for batch in _batches(history, chosen, segment_bytes):
         draft = _rewrite(history, batch, now_ms)
         files, size = files + 1, size + draft.size_bytes
-    history.has_shrunk = True
+    history.shrunk()
     while history.remove_unused(100):
         pass
     return Compacted(len(chosen), files, sum(row.size_bytes for row in chosen), size)

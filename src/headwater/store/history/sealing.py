@@ -18,7 +18,7 @@ from headwater.core.limits import MIB
 from headwater.core.producers import ProducerStamp
 from headwater.store import history_tables as tables
 from headwater.store.checksums import append_checksum
-from headwater.store.database import translated
+from headwater.store.database import translating
 from headwater.store.history import layout
 from headwater.store.history.building import (
     ExtentDraft,
@@ -35,9 +35,10 @@ from headwater.store.history.shelf import Shelf
 from headwater.store.rows import OP_COLUMNS
 
 # One transaction drops about this much, so that commits are not held up for long.
-_SLICE_APPENDS: Final = 1_000
-_SLICE_BYTES: Final = 4 * MIB
+_SLICE_APPENDS: Final = 500
+_SLICE_BYTES: Final = 2 * MIB
 _SLICE_EXTENTS: Final = 250
+_SURVEY_ROWS: Final = 50_000
 
 Transaction = Callable[[], AbstractContextManager[apsw.Connection]]
 
@@ -101,6 +102,8 @@ class History:
         self.stopping = False
         self.has_shrunk = True
         """Whether extents may have gone since unused files were last looked for."""
+        self.has_shrunk_elsewhere = True
+        """The same for files that are only in object storage."""
         self.transaction = transaction
         self.reader = reader
         self.query = query
@@ -128,15 +131,16 @@ class History:
         self.ledger.keep()
 
     def survey(self) -> None:
-        """Find out what is in rows from earlier on."""
-        self.ledger.survey(
-            (run, size, oldest)
-            for run, size, oldest in self.query(
-                "SELECT stream_id, sum(length(body)), min(created_at) FROM ops WHERE id <= ?"
-                " GROUP BY stream_id",
-                (self._surveyed_to,),
+        """Find out what is in rows from earlier on, a part at a time: there may be a lot."""
+        for first in range(0, self._surveyed_to, _SURVEY_ROWS):
+            if self.stopping:
+                return
+            found = self.query(
+                "SELECT stream_id, sum(length(body)), min(created_at) FROM ops"
+                " WHERE id > ? AND id <= ? GROUP BY stream_id",
+                (first, min(first + _SURVEY_ROWS, self._surveyed_to)),
             )
-        )
+            self.ledger.survey((run, size, oldest_ms) for run, size, oldest_ms in found)
 
     # ── Writing a file ───────────────────────────────────────────────────────────────────────
 
@@ -177,38 +181,34 @@ class History:
         """Add an extent with what is in rows of a run, as far as the file has room."""
         appends = marked_appends = marked_bytes = 0
         position = 0
-        with closing(self.reader().cursor()) as cursor:
-            try:
-                found = cursor.execute(
-                    f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = ?1 AND EXISTS"
-                    " (SELECT 1 FROM streams WHERE id = ?1 AND status < 2) ORDER BY start",
-                    (run,),
-                )
-                for row in found:
-                    _, start, first_message, messages, at_ms, checksum, *stamp, body = row
-                    if self.stopping:
-                        raise Stopped
-                    gap = appends > 0 and start != position
-                    if gap or checksum != append_checksum(run, start, body):
-                        # Rows that are not what was committed stay where they are.
-                        self.ledger.bar(run)
-                        break
-                    if appends == 0:
-                        builder.begin(run, start, first_message)
-                    elif builder.size_bytes + len(body) > segment_bytes:
-                        break
-                    producer = ProducerStamp(*stamp) if stamp[0] is not None else None
-                    about = layout.Append(start, first_message, at_ms, checksum, producer)
-                    builder.add(about, body, messages)
-                    position = start + len(body)
-                    appends += 1
-                    marked_appends += 1
-                    marked_bytes += len(body)
-                    if marked_appends >= _SLICE_APPENDS or marked_bytes >= _SLICE_BYTES:
-                        builder.mark()
-                        marked_appends = marked_bytes = 0
-            except apsw.Error as error:
-                raise translated(error) from error
+        with translating(), closing(self.reader().cursor()) as cursor:
+            for row in cursor.execute(
+                f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = ?1 AND EXISTS"
+                " (SELECT 1 FROM streams WHERE id = ?1 AND status < 2) ORDER BY start",
+                (run,),
+            ):
+                _, start, first_message, messages, at_ms, checksum, *stamp, body = row
+                if self.stopping:
+                    raise Stopped
+                gap = appends > 0 and start != position
+                if gap or checksum != append_checksum(run, start, body):
+                    # Rows that are not what was committed stay where they are.
+                    self.ledger.bar(run)
+                    break
+                if appends == 0:
+                    builder.begin(run, start, first_message)
+                elif builder.size_bytes + len(body) > segment_bytes:
+                    break
+                producer = ProducerStamp(*stamp) if stamp[0] is not None else None
+                about = layout.Append(start, first_message, at_ms, checksum, producer)
+                builder.add(about, body, messages)
+                position = start + len(body)
+                appends += 1
+                marked_appends += 1
+                marked_bytes += len(body)
+                if marked_appends >= _SLICE_APPENDS or marked_bytes >= _SLICE_BYTES:
+                    builder.mark()
+                    marked_appends = marked_bytes = 0
         if appends:
             builder.mark()
         return appends > 0
@@ -265,6 +265,10 @@ class History:
 
     # ── Removing files ───────────────────────────────────────────────────────────────────────
 
+    def shrunk(self) -> None:
+        """Extents have gone, and maybe the last ones of a file with them."""
+        self.has_shrunk = self.has_shrunk_elsewhere = True
+
     def remove_unused(self, most: int) -> bool:
         """Remove files that nothing lies in any more; True when there may be more of them.
 
@@ -284,5 +288,6 @@ class History:
                     tables.delete_segment(write, row.id)
                 else:
                     tables.note_not_local(write, row.id)
+            self.has_shrunk_elsewhere = True
         self.has_shrunk = len(unused) > most
         return self.has_shrunk

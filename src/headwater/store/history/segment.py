@@ -110,7 +110,8 @@ class Segment:
     def range(self, offset: int, length: int) -> FileRange:
         """Good bytes to be sent without being read here; the kernel fetches them meanwhile."""
         self.ensure(offset, length)
-        os.posix_fadvise(self.file, offset, length, os.POSIX_FADV_WILLNEED)
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self.file, offset, length, os.POSIX_FADV_WILLNEED)
         return FileRange(self, self.file, offset, length)
 
     # ── Contents ─────────────────────────────────────────────────────────────────────────────
