@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.server import ServerProcess
 
-# Helpers that assert, wherever they are imported first.
 # Before they are imported, so that a failed assertion in them shows its values.
 pytest.register_assert_rewrite("tests.http.client", "tests.http.contract", "tests.http.events")
 

@@ -9,8 +9,6 @@ from typing import Annotated, Any, Final, get_args
 import msgspec
 
 from headwater.core.errors import InvalidBody, InvalidQuery, StreamError
-from headwater.core.live.interest import Interest, InterestMode
-from headwater.core.errors import InvalidBody, InvalidQuery
 from headwater.core.live.interest import Interest, InterestMode, WaitKind
 from headwater.core.live.keys import parse_key
 from headwater.core.live.profile import parse_profile, profile_json
@@ -121,16 +119,6 @@ class TouchResource:
             await stream.activate(specs, body.inactivity_ttl_ms)
             stream = await self._live.of(path)
             interest = interest.with_tables_of(stream.state.book.not_followed(specs))
-        wait = stream.wait(interest, body.cursor, body.timeout_ms)
-        kind = interest.kind(stream.state.mode)
-        if isinstance(wait, WaitResult):
-            return _waited(wait, kind)
-        try:
-            request.wait(lambda: stream.leave(wait))
-        except StreamError:
-            stream.leave(wait)
-            raise
-        return _waited(await wait.future, kind)
         answer = _wait_on(stream, request, body, interest)
         return await answer.resolve() if isinstance(answer, Deferred) else answer
 
@@ -142,7 +130,11 @@ def _wait_on(
     render = _RENDERERS[interest.kind(stream.state.mode)]
     if isinstance(wait, WaitResult):
         return render(wait)
-    request.on_disconnect = partial(stream.leave, wait)
+    try:
+        request.wait(partial(stream.leave, wait))
+    except StreamError:
+        stream.leave(wait)
+        raise
     return Deferred(wait.future, render)
 
 

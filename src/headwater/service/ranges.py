@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from headwater.core.errors import UnknownOffset
 from headwater.core.lineage import Lineage, Span
 from headwater.core.offsets import Anchor, Offset
 from headwater.core.stream import Appended
@@ -94,7 +95,9 @@ class _Planner:
 
     def _append_at(self, run: int, position: int) -> Appended:
         append = self._engine.append_at(run, position)
-        assert append is not None, "a committed position lies in an append"
+        if append is None:
+            # The stream was deleted or has let go of its past meanwhile.
+            raise UnknownOffset(str(self._lineage.offset_at(position)))
         return append
 
     def _number_at(self, position: int) -> int:

@@ -18,10 +18,8 @@ from headwater.core.offsets import format_offset
 from headwater.core.stream import Appended
 from headwater.store import rows
 from headwater.store.checksums import append_checksum
-from headwater.store.database import translated
-from headwater.store.engine import Piece, SeekBy, cut_last
 from headwater.store.database import translating
-from headwater.store.engine import Piece, SeekBy
+from headwater.store.engine import Piece, SeekBy, cut_last
 from headwater.store.history.segment import Extent
 from headwater.store.history.shelf import Shelf
 from headwater.store.history_tables import FoundExtent, Query, extent_at, sealed_end
@@ -150,24 +148,21 @@ class Appends:
         """Appends that are in rows; none if no row begins there."""
         appends: list[Appended] = []
         position = span.start
-        try:
-            with closing(self._reader().cursor()) as cursor:
-                for row in cursor.execute(
-                    f"SELECT {OP_COLUMNS} FROM ops"
-                    " WHERE stream_id = ?1 AND start >= ?2 AND start < ?3"
-                    " AND EXISTS (SELECT 1 FROM ops WHERE stream_id = ?1 AND start = ?2)"
-                    " ORDER BY start",
-                    span,
-                ):
-                    append = rows.read_op(row)
-                    if appends and append.end - span.start > max_bytes:
-                        break
-                    if append.start != position or not rows.op_is_intact(row):
-                        raise DataCorrupt(f"stream {span.run} at {append.start}")
-                    position = append.end
-                    appends.append(append)
-        except apsw.Error as error:
-            raise translated(error) from error
+        with translating(), closing(self._reader().cursor()) as cursor:
+            for row in cursor.execute(
+                f"SELECT {OP_COLUMNS} FROM ops"
+                " WHERE stream_id = ?1 AND start >= ?2 AND start < ?3"
+                " AND EXISTS (SELECT 1 FROM ops WHERE stream_id = ?1 AND start = ?2)"
+                " ORDER BY start",
+                span,
+            ):
+                append = rows.read_op(row)
+                if appends and append.end - span.start > max_bytes:
+                    break
+                if append.start != position or not rows.op_is_intact(row):
+                    raise DataCorrupt(f"stream {span.run} at {append.start}")
+                position = append.end
+                appends.append(append)
         return appends
 
     # ── Single appends ───────────────────────────────────────────────────────────────────────

@@ -221,19 +221,9 @@ def _keys(change: Change, template: Template, policy: MissingBeforePolicy) -> li
     if before != after:
         return _rows(template, before, after)
     # The same only in its encoding: a query for one of the two texts may have gained or lost a row.
-    keys = _projected(template, after, differing.values())
+    keys = _projected(template, after, (change.differing or {}).values())
     keys.append(xxh3_64_intdigest(template.membership_prefix + after))
     return keys
-
-
-def _removed(
-    change: Change, old: Row, template: Template, policy: MissingBeforePolicy
-) -> list[int] | None:
-    if old.lacks(template) and policy == "skipBefore":
-        return _after_only(change, template)
-    return _rows(template, old.arguments(template))
-    # Another value, but the same as far as its encoding goes.
-    return _projected(template, after, (change.differing or {}).values())
 
 
 def _rows(template: Template, *tuples: bytes | None) -> list[int] | None:

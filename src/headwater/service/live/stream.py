@@ -284,7 +284,6 @@ class LiveStream:
 
     def leave(self, wait: Wait) -> None:
         """The client is gone. Who waits for the answer on its behalf must not go on waiting."""
-        """The client is gone. Nobody reads the answer, but nothing is left waiting for it."""
         if wait.waiter in self._waits:
             self._end(wait)
             if not wait.future.done():
