@@ -174,6 +174,36 @@ def test_a_fork_of_what_is_missing_is_missing(site: Site) -> None:
     assert problems(site.new) == []
 
 
+def test_a_source_that_is_deleted_need_not_be_whole(site: Site) -> None:
+    """Of a deleted source, only what a fork needs is there, and that is enough for the fork."""
+    streams = site.streams
+    streams.create(Create("source", BYTES, b"0123", retention=Retention(size_bytes=4)), 1_000)
+    site.upload()
+    site.append("source", b"4567")
+    site.upload()
+    streams.trim("source", 4, 2_000)
+    streams.create(Create("middle", fork=ForkRequest("source")), 2_001)
+    site.append("middle", b"89")
+    site.upload()
+    early = site.engine.load("source")
+    assert early is not None
+    fork = ForkRequest("middle", early.state.token(4), 2)
+    streams.create(Create("fork", fork=fork), 2_002)
+    for path in ("source", "middle"):
+        streams.delete(path, 3_000)
+    while site.engine.reap(10):
+        pass
+    assert site.content(site.engine, "fork") == b"45"
+    assert site.engine._query("SELECT run, start FROM extents") == [(1, 4)]
+    assert problems(site.data) == []
+    site.catalog()
+    site.engine.close()
+    assert restore(site.remote, site.new).missing == []
+    with closing(site.restored()) as engine:
+        assert site.content(engine, "fork") == b"45"
+    assert problems(site.new) == []
+
+
 def test_a_gap_ends_a_stream(site: Site) -> None:
     """A segment in the middle was not uploaded; what follows it cannot be used."""
     site.streams.create(Create("a", BYTES, b"one"), 1_000)

@@ -66,7 +66,7 @@ def _check_streams(connection: apsw.Connection, files: HistoryCheck) -> Iterator
         # One moment for all of it: a running server moves appends from rows into files.
         with connection:
             found = [*_check_appends(connection, config, kept_from, files)]
-            inherited = [*_check_inherited(connection, config)]
+            inherited = [*_check_inherited(connection, config)] if status == LIVE else []
         for result in found:
             if isinstance(result, Problem):
                 yield result

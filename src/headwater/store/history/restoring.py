@@ -30,7 +30,7 @@ from headwater.store.history.segment import PRESENT, SegmentRow
 from headwater.store.history_tables import SEGMENT_COLUMNS
 from headwater.store.inserts import insert_rows
 from headwater.store.rows import CONFIG_COLUMNS, Row
-from headwater.store.schema import SCHEMA_VERSION
+from headwater.store.schema import LIVE, SCHEMA_VERSION
 
 # Ids given out after the catalog was made must not be given out again either.
 _IDS_SKIPPED: Final = 1_000_000
@@ -137,8 +137,9 @@ class _Restoring:
             )
 
     def _streams(self) -> list[StreamConfig]:
+        """Those that are there for everyone. Of others only what forks need is there, if that."""
         found: list[Row] = self._write.execute(
-            f"SELECT {CONFIG_COLUMNS} FROM streams WHERE status < 2 ORDER BY id"
+            f"SELECT {CONFIG_COLUMNS} FROM streams WHERE status = {LIVE} ORDER BY id"
         ).fetchall()
         return [rows.read_config(row) for row in found]
 
