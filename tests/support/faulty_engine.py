@@ -29,7 +29,14 @@ from headwater.core.lineage import Span
 from headwater.core.mutations import AnyMutation
 from headwater.core.producers import ProducerState
 from headwater.core.stream import Appended
-from headwater.store.engine import Engine, LoadedStream, Problem, SeekBy, StreamSummary
+from headwater.store.engine import (
+    Engine,
+    EngineFigures,
+    LoadedStream,
+    Problem,
+    SeekBy,
+    StreamSummary,
+)
 
 # A test that forgets to open a gate fails after this long instead of hanging for ever.
 _PATIENCE_S: Final = 30
@@ -183,6 +190,9 @@ class FaultyEngine:
 
     def verify(self) -> Iterator[Problem | str]:
         return self.inner.verify()
+
+    def figures(self) -> EngineFigures:
+        return self.inner.figures()
 
     def close(self) -> None:
         self.inner.close()

@@ -14,10 +14,13 @@ import structlog
 import uvloop
 
 from headwater import __version__
+from headwater.http import collectors
 from headwater.http.app import App
 from headwater.http.beats import Heartbeat
 from headwater.http.live import Hub
+from headwater.http.metrics import Metrics
 from headwater.http.server import Server
+from headwater.http.traffic import Traffic, log_access
 from headwater.service.groups import Groups
 from headwater.service.log import Log
 from headwater.settings import Settings
@@ -91,8 +94,11 @@ async def listening(settings: Settings, engine: Engine) -> AsyncIterator[tuple[S
     heartbeat = Heartbeat(settings.sse_lifetime_ms / 1000)
     hub = Hub(streams, settings.long_poll_timeout_ms, heartbeat)
     groups = await Groups.start(streams)
-    app = App(streams, hub, groups, cors=bool(settings.cors_origin))
-    server = Server(app, limits, cors_origin=settings.cors_origin)
+    metrics = Metrics()
+    app = App(streams, hub, groups, cors=bool(settings.cors_origin), metrics=metrics)
+    traffic = _traffic(settings)
+    server = Server(app, limits, cors_origin=settings.cors_origin, traffic=traffic)
+    collectors.add_all(metrics, streams, hub, groups, server)
     try:
         port = await server.start(settings.host, settings.port)
     except OSError as error:
@@ -108,6 +114,13 @@ async def listening(settings: Settings, engine: Engine) -> AsyncIterator[tuple[S
         await server.stop(settings.shutdown_grace_ms / 1000)
         heartbeat.stop()
         await streams.stop()
+
+
+def _traffic(settings: Settings) -> Traffic:
+    traffic = Traffic(settings.slow_request_ms / 1000 if settings.slow_request_ms else float("inf"))
+    if settings.access_log:
+        traffic.watchers.append(log_access)
+    return traffic
 
 
 def _greet(settings: Settings, port: int) -> None:

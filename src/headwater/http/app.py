@@ -11,11 +11,13 @@ from headwater import __version__
 from headwater.core.errors import InvalidQuery, StreamError
 from headwater.core.limits import LIST_PAGE_MAX
 from headwater.core.paths import CONTROL_NAMES, GROUPS, check_path
+from headwater.http import openapi
 from headwater.http.errors import error_response, plain_error
 from headwater.http.groups import GroupResource
 from headwater.http.headers import METHODS, preflight_headers
 from headwater.http.live import Hub
 from headwater.http.messages import Answer, Deferred, Headers, Request, Response
+from headwater.http.metrics import Metrics
 from headwater.http.queries import number_in, query_of
 from headwater.http.streams import StreamResource
 from headwater.http.targets import STREAM_ROOT, decode_path, origin_form
@@ -25,6 +27,7 @@ from headwater.service.log import Log
 from headwater.service.transactions import Transactions
 from headwater.store.engine import StreamSummary
 
+STREAM_ROUTE: Final = "/v1/stream/{path}"
 _LIST_PAGE_DEFAULT: Final = 100
 _JSON: Final[Headers] = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
 
@@ -34,7 +37,15 @@ Resource = Callable[[Request], Answer | Deferred | Awaitable[Answer]]
 class App:
     """The handler that the connection calls for every request."""
 
-    def __init__(self, log: Log, hub: Hub, groups: Groups, *, cors: bool = True) -> None:
+    def __init__(
+        self,
+        log: Log,
+        hub: Hub,
+        groups: Groups,
+        *,
+        cors: bool = True,
+        metrics: Metrics | None = None,
+    ) -> None:
         self._log = log
         self._preflight = [
             *(preflight_headers() if cors else [("Allow", METHODS)]),
@@ -50,6 +61,8 @@ class App:
             b"/healthz": self._healthz,
             b"/readyz": self._readyz,
             b"/v1/streams": self._list,
+            b"/metrics": (metrics or Metrics()).handle,
+            b"/openapi.json": self._openapi,
         }
 
     def __call__(self, request: Request) -> Answer | Deferred | Awaitable[Answer]:
@@ -65,17 +78,20 @@ class App:
         if target.startswith(STREAM_ROOT):
             return self._stream(request, decode_path(target[len(STREAM_ROOT) :]))
         if target == b"/v1/transaction":
+            request.route = "/v1/transaction"
             if request.method != "POST":
                 return _not_allowed("POST, OPTIONS")
             return self._transactions.handle(request)
         resource = self._fixed.get(target)
         if resource is None:
             return plain_error(404, "not_found", "streams live below /v1/stream/")
+        request.route = target.decode()
         if request.method not in ("GET", "HEAD"):
             return _not_allowed("GET, HEAD, OPTIONS")
         return resource(request)
 
     def _stream(self, request: Request, path: str) -> Answer | Deferred | Awaitable[Answer]:
+        request.route = STREAM_ROUTE
         if "/_" in path:
             answer = self._below(request, path)
             if answer is not None:
@@ -92,6 +108,7 @@ class App:
         segments = path.split("/")
         if GROUPS in segments[1:]:
             at = len(segments) - 1 - segments[::-1].index(GROUPS)
+            request.route = f"{STREAM_ROUTE}/{GROUPS}"
             owner = check_path("/".join(segments[:at]))
             return self._groups.handle(request, owner, segments[at + 1 :])
         if segments[-1] in CONTROL_NAMES and request.method != "PUT":
@@ -104,6 +121,7 @@ class App:
         control = self._controls.get(name)
         if control is None:
             return plain_error(404, "not_found", f"this server has no {name} resource")
+        request.route = f"{STREAM_ROUTE}/{name}"
         if request.method not in ("GET", "HEAD"):
             return _not_allowed("GET, HEAD, OPTIONS")
         return control(request, check_path(owner))
@@ -118,6 +136,8 @@ class App:
             "POST /v1/transaction    acknowledge and publish, all or nothing\n"
             "GET  /healthz           is the process alive\n"
             "GET  /readyz            does its storage answer\n"
+            "GET  /metrics           figures for Prometheus\n"
+            "GET  /openapi.json      all of this for machines\n"
         )
         return Response(200, [("Content-Type", "text/plain; charset=utf-8")], body.encode())
 
@@ -128,6 +148,9 @@ class App:
         """Ready means: the engine answers. A probe reads, so that probing costs no commit."""
         await self._log.in_thread(self._log.engine.next_stream_id)
         return Response(200, list(_JSON), b'{"status":"ready"}')
+
+    def _openapi(self, request: Request) -> Response:
+        return Response(200, list(_JSON), openapi.document())
 
     async def _list(self, request: Request) -> Response:
         prefix, after, limit = _list_query(request)

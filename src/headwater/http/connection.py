@@ -15,12 +15,14 @@ import http
 import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import structlog
 
 from headwater.core.errors import StreamError
 from headwater.http.errors import error_response, plain_error
+from headwater.http.headers import REQUEST_ID
 from headwater.http.messages import (
     Answer,
     Deferred,
@@ -212,6 +214,7 @@ class Connection(asyncio.Protocol):
             self._busy = True
             self._current = self._queue.popleft()
             self.deadline = float("inf")
+            self._current.began_s = perf_counter()
             self._handle(self._current)
         self._looping = False
         if not (self._transport is None or self._busy or self._queue or self._closing):
@@ -219,6 +222,7 @@ class Connection(asyncio.Protocol):
 
     def _all_answered(self, transport: asyncio.Transport) -> None:
         if self._refusal is not None:
+            self._server.traffic.refused(self._refusal)
             self._respond(self._refusal, head_only=False, close=True)
             return
         if self._owes_continue:
@@ -232,7 +236,7 @@ class Connection(asyncio.Protocol):
         try:
             answer = self._server.handler(request)
         except Exception as error:
-            self._answer(request, _failure(error))
+            self._answer(request, _failure(error, request))
             return
         if isinstance(answer, Response | EventStream):
             self._answer(request, answer)
@@ -241,7 +245,9 @@ class Connection(asyncio.Protocol):
             future, render = answer.future, answer.render
         else:
             future, render = _as_future(answer), _as_is
-        future.add_done_callback(lambda done: self._answer(request, _outcome(done, render)))
+        future.add_done_callback(
+            lambda done: self._answer(request, _outcome(done, render, request))
+        )
 
     def _answer(self, request: Request, answer: Answer) -> None:
         if self._transport is None:
@@ -249,18 +255,23 @@ class Connection(asyncio.Protocol):
                 answer.stopped()
             return
         if isinstance(answer, EventStream):
-            self._begin_events(answer)
+            self._server.traffic.begun(request)
+            self._begin_events(request, answer)
             return
+        self._server.traffic.answered(request, answer.status, answer.code)
         # The response may be shared with other connections, so it is not changed here.
         close = answer.close or not request.keep_alive or self._server.stopping
         self._busy = False
         self._current = None
-        self._respond(answer, head_only=request.method == "HEAD", close=close)
+        named = _name_of(request, answer.status)
+        self._respond(answer, head_only=request.method == "HEAD", close=close, named=named)
         if self._transport is not None:
             self._restart_clock()
             self._next()
 
-    def _respond(self, response: Response, *, head_only: bool, close: bool) -> None:
+    def _respond(
+        self, response: Response, *, head_only: bool, close: bool, named: bytes = b""
+    ) -> None:
         head = self._head(response.status, response.headers)
         if head_only or response.status in _BODILESS:
             # What a GET would have sent is not known here, and nothing else may be said.
@@ -269,7 +280,7 @@ class Connection(asyncio.Protocol):
             length = b"Content-Length: %d\r\n" % len(response.body)
         connection = b"Connection: close\r\n" if close else b""
         body = b"" if head_only or response.status in _BODILESS else response.body
-        self._write(b"".join((head, length, connection, b"\r\n", body)))
+        self._write(b"".join((head, named, length, connection, b"\r\n", body)))
         if close and self._transport is not None:
             self._closing = True
             self._queue.clear()
@@ -287,10 +298,11 @@ class Connection(asyncio.Protocol):
 
     # ── Event streams: this is the Sink ──────────────────────────────────────────────────────
 
-    def _begin_events(self, events: EventStream) -> None:
+    def _begin_events(self, request: Request, events: EventStream) -> None:
         self._http_1_0 = self._reader is not None and self._reader.http_1_0
         framing = b"Connection: close\r\n" if self._http_1_0 else b"Transfer-Encoding: chunked\r\n"
-        self._write(b"".join((self._head(200, events.headers), framing, b"\r\n")))
+        head = self._head(200, events.headers)
+        self._write(b"".join((head, _name_of(request, 200), framing, b"\r\n")))
         self._events = events
         self._current = None
         # Nothing more is read from this connection; thousands of them are idle at a time.
@@ -305,6 +317,7 @@ class Connection(asyncio.Protocol):
         if transport is None or self._events is None:
             return False
         if transport.get_write_buffer_size() > self._server.limits.reader_buffer_bytes_max:
+            self._server.traffic.cut_off += 1
             transport.abort()
             return False
         transport.write(payload.raw if self._http_1_0 else payload.framed)
@@ -326,6 +339,13 @@ class Connection(asyncio.Protocol):
         events.stopped()
 
 
+def _name_of(request: Request, status: int) -> bytes:
+    """The header with the request's name: for those who gave it one, and to ask about failures."""
+    if REQUEST_ID in request.headers or status >= 500:
+        return b"X-Request-Id: %b\r\n" % request.id.encode()
+    return b""
+
+
 def _as_future(answer: Awaitable[Answer]) -> asyncio.Future[Answer]:
     if inspect.iscoroutine(answer):
         return asyncio.get_running_loop().create_task(answer)
@@ -336,17 +356,26 @@ def _as_is(answer: Answer) -> Answer:
     return answer
 
 
-def _outcome(done: asyncio.Future[Any], render: Callable[[Any], Answer]) -> Answer:
+def _outcome(
+    done: asyncio.Future[Any], render: Callable[[Any], Answer], request: Request
+) -> Answer:
     try:
         return render(done.result())
     except (Exception, asyncio.CancelledError) as error:
-        return _failure(error)
+        return _failure(error, request)
 
 
-def _failure(error: BaseException) -> Response:
+def _failure(error: BaseException, request: Request) -> Response:
     if isinstance(error, StreamError):
         return error_response(error)
-    log.error("unexpected_error", error=repr(error), exc_info=error)
+    log.error(
+        "unexpected_error",
+        request_id=request.id,
+        method=request.method,
+        route=request.route,
+        error=repr(error),
+        exc_info=error,
+    )
     return plain_error(
         500, "internal_error", "the server hit an unexpected error; its log has the details"
     )

@@ -42,13 +42,14 @@ def _refused_publish(error: PublishRefused) -> Response:
     response = error_response(error.reason)
     fields = {"code": error.reason.code, "message": error.message, "index": error.index}
     status = 409 if response.status in (403, 404, 410) else response.status
-    return Response(status, response.headers, msgspec.json.encode({"error": fields}))
+    body = msgspec.json.encode({"error": fields})
+    return Response(status, response.headers, body, code=error.reason.code)
 
 
 def plain_error(status: int, code: str, message: str, headers: Headers | None = None) -> Response:
     body = msgspec.json.encode({"error": {"code": code, "message": message}})
     base: Headers = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
-    return Response(status, base + (headers or []), body)
+    return Response(status, base + (headers or []), body, code=code)
 
 
 def _extra_headers(error: StreamError) -> Headers:

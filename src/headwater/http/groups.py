@@ -311,6 +311,7 @@ class GroupResource:
         self, path: str, name: str, word: str, operation: Callable[[GroupState, int], Outcome]
     ) -> Answer:
         outcome = await self._groups.settle(path, name, operation)
+        self._groups.figures.settled[word] += len(outcome.done)
         body: dict[str, Any] = {word: len(outcome.done), "stale": outcome.stale}
         return Response(200, list(_JSON), msgspec.json.encode(body))
 

@@ -20,6 +20,7 @@ STREAM_DESCRIPTION: Final = b"stream-description"
 STREAM_UNIQUE_IDS: Final = b"stream-unique-ids"
 STREAM_ID_POINTER: Final = b"stream-id-pointer"
 MESSAGE_ID: Final = b"message-id"
+REQUEST_ID: Final = b"x-request-id"
 PRODUCER_ID: Final = b"producer-id"
 PRODUCER_EPOCH: Final = b"producer-epoch"
 PRODUCER_SEQ: Final = b"producer-seq"
@@ -42,6 +43,7 @@ ALLOWED_REQUEST_HEADERS: Final = (
     "Stream-Unique-Ids",
     "Stream-Id-Pointer",
     "Message-Id",
+    "X-Request-Id",
     "Producer-Id",
     "Producer-Epoch",
     "Producer-Seq",
@@ -64,6 +66,7 @@ EXPOSED_RESPONSE_HEADERS: Final = (
     "Producer-Seq",
     "Producer-Expected-Seq",
     "Producer-Received-Seq",
+    "X-Request-Id",
 )
 METHODS: Final = "GET, HEAD, PUT, POST, DELETE, OPTIONS"
 

@@ -13,12 +13,25 @@ from typing import Any, Protocol
 import msgspec
 
 from headwater.core.errors import InvalidHeader
+from headwater.http.headers import REQUEST_ID
+from headwater.http.request_ids import request_id
 
 Headers = list[tuple[str, str]]
 
 
 class Request:
-    __slots__ = ("body", "headers", "keep_alive", "method", "on_disconnect", "path", "query")
+    __slots__ = (
+        "_id",
+        "began_s",
+        "body",
+        "headers",
+        "keep_alive",
+        "method",
+        "on_disconnect",
+        "path",
+        "query",
+        "route",
+    )
 
     def __init__(self, method: str, path: bytes, query: bytes, headers: dict[bytes, bytes]) -> None:
         self.method = method
@@ -30,6 +43,19 @@ class Request:
         self.body = b""
         self.keep_alive = True
         self.on_disconnect: Callable[[], None] | None = None
+        """Set by a handler that waits for news, to be told when nobody waits any more."""
+        self.route = "other"
+        """Which resource this is for, as a template: for figures, logs and traces."""
+        self.began_s = 0.0
+        """When it was its turn, by the clock of `time.perf_counter`."""
+        self._id: str | None = None
+
+    @property
+    def id(self) -> str:
+        """A name for this request in logs: what the client calls it, or one that is made here."""
+        if self._id is None:
+            self._id = request_id(self.headers.get(REQUEST_ID))
+        return self._id
 
     def header(self, name: bytes) -> str | None:
         """A header that the protocol reads. Those are plain ASCII."""
@@ -53,6 +79,8 @@ class Response(msgspec.Struct):
     body: bytes = b""
     close: bool = False
     """End the connection behind this response."""
+    code: str = ""
+    """Of an error, for figures and logs."""
 
 
 class Payload:

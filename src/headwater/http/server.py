@@ -14,6 +14,7 @@ from headwater.http.connection import Connection
 from headwater.http.errors import plain_error
 from headwater.http.headers import common_headers
 from headwater.http.messages import Handler
+from headwater.http.traffic import Traffic
 
 _SWEEP_S: Final = 1.0
 _BACKLOG: Final = 4096
@@ -37,10 +38,12 @@ class Server:
         *,
         cors_origin: str = "*",
         timeouts: Timeouts | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
         self.handler = handler
         self.limits = limits
         self.timeouts = timeouts or Timeouts()
+        self.traffic = traffic or Traffic()
         self.stopping = False
         # Time-outs are long; a clock that moves once per sweep is good enough and free to read.
         self.now = monotonic()
@@ -78,6 +81,7 @@ class Server:
 
     def opened(self, connection: Connection) -> None:
         self._connections.add(connection)
+        self.traffic.connections += 1
         if self.stopping:
             connection.wind_down()
         elif len(self._connections) > self.limits.connections_max:

@@ -59,6 +59,16 @@ class Waiter(Protocol):
     def fail(self, error: StreamError) -> None: ...
 
 
+class GroupFigures:
+    """What all groups have done since the start, for those who watch them."""
+
+    def __init__(self) -> None:
+        self.deliveries = 0
+        self.redeliveries = 0
+        self.dead_letters = 0
+        self.settled = {"acked": 0, "nacked": 0, "rejected": 0, "extended": 0}
+
+
 class Group:
     def __init__(
         self,
@@ -69,6 +79,7 @@ class Group:
         timers: Timers,
         clock: Callable[[], int],
         bury: Callable[[Group], None],
+        figures: GroupFigures,
     ) -> None:
         self.state = state
         self.entry = entry
@@ -76,6 +87,7 @@ class Group:
         self.gone = False
         self.waiters: deque[Waiter] = deque()
         self.members: dict[str, int] = {}
+        self.figures = figures
         self._writer = writer
         self._reader = reader
         self._timers = timers
@@ -243,11 +255,16 @@ class Group:
                     state, waiter.consumer, most, now_ms, _random_token
                 )
                 have += leased
+                self._count(leased)
                 changes += marked
         self.store(changes)
         # Who was served first waits behind the others next time.
         self.waiters.rotate(-1)
         return [(waiter, messages) for waiter, messages in shared.items() if messages]
+
+    def _count(self, leased: Sequence[Outstanding]) -> None:
+        self.figures.deliveries += len(leased)
+        self.figures.redeliveries += sum(message.deliveries > 1 for message in leased)
 
     # ── Time ─────────────────────────────────────────────────────────────────────────────────
 

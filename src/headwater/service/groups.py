@@ -43,7 +43,7 @@ from headwater.core.groups.transitions import Outcome
 from headwater.core.paths import check_path, check_segment
 from headwater.service.burial import Burial
 from headwater.service.entries import Entry, Event, View
-from headwater.service.group import Group, Waiter
+from headwater.service.group import Group, GroupFigures, Waiter
 from headwater.service.log import Log
 from headwater.service.messages import MessageReader
 from headwater.service.timers import Timers
@@ -117,6 +117,7 @@ class Groups:
         self._reader = MessageReader(streams)
         self._bury = Burial(streams, self._reader, self._timers)
         self._by_path: OrderedDict[str, StreamGroups] = OrderedDict()
+        self.figures = GroupFigures()
 
     @classmethod
     async def start(cls, streams: Log) -> Groups:
@@ -151,6 +152,9 @@ class Groups:
             self._by_path[path] = loaded
             self._shrink()
 
+    def in_memory(self) -> list[Group]:
+        return [group for stream in self._by_path.values() for group in stream.groups.values()]
+
     async def get(self, path: str, name: str) -> Group:
         stream = await self.of(path)
         group = stream.groups.get(name)
@@ -161,7 +165,14 @@ class Groups:
     def _group(self, state: GroupState, entry: Entry) -> Group:
         streams = self._streams
         group = Group(
-            state, entry, streams.writer, self._reader, self._timers, streams.clock, self._bury
+            state,
+            entry,
+            streams.writer,
+            self._reader,
+            self._timers,
+            streams.clock,
+            self._bury,
+            self.figures,
         )
         # What a restart interrupted goes on: leases that end, messages that were given up.
         group.kick()

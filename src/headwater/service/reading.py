@@ -57,6 +57,14 @@ class ReadingLog:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, work, *arguments)
 
+    @property
+    def streams_in_memory(self) -> int:
+        return len(self._registry)
+
+    @property
+    def hot_bytes(self) -> int:
+        return self._registry.hot_bytes
+
     def ready(self, path: str) -> Entry | None:
         """The stream's entry if it is in memory; without it, use `entry`."""
         return self._registry.ready(path)

@@ -74,6 +74,18 @@ def connect(path: Path, *, read_only: bool = False) -> apsw.Connection:
     return connection
 
 
+def disk_bytes(path: Path) -> dict[str, int]:
+    """How large the parts of a database are."""
+    return {"database": _size(path), "wal": _size(Path(f"{path}-wal"))}
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
 def open_writer(path: Path) -> apsw.Connection:
     """The one connection that writes, with the file created or migrated as needed."""
     try:

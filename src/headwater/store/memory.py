@@ -12,6 +12,7 @@ from threading import RLock
 from headwater.core.errors import UnknownOffset
 from headwater.core.expiry import touch_interval_ms
 from headwater.core.groups.state import GroupMutation, GroupState
+from headwater.core.histograms import SECONDS, Histogram
 from headwater.core.lineage import Span
 from headwater.core.mutations import AnyMutation
 from headwater.core.offsets import format_offset
@@ -24,7 +25,13 @@ from headwater.core.stream import (
     StreamState,
     evolve,
 )
-from headwater.store.engine import LoadedStream, Problem, SeekBy, StreamSummary
+from headwater.store.engine import (
+    EngineFigures,
+    LoadedStream,
+    Problem,
+    SeekBy,
+    StreamSummary,
+)
 from headwater.store.memory_groups import MemoryGroups
 
 _START = attrgetter("start")
@@ -178,6 +185,9 @@ class MemoryEngine:
 
     def verify(self) -> Iterator[Problem | str]:
         yield f"{len(self._logs)} streams in memory; nothing is stored"
+
+    def figures(self) -> EngineFigures:
+        return EngineFigures(Histogram(SECONDS), {})
 
     def close(self) -> None:
         pass

@@ -10,12 +10,14 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from time import perf_counter
 from typing import Final
 
 import apsw
 
 from headwater.core.errors import DataCorrupt, StorageUnavailable, UnknownOffset
 from headwater.core.groups.state import GroupMutation, GroupState
+from headwater.core.histograms import SECONDS, Histogram
 from headwater.core.lineage import Span
 from headwater.core.mutations import AnyMutation
 from headwater.core.offsets import format_offset
@@ -35,8 +37,20 @@ from headwater.core.stream import (
 )
 from headwater.store import rows
 from headwater.store.checksums import append_checksum
-from headwater.store.database import DATABASE_NAME, connect, open_writer, prepare_directory
-from headwater.store.engine import LoadedStream, Problem, SeekBy, StreamSummary
+from headwater.store.database import (
+    DATABASE_NAME,
+    connect,
+    disk_bytes,
+    open_writer,
+    prepare_directory,
+)
+from headwater.store.engine import (
+    EngineFigures,
+    LoadedStream,
+    Problem,
+    SeekBy,
+    StreamSummary,
+)
 from headwater.store.group_tables import GroupWrites, delete_groups_of, load_groups
 from headwater.store.inserts import insert_rows
 from headwater.store.rows import CONFIG_COLUMNS, OP_COLUMNS, STATE_COLUMNS, Row
@@ -58,6 +72,7 @@ class SqliteEngine:
         self._producers_max = producers_preloaded_max
         self._local = threading.local()
         self._readers: list[apsw.Connection] = []
+        self._sync_seconds = Histogram(SECONDS)
         try:
             self._writer = open_writer(self._path)
         except BaseException:
@@ -100,7 +115,9 @@ class SqliteEngine:
             write.execute("BEGIN IMMEDIATE")
             yield write
             committing = True
+            began = perf_counter()
             write.execute("COMMIT")
+            self._sync_seconds.observe(perf_counter() - began)
         except apsw.Error as error:
             if committing:
                 self._void_commit()
@@ -369,6 +386,9 @@ class SqliteEngine:
 
     def verify(self) -> Iterator[Problem | str]:
         return verify_database(self._path)
+
+    def figures(self) -> EngineFigures:
+        return EngineFigures(self._sync_seconds, disk_bytes(self._path))
 
     def close(self) -> None:
         for reader in self._readers:
