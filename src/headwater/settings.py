@@ -41,6 +41,9 @@ class Settings(BaseSettings):
     slow_request_ms: int = Field(
         1_000, ge=0, description="Log requests that take longer; 0 logs none."
     )
+    otel: bool = Field(
+        False, description="Send traces with OpenTelemetry; its OTEL_… variables say where."
+    )
     long_poll_timeout_ms: int = Field(
         30_000, ge=1, le=600_000, description="How long a long-poll waits for data."
     )

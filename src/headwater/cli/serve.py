@@ -20,6 +20,7 @@ from headwater.http.beats import Heartbeat
 from headwater.http.live import Hub
 from headwater.http.metrics import Metrics
 from headwater.http.server import Server
+from headwater.http.tracing import Tracing, TracingUnavailable, open_tracing
 from headwater.http.traffic import Traffic, log_access
 from headwater.service.groups import Groups
 from headwater.service.log import Log
@@ -58,14 +59,15 @@ def check_address(settings: Settings) -> None:
 def serve(settings: Settings) -> None:
     check_address(settings)
     try:
+        tracing = open_tracing() if settings.otel else None
         engine = open_engine(settings)
-    except DataDirectoryError as error:
+    except (DataDirectoryError, TracingUnavailable) as error:
         raise CannotServe(str(error)) from None
     # The commit thread and the event loop hand the interpreter lock to each other with every
     # batch; at the usual 5 ms, each commit would wait that long for a busy loop to let go.
     sys.setswitchinterval(0.0002)
     _raise_file_limit()
-    uvloop.run(_serve(settings, engine))
+    uvloop.run(_serve(settings, engine, tracing))
 
 
 def _raise_file_limit() -> None:
@@ -74,12 +76,12 @@ def _raise_file_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, allowed))
 
 
-async def _serve(settings: Settings, engine: Engine) -> None:
+async def _serve(settings: Settings, engine: Engine, tracing: Tracing | None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with listening(settings, engine) as (server, port):
+    async with listening(settings, engine, tracing) as (server, port):
         _greet(settings, port)
         await stop.wait()
         log.info("stopping", connections=server.connections)
@@ -87,7 +89,9 @@ async def _serve(settings: Settings, engine: Engine) -> None:
 
 
 @asynccontextmanager
-async def listening(settings: Settings, engine: Engine) -> AsyncIterator[tuple[Server, int]]:
+async def listening(
+    settings: Settings, engine: Engine, tracing: Tracing | None = None
+) -> AsyncIterator[tuple[Server, int]]:
     """The whole system, from the engine to an open port, and its orderly end."""
     limits = settings.limits()
     streams = await Log.start(engine, limits, linger_ms=settings.linger_ms)
@@ -97,6 +101,9 @@ async def listening(settings: Settings, engine: Engine) -> AsyncIterator[tuple[S
     metrics = Metrics()
     app = App(streams, hub, groups, cors=bool(settings.cors_origin), metrics=metrics)
     traffic = _traffic(settings)
+    if tracing is not None:
+        traffic.watchers.append(tracing.watch)
+        streams.writer.on_commit = tracing.committed
     server = Server(app, limits, cors_origin=settings.cors_origin, traffic=traffic)
     collectors.add_all(metrics, streams, hub, groups, server)
     try:
@@ -114,6 +121,8 @@ async def listening(settings: Settings, engine: Engine) -> AsyncIterator[tuple[S
         await server.stop(settings.shutdown_grace_ms / 1000)
         heartbeat.stop()
         await streams.stop()
+        if tracing is not None:
+            await asyncio.to_thread(tracing.stop)
 
 
 def _traffic(settings: Settings) -> Traffic:
