@@ -36,6 +36,7 @@ CHECKS = [
 WAIT_MS_MAX = 20
 HASTY = ("--long-poll-timeout-ms", "20", "--sse-lifetime-ms", "100", "--producer-wait-ms", "2")
 
+Case = schemathesis.Case[Any]
 schema = schemathesis.openapi.from_dict(openapi.describe())
 
 
@@ -61,14 +62,14 @@ def target() -> Any:
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-def test_answers_fit_the_description(case: schemathesis.Case, target: ServerProcess) -> None:
+def test_answers_fit_the_description(case: Case, target: ServerProcess) -> None:
     _meet_something(case)
     _be_brief(case)
     answer = case.call(base_url=target.url)
     case.validate_response(answer, checks=CHECKS)
 
 
-def _meet_something(case: schemathesis.Case) -> None:
+def _meet_something(case: Case) -> None:
     """Most paths would lead nowhere: let some lead to what is there."""
     parameters = case.path_parameters or {}
     for name, known in (("path", ["texts", "closed", "json"]), ("group", ["g"])):
@@ -77,7 +78,7 @@ def _meet_something(case: schemathesis.Case) -> None:
             parameters[name] = known[choice % len(known)]
 
 
-def _be_brief(case: schemathesis.Case) -> None:
+def _be_brief(case: Case) -> None:
     body: Any = case.body
     if isinstance(body, dict) and isinstance(body.get("wait_ms"), int):
         body["wait_ms"] = min(body["wait_ms"], WAIT_MS_MAX)
