@@ -10,6 +10,7 @@ import typer
 from headwater import __version__
 from headwater.cli import ctx, grouping, target
 from headwater.cli.appending import append
+from headwater.cli.backup import backup, restore
 from headwater.cli.bench import bench
 from headwater.cli.consuming import consume
 from headwater.cli.listing import info, ls
@@ -41,7 +42,14 @@ COMMANDS: Final[dict[str, dict[str, Callable[..., None]]]] = {
         "rm": rm,
     },
     "Groups": {"consume": consume},
-    "Servers": {"serve": serve, "verify": verify, "top": top, "bench": bench},
+    "Servers": {
+        "serve": serve,
+        "verify": verify,
+        "backup": backup,
+        "restore": restore,
+        "top": top,
+        "bench": bench,
+    },
 }
 
 

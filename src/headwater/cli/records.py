@@ -238,6 +238,16 @@ class VerifyRecord(Record):
     problems: A[list[ProblemRecord], _doc("what was found")]
 
 
+class BackupRecord(Record):
+    """A backup that was made, or restored."""
+
+    path: A[str, _doc("where it is: the backup, or the restored directory")]
+    created_at: A[str, _doc("the moment whose state it holds")]
+    bytes: A[int, _doc("its size")]
+    streams: A[int, _doc("how many streams it holds")]
+    headwater: A[str, _doc("the version that made it")]
+
+
 class ContextRecord(Record):
     """One context. Its token is not shown, anywhere."""
 
@@ -274,6 +284,8 @@ BY_COMMAND: dict[str, tuple[type[Record], ...]] = {
     "top": (TopRecord,),
     "bench": (BenchRecord,),
     "verify": (VerifyRecord,),
+    "backup": (BackupRecord,),
+    "restore": (BackupRecord,),
     "ctx ls": (ContextRecord,),
 }
 """Which records a command writes."""
