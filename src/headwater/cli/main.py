@@ -13,6 +13,7 @@ from headwater.cli.appending import append
 from headwater.cli.backup import backup, restore
 from headwater.cli.bench import bench
 from headwater.cli.consuming import consume
+from headwater.cli.doctor import doctor
 from headwater.cli.listing import info, ls
 from headwater.cli.managing import close, create, fork, rm
 from headwater.cli.reading import read, tail
@@ -44,6 +45,7 @@ COMMANDS: Final[dict[str, dict[str, Callable[..., None]]]] = {
     "Groups": {"consume": consume},
     "Servers": {
         "serve": serve,
+        "doctor": doctor,
         "verify": verify,
         "backup": backup,
         "restore": restore,

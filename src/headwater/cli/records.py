@@ -238,6 +238,22 @@ class VerifyRecord(Record):
     problems: A[list[ProblemRecord], _doc("what was found")]
 
 
+class FindingRecord(Record):
+    """Something that was looked at."""
+
+    level: A[str, _doc("`ok`, `hint` or `problem`")]
+    about: A[str, _doc("what it is about")]
+    what: A[str, _doc("what was found")]
+    advice: A[str, _doc("what to do about it; empty if nothing")]
+
+
+class DoctorRecord(Record):
+    """The result of an examination."""
+
+    ok: A[bool, _doc("whether there is no problem")]
+    findings: A[list[FindingRecord], _doc("what was found")]
+
+
 class BackupRecord(Record):
     """A backup that was made, or restored."""
 
@@ -284,6 +300,7 @@ BY_COMMAND: dict[str, tuple[type[Record], ...]] = {
     "top": (TopRecord,),
     "bench": (BenchRecord,),
     "verify": (VerifyRecord,),
+    "doctor": (DoctorRecord,),
     "backup": (BackupRecord,),
     "restore": (BackupRecord,),
     "ctx ls": (ContextRecord,),
@@ -294,5 +311,6 @@ PARTS: dict[type[Record], tuple[type[Record], ...]] = {
     TopRecord: (RateRecord,),
     BenchRecord: (LatencyRecord,),
     VerifyRecord: (ProblemRecord,),
+    DoctorRecord: (FindingRecord,),
 }
 """Which records are parts of another one."""
