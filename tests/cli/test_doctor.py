@@ -169,9 +169,7 @@ def test_few_files(data: Path) -> None:
         most = 2**40
     env = {"HEADWATER_CONNECTIONS_MAX": str(most)}
     assert "LimitNOFILE" in one("hint", "files", str(data), **env)
-    assert not [
-        f for f in trouble("hint", str(data), HEADWATER_CONNECTIONS_MAX="1") if "files" in f
-    ]
+    assert "files" not in dict(trouble("hint", str(data), HEADWATER_CONNECTIONS_MAX="1"))
 
 
 def test_more_memory_than_there_is(data: Path) -> None:
@@ -203,7 +201,11 @@ def test_a_file_in_its_place(tmp_path: Path) -> None:
 
 def test_files_of_somebody_else(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     really = os.access
-    monkeypatch.setattr(os, "access", lambda path, mode: path != data and really(path, mode))
+
+    def denied(path: Any, *mode: Any, **options: Any) -> bool:
+        return Path(path) != data and really(path, *mode, **options)
+
+    monkeypatch.setattr(os, "access", denied)
     assert "cannot read and write" in one("problem", "permissions", str(data))
 
 

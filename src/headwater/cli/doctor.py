@@ -18,10 +18,15 @@ if TYPE_CHECKING:
 def doctor(
     directory: Annotated[
         Path | None,
-        typer.Argument(metavar="DIR", help="A data directory; otherwise that of the settings."),
+        typer.Argument(
+            metavar="DIR",
+            help="A data directory; otherwise that of the settings.",
+            readable=False,  # if it is not, that is a finding
+        ),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="A TOML file of settings.")
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="A TOML file of settings.", readable=False),
     ] = None,
     json: Json = False,
 ) -> None:
