@@ -14,7 +14,7 @@ import typer.main
 
 from headwater.cli.main import app
 from headwater.settings import Settings
-from tests.docs.markdown import ROOT
+from tests.docs.markdown import DOCS, ROOT, Page
 from tests.support.server import ServerProcess
 
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
@@ -90,3 +90,26 @@ def test_the_unit_gives_the_server_what_it_needs() -> None:
     assert f"--data /var/lib/{directory}" in UNIT
     # Raising the limit of open files is one of @resources.
     assert "@resources" not in "".join(unit_lines("SystemCallFilter"))
+
+
+def test_the_guide_runs_commands_that_exist() -> None:
+    page = Page(DOCS / "howto" / "production.md")
+    lines = [
+        line for block in page.blocks if block.language == "sh" for line in block.text.splitlines()
+    ]
+    assert len(lines) > 5
+    for line in lines:
+        program, *words = shlex.split(line)
+        assert program == "headwater"
+        check_command(words)
+
+
+def test_settings_that_the_guide_names_exist() -> None:
+    text = Page(DOCS / "howto" / "production.md").text
+    named = set(re.findall(r"`([a-z_]+)(?: = [^`]+)?`", text))
+    settings = {name for name in named if re.fullmatch(r"[a-z]+(_[a-z]+)*", name)}
+    codes = {"unknown_offset", "storage_unavailable", "data_corrupt", "too_busy"}
+    codes.add("sequence_gap")
+    others = {"fsync", "restore", "traceparent", "request_id", "commit_failed"}
+    metrics = {name for name in settings if name.startswith("headwater_")}
+    assert settings - codes - others - metrics <= set(Settings.model_fields)
