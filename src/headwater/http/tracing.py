@@ -10,8 +10,9 @@ Where spans go is said by OpenTelemetry's own variables, such as OTEL_EXPORTER_O
 
 from __future__ import annotations
 
+import threading
 from time import time_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headwater import __version__
 from headwater.http.messages import Request
@@ -20,6 +21,9 @@ from headwater.service.writer import Commit
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
+
+
+_STOP_S: Final = 3.0
 
 
 class TracingUnavailable(Exception):
@@ -39,7 +43,7 @@ def open_tracing() -> Tracing:
             "pip install 'headwater[otel]'"
         ) from None
     resource = Resource({SERVICE_NAME: "headwater"}).merge(OTELResourceDetector().detect())
-    provider = TracerProvider(resource=resource)
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     return Tracing(provider)
 
@@ -93,8 +97,10 @@ class Tracing:
         span.end(ended_ns)
 
     def stop(self) -> None:
-        """Send what is left. May take as long as the network does."""
-        self._provider.shutdown()
+        """Send what is left, but do not wait long for a collector that may be gone."""
+        sending = threading.Thread(target=self._provider.shutdown, daemon=True)
+        sending.start()
+        sending.join(_STOP_S)
 
 
 def _trace_headers(request: Request) -> dict[str, str]:
