@@ -13,6 +13,7 @@ from headwater.core.limits import Limits
 from headwater.http.messages import Request, Response
 from headwater.http.request_ids import request_id
 from headwater.http.server import Server
+from headwater.http.traffic import Traffic
 from tests.conftest import StartServer
 from tests.http.client import TEXT, Client, fresh, producer
 from tests.support.server import ServerProcess
@@ -145,3 +146,16 @@ async def test_a_failure_can_be_found_in_the_log() -> None:
     assert json.loads(body)["error"]["code"] == "internal_error"
     assert "fuse" in line["error"]
     assert "fuse" not in body
+
+
+def test_whoever_watches_does_not_keep_a_request_from_its_answer() -> None:
+    def broken(request: Request, status: int, took_s: float) -> None:
+        raise RuntimeError("I cannot look")
+
+    seen: list[int] = []
+    traffic = Traffic()
+    traffic.watchers += [broken, lambda request, status, took_s: seen.append(status)]
+    with capture_logs() as logs:
+        traffic.answered(Request("GET", b"/", b"", {}), 200, "")
+    assert seen == [200]
+    assert [line["event"] for line in logs] == ["watcher_failed"]

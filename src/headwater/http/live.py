@@ -139,7 +139,10 @@ class Feed:
         self._joining: list[SseReader] = []
         self.polls = Polls(self)
         self._sending = False
-        self._round_began = 0.0
+        self._changed_s: float | None = None
+        """When the oldest change came that no round has taken up."""
+        self._round_s: float | None = None
+        """The same for the round that is under way."""
         entry.listeners.add(self.on_event)
 
     # ── Server-Sent Events ───────────────────────────────────────────────────────────────────
@@ -236,12 +239,14 @@ class Feed:
             self._dissolve()
             return
         self.polls.answer(view)
+        if self._changed_s is None:
+            self._changed_s = perf_counter()
         if not self._sending:
             self._round(view)
 
     def _round(self, view: View) -> None:
         """Bring everyone from the last position to the tail of this moment."""
-        self._round_began = perf_counter()
+        self._round_s, self._changed_s = self._changed_s, None
         chunks = self._hot_chunks(view)
         if chunks is None:
             # More was committed at once than stays in memory; each reader fetches it.
@@ -298,8 +303,8 @@ class Feed:
             asyncio.get_running_loop().call_soon(self._send_slice, readers, last, chunks, shared)
             return
         self._sending = False
-        if readers:
-            figures.delivery_seconds.observe(perf_counter() - self._round_began)
+        if readers and self._round_s is not None:
+            figures.delivery_seconds.observe(perf_counter() - self._round_s)
         view = self.entry.view
         if view is not None and view.config.id == self.config.id:
             stale = view.tail != self._position or (view.closed and not closed)

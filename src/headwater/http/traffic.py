@@ -80,7 +80,11 @@ class Traffic:
 
     def _tell(self, request: Request, status: int, took_s: float) -> None:
         for watch in self.watchers:
-            watch(request, status, took_s)
+            try:
+                watch(request, status, took_s)
+            except Exception as error:
+                # Whoever watches must not keep a request from its answer.
+                log.error("watcher_failed", error=repr(error), exc_info=error)
 
     def refused(self, response: Response) -> None:
         """What came was no request, or there was no room for it."""

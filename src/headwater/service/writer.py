@@ -204,9 +204,6 @@ class Writer:
         self._committing = None
         self.figures.seconds.observe(took_s)
         self.figures.batch_requests.observe(len(batch.waiters))
-        if self.on_commit is not None:
-            failed = error is not None
-            self.on_commit(Commit(len(batch.waiters), batch.size_bytes, took_s, failed))
         self.queued_bytes -= batch.size_bytes
         if error is None:
             self._publish(batch.effects)
@@ -221,6 +218,9 @@ class Writer:
             self._plan_flush()
         else:
             self._idle.set()
+        if self.on_commit is not None:
+            failed = error is not None
+            self.on_commit(Commit(len(batch.waiters), batch.size_bytes, took_s, failed))
 
     def _publish(self, effects: Iterable[Effect]) -> None:
         changed: dict[Owner, None] = {}
