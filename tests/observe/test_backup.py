@@ -257,6 +257,17 @@ def test_what_is_no_data_directory(tmp_path: Path) -> None:
     assert names(tmp_path) == [DATABASE_NAME]
 
 
+async def test_nothing_is_left_out(log: Log, tmp_path: Path) -> None:
+    """What is kept beside the database and not understood must not be missing from a backup."""
+    for name in ("lost+found", "archive"):
+        (tmp_path / "data" / name).mkdir()
+        (tmp_path / "data" / name / "part-1").touch()
+    with pytest.raises(BackupError, match="archive"):
+        made(tmp_path / "data", tmp_path / "backup")
+    (tmp_path / "data" / "archive" / "part-1").unlink()
+    made(tmp_path / "data", tmp_path / "backup")
+
+
 async def test_a_backup_that_somebody_else_makes_is_left_alone(log: Log, tmp_path: Path) -> None:
     steps = make_backup(tmp_path / "data", tmp_path / "backup")
     next(steps)

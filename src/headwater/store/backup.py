@@ -47,6 +47,7 @@ from headwater.store.verify import verify_database
 MANIFEST_NAME: Final = "backup.json"
 FORMAT: Final = 1
 _TAR: Final = ".tar"
+_NOT_OURS: Final = frozenset({"lost+found"})
 _PAGES_AT_ONCE: Final = 256
 _COPY_BYTES: Final = 1024 * 1024
 _MANIFEST_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -89,6 +90,8 @@ def make_backup(directory: Path, target: Path) -> Iterator[Progress | Manifest]:
     """Copy a data directory to a new directory, or a new file if its name ends in `.tar`."""
     if target.exists():
         raise BackupError(f"{target} exists already; choose another name")
+    with _troubles(target):
+        _require_known(directory)
     draft = target.with_name(f"{target.name}.partial")
     packed = target.with_name(f"{target.name}.partial{_TAR}")
     with _troubles(target):
@@ -121,6 +124,16 @@ def make_backup(directory: Path, target: Path) -> Iterator[Progress | Manifest]:
             draft.rename(target)
         sync_directory(target.parent)
     yield manifest
+
+
+def _require_known(directory: Path) -> None:
+    """A backup that leaves something out is none, so what is not understood is not passed over."""
+    for entry in directory.iterdir():
+        if entry.is_dir() and entry.name not in _NOT_OURS and any(entry.iterdir()):
+            raise BackupError(
+                f"{entry} is not something that this version of headwater can back up; move it "
+                "elsewhere if it is yours, else upgrade"
+            )
 
 
 def _copy_database(source: apsw.Connection, path: Path) -> Iterator[Progress]:
