@@ -75,7 +75,7 @@ def sealed_parts(query: Query, span: Span) -> list[SealedPart]:
     )
     return [
         SealedPart(max(start, span.start), min(until, span.end), name, size, root, index_offset)
-        for start, until, index_offset, _, name, size, root in found
+        for start, until, index_offset, _, name, size, root, *_ in found
     ]
 
 

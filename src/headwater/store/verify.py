@@ -134,3 +134,32 @@ def _check_inherited(connection: apsw.Connection, config: StreamConfig) -> Itera
         ).fetchall()
         if int(found[0][0] or 0) != end - start:
             yield Problem(f"stream {config.path}", f"inherited data of stream {run} is missing")
+
+
+# ── A glance ─────────────────────────────────────────────────────────────────────────────────
+
+
+def sample_appends(connection: apsw.Connection, most: int) -> Iterator[Problem]:
+    """Look at some appends, half of them the newest, the others spread over all there are."""
+    query = f"SELECT {OP_COLUMNS} FROM ops"
+    for row in connection.execute(f"{query} ORDER BY id DESC LIMIT ?", (most // 2,)):
+        yield from _damage_of(row)
+    bounds = connection.execute("SELECT min(id), max(id) FROM ops").fetchall()[0]
+    if bounds[0] is None:
+        return
+    first, last = int(bounds[0]), int(bounds[1] or 0)
+    step = max(1, (last - first) // max(1, most // 2))
+    for start in range(first, last + 1, step):
+        for row in connection.execute(f"{query} WHERE id >= ? ORDER BY id LIMIT 1", (start,)):
+            yield from _damage_of(row)
+
+
+def _damage_of(row: rows.Row) -> Iterator[Problem]:
+    if not rows.op_is_intact(row):
+        yield Problem(f"stream {row[0]} at {row[1]}", "the append does not match its checksum")
+
+
+def newest_append_ms(connection: apsw.Connection) -> int:
+    """When the newest append was written; 0 if there is none."""
+    found = connection.execute("SELECT created_at FROM ops ORDER BY id DESC LIMIT 1").fetchall()
+    return int(found[0][0] or 0) if found else 0
