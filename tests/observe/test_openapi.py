@@ -10,6 +10,8 @@ import msgspec
 import pytest
 from openapi_spec_validator import validate
 
+from headwater.core.errors import StreamError
+from headwater.core.subscriptions import errors as subscription_errors
 from headwater.http import openapi
 from headwater.http.access.gate import Gate
 from headwater.http.access.identity import Identity
@@ -34,6 +36,7 @@ from headwater.service.subscriptions import Subscriptions
 from headwater.store.memory import MemoryEngine
 from tests.docs.markdown import HTTP_REFERENCE, Page, code_spans
 from tests.docs.test_http_reference import plain_errors, refusals
+from tests.docs.test_http_reference import status_of as status_by_class
 from tests.http.client import JSON, Client
 from tests.support.server import ServerProcess
 
@@ -102,12 +105,16 @@ async def test_every_route_of_the_dispatch_is_described(app: App) -> None:
     assert methods_of("/v1/stream/{path}") == streams.methods
 
 
-@pytest.mark.parametrize("path", PATHS)
+# A server without access control has no such resource.
+ALWAYS_THERE = [path for path in PATHS if path != "/v1/presign"]
+
+
+@pytest.mark.parametrize("path", ALWAYS_THERE)
 def test_the_methods_are_those_that_the_server_knows(server: ServerProcess, path: str) -> None:
     """A described method is never 405. Any other is, with an Allow header that agrees."""
     client = Client(server)
     stream = client.create(JSON)
-    target = path.replace("{path}", stream).replace("{group}", "g")
+    target = path.replace("{path}", stream).replace("{group}", "g").replace("{subscription}", "s")
     described = methods_of(path)
     for method in METHODS:
         reply = client.send(method, target, JSON, b"{}")
@@ -123,11 +130,16 @@ def test_the_methods_are_those_that_the_server_knows(server: ServerProcess, path
     assert client.send("OPTIONS", target).status == 204
 
 
+FAMILIES = ("/v1/stream/{path}/_groups", "/v1/stream/{path}/touch/", "/v1/stream/__ds/")
+
+
 def test_the_table_of_resources_agrees() -> None:
     documented = {code_spans(row[0])[0]: set(row[1].split(", ")) for row in resources()}
-    groups = [path for path in PATHS if "/_groups" in path]
-    described = {path: methods_of(path) for path in PATHS if path not in groups}
-    described["/v1/stream/{path}/_groups…"] = set().union(*map(methods_of, groups))
+    described: dict[str, set[str]] = {}
+    for path in PATHS:
+        # These have a page of their own, and one line here.
+        short = next((f"{root}…" for root in FAMILIES if path.startswith(root)), path)
+        described.setdefault(short, set()).update(methods_of(path))
     assert documented == described
 
 
@@ -140,20 +152,23 @@ def resources() -> list[list[str]]:
 
 def test_every_error_can_happen_somewhere() -> None:
     """Codes are those of the error classes, and each belongs to an operation."""
-    general = {"error", "invalid_request", "conflict", "publish_refused", "method_not_allowed"}
-    general.add("not_found")
+    general = {"error", "conflict", "publish_refused", "method_not_allowed"}
     described = {
         (code, status)
         for operation in OPERATIONS
         for status, codes in operation.codes.items()
         for code in codes
-        if code not in operation.elsewhere
     }
-    known = {
-        (code, status) for code, status in {*refusals(), *plain_errors()} if code not in general
-    }
-    known.discard(("not_found", 404))
-    assert described == known
+    elsewhere = {pair for operation in OPERATIONS for pair in operation.elsewhere.items()}
+    of_subscriptions = {(kind.code, status_by_class(kind)) for kind in subscription_refusals()}
+    known = {*refusals(), *plain_errors(), *of_subscriptions, *elsewhere}
+    assert described == {(code, status) for code, status in known if code not in general}
+
+
+def subscription_refusals() -> list[type[StreamError]]:
+    kinds = [kind for kind in vars(subscription_errors).values() if isinstance(kind, type)]
+    own = [kind for kind in kinds if kind.__module__ == subscription_errors.__name__]
+    return [kind for kind in own if issubclass(kind, StreamError)]
 
 
 def test_every_header_is_described() -> None:
@@ -167,11 +182,12 @@ def test_every_header_is_described() -> None:
 
 
 def test_every_query_parameter_of_the_reference_is_described() -> None:
-    documented = {code_spans(row[0])[0] for row in Page(HTTP_REFERENCE).table("Query parameters")}
+    rows = Page(HTTP_REFERENCE).table("Query parameters")
+    documented = {name for row in rows for name in code_spans(row[0])}
     described = {
         parameter.name
         for operation in OPERATIONS
-        if "_groups" not in operation.path
+        if not operation.path.startswith(FAMILIES)
         for parameter in operation.query
     }
     assert documented == described
@@ -192,3 +208,13 @@ def test_what_is_listed_has_the_fields_that_are_described(server: ServerProcess)
     assert set(details) == set(shapes["StreamDetails"]["properties"])
     page = json.loads(client.send("GET", f"/v1/streams?prefix={path}").body)
     assert set(page["streams"][0]) == set(shapes["Stream"]["properties"])
+    client.post(path, b"{}", JSON)
+    plan = json.loads(client.send("GET", f"/v1/stream/{path}/_segments").body)
+    assert set(plan) == set(shapes["Ranges"]["properties"])
+    of_range = shapes["Ranges"]["properties"]["ranges"]["items"]["properties"]
+    assert set(plan["ranges"][0]) == set(of_range)
+    profile = b'{"profile": {"kind": "state-protocol", "touch": {"enabled": true}}}'
+    live = client.create(JSON)
+    assert client.send("POST", f"/v1/stream/{live}/_profile", JSON, profile).status == 200
+    meta = json.loads(client.send("GET", f"/v1/stream/{live}/touch/meta").body)
+    assert set(meta) == set(shapes["LiveMeta"]["properties"])

@@ -36,6 +36,9 @@ CHECKS = [
 WAIT_MS_MAX = 20
 HASTY = ("--long-poll-timeout-ms", "20", "--sse-lifetime-ms", "100", "--producer-wait-ms", "2")
 
+LIVE = b'{"profile": {"kind": "state-protocol", "touch": {"enabled": true}}}'
+SUBSCRIPTION = b'{"type": "pull-wake", "pattern": "json", "wake_stream": "wakes"}'
+
 Case = schemathesis.Case[Any]
 schema = schemathesis.openapi.from_dict(openapi.describe())
 
@@ -48,6 +51,9 @@ def target() -> Any:
         client.put("closed", {**TEXT, "Stream-Closed": "true"}, b"only")
         client.put("json", JSON, b'[{"id": 1}, {"id": 2}]')
         client.send("PUT", "/v1/stream/json/_groups/g", JSON, b"{}")
+        client.put("live", JSON)
+        client.send("POST", "/v1/stream/live/_profile", JSON, LIVE)
+        client.send("PUT", "/v1/stream/__ds/subscriptions/s", JSON, SUBSCRIPTION)
         yield server
         assert server.is_running
         assert "Traceback" not in server.stderr
@@ -72,7 +78,8 @@ def test_answers_fit_the_description(case: Case, target: ServerProcess) -> None:
 def _meet_something(case: Case) -> None:
     """Most paths would lead nowhere: let some lead to what is there."""
     parameters = case.path_parameters or {}
-    for name, known in (("path", ["texts", "closed", "json"]), ("group", ["g"])):
+    things = {"path": ["texts", "closed", "json", "live"], "group": ["g"], "subscription": ["s"]}
+    for name, known in things.items():
         value = parameters.get(name)
         if isinstance(value, str) and (choice := len(value) % 5) < 4:
             parameters[name] = known[choice % len(known)]
@@ -82,3 +89,7 @@ def _be_brief(case: Case) -> None:
     body: Any = case.body
     if isinstance(body, dict) and isinstance(body.get("wait_ms"), int):
         body["wait_ms"] = min(body["wait_ms"], WAIT_MS_MAX)
+    if isinstance(body, dict) and case.operation.path.endswith("touch/wait"):
+        wait_ms = body.setdefault("timeoutMs", WAIT_MS_MAX)
+        if isinstance(wait_ms, int):
+            body["timeoutMs"] = min(wait_ms, WAIT_MS_MAX)

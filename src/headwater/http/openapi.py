@@ -30,6 +30,11 @@ _PATH_SCHEMAS: Final[dict[str, Schema]] = {
         "pattern": "^[A-Za-z0-9\\-.~!$&'()*+,;=:@%][A-Za-z0-9\\-._~!$&'()*+,;=:@%]*$",
     },
 }
+_PATH_SCHEMAS["subscription"] = _PATH_SCHEMAS["group"]
+_SECURITY: Final = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "A key or a token."},
+    "wake": {"type": "http", "scheme": "bearer", "description": "The token of a wake."},
+}
 _RETRIED: Final = (429, 503)
 
 
@@ -47,7 +52,9 @@ def describe() -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "Headwater", "version": __version__, "description": _ABOUT},
         "paths": paths,
-        "components": {"schemas": schemas.components()},
+        "components": {"schemas": schemas.components(), "securitySchemes": _SECURITY},
+        # Where there is access control, all but the public operations ask for a key or token.
+        "security": [{}, {"bearer": []}],
     }
 
 
@@ -66,7 +73,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
         _parameter(parameter, "header")
         for parameter in (*operation.headers, *everywhere)
         # OpenAPI has the types of bodies elsewhere, and forbids to name them here.
-        if parameter.name != "Content-Type"
+        if parameter.name not in ("Content-Type", "Authorization")
     ]
     described: dict[str, Any] = {
         "operationId": operation.name,
@@ -77,6 +84,10 @@ def _operation(operation: Operation) -> dict[str, Any]:
             **{str(status): _refusal(operation, status) for status in operation.codes},
         },
     }
+    if operation.own_token:
+        described["security"] = [{"wake": []}]
+    elif operation.public:
+        described["security"] = []
     if operation.body:
         content = {media: {"schema": schema} for media, schema in operation.body.items()}
         described["requestBody"] = {"content": content, "required": operation.body_required}

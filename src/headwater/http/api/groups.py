@@ -17,14 +17,15 @@ from headwater.http.api.model import (
     ref,
     with_head,
 )
-from headwater.http.api.streams import STREAM
+from headwater.http.api.streams import STREAM, STREAM_ERRORS
 from headwater.http.groups import FETCH_MAX
 
 GROUPS: Final = f"{STREAM}/_groups"
 GROUP: Final = f"{GROUPS}/{{group}}"
 TRANSACTION: Final = "/v1/transaction"
 
-_STREAM_ERRORS: Final = ("invalid_path", "stream_not_found", "stream_gone", "data_corrupt")
+# Where a group stands is told with a time, which may be in object storage.
+_STREAM_ERRORS: Final = (*STREAM_ERRORS, "history_unavailable")
 _GROUP_ERRORS: Final = (*_STREAM_ERRORS, "group_not_found")
 
 _LIST = Operation(
@@ -40,6 +41,7 @@ _GET = Operation(
     "A group; with `live=sse`, its messages.",
     {200: Answer("The group.", content={JSON_TYPE: ref("GroupInfo"), EVENTS_TYPE: TEXT})},
     errors=(*_GROUP_ERRORS, "invalid_query"),
+    waits=True,
     query=(
         Parameter("live", "`sse` has messages pushed.", {"type": "string", "enum": ["sse"]}),
         Parameter("consumer", "With `live=sse`: the member.", {"type": "string", "maxLength": 256}),
@@ -63,6 +65,7 @@ _PUT = Operation(
         "invalid_body",
         "invalid_offset",
         "unknown_offset",
+        "offset_expired",
         "group_conflict",
         "path_reserved",
         "too_busy",
@@ -80,7 +83,12 @@ _NOTHING: Final = {204: Answer("Done.")}
 
 
 def _action(
-    name: str, text: str, body: Schema, answers: dict[int, Answer], *more: str
+    name: str,
+    text: str,
+    body: Schema,
+    answers: dict[int, Answer],
+    *more: str,
+    waits: bool = False,
 ) -> Operation:
     return Operation(
         "POST",
@@ -90,6 +98,7 @@ def _action(
         errors=(*_GROUP_ERRORS, "too_busy", *more),
         body={JSON_TYPE: body} if body else {},
         body_required=bool(body),
+        waits=waits,
     )
 
 
@@ -101,7 +110,7 @@ def _settling(name: str, text: str, body: Schema, word: str) -> Operation:
 
 _FETCHED: Final = {200: Answer("Messages, maybe none.", content={JSON_TYPE: ref("Fetched")})}
 _ACTIONS: Final = (
-    _action("fetch", "Ask for messages.", ref("FetchBody"), _FETCHED, "invalid_body"),
+    _action("fetch", "Ask for messages.", ref("FetchBody"), _FETCHED, "invalid_body", waits=True),
     _settling("ack", "These are done.", ref("AckBody"), "acked"),
     _settling("nack", "Deliver these again.", ref("NackBody"), "nacked"),
     _settling("extend", "More time for these.", ref("ExtendBody"), "extended"),
@@ -114,6 +123,7 @@ _ACTIONS: Final = (
         "invalid_body",
         "invalid_offset",
         "unknown_offset",
+        "offset_expired",
     ),
     _action("pause", "Hand out nothing.", {}, _NOTHING),
     _action("resume", "Hand out again.", {}, _NOTHING),
@@ -127,6 +137,8 @@ _TRANSACT = Operation(
         *_GROUP_ERRORS,
         "invalid_body",
         "invalid_json",
+        "invalid_record",
+        "missing_before",
         "empty_body",
         "missing_id",
         "epoch_must_start_at_zero",
@@ -140,7 +152,12 @@ _TRANSACT = Operation(
     body={JSON_TYPE: ref("TransactionBody")},
     body_required=True,
     # What is wrong with a publish is a conflict: the resource itself is there.
-    elsewhere={"stream_not_found": 409, "stream_gone": 409, "stale_epoch": 409},
+    elsewhere={
+        "stream_not_found": 409,
+        "stream_gone": 409,
+        "stale_epoch": 409,
+        "forbidden": 409,
+    },
 )
 
 OPERATIONS: Final = (

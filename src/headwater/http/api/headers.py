@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from headwater.core import limits
-from headwater.http.api.model import FLAG, TEXT, WHOLE, Parameter, Schema
+from headwater.http.api.model import COUNT, FLAG, TEXT, WHOLE, Parameter, Schema
 
 _DIGITS: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": limits.PRODUCER_NUMBER_MAX}
 
@@ -30,6 +30,8 @@ REQUEST: Final = {
         Parameter("Stream-Forked-From", "The source of a fork."),
         Parameter("Stream-Fork-Offset", "Where the fork begins."),
         Parameter("Stream-Fork-Sub-Offset", "How far into the next append.", WHOLE),
+        Parameter("Stream-Retention-Seconds", "How long appends are kept.", COUNT),
+        Parameter("Stream-Retention-Bytes", "How much is kept.", COUNT),
         Parameter(
             "Stream-Config-Version",
             "The version of the settings.",
@@ -58,7 +60,7 @@ REQUEST: Final = {
         Parameter("If-None-Match", "ETags that the client has."),
         Parameter("Accept-Encoding", "Encodings that the client reads."),
         Parameter("X-Request-Id", "A name for this request in the server's log."),
-        Parameter("Authorization", "Not used yet. Browsers may send it."),
+        Parameter("Authorization", "A key or token: `Bearer …`."),
     )
 }
 
@@ -70,6 +72,9 @@ RESPONSE: Final[dict[str, str]] = {
     "Stream-Cursor": "The cursor for the next request.",
     "Stream-TTL": "The TTL of the stream.",
     "Stream-Expires-At": "The expiry of the stream, as it was given.",
+    "Stream-Retention-Seconds": "How long appends are kept.",
+    "Stream-Retention-Bytes": "How much is kept.",
+    "Stream-Earliest-Offset": "Where what is kept begins.",
     "Stream-SSE-Data-Encoding": "`base64` when `data` events are encoded so.",
     "Stream-Duplicate-Ids": "Messages left out because the stream holds their ids.",
     "Stream-Config-Version": "The version of the settings.",

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from headwater.core import errors
+from headwater.core.subscriptions import errors as subscription_errors
 from headwater.http.errors import STATUS
 
 Schema = dict[str, Any]
@@ -14,6 +15,7 @@ Schema = dict[str, Any]
 TEXT: Final[Schema] = {"type": "string"}
 FLAG: Final[Schema] = {"type": "string", "enum": ["true"]}
 WHOLE: Final[Schema] = {"type": "integer", "minimum": 0}
+COUNT: Final[Schema] = {"type": "integer", "minimum": 1}
 ANY_TYPE: Final = "*/*"
 JSON_TYPE: Final = "application/json"
 EVENTS_TYPE: Final = "text/event-stream"
@@ -24,6 +26,7 @@ HTTP_ERRORS: Final = {
     "not_found": 404,
     "method_not_allowed": 405,
     "headers_too_large": 431,
+    "too_many_headers": 431,
     "internal_error": 500,
     "too_many_connections": 503,
 }
@@ -31,11 +34,16 @@ HTTP_ERRORS: Final = {
 ALWAYS: Final = (
     "malformed_http",
     "headers_too_large",
+    "too_many_headers",
     "body_too_large",
     "internal_error",
     "storage_unavailable",
     "too_many_connections",
 )
+# May happen where access control or rates are asked.
+GUARDED: Final = ("unauthorized", "forbidden", "rate_exceeded")
+# May happen to those who wait for news.
+WAITING: Final = ("too_many_readers_of_caller", "buffers_full")
 
 
 class Parameter(msgspec.Struct, frozen=True):
@@ -66,6 +74,12 @@ class Operation(msgspec.Struct, frozen=True):
     body_required: bool = False
     elsewhere: dict[str, int] = {}
     """Codes that have another status here than usual, besides that one."""
+    public: bool = False
+    """Whether it is open to everyone, whatever access control there is."""
+    own_token: bool = False
+    """Whether it takes a token of its own."""
+    waits: bool = False
+    """Whether it can wait for news."""
 
     @property
     def name(self) -> str:
@@ -76,18 +90,27 @@ class Operation(msgspec.Struct, frozen=True):
     def codes(self) -> dict[int, list[str]]:
         """Codes of errors by status."""
         found: dict[int, list[str]] = {}
-        known = [(code, status_of(code)) for code in (*self.errors, *ALWAYS)]
+        codes = [*self.errors, *ALWAYS]
+        if not self.public:
+            codes += GUARDED
+        if self.waits:
+            codes += WAITING
+        if self.method == "GET":
+            codes.append("buffers_full")
+        known = [(code, status_of(code)) for code in codes]
         for code, status in sorted({*known, *self.elsewhere.items()}):
             found.setdefault(status, []).append(code)
         return dict(sorted(found.items()))
 
 
 def _core_codes() -> dict[str, int]:
-    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    known = [*vars(errors).values(), *vars(subscription_errors).values()]
+    kinds = [kind for kind in known if isinstance(kind, type)]
     return {
         kind.code: next(STATUS[base] for base in kind.__mro__ if base in STATUS)
         for kind in kinds
-        if issubclass(kind, errors.StreamError)
+        # Of two reasons with one code, the first one says its usual status.
+        if issubclass(kind, errors.StreamError) and kind is not subscription_errors.AckConflict
     }
 
 

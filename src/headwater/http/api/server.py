@@ -8,6 +8,7 @@ from headwater.core.limits import LIST_PAGE_MAX
 from headwater.http.api.model import (
     JSON_TYPE,
     TEXT,
+    WHOLE,
     Answer,
     Operation,
     Parameter,
@@ -37,6 +38,7 @@ _HEALTHZ = Operation(
     "/healthz",
     "Is the process alive.",
     {200: Answer("It is.", content={JSON_TYPE: obj({"status": TEXT})})},
+    public=True,
 )
 _READYZ = Operation(
     "GET",
@@ -44,6 +46,7 @@ _READYZ = Operation(
     "Can it use its storage.",
     {200: Answer("It can.", content={JSON_TYPE: obj({"status": TEXT})})},
     errors=("data_corrupt",),
+    public=True,
 )
 _METRICS = Operation(
     "GET",
@@ -60,16 +63,24 @@ _OPENAPI = Operation(
     "/openapi.json",
     "This description.",
     {200: Answer("OpenAPI 3.1.", content={JSON_TYPE: {"type": "object"}})},
+    public=True,
+)
+_SIGN = Operation(
+    "POST",
+    "/v1/presign",
+    "An address that reads one stream without a token. Only with access control.",
+    {200: Answer("The address.", content={JSON_TYPE: obj({"url": TEXT, "expires_at_ms": WHOLE})})},
+    errors=("invalid_path", "invalid_body", "invalid_request", "not_found"),
+    body={JSON_TYPE: ref("SignBody")},
+    body_required=True,
 )
 _INDEX = Operation(
     "GET",
     "/",
     "A few lines of text that name the above.",
     {200: Answer("The text.", content={"text/plain": TEXT})},
+    public=True,
 )
 
-OPERATIONS: Final = tuple(
-    operation
-    for get in (_LIST, _HEALTHZ, _READYZ, _METRICS, _OPENAPI, _INDEX)
-    for operation in with_head(get)
-)
+_LOOKED_AT: Final = (_LIST, _HEALTHZ, _READYZ, _METRICS, _OPENAPI, _INDEX)
+OPERATIONS: Final = (*(one for get in _LOOKED_AT for one in with_head(get)), _SIGN)

@@ -7,7 +7,9 @@ from typing import Final
 from headwater.http.api import headers
 from headwater.http.api.model import (
     ANY_TYPE,
+    COUNT,
     EVENTS_TYPE,
+    FLAG,
     JSON_TYPE,
     TEXT,
     WHOLE,
@@ -17,8 +19,10 @@ from headwater.http.api.model import (
     ref,
     with_head,
 )
+from headwater.http.bulk import ARROW_TYPE, NDJSON_TYPE
 
 STREAM: Final = "/v1/stream/{path}"
+STREAM_ERRORS: Final = ("invalid_path", "stream_not_found", "stream_gone", "data_corrupt")
 
 _CREATE_HEADERS: Final = headers.request(
     "Content-Type",
@@ -28,6 +32,8 @@ _CREATE_HEADERS: Final = headers.request(
     "Stream-Forked-From",
     "Stream-Fork-Offset",
     "Stream-Fork-Sub-Offset",
+    "Stream-Retention-Seconds",
+    "Stream-Retention-Bytes",
     "Stream-Config-Version",
     "Stream-Description",
     "Stream-Unique-Ids",
@@ -47,6 +53,23 @@ _READ_QUERY: Final = (
     Parameter("offset", "`-1` for the beginning, `now` for the end, or an offset."),
     Parameter("live", "Wait for news.", {"type": "string", "enum": ["false", "long-poll", "sse"]}),
     Parameter("cursor", "The cursor of the last answer."),
+    Parameter("until", "Where to end at the latest: an offset."),
+    Parameter("expires", "Of a signed address: when it ends."),
+    Parameter("key", "Of a signed address: on whose behalf."),
+    Parameter("signature", "Of a signed address."),
+)
+_BULK_QUERY: Final = (
+    Parameter("offset", "`-1` for the beginning, `now` for the end, or an offset."),
+    Parameter("until", "Where to end at the latest: an offset."),
+)
+_READ_ERRORS: Final = (
+    *STREAM_ERRORS,
+    "invalid_offset",
+    "unknown_offset",
+    "offset_expired",
+    "invalid_query",
+    "invalid_header",
+    "history_unavailable",
 )
 _POSITION: Final = ("Stream-Next-Offset", "Stream-Up-To-Date", "Stream-Closed")
 _CREATED: Final = ("Stream-Next-Offset", "Stream-Closed")
@@ -78,6 +101,8 @@ _PUT = Operation(
         "config_conflict",
         "path_reserved",
         "source_deleted",
+        "offset_expired",
+        "history_unavailable",
         "content_type_mismatch",
         "duplicate_id",
         "too_busy",
@@ -98,6 +123,8 @@ _POST = Operation(
         "invalid_path",
         "invalid_header",
         "invalid_json",
+        "invalid_record",
+        "missing_before",
         "empty_body",
         "missing_content_type",
         "missing_id",
@@ -129,18 +156,9 @@ _GET = Operation(
         204: Answer("A long-poll that ended without news.", (*_POSITION, "Stream-Cursor")),
         304: Answer("The client has this already.", (*_POSITION, "ETag")),
     },
-    errors=(
-        "invalid_path",
-        "invalid_offset",
-        "unknown_offset",
-        "invalid_query",
-        "invalid_header",
-        "stream_not_found",
-        "stream_gone",
-        "too_many_readers",
-        "data_corrupt",
-    ),
+    errors=(*_READ_ERRORS, "too_many_readers"),
     query=_READ_QUERY,
+    waits=True,
     headers=headers.request("If-None-Match", "Accept-Encoding"),
 )
 _HEAD = Operation(
@@ -150,34 +168,68 @@ _HEAD = Operation(
     {
         200: Answer(
             "The stream is there.",
-            (*_CREATED, "Stream-TTL", "Stream-Expires-At", "Stream-Config-Version"),
+            (
+                *_CREATED,
+                "Stream-TTL",
+                "Stream-Expires-At",
+                "Stream-Config-Version",
+                "Stream-Retention-Seconds",
+                "Stream-Retention-Bytes",
+                "Stream-Earliest-Offset",
+            ),
         )
     },
-    errors=("invalid_path", "stream_not_found", "stream_gone", "data_corrupt"),
+    errors=STREAM_ERRORS,
 )
 _DELETE = Operation(
     "DELETE",
     STREAM,
     "Delete a stream.",
     {204: Answer("It is gone.")},
-    errors=("invalid_path", "stream_not_found", "stream_gone", "too_busy", "data_corrupt"),
+    errors=(*STREAM_ERRORS, "too_busy"),
 )
 _DETAILS = Operation(
     "GET",
     f"{STREAM}/_details",
     "What the server knows about a stream.",
     {200: Answer("The stream.", content={JSON_TYPE: ref("StreamDetails")})},
-    errors=("invalid_path", "stream_not_found", "stream_gone", "data_corrupt"),
+    errors=STREAM_ERRORS,
 )
 _POSITION_OF = Operation(
     "GET",
     f"{STREAM}/_position",
     "Where the last messages begin, or those since a moment. Ask for one of the two.",
     {200: Answer("The place.", content={JSON_TYPE: ref("Position")})},
-    errors=("invalid_path", "invalid_query", "stream_not_found", "stream_gone", "data_corrupt"),
+    errors=(*STREAM_ERRORS, "invalid_query", "history_unavailable"),
     query=(
         Parameter("last", "A number of messages, counted from the end.", WHOLE),
         Parameter("at", "A moment, in milliseconds since 1970.", WHOLE),
+    ),
+)
+_SEGMENTS = Operation(
+    "GET",
+    f"{STREAM}/_segments",
+    "Ranges of a stream, to plan a read with.",
+    {200: Answer("The ranges.", content={JSON_TYPE: ref("Ranges")})},
+    errors=_READ_ERRORS,
+    query=(*_BULK_QUERY, Parameter("max_bytes", "About how large a range is.", COUNT)),
+)
+_BULK = Operation(
+    "GET",
+    f"{STREAM}/_bulk",
+    "Many messages with their places and times.",
+    {
+        200: Answer(
+            "Messages, as lines of JSON or, for those who accept it, as Arrow.",
+            _POSITION,
+            {NDJSON_TYPE: TEXT, ARROW_TYPE: {}},
+        )
+    },
+    errors=_READ_ERRORS,
+    query=(
+        *_BULK_QUERY,
+        Parameter("max_bytes", "About how much one answer holds.", COUNT),
+        Parameter("headers", "`true` adds the producer of each message.", FLAG),
     ),
 )
 
@@ -189,4 +241,6 @@ OPERATIONS: Final = (
     _DELETE,
     *with_head(_DETAILS),
     *with_head(_POSITION_OF),
+    *with_head(_SEGMENTS),
+    *with_head(_BULK),
 )
