@@ -75,11 +75,12 @@ class Log(ReadingLog):
         self._housekeeping = Housekeeping(self)
         history = engine.history
         self._fetching = Fetching(history.shelf.fetched if history else lambda size: None)
-        self._behind: list[Sealing | Archiving] = []
+        self.sealing: Sealing | None = None
+        self.archiving: Archiving | None = None
         if history is not None and sealing is not None:
-            self._behind.append(Sealing(history, sealing, self.writer, clock))
+            self.sealing = Sealing(history, sealing, self.writer, clock)
         if history is not None and archive is not None:
-            self._behind.append(archiving(history, archive, self.writer, clock))
+            self.archiving = archiving(history, archive, self.writer, clock)
 
     @classmethod
     async def start(
@@ -96,14 +97,16 @@ class Log(ReadingLog):
         next_stream_id = await loop.run_in_executor(None, engine.next_stream_id)
         log = cls(engine, limits or Limits(), linger_ms, clock, next_stream_id, sealing, archive)
         log._housekeeping.start()
-        for task in log._behind:
-            task.start()
+        for task in (log.sealing, log.archiving):
+            if task is not None:
+                task.start()
         return log
 
     async def stop(self) -> None:
         """Finish what was taken, then let go of the engine."""
-        for task in self._behind:
-            await task.stop()
+        for task in (self.sealing, self.archiving):
+            if task is not None:
+                await task.stop()
         await self._housekeeping.stop()
         await self.writer.drain()
         self._fetching.stop()

@@ -77,6 +77,18 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryFigures:
+    """The files of history: those of this machine, those in object storage, those in both."""
+
+    local_files: int = 0
+    local_bytes: int = 0
+    remote_files: int = 0
+    remote_bytes: int = 0
+    waiting_bytes: int = 0
+    """Of those on this machine, what object storage does not have."""
+
+
+@dataclass(frozen=True, slots=True)
 class EngineFigures:
     """What an engine tells those who watch it."""
 
@@ -84,6 +96,7 @@ class EngineFigures:
     """How long it took to make a batch durable, once everything was written."""
     disk_bytes: dict[str, int]
     """What it occupies on disk, by part; empty when it has no files."""
+    history: HistoryFigures = HistoryFigures()
 
 
 @dataclass(frozen=True, slots=True)

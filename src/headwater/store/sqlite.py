@@ -71,7 +71,7 @@ from headwater.store.group_tables import (
 from headwater.store.history.building import Step, nothing
 from headwater.store.history.sealing import History
 from headwater.store.history.shelf import DIRECTORY_NAME
-from headwater.store.history_tables import drop_extents, sealed_parts
+from headwater.store.history_tables import drop_extents, history_figures, sealed_parts
 from headwater.store.inserts import insert_rows
 from headwater.store.live_tables import delete_templates_of, load_templates, write_templates
 from headwater.store.rows import CONFIG_COLUMNS, OP_COLUMNS, STATE_COLUMNS, Row
@@ -439,7 +439,9 @@ class SqliteEngine:
         return verify_database(self._path)
 
     def figures(self) -> EngineFigures:
-        return EngineFigures(self._sync_seconds, disk_bytes(self._path))
+        history = history_figures(self._query)
+        beside = {"segments": history.local_bytes, "cache": self.history.shelf.cached_bytes}
+        return EngineFigures(self._sync_seconds, disk_bytes(self._path) | beside, history)
 
     def close(self) -> None:
         self.history.shelf.close()
