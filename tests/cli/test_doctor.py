@@ -25,6 +25,7 @@ from headwater.store.schema import SCHEMA_VERSION
 from headwater.store.sqlite import SqliteEngine
 from tests.cli.conftest import Run
 from tests.conftest import StartServer
+from tests.support.sealing import seal
 
 
 @pytest.fixture(autouse=True)
@@ -86,6 +87,39 @@ def test_a_directory_that_is_not_there_yet(run: Run, tmp_path: Path) -> None:
     assert "would make it" in run("doctor", str(tmp_path / "a" / "b")).out
     assert list(tmp_path.iterdir()) == []
     assert "would make it" in run("doctor", str(tmp_path)).out
+
+
+# ── Access and history ───────────────────────────────────────────────────────────────────────
+
+
+def test_who_may_come_in(run: Run, data: Path) -> None:
+    run("keys", "create", "--admin", "**", "--data", str(data))
+    assert "only with a key" in run("doctor", str(data)).out
+    (data / "keys.json").write_text("nonsense")
+    assert "not a file of keys" in one("problem", "access", str(data))
+    (data / "keys.json").write_text('{"keys": []}')
+    assert "keys create" in one("hint", "access", str(data))
+
+
+def test_a_certificate_that_cannot_be_used(data: Path) -> None:
+    text = one("problem", "tls", str(data), HEADWATER_TLS_CERT="no.pem", HEADWATER_TLS_KEY="no.pem")
+    assert "refuse to start" in text
+
+
+def test_variables_of_clients_are_no_settings(data: Path) -> None:
+    assert trouble("problem", str(data), HEADWATER_TOKEN="x", HEADWATER_CA="ca.pem") == []
+
+
+def test_a_file_of_history_that_is_missing(data: Path) -> None:
+    engine = SqliteEngine(data)
+    seal(engine)
+    engine.close()
+    assert trouble("problem", str(data)) == []
+    (file,) = (data / "segments").glob("*.seg")
+    file.write_bytes(file.read_bytes()[:-1])
+    assert "another size" in one("problem", "data", str(data))
+    file.unlink()
+    assert "is missing" in one("problem", "data", str(data))
 
 
 # ── The configuration ────────────────────────────────────────────────────────────────────────
@@ -246,7 +280,7 @@ def test_a_disk_that_is_full(data: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_what_an_interrupted_restore_left(data: Path) -> None:
-    (data / "headwater.db.restoring").touch()
+    (data / "restoring").mkdir()
     assert "restore again" in one("hint", "directory", str(data))
 
 

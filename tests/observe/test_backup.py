@@ -17,12 +17,14 @@ from headwater.core.decisions import Append, Create
 from headwater.core.offsets import Anchor, parse_offset
 from headwater.service.log import Log
 from headwater.store import backup
-from headwater.store.backup import BackupError, Manifest, make_backup, restore_backup
+from headwater.store.backup import BackupError, Manifest, make_backup
 from headwater.store.database import DATABASE_NAME, LOCK_NAME
 from headwater.store.engine import Problem
+from headwater.store.restoring import restore_backup
 from headwater.store.sqlite import SqliteEngine
 from headwater.store.verify import verify_database
 from tests.conftest import StartServer
+from tests.support.sealing import SEALING_AT_ONCE
 
 TEXT = "text/plain"
 NOTHING = {"bytes": 0, "sha256": ""}
@@ -107,8 +109,11 @@ async def test_appends_go_on_and_what_was_acknowledged_before_is_in_it(
     assert log.writer.failures == 0
 
 
-def test_of_a_server_under_load(start_server: StartServer, tmp_path: Path) -> None:
-    server = start_server("--data", str(tmp_path / "data"))
+@pytest.mark.parametrize("options", [(), SEALING_AT_ONCE], ids=["rows", "sealing"])
+def test_of_a_server_under_load(
+    start_server: StartServer, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    server = start_server("--data", str(tmp_path / "data"), *options)
     httpx.put(server.stream_url("load"), headers={"Content-Type": TEXT}).raise_for_status()
     acknowledged, stop = [0], threading.Event()
     busy = threading.Event()
@@ -190,7 +195,7 @@ async def test_damage_that_was_there_before_the_checksums(log: Log, tmp_path: Pa
     manifest = made(tmp_path / "data", tmp_path / "backup")
     file = tmp_path / "backup" / DATABASE_NAME
     file.write_bytes(file.read_bytes().replace(b"precious", b"previous", 1))
-    wrong = msgspec.structs.replace(manifest, files={DATABASE_NAME: backup._record(file)})
+    wrong = msgspec.structs.replace(manifest, files={DATABASE_NAME: backup.record_of(file)})
     (tmp_path / "backup" / backup.MANIFEST_NAME).write_bytes(msgspec.json.encode(wrong))
     with pytest.raises(BackupError, match="damaged"):
         restored(tmp_path / "backup", tmp_path / "copy")

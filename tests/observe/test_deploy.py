@@ -110,6 +110,7 @@ def test_settings_that_the_guide_names_exist() -> None:
     settings = {name for name in named if re.fullmatch(r"[a-z]+(_[a-z]+)*", name)}
     codes = {"unknown_offset", "storage_unavailable", "data_corrupt", "too_busy"}
     codes.add("sequence_gap")
-    others = {"fsync", "restore", "traceparent", "request_id", "commit_failed"}
+    others = {"fsync", "backup", "restore", "traceparent", "request_id"}
+    others |= {"commit_failed", "archiving_failed", "history_unavailable"}
     metrics = {name for name in settings if name.startswith("headwater_")}
     assert settings - codes - others - metrics <= set(Settings.model_fields)

@@ -13,6 +13,7 @@ from headwater.cli.exits import CliError
 from headwater.cli.output import Json, size, write_json, write_line
 from headwater.cli.progress import Progress
 from headwater.cli.records import BackupRecord
+from headwater.cli.shell import say
 
 if TYPE_CHECKING:
     from headwater.store import backup as backups
@@ -36,7 +37,8 @@ def backup(
     """Copy a data directory while a server goes on using it.
 
     The copy holds everything that was acknowledged before it began, and
-    nothing by halves. Nothing is overwritten. Run it on the machine of the
+    nothing by halves: streams, history in files, keys. What is only in object
+    storage stays there. Nothing is overwritten. Run it on the machine of the
     server.
 
     Examples:
@@ -49,6 +51,8 @@ def backup(
 
     target = to / _dated() if to.is_dir() else to
     manifest = follow(f"copying {directory}", make_backup(directory, target))
+    if manifest.elsewhere:
+        say(elsewhere_notice(manifest.elsewhere))
     if json:
         write_json(
             BackupRecord(
@@ -64,6 +68,10 @@ def backup(
         f"{target}: {manifest.streams:,} streams, {size(manifest.bytes)},"
         f" as of {manifest.created_at}"
     )
+
+
+def elsewhere_notice(files: int) -> str:
+    return f"{files:,} files of history are only in object storage and needed from there"
 
 
 def _dated() -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.backup import follow
+from headwater.cli.backup import elsewhere_notice, follow
 from headwater.cli.exits import CliError, usage
 from headwater.cli.output import Json, instant, size, write_json, write_line
 from headwater.cli.records import MissingRecord, RestoreRecord
@@ -59,10 +59,12 @@ def restore(
 
 
 def _of_backup(source: Path, data: Path) -> RestoreRecord:
-    from headwater.store.backup import restore_backup
+    from headwater.store.restoring import restore_backup
 
     manifest = follow(f"restoring {data}", restore_backup(source, data))
     say(f"everything in {source} was whole")
+    if manifest.elsewhere:
+        say(elsewhere_notice(manifest.elsewhere))
     return RestoreRecord(
         path=str(data),
         streams=manifest.streams,

@@ -18,6 +18,7 @@ from headwater.store import rows
 from headwater.store.database import connect
 from headwater.store.engine import Problem
 from headwater.store.history.check import HistoryCheck
+from headwater.store.history.shelf import DIRECTORY_NAME
 from headwater.store.history_tables import EXTENT_COLUMNS, ExtentRow
 from headwater.store.needs import END
 from headwater.store.rows import CONFIG_COLUMNS, OP_COLUMNS
@@ -161,5 +162,34 @@ def _damage_of(row: rows.Row) -> Iterator[Problem]:
 
 def newest_append_ms(connection: apsw.Connection) -> int:
     """When the newest append was written; 0 if there is none."""
-    found = connection.execute("SELECT created_at FROM ops ORDER BY id DESC LIMIT 1").fetchall()
-    return int(found[0][0] or 0) if found else 0
+    newest = 0
+    for query in (
+        "SELECT created_at FROM ops ORDER BY id DESC LIMIT 1",
+        *(["SELECT max(last_at) FROM extents"] if _has_history(connection) else []),
+    ):
+        found = connection.execute(query).fetchall()
+        newest = max(newest, int(found[0][0] or 0) if found else 0)
+    return newest
+
+
+def missing_files(connection: apsw.Connection, directory: Path) -> Iterator[Problem]:
+    """Files of history that are not there or not as large as they were."""
+    if not _has_history(connection):
+        return
+    query = "SELECT id, name, size FROM segments WHERE local = 1"
+    for segment_id, name, size in connection.execute(query).fetchall():
+        path = directory / DIRECTORY_NAME / str(name)
+        try:
+            if path.stat().st_size != size:
+                yield Problem(f"segment {segment_id}", "its file has another size than it had")
+        except FileNotFoundError:
+            # A running server may have had no use for it any more.
+            needed = "SELECT 1 FROM extents WHERE segment_id = ? LIMIT 1"
+            if connection.execute(needed, (segment_id,)).fetchall():
+                yield Problem(f"segment {segment_id}", "its file of history is missing")
+
+
+def _has_history(connection: apsw.Connection) -> bool:
+    """Databases of older versions have none."""
+    found = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'segments'")
+    return bool(found.fetchall())

@@ -17,9 +17,9 @@ from headwater.cli.shell import DEBUG
 from headwater.settings import Settings, load_settings
 
 _PREFIX: Final = "HEADWATER_"
-# Variables of ours that are no settings: the command's own, and what `consume` gives to commands.
+# Variables of ours that are no settings: those of clients, and what `consume` gives to commands.
 _OTHERS: Final = frozenset(
-    {CONFIG_VARIABLE, DEBUG}
+    {CONFIG_VARIABLE, DEBUG, f"{_PREFIX}TOKEN", f"{_PREFIX}CA"}
     | {f"{_PREFIX}{n}" for n in ("STREAM", "GROUP", "OFFSET", "MESSAGE_ID", "DELIVERIES")}
 )
 

@@ -26,8 +26,10 @@ from headwater.store.database import (
     disk_bytes,
     open_reader,
 )
+from headwater.store.history.shelf import DIRECTORY_NAME
+from headwater.store.restoring import SCRATCH_NAME
 from headwater.store.schema import SCHEMA_VERSION
-from headwater.store.verify import newest_append_ms, sample_appends
+from headwater.store.verify import missing_files, newest_append_ms, sample_appends
 
 _SPACE_MIN: Final = 256 * MIB
 _LOG_BYTES_MAX: Final = 1024 * MIB
@@ -119,7 +121,7 @@ def _lock(directory: Path, use: Use) -> Finding:
 def _space(directory: Path) -> Iterator[Finding]:
     about = os.statvfs(directory)
     free = about.f_bavail * about.f_frsize
-    used = sum(disk_bytes(directory / DATABASE_NAME).values())
+    used = sum(disk_bytes(directory / DATABASE_NAME).values()) + _history_bytes(directory)
     if free < _SPACE_MIN:
         advice = "make room: without it, appends are answered 503"
         yield problem("space", f"{size(free)} left on this disk", advice)
@@ -130,6 +132,10 @@ def _space(directory: Path) -> Iterator[Finding]:
         yield ok("space", f"{size(free)} left, {size(used)} in use")
     if about.f_files and not about.f_favail:
         yield problem("space", "no more files can be made on this disk", "remove some (inodes)")
+
+
+def _history_bytes(directory: Path) -> int:
+    return sum(path.stat().st_size for path in (directory / DIRECTORY_NAME).glob("*.seg"))
 
 
 def _filesystem(directory: Path) -> Iterator[Finding]:
@@ -201,7 +207,8 @@ def _time_syncs(directory: Path) -> float:
 
 
 def _leftovers(directory: Path) -> Iterator[Finding]:
-    for path in sorted(directory.glob("*.restoring")):
+    path = directory / SCRATCH_NAME
+    if path.exists():
         advice = f"remove {path}, then restore again"
         yield hint("directory", f"{path.name} is left over from an interrupted restore", advice)
 
@@ -241,7 +248,9 @@ def _content(connection: apsw.Connection, path: Path) -> Iterator[Finding]:
         advice = "someone reads for very long: a backup, a verify, or a process that hangs"
         yield hint("database", f"the write-ahead log has grown to {size(log_bytes)}", advice)
     # The two halves of the sample may meet.
-    problems = dict.fromkeys(sample_appends(connection, _SAMPLE))
+    problems = dict.fromkeys(
+        [*sample_appends(connection, _SAMPLE), *missing_files(connection, path.parent)]
+    )
     for found in islice(problems, _SHOWN_MAX):
         advice = "run `headwater verify` for all of it; restore from a backup"
         yield problem("data", f"{found.where}: {found.what}", advice)

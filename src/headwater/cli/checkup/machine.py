@@ -1,4 +1,4 @@
-"""The machine: the address, open files, memory, the clock."""
+"""The machine: the address, who may come in, open files, memory, the clock."""
 
 from __future__ import annotations
 
@@ -13,8 +13,16 @@ from typing import Final
 
 from headwater.cli.checkup.findings import Finding, hint, ok, problem
 from headwater.cli.output import size
-from headwater.cli.serve_access import CannotServe, check_address
+from headwater.cli.reloading import Reloader
+from headwater.cli.serve_access import (
+    CannotServe,
+    access_is_on,
+    check_address,
+    keys_path,
+    open_certificate,
+)
 from headwater.settings import Settings
+from headwater.store.key_file import KeyFileError, load_keys
 
 # What a server needs open besides its connections.
 _FILES_BESIDES: Final = 64
@@ -24,6 +32,7 @@ _BUILT: Final = datetime(2026, 1, 1, tzinfo=UTC)
 def check(settings: Settings, *, in_use: bool) -> Iterator[Finding]:
     """`in_use`: a server has the data directory already, so its port is taken with good reason."""
     yield from _rule(settings)
+    yield from _access(settings)
     yield _port(settings, in_use=in_use)
     yield _files(settings)
     yield from _memory(settings)
@@ -35,6 +44,28 @@ def _rule(settings: Settings) -> Iterator[Finding]:
         check_address(settings)
     except CannotServe as error:
         yield problem("address", str(error), "a server would refuse to start")
+
+
+def _access(settings: Settings) -> Iterator[Finding]:
+    """The files that a server reads before it lets anyone in."""
+    try:
+        open_certificate(settings, Reloader())
+    except CannotServe as error:
+        yield problem("tls", str(error), "a server would refuse to start")
+    path = keys_path(settings)
+    if path is None or not access_is_on(settings):
+        return
+    try:
+        book = load_keys(path)
+    except KeyFileError as error:
+        yield problem("access", str(error), "restore the file, or make new keys in another one")
+        return
+    tokens = settings.jwt_secret_file or settings.jwt_jwks
+    if not tokens and (book is None or not book.keys):
+        advice = "make one: headwater keys create"
+        yield hint("access", f"nobody can get in: {path} has no keys", advice)
+    else:
+        yield ok("access", "only with a key or token")
 
 
 def _port(settings: Settings, *, in_use: bool) -> Finding:
