@@ -71,6 +71,13 @@ class Settings(BaseSettings):
         "info", description="Least severe log line to print."
     )
     log_format: Literal["console", "json"] = Field("console", description="How log lines look.")
+    access_log: bool = Field(False, description="Log every request.")
+    slow_request_ms: int = Field(
+        1_000, ge=0, description="Log requests that take longer; 0 logs none."
+    )
+    otel: bool = Field(
+        False, description="Send traces with OpenTelemetry; its OTEL_… variables say where."
+    )
     long_poll_timeout_ms: int = Field(
         30_000, ge=1, le=600_000, description="How long a long-poll waits for data."
     )

@@ -10,7 +10,7 @@ from tests.support.server import free_port
 
 
 def test_commands_and_options(complete: Complete) -> None:
-    assert complete("headwater rea") == ["read"]
+    assert complete("headwater re") == ["read", "restore"]
     assert "--follow" in complete("headwater read --f")
 
 

@@ -69,7 +69,7 @@ def test_a_directory_is_restored_from_object_storage(
 def test_what_cannot_be_done_is_said(run: Run, tmp_path: Path) -> None:
     far = (tmp_path / "far").as_uri()
     assert "no catalog" in run("restore", "--from", far, "--data", str(tmp_path / "x"), code=1).err
-    assert "cannot be used" in run("restore", "--from", "x", "--data", "y", code=2).err
+    assert "cannot be used" in run("restore", "--from", "x://", "--data", "y", code=2).err
     for command in ("ls", "verify", "compact"):
         assert "no headwater database" in run("segments", command, str(tmp_path), code=2).err
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.support.server import ServerProcess
 
 _names = itertools.count()
-_CODE: Final = re.compile(r"[a-z]+(_[a-z0-9]+)*")
+_CODE: Final = re.compile(r"[a-z]+(_[a-z0-9]+)*|[A-Z]+(_[A-Z]+)*")
 TEXT: Final = {"Content-Type": "text/plain"}
 JSON: Final = {"Content-Type": "application/json"}
 CLOSE: Final = {"Stream-Closed": "true"}

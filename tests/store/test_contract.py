@@ -44,6 +44,16 @@ def append(body: bytes, **options: object) -> Append:
 # ── States ───────────────────────────────────────────────────────────────────────────────────
 
 
+def test_figures_follow_what_is_committed(streams: CommittedStreams) -> None:
+    before = streams.engine.figures()
+    streams.create(Create("s"), 1_000)
+    after = streams.engine.figures()
+    assert after.disk_bytes.keys() == before.disk_bytes.keys()
+    assert all(size > 0 for size in after.disk_bytes.values())
+    # An engine that has nothing to make durable has nothing to time.
+    assert after.sync_seconds.count == (1 if after.disk_bytes else 0)
+
+
 def test_an_empty_engine_holds_nothing(engine: Engine) -> None:
     assert engine.next_stream_id() == 1
     assert engine.load("s") is None

@@ -33,6 +33,7 @@ from headwater.core.stream import Appended
 from headwater.core.subscriptions.state import SecretStored, StoredSubscription, StreamTail
 from headwater.store.engine import (
     Engine,
+    EngineFigures,
     LoadedStream,
     Piece,
     Problem,
@@ -232,6 +233,9 @@ class FaultyEngine:
 
     def verify(self) -> Iterator[Problem | str]:
         return self.inner.verify()
+
+    def figures(self) -> EngineFigures:
+        return self.inner.figures()
 
     def close(self) -> None:
         self.inner.close()

@@ -27,7 +27,8 @@ class ExitCode(IntEnum):
 MEANINGS = {
     ExitCode.OK: "Done. A followed stream ends so when it is closed and read to its end.",
     ExitCode.FAILED: "Failed for any other reason: refused by the server, declined at a question, "
-    "problems found by `verify`, errors during `bench`, messages that failed in `consume`.",
+    "problems found by `verify` or `doctor`, errors during `bench`, messages that failed in "
+    "`consume`.",
     ExitCode.USAGE: "The command line, the configuration or the input makes no sense; nothing was "
     "sent, or nothing more.",
     ExitCode.NOT_FOUND: "There is no such stream, group or subscription, or it is gone.",

@@ -27,6 +27,14 @@ class _StandardError:
             sys.stderr.flush()
 
 
+class _Libraries(logging.Handler):
+    """What libraries log becomes lines like all others."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = structlog.get_logger().bind(library=record.name, message=record.getMessage())
+        line.log(record.levelno, "library")
+
+
 def configure_logs(level: str, fmt: str) -> None:
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer()
@@ -43,3 +51,4 @@ def configure_logs(level: str, fmt: str) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
         logger_factory=structlog.PrintLoggerFactory(file=cast(TextIO, _StandardError())),
     )
+    logging.basicConfig(level=logging.WARNING, handlers=[_Libraries()], force=True)

@@ -10,8 +10,10 @@ import typer
 from headwater import __version__
 from headwater.cli import ctx, grouping, keys, postgres, segments, subscription, target
 from headwater.cli.appending import append
+from headwater.cli.backup import backup
 from headwater.cli.bench import bench
 from headwater.cli.consuming import consume
+from headwater.cli.doctor import doctor
 from headwater.cli.listing import info, ls
 from headwater.cli.managing import close, create, fork, rm
 from headwater.cli.presigning import presign
@@ -46,7 +48,9 @@ COMMANDS: Final[dict[str, dict[str, Callable[..., None]]]] = {
     "Groups": {"consume": consume},
     "Servers": {
         "serve": serve,
+        "doctor": doctor,
         "verify": verify,
+        "backup": backup,
         "restore": restore,
         "top": top,
         "bench": bench,

@@ -296,12 +296,39 @@ class MissingRecord(Record):
 
 
 class RestoreRecord(Record):
-    """What was restored."""
+    """A data directory that was made."""
 
+    path: A[str, _doc("where it is")]
     streams: A[int, _doc("how many streams there are")]
     bytes: A[int, _doc("how much data they have")]
     as_of: A[str, _doc("when what was restored was written down")]
     missing: A[list[MissingRecord], _doc("what is missing of what there was then")]
+
+
+class FindingRecord(Record):
+    """Something that was looked at."""
+
+    level: A[str, _doc("`ok`, `hint` or `problem`")]
+    about: A[str, _doc("what it is about")]
+    what: A[str, _doc("what was found")]
+    advice: A[str, _doc("what to do about it; empty if nothing")]
+
+
+class DoctorRecord(Record):
+    """The result of an examination."""
+
+    ok: A[bool, _doc("whether there is no problem")]
+    findings: A[list[FindingRecord], _doc("what was found")]
+
+
+class BackupRecord(Record):
+    """A backup that was made."""
+
+    path: A[str, _doc("where it is")]
+    created_at: A[str, _doc("the moment whose state it holds")]
+    bytes: A[int, _doc("its size")]
+    streams: A[int, _doc("how many streams it holds")]
+    headwater: A[str, _doc("the version that made it")]
 
 
 class ContextRecord(Record):
@@ -402,6 +429,8 @@ BY_COMMAND: dict[str, tuple[type[Record], ...]] = {
     "segments ls": (SegmentRecord,),
     "segments verify": (VerifyRecord,),
     "segments compact": (CompactRecord,),
+    "doctor": (DoctorRecord,),
+    "backup": (BackupRecord,),
     "ctx ls": (ContextRecord,),
     "keys create": (NewKeyRecord,),
     "keys ls": (KeyRecord,),
@@ -422,5 +451,6 @@ PARTS: dict[type[Record], tuple[type[Record], ...]] = {
     PostgresRecord: (TableRecord,),
     SubscriptionRecord: (LinkRecord,),
     RestoreRecord: (MissingRecord,),
+    DoctorRecord: (FindingRecord,),
 }
 """Which records are parts of another one."""

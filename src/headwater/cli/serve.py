@@ -23,10 +23,14 @@ from headwater.cli.serve_access import (
     open_certificate,
     open_gate,
 )
+from headwater.http import collectors
 from headwater.http.app import App
 from headwater.http.beats import Heartbeat
 from headwater.http.live import Hub
+from headwater.http.metrics import Metrics
 from headwater.http.server import Server
+from headwater.http.tracing import Tracing, TracingUnavailable, open_tracing
+from headwater.http.traffic import Traffic, log_access
 from headwater.service.clock import wall_clock_ms
 from headwater.service.groups import Groups
 from headwater.service.live.registry import Live
@@ -53,15 +57,16 @@ def open_engine(settings: Settings) -> Engine:
 def serve(settings: Settings) -> None:
     check_address(settings)
     try:
+        tracing = open_tracing() if settings.otel else None
         engine = open_engine(settings)
-    except DataDirectoryError as error:
+    except (DataDirectoryError, TracingUnavailable) as error:
         raise CannotServe(str(error)) from None
     # The commit thread and the event loop hand the interpreter lock to each other with every
     # batch; at the usual 5 ms, each commit would wait that long for a busy loop to let go.
     sys.setswitchinterval(0.0002)
     _rest_collector()
     _raise_file_limit()
-    uvloop.run(_serve(settings, engine))
+    uvloop.run(_serve(settings, engine, tracing))
 
 
 def _rest_collector() -> None:
@@ -81,13 +86,13 @@ def _raise_file_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, allowed))
 
 
-async def _serve(settings: Settings, engine: Engine) -> None:
+async def _serve(settings: Settings, engine: Engine, tracing: Tracing | None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, stop.set)
     reloader = Reloader()
-    async with listening(settings, engine, reloader) as (server, port):
+    async with listening(settings, engine, reloader, tracing) as (server, port):
         if reloader.has_work:
             # Without files to read again, it still means that the terminal was closed.
             loop.add_signal_handler(signal.SIGHUP, reloader.reload)
@@ -103,7 +108,10 @@ async def _serve(settings: Settings, engine: Engine) -> None:
 
 @asynccontextmanager
 async def listening(
-    settings: Settings, engine: Engine, reloader: Reloader | None = None
+    settings: Settings,
+    engine: Engine,
+    reloader: Reloader | None = None,
+    tracing: Tracing | None = None,
 ) -> AsyncIterator[tuple[Server, int]]:
     """The whole system, from the engine to an open port, and its orderly end."""
     limits = settings.limits()
@@ -131,7 +139,21 @@ async def listening(
     live = Live(streams, waiters_max=settings.live_waiters_max, metrics=settings.live_metrics)
     webhooks = Webhooks(limits, development=settings.allows_local_webhooks)
     subscriptions = await Subscriptions.start(streams, webhooks, public_url=settings.public_url)
-    app = App(streams, hub, groups, live, subscriptions, cors=bool(settings.cors_origin), gate=gate)
+    metrics = Metrics()
+    app = App(
+        streams,
+        hub,
+        groups,
+        live,
+        subscriptions,
+        cors=bool(settings.cors_origin),
+        gate=gate,
+        metrics=metrics,
+    )
+    traffic = _traffic(settings)
+    if tracing is not None:
+        traffic.watchers.append(tracing.watch)
+        streams.writer.on_commit = tracing.committed
     server = Server(
         app,
         limits,
@@ -139,7 +161,9 @@ async def listening(
         certificate=certificate,
         is_private=gate is not None and gate.identity is not None,
         screen=app.screen if gate is not None and gate.identity is not None else None,
+        traffic=traffic,
     )
+    collectors.add_all(metrics, streams, hub, groups, live, subscriptions, server, gate)
     try:
         port = await server.start(settings.host, settings.port)
     except OSError as error:
@@ -161,6 +185,15 @@ async def listening(
         heartbeat.stop()
         await live.stop()
         await streams.stop()
+        if tracing is not None:
+            await asyncio.to_thread(tracing.stop)
+
+
+def _traffic(settings: Settings) -> Traffic:
+    traffic = Traffic(settings.slow_request_ms / 1000 if settings.slow_request_ms else float("inf"))
+    if settings.access_log:
+        traffic.watchers.append(log_access)
+    return traffic
 
 
 def _greet(settings: Settings, port: int) -> None:

@@ -12,7 +12,7 @@ from headwater.core.access import Permission
 from headwater.core.errors import InvalidQuery, StreamError
 from headwater.core.limits import LIST_PAGE_MAX
 from headwater.core.paths import CONTROL_ROOT, GROUPS, PROFILE, TOUCH, check_path
-from headwater.http import places
+from headwater.http import openapi, places
 from headwater.http.access.gate import Gate
 from headwater.http.access.listing import list_readable
 from headwater.http.access.signing import SignResource
@@ -29,7 +29,8 @@ from headwater.http.messages import (
     Request,
     Response,
 )
-from headwater.http.places import STREAM, Place, locate
+from headwater.http.metrics import Metrics
+from headwater.http.places import STREAM, Place, locate, route_of
 from headwater.http.queries import number_in, query_of
 from headwater.http.streams import StreamResource
 from headwater.http.subscriptions import SubscriptionResource
@@ -43,6 +44,7 @@ from headwater.service.subscriptions import Subscriptions
 from headwater.service.transactions import Transactions
 from headwater.store.engine import StreamSummary
 
+STREAM_ROUTE: Final = "/v1/stream/{path}"
 _LIST_PAGE_DEFAULT: Final = 100
 _JSON: Final[Headers] = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
 
@@ -63,6 +65,7 @@ class App:
         *,
         cors: bool = True,
         gate: Gate | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self._log = log
         self._gate = gate
@@ -77,6 +80,7 @@ class App:
         self._subscriptions = SubscriptionResource(subscriptions)
         self._hub = hub
         bulk = BulkResource(log)
+        figures = metrics or Metrics()
         self.resources: dict[str, Resource] = {
             places.STREAM: self._stream,
             CONTROL_ROOT: self._reserved,
@@ -92,11 +96,14 @@ class App:
             places.INDEX: _reading(self._index),
             places.HEALTH: _reading(self._healthz),
             places.READY: _reading(self._readyz),
+            places.METRICS: _reading(lambda request, _: figures.handle(request)),
+            places.OPENAPI: _reading(self._openapi),
         }
         """By kind of place. Each kind has its permission in `headwater.http.access.rules`."""
         if gate is not None and gate.identity is not None:
             signing = SignResource(gate.identity.secret, log.clock)
             self.resources[places.SIGN] = _posting(lambda request, _: signing.handle(request))
+        self._routes = {kind: route_of(kind) for kind in self.resources}
 
     def __call__(self, request: Request) -> Reply:
         try:
@@ -118,6 +125,7 @@ class App:
         place = locate(request.method, request.path)
         if request.method == "OPTIONS":
             return Response(204, self._preflight)
+        request.route = self._routes.get(place.kind, request.route)
         if self._gate is not None:
             waiting = self._gate.admit(request, place)
             if waiting is not None:
@@ -175,6 +183,8 @@ class App:
             "GET  /v1/stream/__ds/subscriptions  who is woken when streams have something new\n"
             "GET  /healthz           is the process alive\n"
             "GET  /readyz            does its storage answer\n"
+            "GET  /metrics           figures for Prometheus\n"
+            "GET  /openapi.json      all of this for machines\n"
         )
         return Response(200, [("Content-Type", "text/plain; charset=utf-8")], body.encode())
 
@@ -185,6 +195,9 @@ class App:
         """Ready means: the engine answers. A probe reads, so that probing costs no commit."""
         await self._log.in_thread(self._log.engine.next_stream_id)
         return Response(200, list(_JSON), b'{"status":"ready"}')
+
+    def _openapi(self, request: Request, place: Place) -> Response:
+        return Response(200, list(_JSON), openapi.document())
 
     async def _list(self, request: Request, place: Place) -> Response:
         prefix, after, limit = _list_query(request)

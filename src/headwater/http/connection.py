@@ -14,6 +14,7 @@ import asyncio
 import http
 from collections import deque
 from collections.abc import Callable
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from headwater.core.access import Caller
@@ -273,6 +274,7 @@ class Connection(asyncio.Protocol):
             self._busy = True
             self._current = self._queue.popleft()
             self.deadline = float("inf")
+            self._current.began_s = perf_counter()
             self._handle(self._current)
         self._looping = False
         if not (self._transport is None or self._busy or self._queue or self._closing):
@@ -280,6 +282,7 @@ class Connection(asyncio.Protocol):
 
     def _all_answered(self, transport: asyncio.Transport) -> None:
         if self._refusal is not None:
+            self._server.traffic.refused(self._refusal)
             self._respond(self._refusal, head_only=False, close=True)
             return
         if self._owes_continue:
@@ -297,7 +300,7 @@ class Connection(asyncio.Protocol):
         try:
             answer = self._server.handler(request)
         except Exception as error:
-            self._answer(request, failure(error))
+            self._answer(request, failure(error, request))
             return
         if isinstance(answer, Response | EventStream):
             self._answer(request, answer)
@@ -315,7 +318,7 @@ class Connection(asyncio.Protocol):
             # The one who waited is gone, which is why it was cancelled.
             request.leave_room()
         else:
-            self._answer(request, outcome(done, render))
+            self._answer(request, outcome(done, render, request))
 
     def _answer(self, request: Request, answer: Answer) -> None:
         request.leave_room()
@@ -328,16 +331,18 @@ class Connection(asyncio.Protocol):
             if refusal is None:
                 return
             answer = refusal
+        self._server.traffic.answered(request, answer.status, answer.code)
         if request.charge is not None:
             request.charge(len(answer.body))
         # The response may be shared with other connections, so it is not changed here.
         close = answer.close or not request.keep_alive or self._server.stopping
         if isinstance(answer.body, FileBody) and request.method != "HEAD":
-            self._send_file(answer, answer.body, close=close)
+            self._send_file(request, answer, answer.body, close=close)
             return
         self._busy = False
         self._current = None
-        self._respond(answer, head_only=request.method == "HEAD", close=close)
+        name = request.name_line(answer.status)
+        self._respond(answer, head_only=request.method == "HEAD", close=close, name=name)
         self._answered()
 
     def _answered(self) -> None:
@@ -345,13 +350,15 @@ class Connection(asyncio.Protocol):
             self._restart_clock()
             self._next()
 
-    def _respond(self, response: Response, *, head_only: bool, close: bool) -> None:
+    def _respond(
+        self, response: Response, *, head_only: bool, close: bool, name: bytes = b""
+    ) -> None:
         body = response.body
         if head_only or response.status in _BODILESS or isinstance(body, FileBody):
             # What a GET would have sent is not known here, and nothing else may be said.
-            self._write(self._whole_head(response, None, close=close))
+            self._write(self._whole_head(response, None, name, close=close))
         else:
-            self._write(self._whole_head(response, len(body), close=close) + body)
+            self._write(self._whole_head(response, len(body), name, close=close) + body)
         if close:
             self._close()
 
@@ -361,11 +368,13 @@ class Connection(asyncio.Protocol):
             self._queue.clear()
             self._transport.close()
 
-    def _whole_head(self, response: Response, length: int | None, *, close: bool) -> bytes:
+    def _whole_head(
+        self, response: Response, length: int | None, name: bytes, *, close: bool
+    ) -> bytes:
         head = self._head(response.status, response.headers)
         framing = b"" if length is None else b"Content-Length: %d\r\n" % length
         connection = b"Connection: close\r\n" if close else b""
-        return b"".join((head, framing, connection, b"\r\n"))
+        return b"".join((head, name, framing, connection, b"\r\n"))
 
     def _head(self, status: int, headers: Headers) -> bytes:
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
@@ -384,14 +393,17 @@ class Connection(asyncio.Protocol):
 
     # ── Bodies in files: this is the Owner of what is being sent ─────────────────────────────
 
-    def _send_file(self, response: Response, body: FileBody, *, close: bool) -> None:
+    def _send_file(
+        self, request: Request, response: Response, body: FileBody, *, close: bool
+    ) -> None:
         """The request stays the current one until all of it is sent."""
-        head = self._whole_head(response, len(body), close=close)
+        name = request.name_line(response.status)
+        head = self._whole_head(response, len(body), name, close=close)
         # The kernel knows nothing of the keys of a TLS connection.
         kind = CopySending if self._server.is_secure else FileSending
         self._file = kind(self, head, body)
-        if close and self._current is not None:
-            self._current.keep_alive = False
+        if close:
+            request.keep_alive = False
         self._restart_clock()
         self._start_file()
 
@@ -436,10 +448,12 @@ class Connection(asyncio.Protocol):
         except StreamError as error:
             events.stopped()
             return error_response(error)
+        self._server.traffic.begun(request)
         self._holder, self._caller = request.holder, request.caller
         self._http_1_0 = self._reader is not None and self._reader.http_1_0
         framing = b"Connection: close\r\n" if self._http_1_0 else b"Transfer-Encoding: chunked\r\n"
-        self._write(b"".join((self._head(200, events.headers), framing, b"\r\n")))
+        head = self._head(200, events.headers)
+        self._write(b"".join((head, request.name_line(200), framing, b"\r\n")))
         self._events = events
         self._current = None
         # Nothing more is read from this connection; thousands of them are idle at a time.

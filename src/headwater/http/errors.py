@@ -51,7 +51,8 @@ def _refused_publish(error: PublishRefused) -> Response:
     response = error_response(error.reason)
     status = 409 if response.status in (403, 404, 410) else response.status
     about = {"code": error.reason.code, "message": error.message, "index": error.index}
-    return Response(status, response.headers, msgspec.json.encode({"error": about}))
+    body = msgspec.json.encode({"error": about})
+    return Response(status, response.headers, body, code=error.reason.code)
 
 
 def plain_error(
@@ -63,7 +64,7 @@ def plain_error(
 ) -> Response:
     body = msgspec.json.encode({"error": {"code": code, "message": message, **(details or {})}})
     base: Headers = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
-    return Response(status, base + (headers or []), body)
+    return Response(status, base + (headers or []), body, code=code)
 
 
 def _extra_headers(error: StreamError) -> Headers:

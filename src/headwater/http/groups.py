@@ -212,6 +212,7 @@ class GroupResource:
 
     def _settle(self, path: str, name: str, word: str, operation: Operation) -> Later:
         def render(outcome: Outcome) -> Answer:
+            self._groups.figures.settled[word] += len(outcome.done)
             body: dict[str, Any] = {word: len(outcome.done), "stale": outcome.stale}
             return Response(200, JSON_HEADERS, msgspec.json.encode(body))
 

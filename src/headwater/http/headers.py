@@ -24,6 +24,7 @@ STREAM_DESCRIPTION: Final = b"stream-description"
 STREAM_UNIQUE_IDS: Final = b"stream-unique-ids"
 STREAM_ID_POINTER: Final = b"stream-id-pointer"
 MESSAGE_ID: Final = b"message-id"
+REQUEST_ID: Final = b"x-request-id"
 PRODUCER_ID: Final = b"producer-id"
 PRODUCER_EPOCH: Final = b"producer-epoch"
 PRODUCER_SEQ: Final = b"producer-seq"
@@ -48,6 +49,7 @@ ALLOWED_REQUEST_HEADERS: Final = (
     "Stream-Unique-Ids",
     "Stream-Id-Pointer",
     "Message-Id",
+    "X-Request-Id",
     "Producer-Id",
     "Producer-Epoch",
     "Producer-Seq",
@@ -73,6 +75,7 @@ EXPOSED_RESPONSE_HEADERS: Final = (
     "Producer-Seq",
     "Producer-Expected-Seq",
     "Producer-Received-Seq",
+    "X-Request-Id",
 )
 _ORIGIN: Final = re.compile(r"null|[a-z][a-z0-9+.-]*://[A-Za-z0-9.\-_\[\]:]+")
 METHODS: Final = "GET, HEAD, PUT, POST, DELETE, OPTIONS"

@@ -14,10 +14,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Coroutine
+from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from headwater.core import cursors
 from headwater.core.errors import StreamError, StreamGone, StreamNotFound, TooManyReaders
+from headwater.core.histograms import SECONDS, Histogram
 from headwater.core.stream import StreamConfig
 from headwater.http import sse
 from headwater.http.long_poll import Polls
@@ -55,6 +57,17 @@ class SseReader:
             self.sink.end()
 
 
+class ReadFigures:
+    """What readers got since the start, for those who watch them."""
+
+    def __init__(self) -> None:
+        self.reads = {"catch-up": 0, "long-poll": 0, "sse": 0}
+        self.events = 0
+        self.event_bytes = 0
+        self.delivery_seconds = Histogram(SECONDS)
+        """From a commit to the moment when everyone at the tail has been sent it, by stream."""
+
+
 class Hub:
     """The feeds of all streams that have live readers."""
 
@@ -63,12 +76,21 @@ class Hub:
         self.long_poll_timeout_s = long_poll_timeout_ms / 1000
         self.heartbeat = heartbeat
         self.stopping = False
+        self.figures = ReadFigures()
         self._feeds: dict[Entry, Feed] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
-    def readers(self) -> int:
-        return sum(feed.population for feed in self._feeds.values())
+    def readers(self) -> dict[str, int]:
+        """Live readers at this moment, by the way in which they read."""
+        everyone = sum(feed.population for feed in self._feeds.values())
+        waiting = sum(len(feed.polls) for feed in self._feeds.values())
+        return {"long-poll": waiting, "sse": everyone - waiting}
+
+    @property
+    def catching_up(self) -> int:
+        """How many event streams are fed from the disk."""
+        return len(self._tasks)
 
     def readers_of(self, entry: Entry) -> int:
         feed = self._feeds.get(entry)
@@ -117,6 +139,10 @@ class Feed:
         self._joining: list[SseReader] = []
         self.polls = Polls(self)
         self._sending = False
+        self._changed_s: float | None = None
+        """When the oldest change came that no round has taken up."""
+        self._round_s: float | None = None
+        """The same for the round that is under way."""
         entry.listeners.add(self.on_event)
 
     # ── Server-Sent Events ───────────────────────────────────────────────────────────────────
@@ -175,7 +201,10 @@ class Feed:
 
     def _send_chunk(self, reader: SseReader, chunk: Chunk) -> bool:
         """Send one chunk; True when the reader needs no more attention."""
-        reader.send(Payload(self._events(chunk, self.hub.cursor(reader.cursor))), chunk.end)
+        payload = Payload(self._events(chunk, self.hub.cursor(reader.cursor)))
+        reader.send(payload, chunk.end)
+        self.hub.figures.events += 1
+        self.hub.figures.event_bytes += len(payload.framed)
         if chunk.closed:
             reader.end()
         elif chunk.up_to_date and not reader.gone:
@@ -210,11 +239,14 @@ class Feed:
             self._dissolve()
             return
         self.polls.answer(view)
+        if self._changed_s is None:
+            self._changed_s = perf_counter()
         if not self._sending:
             self._round(view)
 
     def _round(self, view: View) -> None:
         """Bring everyone from the last position to the tail of this moment."""
+        self._round_s, self._changed_s = self._changed_s, None
         chunks = self._hot_chunks(view)
         if chunks is None:
             # More was committed at once than stays in memory; each reader fetches it.
@@ -264,10 +296,15 @@ class Feed:
             reader.send(payload, end)
             if closed:
                 reader.end()
+        figures = self.hub.figures
+        figures.events += last - first
+        figures.event_bytes += (last - first) * len(shared.framed)
         if last < len(readers):
             asyncio.get_running_loop().call_soon(self._send_slice, readers, last, chunks, shared)
             return
         self._sending = False
+        if readers and self._round_s is not None:
+            figures.delivery_seconds.observe(perf_counter() - self._round_s)
         view = self.entry.view
         if view is not None and view.config.id == self.config.id:
             stale = view.tail != self._position or (view.closed and not closed)

@@ -46,6 +46,9 @@ class Polls:
         self._feed = feed
         self._waiters: dict[Waiter, None] = {}
 
+    def __len__(self) -> int:
+        return len(self._waiters)
+
     def wait(self, request: Request, view: View, cursor: int | None) -> Awaitable[Answer]:
         """Wait at the tail for news, or for the time-out."""
         waiter = Waiter(request, view.tail, cursor)

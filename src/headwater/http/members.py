@@ -133,6 +133,7 @@ class Fetch:
             self.future.set_exception(error)
             return
         done, stale, _ = acked.result()
+        self._group.figures.settled["acked"] += len(done)
         tail = b',"acked":%d,"stale":%b}' % (len(done), msgspec.json.encode(stale))
         self.future.set_result(Response(200, JSON_HEADERS, body + tail))
 

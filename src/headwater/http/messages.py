@@ -14,6 +14,8 @@ import msgspec
 
 from headwater.core.access import Caller, Permission
 from headwater.core.errors import InvalidHeader
+from headwater.http.headers import REQUEST_ID
+from headwater.http.request_ids import request_id
 from headwater.http.room import Room
 from headwater.store.engine import Piece
 
@@ -33,6 +35,8 @@ NOBODY: Final = Peer()
 
 class Request:
     __slots__ = (
+        "_id",
+        "began_s",
         "body",
         "caller",
         "charge",
@@ -43,6 +47,7 @@ class Request:
         "path",
         "peer",
         "query",
+        "route",
         "waits",
     )
 
@@ -56,12 +61,31 @@ class Request:
         self.body = b""
         self.keep_alive = True
         self.on_disconnect: Callable[[], None] | None = None
+        """Set by `wait`, for whoever is to be told when nobody waits any more."""
         self.peer = NOBODY
         self.caller: Caller | None = None
         """Who sent it, where that is asked; the gate knows."""
         self.charge: Callable[[int], None] | None = None
         """Told the size of the answer, where there is a rate for that."""
         self.waits = False
+        self.route = "other"
+        """Which resource this is for, as a template: for figures, logs and traces."""
+        self.began_s = 0.0
+        """When it was its turn, by the clock of `time.perf_counter`."""
+        self._id: str | None = None
+
+    @property
+    def id(self) -> str:
+        """A name for this request in logs: what the client calls it, or one that is made here."""
+        if self._id is None:
+            self._id = request_id(self.headers.get(REQUEST_ID))
+        return self._id
+
+    def name_line(self, status: int) -> bytes:
+        """The header with that name, for those who gave it one, and to ask about failures."""
+        if REQUEST_ID in self.headers or status >= 500:
+            return b"X-Request-Id: %b\r\n" % self.id.encode()
+        return b""
 
     @property
     def holder(self) -> str:
@@ -130,6 +154,8 @@ class Response(msgspec.Struct):
     body: bytes | FileBody = b""
     close: bool = False
     """End the connection behind this response."""
+    code: str = ""
+    """Of an error, for figures and logs."""
 
 
 class Payload:

@@ -11,7 +11,7 @@ import structlog
 
 from headwater.core.errors import StreamError
 from headwater.http.errors import error_response, plain_error
-from headwater.http.messages import Answer, Response
+from headwater.http.messages import Answer, Request, Response
 
 log = structlog.get_logger()
 
@@ -26,17 +26,24 @@ def as_is(answer: Answer) -> Answer:
     return answer
 
 
-def outcome(done: asyncio.Future[Any], render: Callable[[Any], Answer]) -> Answer:
+def outcome(done: asyncio.Future[Any], render: Callable[[Any], Answer], request: Request) -> Answer:
     try:
         return render(done.result())
     except (Exception, asyncio.CancelledError) as error:
-        return failure(error)
+        return failure(error, request)
 
 
-def failure(error: BaseException) -> Response:
+def failure(error: BaseException, request: Request) -> Response:
     if isinstance(error, StreamError):
         return error_response(error)
-    log.error("unexpected_error", error=repr(error), exc_info=error)
+    log.error(
+        "unexpected_error",
+        request_id=request.id,
+        method=request.method,
+        route=request.route,
+        error=repr(error),
+        exc_info=error,
+    )
     return plain_error(
         500, "internal_error", "the server hit an unexpected error; its log has the details"
     )

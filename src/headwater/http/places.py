@@ -26,6 +26,9 @@ READY: Final = "/readyz"
 LIST: Final = "/v1/streams"
 TRANSACTION: Final = "/v1/transaction"
 SIGN: Final = "/v1/presign"
+METRICS: Final = "/metrics"
+OPENAPI: Final = "/openapi.json"
+_STREAM_ROUTE: Final = "/v1/stream/{path}"
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -34,6 +37,15 @@ class Place(msgspec.Struct, frozen=True):
     """Of the stream that it belongs to. As it was sent: it may be none that a stream can have."""
     rest: tuple[str, ...] = ()
     """What follows the name of the resource."""
+
+
+def route_of(kind: str) -> str:
+    """A kind as a template of targets, for figures, logs and traces."""
+    if kind == STREAM:
+        return _STREAM_ROUTE
+    if kind == CONTROL_ROOT:
+        return f"{STREAM_ROOT.decode()}{CONTROL_ROOT}"
+    return kind if kind.startswith("/") else f"{_STREAM_ROUTE}/{kind}"
 
 
 def locate(method: str, target: bytes) -> Place:

@@ -17,6 +17,7 @@ from headwater.http.headers import common_headers, parse_origins
 from headwater.http.messages import Handler, Screen
 from headwater.http.room import Room
 from headwater.http.tls import Certificate
+from headwater.http.traffic import Traffic
 from headwater.service.clock import wall_clock_ms
 
 _SWEEP_S: Final = 1.0
@@ -47,10 +48,12 @@ class Server:
         certificate: Certificate | None = None,
         is_private: bool = False,
         screen: Screen | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
         self.handler = handler
         self.limits = limits
         self.timeouts = timeouts or Timeouts()
+        self.traffic = traffic or Traffic()
         self.stopping = False
         self.room = Room(limits)
         self.refused_connections = 0
@@ -106,6 +109,7 @@ class Server:
     def opened(self, connection: Connection) -> None:
         self._connections.add(connection)
         self._by_address[connection.address] += 1
+        self.traffic.connections += 1
         if self.stopping:
             connection.wind_down()
         elif len(self._connections) > self.limits.connections_max:

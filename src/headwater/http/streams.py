@@ -142,6 +142,7 @@ class StreamResource:
     def _read(
         self, request: Request, entry: Entry, query: ReadQuery, chunk: Chunk
     ) -> Answer | Awaitable[Answer]:
+        self._hub.figures.reads[query.live or "catch-up"] += 1
         if query.live == "sse":
             return self._events(entry, chunk.start, query.cursor)
         if query.live == "long-poll":

@@ -50,7 +50,7 @@ class ClaimBody(msgspec.Struct):
     worker: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
 
-class AckBody(msgspec.Struct):
+class AckedOffset(msgspec.Struct):
     stream: Annotated[str, msgspec.Meta(max_length=1100)]
     offset: Annotated[str, msgspec.Meta(max_length=256)]
 
@@ -61,7 +61,7 @@ class ReleaseBody(msgspec.Struct):
 
 
 class SettleBody(ReleaseBody):
-    acks: Annotated[list[AckBody], msgspec.Meta(max_length=ACKS_MAX)] = []
+    acks: Annotated[list[AckedOffset], msgspec.Meta(max_length=ACKS_MAX)] = []
     done: bool = False
 
 

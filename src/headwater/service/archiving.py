@@ -45,6 +45,11 @@ class Archiving:
         self._policy = policy
         self._writer = writer
         self._clock = clock
+        self.uploads = 0
+        self.uploaded_bytes = 0
+        self.failures = 0
+        self.is_down = False
+        """Whether object storage did not answer when it was last asked."""
         self._catalog_due_s = 0.0
         self._catalog_soon_s = 0.0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="headwater-archive")
@@ -68,11 +73,14 @@ class Archiving:
             try:
                 await self.round()
             except (StreamError, OSError) as error:
+                self.failures += 1
+                self.is_down = True
                 with suppress(OSError, ValueError):
                     log.warning("archiving_failed", error=str(error), again_in_s=pause_s)
                 await self._pause(pause_s)
                 pause_s = min(2 * pause_s, _PAUSE_AFTER_FAILURE_S_MAX)
             else:
+                self.is_down = False
                 pause_s = _PAUSE_AFTER_FAILURE_S
                 await self._pause(_PAUSE_S)
 
@@ -88,6 +96,8 @@ class Archiving:
                 return
             if await self._note(archive.note_begun, row) and await self._aside(archive.upload, row):
                 await self._note(archive.note_uploaded, row)
+                self.uploads += 1
+                self.uploaded_bytes += row.size_bytes
                 self._catalog_due_s = min(self._catalog_due_s, self._catalog_soon_s)
         for row in await self._aside(archive.to_evict, self._policy.local_bytes_max):
             await self._note(archive.evict, row)

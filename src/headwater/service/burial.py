@@ -81,6 +81,7 @@ class Burial:
         effects += group.effects(transitions.settle(state, messages))
         if effects:
             await group.submit(effects, None, len(letters))
+        group.figures.dead_letters += len(messages)
 
     async def _letters(self, group: Group, messages: list[Outstanding]) -> bytes:
         """The messages with their origin, as one JSON array."""

@@ -291,9 +291,13 @@ class Registry:
             await loading.load(self._fetch)
         return entry
 
+    @property
+    def hot_bytes(self) -> int:
+        return sum(entry.view.hot.size_bytes for entry in self._entries.values() if entry.view)
+
     def release_hot(self) -> None:
         """Give back the memory of hot tails, least recently used first, until within bounds."""
-        total = sum(entry.view.hot.size_bytes for entry in self._entries.values() if entry.view)
+        total = self.hot_bytes
         for entry in self._entries.values():
             if total <= self._limits.hot_bytes_max:
                 break

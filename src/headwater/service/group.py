@@ -69,6 +69,16 @@ class _Taken(NamedTuple):
     """What has to be stored together with what becomes of them."""
 
 
+class GroupFigures:
+    """What all groups have done since the start, for those who watch them."""
+
+    def __init__(self) -> None:
+        self.deliveries = 0
+        self.redeliveries = 0
+        self.dead_letters = 0
+        self.settled = {"acked": 0, "nacked": 0, "rejected": 0, "extended": 0}
+
+
 class Group:
     def __init__(
         self,
@@ -80,6 +90,7 @@ class Group:
         clock: Callable[[], int],
         bury: Callable[[Group], None],
         on_void: Callable[[], None],
+        figures: GroupFigures,
     ) -> None:
         self.state = state
         self.entry = entry
@@ -87,6 +98,7 @@ class Group:
         self.waiters: dict[Waiter, None] = {}
         """Who waits, in the order of their turn."""
         self.members: dict[str, int] = {}
+        self.figures = figures
         self._writer = writer
         self._reader = reader
         self._timers = timers
@@ -295,6 +307,7 @@ class Group:
                     state, waiter.consumer, most, now_ms, _random_token(), fresh
                 )
                 have += leased
+                self._count(leased)
                 changes += marked
         if fresh:
             # Whom they were read for has left meanwhile.
@@ -308,6 +321,10 @@ class Group:
             del self.waiters[first]
             self.waiters[first] = None
         return [(waiter, messages) for waiter, messages in shared.items() if messages]
+
+    def _count(self, leased: Sequence[Outstanding]) -> None:
+        self.figures.deliveries += len(leased)
+        self.figures.redeliveries += sum(message.deliveries > 1 for message in leased)
 
     # ── Time ─────────────────────────────────────────────────────────────────────────────────
 

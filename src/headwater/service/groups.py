@@ -45,7 +45,7 @@ from headwater.core.paths import check_path, check_segment
 from headwater.core.retention import locate
 from headwater.service.burial import Burial
 from headwater.service.entries import Entry, Event, View
-from headwater.service.group import Group, Waiter
+from headwater.service.group import Group, GroupFigures, Waiter
 from headwater.service.log import Log
 from headwater.service.messages import MessageReader
 from headwater.service.timers import Timers
@@ -121,6 +121,7 @@ class Groups:
         self._by_path: OrderedDict[str, StreamGroups] = OrderedDict()
         self._streams_max = min(_STREAMS_IN_MEMORY_MAX, streams.limits.streams_in_memory_max)
         self._looking: set[asyncio.Task[None]] = set()
+        self.figures = GroupFigures()
 
     @classmethod
     async def start(cls, streams: Log) -> Groups:
@@ -184,6 +185,9 @@ class Groups:
         self._by_path.move_to_end(path)
         return group
 
+    def in_memory(self) -> list[Group]:
+        return [group for stream in self._by_path.values() for group in stream.groups.values()]
+
     async def get(self, path: str, name: str) -> Group:
         stream = await self.of(path)
         group = stream.groups.get(name)
@@ -204,6 +208,7 @@ class Groups:
             streams.clock,
             self._bury,
             lambda: self._lost(stream),
+            self.figures,
         )
         # What a restart interrupted goes on: leases that end, messages that were given up.
         group.kick()

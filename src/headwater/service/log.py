@@ -73,7 +73,8 @@ class Log(ReadingLog):
         self._housekeeping = Housekeeping(self)
         history = engine.history
         self._fetching = Fetching(history.shelf.fetched if history else lambda size: None)
-        self._behind: list[Sealing | Archiving] = []
+        self.sealing: Sealing | None = None
+        self.archiving: Archiving | None = None
 
     @classmethod
     async def start(
@@ -94,17 +95,19 @@ class Log(ReadingLog):
         log = cls(engine, limits or Limits(), linger_ms, clock, next_stream_id)
         log._housekeeping.start()
         if history is not None and sealing is not None:
-            log._behind.append(Sealing(history, sealing, log.writer, clock))
+            log.sealing = Sealing(history, sealing, log.writer, clock)
         if archive is not None and opened is not None:
-            log._behind.append(Archiving(opened, archive, log.writer, clock))
-        for task in log._behind:
-            task.start()
+            log.archiving = Archiving(opened, archive, log.writer, clock)
+        for task in (log.sealing, log.archiving):
+            if task is not None:
+                task.start()
         return log
 
     async def stop(self) -> None:
         """Finish what was taken, then let go of the engine."""
-        for task in self._behind:
-            await task.stop()
+        for task in (self.sealing, self.archiving):
+            if task is not None:
+                await task.stop()
         await self._housekeeping.stop()
         await self.writer.drain()
         self._fetching.stop()

@@ -82,6 +82,14 @@ class ReadingLog:
                 await self._fetching.bring(need)
         raise HistoryUnavailable("what was fetched is gone before it can be used")
 
+    @property
+    def streams_in_memory(self) -> int:
+        return len(self._registry)
+
+    @property
+    def hot_bytes(self) -> int:
+        return self._registry.hot_bytes
+
     def ready(self, path: str) -> Entry | None:
         """The stream's entry if it is in memory; without it, use `entry`."""
         return self._registry.ready(path)

@@ -51,6 +51,10 @@ class Sealing:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="headwater-seal")
         self._stopping = asyncio.Event()
         self._unfinished: Recording | None = None
+        self.files = 0
+        self.size_bytes = 0
+        """What was sealed since the start."""
+        self.failures = 0
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -76,6 +80,7 @@ class Sealing:
                     surveyed = True
                 sealed = await self.seal_due()
             except (StreamError, OSError) as error:
+                self.failures += 1
                 with suppress(OSError, ValueError):
                     log.warning("sealing_failed", error=str(error))
                 await self._pause(after_failure_ms)
@@ -132,6 +137,9 @@ class Sealing:
                 return
         await self._aside(self._history.settle, recording)
         self._unfinished = None
+        if recording.begun:
+            self.files += 1
+            self.size_bytes += recording.draft.size_bytes
 
     async def _aside(self, work: Callable[..., R], *arguments: object) -> R:
         """Do something on the thread that is there for it."""

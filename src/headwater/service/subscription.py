@@ -65,6 +65,7 @@ class Context(Protocol):
     keyring: Keyring
     webhooks: Webhooks
     public_url: str
+    wakes_offered: int
 
     def lost(self, subscription: Subscription) -> None:
         """A commit failed: what is stored has to be fetched again."""
@@ -334,6 +335,7 @@ class Subscription:
             await self._commit(changes)
             return
         await self._commit(changes, [(entry, mutation) for mutation in decision.mutations])
+        self._context.wakes_offered += 1
 
 
 def new_wake_id() -> str:

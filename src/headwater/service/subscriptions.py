@@ -12,6 +12,7 @@ starts, together with where those streams end, so that whatever was pending wake
 from __future__ import annotations
 
 import asyncio
+import builtins
 from collections.abc import Callable, Coroutine, Sequence, Set
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -83,6 +84,8 @@ class Subscriptions:
         self.keyring = Keyring(streams)
         self._next_id = next_id
         self._by_name: dict[str, Subscription] = {}
+        self.wakes_offered = 0
+        """Wakes that went into wake streams since the start."""
         # Counts changes to which streams belong to which subscription, other than by a stream's
         # own coming and going.
         self._version = 0
@@ -183,6 +186,9 @@ class Subscriptions:
         if not self._loaded:
             raise StorageUnavailable("subscriptions cannot be read at present; try again")
         return self._by_name
+
+    def states(self) -> builtins.list[SubscriptionState]:
+        return [subscription.state for subscription in self._by_name.values()]
 
     def get(self, name: str) -> Subscription:
         subscription = self._known().get(name)

@@ -71,7 +71,10 @@ class Transactions:
                 except StreamError:
                     await self._commits_of(*entries.values(), group)
                     raise
-            return await future
+            replies = await future
+            if acknowledge is not None:
+                self._groups.figures.settled["acked"] += len(acknowledge.receipts)
+            return replies
 
     async def _commits_of(self, *owners: Entry | Group | None) -> None:
         """Wait until nothing that a refusal rests on can still go away."""

@@ -13,11 +13,13 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from headwater import __version__
+from headwater.core.histograms import SECONDS, Histogram
 from headwater.core.limits import KIB, Limits
 from headwater.core.subscriptions.errors import WebhookUrlRejected
 from headwater.core.subscriptions.targets import Address, Target, check_addresses, parse_target
@@ -52,6 +54,10 @@ class Webhooks:
     ) -> None:
         self.slots = asyncio.Semaphore(limits.webhooks_at_once_max)
         """Held during a request. Those who wait for one are at most as many as subscriptions."""
+        self.posted = {"done": 0, "taken": 0, "failed": 0}
+        """Wakes that were sent since the start, by what became of them."""
+        self.seconds = Histogram(SECONDS)
+        """How long that took."""
         self._development = development
         self._timeout_s = limits.webhook_timeout_ms / 1000
         self._threads = ThreadPoolExecutor(_LOOKUP_THREADS, thread_name_prefix="headwater-dns")
@@ -74,6 +80,13 @@ class Webhooks:
 
     async def post(self, url: str, body: bytes, signature: str) -> Outcome:
         """Send a wake. Whatever goes wrong is an outcome, not an error."""
+        began_s = monotonic()
+        outcome = await self._post(url, body, signature)
+        self.seconds.observe(monotonic() - began_s)
+        self.posted["done" if outcome.done else "taken" if outcome.taken else "failed"] += 1
+        return outcome
+
+    async def _post(self, url: str, body: bytes, signature: str) -> Outcome:
         try:
             async with asyncio.timeout(self._timeout_s):
                 target = parse_target(url, development=self._development)

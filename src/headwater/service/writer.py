@@ -23,10 +23,12 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any, Final, Protocol, TypeVar
+from time import perf_counter
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import structlog
 
+from headwater.core import histograms
 from headwater.core.errors import StorageUnavailable, StreamError, TooBusy
 from headwater.core.limits import MIB, Limits
 from headwater.core.mutations import AnyMutation
@@ -65,6 +67,28 @@ _DEFERRED_MAX_S: Final = 0.01
 log = structlog.get_logger()
 
 
+class CommitFigures:
+    """What the writer has done since the start, for those who watch it."""
+
+    __slots__ = ("appended_bytes", "appends", "batch_requests", "messages", "seconds")
+
+    def __init__(self) -> None:
+        self.appends = 0
+        self.appended_bytes = 0
+        self.messages = 0
+        self.batch_requests = histograms.Histogram(histograms.COUNTS)
+        self.seconds = histograms.Histogram(histograms.SECONDS)
+
+
+class Commit(NamedTuple):
+    """A commit that is over."""
+
+    requests: int
+    size_bytes: int
+    took_s: float
+    failed: bool
+
+
 class Batch:
     """What will be committed together, and who waits for it."""
 
@@ -101,6 +125,9 @@ class Writer:
         self.observers: list[Callable[[Sequence[Effect]], None]] = []
         self.failure_observers: list[Callable[[Sequence[Effect]], None]] = []
         self.failures = 0
+        self.figures = CommitFigures()
+        self.on_commit: Callable[[Commit], None] | None = None
+        """Told of every commit, for tracing."""
         self.queued_bytes = 0
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="headwater-commit", daemon=True)
@@ -198,16 +225,20 @@ class Writer:
     def _commit(self, batch: Batch) -> None:
         """On the commit thread."""
         error: Exception | None = None
+        began = perf_counter()
         try:
             self._engine.commit([mutation for _, mutation in batch.effects])
         except Exception as failure:
             error = failure
         # Without a loop the process is going down, and nobody is left to be told.
+        took_s = perf_counter() - began
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._finish, batch, error)
+            self._loop.call_soon_threadsafe(self._finish, batch, error, took_s)
 
-    def _finish(self, batch: Batch, error: Exception | None) -> None:
+    def _finish(self, batch: Batch, error: Exception | None, took_s: float) -> None:
         self._committing = None
+        self.figures.seconds.observe(took_s)
+        self.figures.batch_requests.observe(len(batch.waiters))
         self.queued_bytes -= batch.size_bytes
         if error is None:
             self._publish(batch.effects)
@@ -224,9 +255,13 @@ class Writer:
             self._plan_deferred()
         else:
             self._idle.set()
+        if self.on_commit is not None:
+            failed = error is not None
+            self.on_commit(Commit(len(batch.waiters), batch.size_bytes, took_s, failed))
 
     def _publish(self, effects: Sequence[Effect]) -> None:
         changed: dict[Owner, None] = {}
+        appends = appended_bytes = messages = 0
         for owner, mutation in effects:
             event = owner.publish(mutation, self._limits)
             if event is Event.CHANGED:
@@ -235,7 +270,10 @@ class Writer:
                 changed.pop(owner, None)
                 owner.notify(event)
             if isinstance(mutation, Appended):
-                self._since_hot_check_bytes += len(mutation.body)
+                appends += 1
+                appended_bytes += len(mutation.body)
+                messages += mutation.messages
+        self._count(appends, appended_bytes, messages)
         for owner in changed:
             owner.notify(Event.CHANGED)
         for observer in self.observers:
@@ -243,6 +281,13 @@ class Writer:
         if self._since_hot_check_bytes > _HOT_CHECK_BYTES:
             self._since_hot_check_bytes = 0
             self._release_hot()
+
+    def _count(self, appends: int, appended_bytes: int, messages: int) -> None:
+        self._since_hot_check_bytes += appended_bytes
+        figures = self.figures
+        figures.appends += appends
+        figures.appended_bytes += appended_bytes
+        figures.messages += messages
 
     def _fail(self, batch: Batch, error: Exception) -> None:
         self.failures += 1

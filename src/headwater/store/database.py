@@ -77,6 +77,35 @@ def connect(path: Path, *, read_only: bool = False) -> apsw.Connection:
     return connection
 
 
+def open_reader(path: Path) -> apsw.Connection:
+    """A read-only connection to a database that is ours and whose log is whole."""
+    if not path.is_file():
+        raise DataDirectoryError(f"{path.parent} holds no headwater database")
+    try:
+        connection = connect(path, read_only=True)
+    except apsw.Error as error:
+        raise DataDirectoryError(f"{path} cannot be opened ({error})") from None
+    try:
+        _check_identity(connection, path)
+        _check_log(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def disk_bytes(path: Path) -> dict[str, int]:
+    """How large the parts of a database are."""
+    return {"database": _size(path), "wal": _size(Path(f"{path}-wal"))}
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
 def open_writer(path: Path) -> apsw.Connection:
     """The one connection that writes, with the file created or migrated as needed."""
     try:
@@ -104,11 +133,16 @@ def _create(path: Path) -> None:
     finally:
         connection.close()
     draft.rename(path)
-    directory = os.open(path.parent, os.O_RDONLY)
+    sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make sure that names just given in a directory survive."""
+    file = os.open(directory, os.O_RDONLY)
     try:
-        os.fsync(directory)
+        os.fsync(file)
     finally:
-        os.close(directory)
+        os.close(file)
 
 
 def _open_existing(path: Path) -> apsw.Connection:

@@ -19,6 +19,7 @@ import msgspec
 
 from headwater.core.errors import DataCorrupt
 from headwater.core.groups.state import GroupState
+from headwater.core.histograms import Histogram
 from headwater.core.lineage import Span
 from headwater.core.live.templates import TemplateRecord
 from headwater.core.mutations import AnyMutation
@@ -73,6 +74,29 @@ class Problem:
 
     where: str
     what: str
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryFigures:
+    """The files of history: those of this machine, those in object storage, those in both."""
+
+    local_files: int = 0
+    local_bytes: int = 0
+    remote_files: int = 0
+    remote_bytes: int = 0
+    waiting_bytes: int = 0
+    """Of those on this machine, what object storage does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFigures:
+    """What an engine tells those who watch it."""
+
+    sync_seconds: Histogram
+    """How long it took to make a batch durable, once everything was written."""
+    disk_bytes: dict[str, int]
+    """What it occupies on disk, by part; empty when it has no files."""
+    history: HistoryFigures = HistoryFigures()
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,5 +240,8 @@ class Engine(Protocol):
 
     def verify(self) -> Iterator[Problem | str]:
         """Walk everything: problems, and lines of progress between them."""
+
+    def figures(self) -> EngineFigures:
+        """For monitoring. Reads no data, so that it answers when data cannot be read."""
 
     def close(self) -> None: ...

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import apsw
 
 from headwater.core.lineage import Span
-from headwater.store.engine import SealedPart
+from headwater.store.engine import HistoryFigures, SealedPart
 from headwater.store.history.building import ExtentDraft, Mark, SegmentDraft
 from headwater.store.history.segment import ABSENT, PRESENT, SegmentRow
 from headwater.store.inserts import insert_rows
@@ -196,6 +196,15 @@ def note_not_local(write: apsw.Connection, segment_id: int) -> None:
 
 def delete_segment(write: apsw.Connection, segment_id: int) -> None:
     write.execute("DELETE FROM segments WHERE id = ?", (segment_id,))
+
+
+def history_figures(query: Query) -> HistoryFigures:
+    found = query(
+        "SELECT sum(local), sum(size * local), sum(remote = ?1), sum(size * (remote = ?1)),"
+        " sum(size * (local = 1 AND remote <> ?1)) FROM segments",
+        (PRESENT,),
+    )
+    return HistoryFigures(*(int(value or 0) for value in found[0]))
 
 
 def segment_names(query: Query) -> set[str]:

@@ -12,6 +12,7 @@ from threading import RLock
 from headwater.core.errors import UnknownOffset
 from headwater.core.expiry import touch_interval_ms
 from headwater.core.groups.state import GroupMutation, GroupState
+from headwater.core.histograms import SECONDS, Histogram
 from headwater.core.lineage import Span
 from headwater.core.live.templates import (
     LiveMutation,
@@ -37,6 +38,7 @@ from headwater.core.subscriptions.state import (
     SubscriptionMutation,
 )
 from headwater.store.engine import (
+    EngineFigures,
     LoadedStream,
     Piece,
     Problem,
@@ -280,6 +282,9 @@ class MemoryEngine:
 
     def verify(self) -> Iterator[Problem | str]:
         yield f"{len(self._logs)} streams in memory; nothing is stored"
+
+    def figures(self) -> EngineFigures:
+        return EngineFigures(Histogram(SECONDS), {})
 
     def close(self) -> None:
         pass

@@ -10,11 +10,13 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import perf_counter
 from typing import Final
 
 import apsw
 
 from headwater.core.groups.state import GroupMutation, GroupState
+from headwater.core.histograms import SECONDS, Histogram
 from headwater.core.lineage import Span
 from headwater.core.live.templates import LiveMutation, TemplateRecord
 from headwater.core.mutations import AnyMutation
@@ -46,11 +48,20 @@ from headwater.store.database import (
     DATABASE_NAME,
     DataDirectoryError,
     connect,
+    disk_bytes,
     open_writer,
     prepare_directory,
     translated,
 )
-from headwater.store.engine import LoadedStream, Piece, Problem, SealedPart, SeekBy, StreamSummary
+from headwater.store.engine import (
+    EngineFigures,
+    LoadedStream,
+    Piece,
+    Problem,
+    SealedPart,
+    SeekBy,
+    StreamSummary,
+)
 from headwater.store.group_tables import (
     GroupWrites,
     delete_groups_of,
@@ -60,7 +71,7 @@ from headwater.store.group_tables import (
 from headwater.store.history.building import Step, nothing
 from headwater.store.history.sealing import History
 from headwater.store.history.shelf import DIRECTORY_NAME
-from headwater.store.history_tables import drop_extents, sealed_parts
+from headwater.store.history_tables import drop_extents, history_figures, sealed_parts
 from headwater.store.inserts import insert_rows
 from headwater.store.live_tables import delete_templates_of, load_templates, write_templates
 from headwater.store.rows import CONFIG_COLUMNS, OP_COLUMNS, STATE_COLUMNS, Row
@@ -90,6 +101,7 @@ class SqliteEngine:
         self._producers_max = producers_preloaded_max
         self._local = threading.local()
         self._readers: list[apsw.Connection] = []
+        self._sync_seconds = Histogram(SECONDS)
         try:
             self._writer = open_writer(self._path)
         except BaseException:
@@ -152,7 +164,9 @@ class SqliteEngine:
             write.execute("BEGIN IMMEDIATE")
             yield write
             committing = True
+            began = perf_counter()
             write.execute("COMMIT")
+            self._sync_seconds.observe(perf_counter() - began)
         except apsw.Error as error:
             if committing:
                 self._void_commit()
@@ -425,6 +439,11 @@ class SqliteEngine:
 
     def verify(self) -> Iterator[Problem | str]:
         return verify_database(self._path)
+
+    def figures(self) -> EngineFigures:
+        history = history_figures(self._query)
+        beside = {"segments": history.local_bytes, "cache": self.history.shelf.cached_bytes}
+        return EngineFigures(self._sync_seconds, disk_bytes(self._path) | beside, history)
 
     def close(self) -> None:
         self.history.shelf.close()

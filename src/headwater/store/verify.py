@@ -18,6 +18,7 @@ from headwater.store import rows
 from headwater.store.database import connect
 from headwater.store.engine import Problem
 from headwater.store.history.check import HistoryCheck
+from headwater.store.history.shelf import DIRECTORY_NAME
 from headwater.store.history_tables import EXTENT_COLUMNS, ExtentRow
 from headwater.store.needs import END
 from headwater.store.rows import CONFIG_COLUMNS, OP_COLUMNS
@@ -133,3 +134,61 @@ def _check_inherited(connection: apsw.Connection, config: StreamConfig) -> Itera
         ).fetchall()
         if int(found[0][0] or 0) != end - start:
             yield Problem(f"stream {config.path}", f"inherited data of stream {run} is missing")
+
+
+# ── A glance ─────────────────────────────────────────────────────────────────────────────────
+
+
+def sample_appends(connection: apsw.Connection, most: int) -> Iterator[Problem]:
+    """Look at some appends, half of them the newest, the others spread over all there are."""
+    query = f"SELECT {OP_COLUMNS} FROM ops"
+    for row in connection.execute(f"{query} ORDER BY id DESC LIMIT ?", (most // 2,)):
+        yield from _damage_of(row)
+    bounds = connection.execute("SELECT min(id), max(id) FROM ops").fetchall()[0]
+    if bounds[0] is None:
+        return
+    first, last = int(bounds[0]), int(bounds[1] or 0)
+    step = max(1, (last - first) // max(1, most // 2))
+    for start in range(first, last + 1, step):
+        for row in connection.execute(f"{query} WHERE id >= ? ORDER BY id LIMIT 1", (start,)):
+            yield from _damage_of(row)
+
+
+def _damage_of(row: rows.Row) -> Iterator[Problem]:
+    if not rows.op_is_intact(row):
+        yield Problem(f"stream {row[0]} at {row[1]}", "the append does not match its checksum")
+
+
+def newest_append_ms(connection: apsw.Connection) -> int:
+    """When the newest append was written; 0 if there is none."""
+    newest = 0
+    for query in (
+        "SELECT created_at FROM ops ORDER BY id DESC LIMIT 1",
+        *(["SELECT max(last_at) FROM extents"] if _has_history(connection) else []),
+    ):
+        found = connection.execute(query).fetchall()
+        newest = max(newest, int(found[0][0] or 0) if found else 0)
+    return newest
+
+
+def missing_files(connection: apsw.Connection, directory: Path) -> Iterator[Problem]:
+    """Files of history that are not there or not as large as they were."""
+    if not _has_history(connection):
+        return
+    query = "SELECT id, name, size FROM segments WHERE local = 1"
+    for segment_id, name, size in connection.execute(query).fetchall():
+        path = directory / DIRECTORY_NAME / str(name)
+        try:
+            if path.stat().st_size != size:
+                yield Problem(f"segment {segment_id}", "its file has another size than it had")
+        except FileNotFoundError:
+            # A running server may have had no use for it any more.
+            needed = "SELECT 1 FROM extents WHERE segment_id = ? LIMIT 1"
+            if connection.execute(needed, (segment_id,)).fetchall():
+                yield Problem(f"segment {segment_id}", "its file of history is missing")
+
+
+def _has_history(connection: apsw.Connection) -> bool:
+    """Databases of older versions have none."""
+    found = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'segments'")
+    return bool(found.fetchall())

@@ -99,12 +99,14 @@ Profile = Generic | StateProtocol
 GENERIC: Final = Generic()
 
 
-class _Envelope(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class ProfileEnvelope(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """A profile as it is sent."""
+
     profile: Profile
     api_version: str = API_VERSION
 
 
-_envelope = msgspec.json.Decoder(_Envelope)
+_envelope = msgspec.json.Decoder(ProfileEnvelope)
 _profile = msgspec.json.Decoder(Profile)
 
 
@@ -135,7 +137,7 @@ def check_profile(profile: Profile, content_type: str) -> None:
 
 def profile_json(profile: Profile) -> bytes:
     """The whole effective profile, as it is answered."""
-    return msgspec.json.encode(_Envelope(profile))
+    return msgspec.json.encode(ProfileEnvelope(profile))
 
 
 def pack_profile(profile: Profile) -> str:

@@ -49,6 +49,10 @@ class Totals(msgspec.Struct):
     activations: int = 0
     retirements: int = 0
 
+    def add(self, other: Totals) -> None:
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
 
 class LiveState:
     def __init__(

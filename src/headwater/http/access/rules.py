@@ -65,9 +65,10 @@ RULES: Final[dict[str, Rule]] = {
     places.LIST: _anyone,
     places.TRANSACTION: _anyone,
     places.SIGN: _anyone,
+    places.METRICS: _administers,
 }
 
-PUBLIC: Final = frozenset({places.INDEX, places.HEALTH, places.READY})
+PUBLIC: Final = frozenset({places.INDEX, places.HEALTH, places.READY, places.OPENAPI})
 """Open to everyone: they tell nothing about streams."""
 
 

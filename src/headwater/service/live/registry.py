@@ -10,11 +10,13 @@ from contextlib import suppress
 from secrets import token_hex
 from typing import Final
 
+import msgspec
 import structlog
 
 from headwater.core import decisions
 from headwater.core.errors import LiveNotEnabled, StreamError
 from headwater.core.live.profile import Profile, touch_settings
+from headwater.core.live.state import Totals
 from headwater.service.clock import Clock
 from headwater.service.live.metrics import LiveMetrics
 from headwater.service.live.stream import LiveStream
@@ -51,6 +53,8 @@ class Live:
         self.waiters = 0
         self.waiters_max = waiters_max
         self._by_path: OrderedDict[str, LiveStream] = OrderedDict()
+        self._past = Totals()
+        """Of streams that were let go."""
         self._ticker: asyncio.Task[None] | None = None
         self._stopping = False
 
@@ -116,8 +120,19 @@ class Live:
             self._shrink()
 
     def _forget(self, stream: LiveStream) -> None:
-        self._by_path.pop(stream.entry.path, None)
+        if self._by_path.pop(stream.entry.path, None) is stream:
+            self._past.add(stream.state.totals)
         stream.close()
+
+    def in_memory(self) -> list[LiveStream]:
+        return [*self._by_path.values()]
+
+    def totals(self) -> Totals:
+        """What happened on all streams since the start, those that were let go included."""
+        totals = msgspec.structs.replace(self._past)
+        for stream in self._by_path.values():
+            totals.add(stream.state.totals)
+        return totals
 
     def _shrink(self) -> None:
         excess = len(self._by_path) - _STREAMS_IN_MEMORY_MAX

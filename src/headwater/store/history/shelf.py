@@ -46,6 +46,11 @@ class Shelf:
         shutil.rmtree(self._cache, ignore_errors=True)
         self._cache.mkdir()
 
+    @property
+    def cached_bytes(self) -> int:
+        """What was fetched from object storage and is here still."""
+        return self._cold_bytes
+
     def segment(self, row: SegmentRow) -> Segment:
         """A segment to read from. Raises FileNotFoundError when the file is gone."""
         if not row.local:

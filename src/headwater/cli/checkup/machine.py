@@ -1,0 +1,131 @@
+"""The machine: the address, who may come in, open files, memory, the clock."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+from headwater.cli.checkup.findings import Finding, hint, ok, problem
+from headwater.cli.output import size
+from headwater.cli.reloading import Reloader
+from headwater.cli.serve_access import (
+    CannotServe,
+    access_is_on,
+    check_address,
+    keys_path,
+    open_certificate,
+)
+from headwater.settings import Settings
+from headwater.store.key_file import KeyFileError, load_keys
+
+# What a server needs open besides its connections.
+_FILES_BESIDES: Final = 64
+_BUILT: Final = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def check(settings: Settings, *, in_use: bool) -> Iterator[Finding]:
+    """`in_use`: a server has the data directory already, so its port is taken with good reason."""
+    yield from _rule(settings)
+    yield from _access(settings)
+    yield _port(settings, in_use=in_use)
+    yield _files(settings)
+    yield from _memory(settings)
+    yield from _clock()
+
+
+def _rule(settings: Settings) -> Iterator[Finding]:
+    try:
+        check_address(settings)
+    except CannotServe as error:
+        yield problem("address", str(error), "a server would refuse to start")
+
+
+def _access(settings: Settings) -> Iterator[Finding]:
+    """The files that a server reads before it lets anyone in."""
+    try:
+        open_certificate(settings, Reloader())
+    except CannotServe as error:
+        yield problem("tls", str(error), "a server would refuse to start")
+    path = keys_path(settings)
+    if path is None or not access_is_on(settings):
+        return
+    try:
+        book = load_keys(path)
+    except KeyFileError as error:
+        yield problem("access", str(error), "restore the file, or make new keys in another one")
+        return
+    tokens = settings.jwt_secret_file or settings.jwt_jwks
+    if not tokens and (book is None or not book.keys):
+        advice = "make one: headwater keys create"
+        yield hint("access", f"nobody can get in: {path} has no keys", advice)
+    else:
+        yield ok("access", "only with a key or token")
+
+
+def _port(settings: Settings, *, in_use: bool) -> Finding:
+    address = f"{settings.host}:{settings.port}"
+    try:
+        kind, _, _, _, place = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM
+        )[0]
+    except OSError as error:
+        advice = "use --host with an address of this machine"
+        return problem("address", f"{settings.host} means nothing here: {error.strerror}", advice)
+    with socket.socket(kind, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(place)
+            probe.listen()
+        except OSError as error:
+            return _taken(address, error, in_use=in_use)
+    return ok("address", f"{address} is free")
+
+
+def _taken(address: str, error: OSError, *, in_use: bool) -> Finding:
+    if error.errno == errno.EADDRINUSE and in_use:
+        return ok("address", f"{address} is taken, it seems by the server of this directory")
+    advice = {
+        errno.EADDRINUSE: "stop whoever listens there, or choose another --port",
+        errno.EACCES: "choose a --port from 1024 on, or allow this user to use it",
+        errno.EADDRNOTAVAIL: "use --host with an address of this machine",
+    }.get(error.errno or 0, "choose another --host or --port")
+    return problem("address", f"cannot listen on {address}: {error.strerror}", advice)
+
+
+def _files(settings: Settings) -> Finding:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = settings.connections_max + _FILES_BESIDES
+    if most != resource.RLIM_INFINITY and most < needed:
+        return hint(
+            "files",
+            f"{most:,} files may be open, and {settings.connections_max:,} connections need more",
+            "raise the limit (LimitNOFILE= of systemd, ulimit -Hn), or lower connections_max",
+        )
+    return ok("files", "enough may be open")
+
+
+def _memory(settings: Settings) -> Iterator[Finding]:
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    wanted = settings.hot_bytes_max + settings.queue_bytes_max
+    if wanted > there // 2:
+        yield hint(
+            "memory",
+            f"recent data and queued writes may take {size(wanted)} of {size(there)}",
+            "lower hot_bytes_max or queue_bytes_max",
+        )
+
+
+def _clock() -> Iterator[Finding]:
+    now = datetime.fromtimestamp(time.time(), UTC)
+    if now < _BUILT:
+        yield problem(
+            "clock",
+            f"it says {now:%Y-%m-%d}, which cannot be",
+            "set the clock: TTLs, expiry and leases go by it",
+        )

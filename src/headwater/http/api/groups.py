@@ -1,0 +1,170 @@
+"""Consumer groups and transactions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headwater.http.api.model import (
+    EVENTS_TYPE,
+    JSON_TYPE,
+    TEXT,
+    Answer,
+    Operation,
+    Parameter,
+    Schema,
+    listing,
+    obj,
+    ref,
+    with_head,
+)
+from headwater.http.api.streams import STREAM, STREAM_ERRORS
+from headwater.http.groups import FETCH_MAX
+
+GROUPS: Final = f"{STREAM}/_groups"
+GROUP: Final = f"{GROUPS}/{{group}}"
+TRANSACTION: Final = "/v1/transaction"
+
+# Where a group stands is told with a time, which may be in object storage.
+_STREAM_ERRORS: Final = (*STREAM_ERRORS, "history_unavailable")
+_GROUP_ERRORS: Final = (*_STREAM_ERRORS, "group_not_found")
+
+_LIST = Operation(
+    "GET",
+    GROUPS,
+    "All groups of a stream.",
+    {200: Answer("The groups.", content={JSON_TYPE: obj({"groups": listing(ref("GroupInfo"))})})},
+    errors=_STREAM_ERRORS,
+)
+_GET = Operation(
+    "GET",
+    GROUP,
+    "A group; with `live=sse`, its messages.",
+    {200: Answer("The group.", content={JSON_TYPE: ref("GroupInfo"), EVENTS_TYPE: TEXT})},
+    errors=(*_GROUP_ERRORS, "invalid_query"),
+    waits=True,
+    query=(
+        Parameter("live", "`sse` has messages pushed.", {"type": "string", "enum": ["sse"]}),
+        Parameter("consumer", "With `live=sse`: the member.", {"type": "string", "maxLength": 256}),
+        Parameter(
+            "max",
+            "With `live=sse`: how many may be unsettled at a time.",
+            {"type": "integer", "minimum": 1, "maximum": FETCH_MAX},
+        ),
+    ),
+)
+_PUT = Operation(
+    "PUT",
+    GROUP,
+    "Create a group, or change its settings.",
+    {
+        200: Answer("It was there.", content={JSON_TYPE: ref("GroupInfo")}),
+        201: Answer("It is new.", content={JSON_TYPE: ref("GroupInfo")}),
+    },
+    errors=(
+        *_STREAM_ERRORS,
+        "invalid_body",
+        "invalid_offset",
+        "unknown_offset",
+        "offset_expired",
+        "group_conflict",
+        "path_reserved",
+        "too_busy",
+    ),
+    body={JSON_TYPE: ref("GroupConfig")},
+)
+_DELETE = Operation(
+    "DELETE",
+    GROUP,
+    "Remove a group.",
+    {204: Answer("It is gone.")},
+    errors=(*_GROUP_ERRORS, "too_busy"),
+)
+_NOTHING: Final = {204: Answer("Done.")}
+
+
+def _action(
+    name: str,
+    text: str,
+    body: Schema,
+    answers: dict[int, Answer],
+    *more: str,
+    waits: bool = False,
+) -> Operation:
+    return Operation(
+        "POST",
+        f"{GROUP}/{name}",
+        text,
+        answers,
+        errors=(*_GROUP_ERRORS, "too_busy", *more),
+        body={JSON_TYPE: body} if body else {},
+        body_required=bool(body),
+        waits=waits,
+    )
+
+
+def _settling(name: str, text: str, body: Schema, word: str) -> Operation:
+    schema = obj({word: {"type": "integer"}, "stale": listing(TEXT)})
+    answer = Answer("How many, and the receipts that were stale.", content={JSON_TYPE: schema})
+    return _action(name, text, body, {200: answer}, "invalid_body")
+
+
+_FETCHED: Final = {200: Answer("Messages, maybe none.", content={JSON_TYPE: ref("Fetched")})}
+_ACTIONS: Final = (
+    _action("fetch", "Ask for messages.", ref("FetchBody"), _FETCHED, "invalid_body", waits=True),
+    _settling("ack", "These are done.", ref("AckBody"), "acked"),
+    _settling("nack", "Deliver these again.", ref("NackBody"), "nacked"),
+    _settling("extend", "More time for these.", ref("ExtendBody"), "extended"),
+    _settling("reject", "Nobody can work on these.", ref("AckBody"), "rejected"),
+    _action(
+        "seek",
+        "Go on elsewhere.",
+        ref("SeekBody"),
+        _NOTHING,
+        "invalid_body",
+        "invalid_offset",
+        "unknown_offset",
+        "offset_expired",
+    ),
+    _action("pause", "Hand out nothing.", {}, _NOTHING),
+    _action("resume", "Hand out again.", {}, _NOTHING),
+)
+_TRANSACT = Operation(
+    "POST",
+    TRANSACTION,
+    "Acknowledge and publish, all or nothing.",
+    {200: Answer("Everything is done.", content={JSON_TYPE: ref("TransactionDone")})},
+    errors=(
+        *_GROUP_ERRORS,
+        "invalid_body",
+        "invalid_json",
+        "invalid_record",
+        "missing_before",
+        "empty_body",
+        "missing_id",
+        "epoch_must_start_at_zero",
+        "stale_receipt",
+        "stream_closed",
+        "content_type_mismatch",
+        "duplicate_id",
+        "sequence_gap",
+        "too_busy",
+    ),
+    body={JSON_TYPE: ref("TransactionBody")},
+    body_required=True,
+    # What is wrong with a publish is a conflict: the resource itself is there.
+    elsewhere={
+        "stream_not_found": 409,
+        "stream_gone": 409,
+        "stale_epoch": 409,
+        "forbidden": 409,
+    },
+)
+
+OPERATIONS: Final = (
+    *with_head(_LIST),
+    *with_head(_GET),
+    _PUT,
+    _DELETE,
+    *_ACTIONS,
+    _TRANSACT,
+)

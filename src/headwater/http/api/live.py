@@ -1,0 +1,74 @@
+"""Live queries: the profile of a stream, and waiting for what it touches."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headwater.http.api.model import JSON_TYPE, Answer, Operation, Parameter, ref, with_head
+from headwater.http.api.streams import STREAM, STREAM_ERRORS
+from headwater.http.touch import WAIT_MS_DEFAULT, WAIT_MS_MAX
+
+PROFILE: Final = f"{STREAM}/_profile"
+TOUCH: Final = f"{STREAM}/touch"
+
+# On a stream whose profile has no live queries, these resources are not there.
+_LIVE_ERRORS: Final = (*STREAM_ERRORS, "not_found", "too_busy")
+_PROFILED: Final = {200: Answer("The whole profile.", content={JSON_TYPE: ref("ProfileEnvelope")})}
+
+_GET_PROFILE = Operation(
+    "GET", PROFILE, "What a stream is used for.", _PROFILED, errors=STREAM_ERRORS
+)
+_SET_PROFILE = Operation(
+    "POST",
+    PROFILE,
+    "Say what a stream is used for.",
+    _PROFILED,
+    errors=(*STREAM_ERRORS, "invalid_body", "profile_conflict", "too_busy"),
+    body={JSON_TYPE: ref("ProfileEnvelope")},
+    body_required=True,
+)
+_META = Operation(
+    "GET",
+    f"{TOUCH}/meta",
+    "How the live side of a stream is doing.",
+    {200: Answer("Its state and its totals.", content={JSON_TYPE: ref("LiveMeta")})},
+    errors=(*_LIVE_ERRORS, "invalid_query"),
+    query=(
+        Parameter(
+            "settle",
+            "Answer when everything that is committed now has been dealt with.",
+            {"type": "string", "enum": ["flush"]},
+        ),
+        Parameter(
+            "timeoutMs",
+            "How long that may take.",
+            {
+                "type": "integer",
+                "minimum": 0,
+                "maximum": WAIT_MS_MAX,
+                "default": WAIT_MS_DEFAULT,
+            },
+        ),
+    ),
+)
+_WAIT = Operation(
+    "POST",
+    f"{TOUCH}/wait",
+    "Wait until one of some keys is touched.",
+    {200: Answer("Touched, time is up, or the cursor is stale.", content={JSON_TYPE: ref("Wait")})},
+    errors=(*_LIVE_ERRORS, "invalid_body"),
+    body={JSON_TYPE: ref("WaitBody")},
+    body_required=True,
+    waits=True,
+)
+_ACTIVATE = Operation(
+    "POST",
+    f"{TOUCH}/templates/activate",
+    "Have the rows of some query shapes followed one by one.",
+    {200: Answer("Which ones are.", content={JSON_TYPE: ref("Activation")})},
+    errors=(*_LIVE_ERRORS, "invalid_body"),
+    body={JSON_TYPE: ref("ActivateBody")},
+    body_required=True,
+)
+
+OPERATIONS: Final = (*with_head(_GET_PROFILE), _SET_PROFILE, _META, _WAIT, _ACTIVATE)

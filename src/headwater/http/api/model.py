@@ -1,0 +1,152 @@
+"""The words in which resources are described."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from headwater.core import errors
+from headwater.core.subscriptions import errors as subscription_errors
+from headwater.http.errors import STATUS
+
+Schema = dict[str, Any]
+
+TEXT: Final[Schema] = {"type": "string"}
+FLAG: Final[Schema] = {"type": "string", "enum": ["true"]}
+WHOLE: Final[Schema] = {"type": "integer", "minimum": 0}
+COUNT: Final[Schema] = {"type": "integer", "minimum": 1}
+ANY_TYPE: Final = "*/*"
+JSON_TYPE: Final = "application/json"
+EVENTS_TYPE: Final = "text/event-stream"
+
+# Codes that only HTTP knows. Those of the core come with their status from its error classes.
+HTTP_ERRORS: Final = {
+    "malformed_http": 400,
+    "not_found": 404,
+    "method_not_allowed": 405,
+    "headers_too_large": 431,
+    "too_many_headers": 431,
+    "internal_error": 500,
+    "too_many_connections": 503,
+}
+# May happen to any request.
+ALWAYS: Final = (
+    "malformed_http",
+    "headers_too_large",
+    "too_many_headers",
+    "body_too_large",
+    "internal_error",
+    "storage_unavailable",
+    "too_many_connections",
+)
+# May happen where access control or rates are asked.
+GUARDED: Final = ("unauthorized", "forbidden", "rate_exceeded")
+# May happen to those who wait for news.
+WAITING: Final = ("too_many_readers_of_caller", "buffers_full")
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    name: str
+    text: str
+    schema: Schema = msgspec.field(default_factory=lambda: TEXT)
+    required: bool = False
+
+
+class Answer(msgspec.Struct, frozen=True):
+    text: str
+    headers: tuple[str, ...] = ()
+    """Names of response headers; `HEADERS` says what they mean."""
+    content: dict[str, Schema] = {}
+    """By media type."""
+
+
+class Operation(msgspec.Struct, frozen=True):
+    method: str
+    path: str
+    text: str
+    answers: dict[int, Answer]
+    errors: tuple[str, ...] = ()
+    query: tuple[Parameter, ...] = ()
+    headers: tuple[Parameter, ...] = ()
+    body: dict[str, Schema] = {}
+    """By media type."""
+    body_required: bool = False
+    elsewhere: dict[str, int] = {}
+    """Codes that have another status here than usual, besides that one."""
+    public: bool = False
+    """Whether it is open to everyone, whatever access control there is."""
+    own_token: bool = False
+    """Whether it takes a token of its own."""
+    waits: bool = False
+    """Whether it can wait for news."""
+
+    @property
+    def name(self) -> str:
+        words = [word for word in self.path.replace("{", "").replace("}", "").split("/") if word]
+        return "-".join([self.method.lower(), *(word.strip("_") for word in words)])
+
+    @property
+    def codes(self) -> dict[int, list[str]]:
+        """Codes of errors by status."""
+        found: dict[int, list[str]] = {}
+        codes = [*self.errors, *ALWAYS]
+        if not self.public:
+            codes += GUARDED
+        if self.waits:
+            codes += WAITING
+        if self.method == "GET":
+            codes.append("buffers_full")
+        known = [(code, status_of(code)) for code in codes]
+        for code, status in sorted({*known, *self.elsewhere.items()}):
+            found.setdefault(status, []).append(code)
+        return dict(sorted(found.items()))
+
+
+def _core_codes() -> dict[str, int]:
+    known = [*vars(errors).values(), *vars(subscription_errors).values()]
+    kinds = [kind for kind in known if isinstance(kind, type)]
+    return {
+        kind.code: next(STATUS[base] for base in kind.__mro__ if base in STATUS)
+        for kind in kinds
+        # Of two reasons with one code, the first one says its usual status.
+        if issubclass(kind, errors.StreamError) and kind is not subscription_errors.AckConflict
+    }
+
+
+_STATUS_BY_CODE: Final = _core_codes() | HTTP_ERRORS
+
+
+def status_of(code: str) -> int:
+    return _STATUS_BY_CODE[code]
+
+
+def obj(required: dict[str, Schema], **optional: Schema) -> Schema:
+    """A JSON object. More fields may be added to answers later, so others are not forbidden."""
+    return {
+        "type": "object",
+        "properties": {**required, **optional},
+        "required": list(required),
+    }
+
+
+def listing(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def nullable(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def with_head(get: Operation) -> tuple[Operation, Operation]:
+    """A GET and its HEAD, which answers the same without a body."""
+    answers = {
+        status: msgspec.structs.replace(answer, content={})
+        for status, answer in get.answers.items()
+    }
+    text = f"The headers of: {get.text[0].lower()}{get.text[1:]}"
+    return get, msgspec.structs.replace(get, method="HEAD", text=text, answers=answers)

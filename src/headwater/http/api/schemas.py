@@ -1,0 +1,228 @@
+"""The shapes of JSON that go over the wire.
+
+What the server parses comes from the very types it parses with. What it writes is stated here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from headwater.core.groups.config import GroupConfig
+from headwater.core.live.profile import ProfileEnvelope
+from headwater.core.live.state import Totals
+from headwater.core.subscriptions.config import SubscriptionConfig
+from headwater.core.subscriptions.state import StreamInfo
+from headwater.http.access.signing import SignBody
+from headwater.http.api.model import TEXT, WHOLE, Schema, listing, nullable, obj, ref
+from headwater.http.groups import AckBody, ExtendBody, FetchBody, NackBody, SeekBody
+from headwater.http.subscriptions import ClaimBody, ReleaseBody, SettleBody, StreamsBody
+from headwater.http.touch import ActivateBody, WaitBody
+from headwater.http.transactions import AckPart, ProducerPart
+from headwater.service.groups import GroupInfo
+from headwater.service.live.metrics import camel
+from headwater.service.transactions import PUBLISHES_MAX
+
+_PARSED: Final = (
+    GroupConfig,
+    FetchBody,
+    AckBody,
+    NackBody,
+    ExtendBody,
+    SeekBody,
+    AckPart,
+    ProducerPart,
+    GroupInfo,
+    ProfileEnvelope,
+    WaitBody,
+    ActivateBody,
+    SubscriptionConfig,
+    StreamInfo,
+    StreamsBody,
+    ClaimBody,
+    SettleBody,
+    ReleaseBody,
+    SignBody,
+)
+_BOOLEAN: Final[Schema] = {"type": "boolean"}
+_STREAM_FIELDS: Final[dict[str, Schema]] = {
+    "name": TEXT,
+    "content_type": TEXT,
+    "tail": TEXT,
+    "closed": _BOOLEAN,
+    "created": WHOLE,
+    "size_bytes": WHOLE,
+    "messages": WHOLE,
+    "ttl_s": nullable(WHOLE),
+    "expires_at": nullable({"type": "integer"}),
+}
+_DETAIL_FIELDS: Final[dict[str, Schema]] = {
+    "description": nullable(TEXT),
+    "version": WHOLE,
+    "profile": {"type": "string", "enum": ["generic", "state-protocol"]},
+    "unique_ids": nullable(TEXT),
+    "id_pointer": nullable(TEXT),
+    "retention_s": nullable(WHOLE),
+    "retention_bytes": nullable(WHOLE),
+    "earliest": TEXT,
+    "forked_from": nullable(TEXT),
+    "forks": WHOLE,
+    "producers": WHOLE,
+    "readers": WHOLE,
+}
+_RANGE: Final = obj(
+    {
+        "offset": TEXT,
+        "until": TEXT,
+        "bytes": WHOLE,
+        "first_message": WHOLE,
+        "messages": WHOLE,
+        "first_timestamp": {"type": "integer"},
+        "last_timestamp": {"type": "integer"},
+        "file": nullable(
+            obj({"name": TEXT, "size_bytes": WHOLE, "checksum": TEXT, "index_offset": WHOLE})
+        ),
+    }
+)
+_LIVE: Final[dict[str, Schema]] = {
+    "LiveMeta": obj(
+        {
+            "cursor": TEXT,
+            "epoch": TEXT,
+            "generation": WHOLE,
+            "settled": _BOOLEAN,
+            "touchMode": {"type": "string", "enum": ["idle", "fine", "restricted", "coarseOnly"]},
+            "bucketMs": WHOLE,
+            "coalesceMs": {"type": "number"},
+            "pendingKeys": WHOLE,
+            "overflowBuckets": WHOLE,
+            "lagSourceOffsets": WHOLE,
+            "bucketMaxSourceOffsetSeq": TEXT,
+            "activeTemplates": WHOLE,
+            "hotTemplates": WHOLE,
+            "hotFineKeys": WHOLE,
+            "activeWaiters": WHOLE,
+            "fineWaitersActive": WHOLE,
+            "coarseWaitersActive": WHOLE,
+            "broadFineWaitersActive": WHOLE,
+            "unplacedWaitersActive": WHOLE,
+            "memoryBytes": WHOLE,
+            **{camel(f"total_{name}"): WHOLE for name in Totals.__struct_fields__},
+        }
+    ),
+    "Wait": obj(
+        {
+            "cursor": TEXT,
+            "effectiveWaitKind": TEXT,
+            "bucketMaxSourceOffsetSeq": TEXT,
+            "flushAtMs": WHOLE,
+            "bucketStartMs": WHOLE,
+        },
+        touched=_BOOLEAN,
+        stale=_BOOLEAN,
+        epoch=TEXT,
+        generation=WHOLE,
+        error=obj({"code": TEXT, "message": TEXT}),
+    ),
+    "Activation": obj(
+        {
+            "activated": listing(
+                obj({"templateId": TEXT, "state": TEXT, "activeFromTouchOffset": TEXT})
+            ),
+            "denied": listing(obj({"index": WHOLE, "reason": TEXT})),
+            "limits": obj(
+                {
+                    "maxActiveTemplatesPerEntity": WHOLE,
+                    "maxActiveTemplatesPerStream": WHOLE,
+                    "activationRateLimitPerMinute": WHOLE,
+                }
+            ),
+        }
+    ),
+}
+_SUBSCRIPTION: Final = obj(
+    {
+        "id": TEXT,
+        "subscription_id": TEXT,
+        "type": {"type": "string", "enum": ["webhook", "pull-wake"]},
+        "lease_ttl_ms": WHOLE,
+        "created_at": {"type": "string", "format": "date-time"},
+        "status": {"type": "string", "enum": ["active", "failed"]},
+        "generation": WHOLE,
+        "state": {"type": "string", "enum": ["idle", "due", "offered", "leased"]},
+        "failures": WHOLE,
+        "streams_total": WHOLE,
+        "streams_pending": WHOLE,
+    },
+    pattern=TEXT,
+    webhook={"type": "object"},
+    wake_stream=TEXT,
+    description=TEXT,
+    holder=TEXT,
+    next_attempt_at=WHOLE,
+    streams=listing(ref("StreamInfo")),
+)
+# Not from its type, because that takes the value as it stands in the body.
+_PUBLISH: Final[Schema] = {
+    **obj(
+        {"stream": TEXT},
+        value={},
+        data=nullable({"type": "string", "contentEncoding": "base64"}),
+        id=nullable({"type": "string", "minLength": 1, "maxLength": 256}),
+        on_duplicate={"type": "string", "enum": ["abort", "succeed"], "default": "abort"},
+        producer=nullable(ref("ProducerPart")),
+    ),
+    "additionalProperties": False,
+}
+_WRITTEN: Final[dict[str, Schema]] = {
+    "Error": obj(
+        {"error": obj({"code": TEXT, "message": TEXT}, index={"type": "integer", "minimum": 0})}
+    ),
+    "Stream": obj(_STREAM_FIELDS),
+    "StreamDetails": obj(_STREAM_FIELDS | _DETAIL_FIELDS),
+    "StreamList": obj({"streams": listing(ref("Stream")), "next": nullable(TEXT)}),
+    "Position": obj({"offset": TEXT, "skip": WHOLE}),
+    "Message": obj(
+        {"id": TEXT, "offset": TEXT, "deliveries": WHOLE, "receipt": TEXT}, value={}, data=TEXT
+    ),
+    "Fetched": obj(
+        {"messages": listing(ref("Message")), "lag": WHOLE}, acked=WHOLE, stale=listing(TEXT)
+    ),
+    "Ranges": obj(
+        {
+            "tail": TEXT,
+            "closed": _BOOLEAN,
+            "content_type": TEXT,
+            "messages": WHOLE,
+            "ranges": listing(_RANGE),
+        }
+    ),
+    **_LIVE,
+    "Subscription": _SUBSCRIPTION,
+    "SubscriptionList": obj(
+        {"subscriptions": listing(ref("Subscription")), "next": nullable(TEXT)}
+    ),
+    "PublishPart": _PUBLISH,
+    "TransactionBody": {
+        "type": "object",
+        "properties": {
+            "publish": {**listing(ref("PublishPart")), "maxItems": PUBLISHES_MAX, "default": []},
+            "ack": nullable(ref("AckPart")),
+        },
+        "additionalProperties": False,
+    },
+    "TransactionDone": obj(
+        {
+            "acked": WHOLE,
+            "published": listing(obj({"stream": TEXT, "offset": TEXT, "duplicate": _BOOLEAN})),
+        }
+    ),
+}
+
+
+def components() -> dict[str, Any]:
+    _, parsed = msgspec.json.schema_components(_PARSED, ref_template="#/components/schemas/{name}")
+    # Defaults come as the types have them; a description has only what JSON has.
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode({**parsed, **_WRITTEN}))
+    return plain

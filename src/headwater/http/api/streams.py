@@ -1,0 +1,246 @@
+"""Streams and what belongs to one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headwater.http.api import headers
+from headwater.http.api.model import (
+    ANY_TYPE,
+    COUNT,
+    EVENTS_TYPE,
+    FLAG,
+    JSON_TYPE,
+    TEXT,
+    WHOLE,
+    Answer,
+    Operation,
+    Parameter,
+    ref,
+    with_head,
+)
+from headwater.http.bulk import ARROW_TYPE, NDJSON_TYPE
+
+STREAM: Final = "/v1/stream/{path}"
+STREAM_ERRORS: Final = ("invalid_path", "stream_not_found", "stream_gone", "data_corrupt")
+
+_CREATE_HEADERS: Final = headers.request(
+    "Content-Type",
+    "Stream-TTL",
+    "Stream-Expires-At",
+    "Stream-Closed",
+    "Stream-Forked-From",
+    "Stream-Fork-Offset",
+    "Stream-Fork-Sub-Offset",
+    "Stream-Retention-Seconds",
+    "Stream-Retention-Bytes",
+    "Stream-Config-Version",
+    "Stream-Description",
+    "Stream-Unique-Ids",
+    "Stream-Id-Pointer",
+    "Message-Id",
+)
+_APPEND_HEADERS: Final = headers.request(
+    "Content-Type",
+    "Stream-Closed",
+    "Stream-Seq",
+    "Message-Id",
+    "Producer-Id",
+    "Producer-Epoch",
+    "Producer-Seq",
+)
+_READ_QUERY: Final = (
+    Parameter("offset", "`-1` for the beginning, `now` for the end, or an offset."),
+    Parameter("live", "Wait for news.", {"type": "string", "enum": ["false", "long-poll", "sse"]}),
+    Parameter("cursor", "The cursor of the last answer."),
+    Parameter("until", "Where to end at the latest: an offset."),
+    Parameter("expires", "Of a signed address: when it ends."),
+    Parameter("key", "Of a signed address: on whose behalf."),
+    Parameter("signature", "Of a signed address."),
+)
+_BULK_QUERY: Final = (
+    Parameter("offset", "`-1` for the beginning, `now` for the end, or an offset."),
+    Parameter("until", "Where to end at the latest: an offset."),
+)
+_READ_ERRORS: Final = (
+    *STREAM_ERRORS,
+    "invalid_offset",
+    "unknown_offset",
+    "offset_expired",
+    "invalid_query",
+    "invalid_header",
+    "history_unavailable",
+)
+_POSITION: Final = ("Stream-Next-Offset", "Stream-Up-To-Date", "Stream-Closed")
+_CREATED: Final = ("Stream-Next-Offset", "Stream-Closed")
+_APPENDED: Final = (
+    "Stream-Next-Offset",
+    "Stream-Closed",
+    "Stream-Duplicate-Ids",
+    "Producer-Epoch",
+    "Producer-Seq",
+)
+
+_PUT = Operation(
+    "PUT",
+    STREAM,
+    "Create a stream, or make sure that it is as described.",
+    {
+        200: Answer("It was there already, with this configuration.", _CREATED),
+        201: Answer("The stream is new.", ("Location", *_CREATED)),
+    },
+    errors=(
+        "invalid_path",
+        "invalid_header",
+        "invalid_offset",
+        "unknown_offset",
+        "invalid_json",
+        "missing_id",
+        "invalid_fork",
+        "stream_not_found",
+        "config_conflict",
+        "path_reserved",
+        "source_deleted",
+        "offset_expired",
+        "history_unavailable",
+        "content_type_mismatch",
+        "duplicate_id",
+        "too_busy",
+        "data_corrupt",
+    ),
+    headers=_CREATE_HEADERS,
+    body={ANY_TYPE: {}},
+)
+_POST = Operation(
+    "POST",
+    STREAM,
+    "Append to a stream, close it, or both.",
+    {
+        200: Answer("Stored, for a producer.", _APPENDED),
+        204: Answer("Stored or closed, or stored before.", _APPENDED),
+    },
+    errors=(
+        "invalid_path",
+        "invalid_header",
+        "invalid_json",
+        "invalid_record",
+        "missing_before",
+        "empty_body",
+        "missing_content_type",
+        "missing_id",
+        "epoch_must_start_at_zero",
+        "stale_epoch",
+        "stream_not_found",
+        "stream_gone",
+        "content_type_mismatch",
+        "stream_closed",
+        "duplicate_id",
+        "sequence_gap",
+        "stream_seq_conflict",
+        "too_busy",
+        "data_corrupt",
+    ),
+    headers=_APPEND_HEADERS,
+    body={ANY_TYPE: {}},
+)
+_GET = Operation(
+    "GET",
+    STREAM,
+    "Read a stream.",
+    {
+        200: Answer(
+            "Data, as far as one answer goes; with `live=sse`, events.",
+            (*_POSITION, "Stream-Cursor", "ETag", "Stream-SSE-Data-Encoding"),
+            {ANY_TYPE: {}, EVENTS_TYPE: TEXT},
+        ),
+        204: Answer("A long-poll that ended without news.", (*_POSITION, "Stream-Cursor")),
+        304: Answer("The client has this already.", (*_POSITION, "ETag")),
+    },
+    errors=(*_READ_ERRORS, "too_many_readers"),
+    query=_READ_QUERY,
+    waits=True,
+    headers=headers.request("If-None-Match", "Accept-Encoding"),
+)
+_HEAD = Operation(
+    "HEAD",
+    STREAM,
+    "Look at a stream without reading it.",
+    {
+        200: Answer(
+            "The stream is there.",
+            (
+                *_CREATED,
+                "Stream-TTL",
+                "Stream-Expires-At",
+                "Stream-Config-Version",
+                "Stream-Retention-Seconds",
+                "Stream-Retention-Bytes",
+                "Stream-Earliest-Offset",
+            ),
+        )
+    },
+    errors=STREAM_ERRORS,
+)
+_DELETE = Operation(
+    "DELETE",
+    STREAM,
+    "Delete a stream.",
+    {204: Answer("It is gone.")},
+    errors=(*STREAM_ERRORS, "too_busy"),
+)
+_DETAILS = Operation(
+    "GET",
+    f"{STREAM}/_details",
+    "What the server knows about a stream.",
+    {200: Answer("The stream.", content={JSON_TYPE: ref("StreamDetails")})},
+    errors=STREAM_ERRORS,
+)
+_POSITION_OF = Operation(
+    "GET",
+    f"{STREAM}/_position",
+    "Where the last messages begin, or those since a moment. Ask for one of the two.",
+    {200: Answer("The place.", content={JSON_TYPE: ref("Position")})},
+    errors=(*STREAM_ERRORS, "invalid_query", "history_unavailable"),
+    query=(
+        Parameter("last", "A number of messages, counted from the end.", WHOLE),
+        Parameter("at", "A moment, in milliseconds since 1970.", WHOLE),
+    ),
+)
+_SEGMENTS = Operation(
+    "GET",
+    f"{STREAM}/_segments",
+    "Ranges of a stream, to plan a read with.",
+    {200: Answer("The ranges.", content={JSON_TYPE: ref("Ranges")})},
+    errors=_READ_ERRORS,
+    query=(*_BULK_QUERY, Parameter("max_bytes", "About how large a range is.", COUNT)),
+)
+_BULK = Operation(
+    "GET",
+    f"{STREAM}/_bulk",
+    "Many messages with their places and times.",
+    {
+        200: Answer(
+            "Messages, as lines of JSON or, for those who accept it, as Arrow.",
+            _POSITION,
+            {NDJSON_TYPE: TEXT, ARROW_TYPE: {}},
+        )
+    },
+    errors=_READ_ERRORS,
+    query=(
+        *_BULK_QUERY,
+        Parameter("max_bytes", "About how much one answer holds.", COUNT),
+        Parameter("headers", "`true` adds the producer of each message.", FLAG),
+    ),
+)
+
+OPERATIONS: Final = (
+    _PUT,
+    _POST,
+    _GET,
+    _HEAD,
+    _DELETE,
+    *with_head(_DETAILS),
+    *with_head(_POSITION_OF),
+    *with_head(_SEGMENTS),
+    *with_head(_BULK),
+)

@@ -1,0 +1,258 @@
+"""What this server says of itself, subsystem by subsystem. `headwater.http.metrics` says how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, get_args
+
+from prometheus_client.metrics_core import CounterMetricFamily, InfoMetricFamily, Metric
+
+from headwater import __version__
+from headwater.core.histograms import SECONDS, Histogram
+from headwater.core.live.guard import Mode
+from headwater.core.subscriptions.state import Phase
+from headwater.http.metrics import (
+    PREFIX,
+    Metrics,
+    counter,
+    counters,
+    gauge,
+    gauges,
+    histogram,
+    histograms,
+)
+from headwater.store.engine import HistoryFigures
+
+if TYPE_CHECKING:
+    from headwater.http.access.gate import Gate
+    from headwater.http.live import Hub
+    from headwater.http.server import Server
+    from headwater.service.groups import Groups
+    from headwater.service.live.registry import Live
+    from headwater.service.log import Log
+    from headwater.service.subscriptions import Subscriptions
+
+
+def add_all(
+    metrics: Metrics,
+    log: Log,
+    hub: Hub,
+    groups: Groups,
+    live: Live,
+    subscriptions: Subscriptions,
+    server: Server,
+    gate: Gate | None,
+) -> None:
+    """The figures that every server has."""
+    storage = Storage(log)
+    metrics.add(lambda: of_build(log))
+    metrics.add(lambda: of_writes(log))
+    metrics.add(storage.collect, storage.prepare)
+    metrics.add(lambda: of_reads(hub))
+    metrics.add(lambda: of_groups(groups))
+    metrics.add(lambda: of_live(live))
+    metrics.add(lambda: of_subscriptions(subscriptions))
+    metrics.add(lambda: of_traffic(server))
+    metrics.add(lambda: of_access(server, gate))
+
+
+def of_build(log: Log) -> Iterator[Metric]:
+    about = {"version": __version__, "engine": log.engine.name}
+    yield InfoMetricFamily(f"{PREFIX}build", "Which Headwater this is.", value=about)
+
+
+def of_writes(log: Log) -> Iterator[Metric]:
+    writer, figures = log.writer, log.writer.figures
+    yield counter("appends", "Appends committed.", figures.appends)
+    yield counter("appended_bytes", "Bytes committed, in stored form.", figures.appended_bytes)
+    yield counter("appended_messages", "Messages committed.", figures.messages)
+    yield histogram("commit_seconds", "Time of a commit, all in all.", figures.seconds)
+    yield histogram("commit_requests", "Requests answered by one commit.", figures.batch_requests)
+    yield counter("commit_failures", "Commits that failed.", writer.failures)
+    yield gauge("queue_bytes", "Writes that wait for a commit.", writer.queued_bytes)
+    yield gauge("queue_bytes_max", "How many may wait (429 beyond).", log.limits.queue_bytes_max)
+    yield gauge("streams_in_memory", "Streams that are loaded.", log.streams_in_memory)
+    yield gauge("hot_bytes", "Recent data kept in memory.", log.hot_bytes)
+
+
+class Storage:
+    """Sizes of files are asked for on a thread: a disk that hangs must not take the loop along."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._sync_seconds = Histogram(SECONDS)
+        self._disk_bytes: dict[str, int] = {}
+        self._history = HistoryFigures()
+
+    async def prepare(self) -> None:
+        figures = await self._log.in_thread(self._log.engine.figures)
+        self._sync_seconds, self._disk_bytes = figures.sync_seconds, figures.disk_bytes
+        self._history = figures.history
+
+    def collect(self) -> Iterator[Metric]:
+        yield histogram(
+            "sync_seconds", "Time to make a commit durable: fsync, mostly.", self._sync_seconds
+        )
+        yield gauges("disk_bytes", "Size of the files, by part.", "part", self._disk_bytes)
+        yield from self._of_history()
+
+    def _of_history(self) -> Iterator[Metric]:
+        history, sealing, archiving = self._history, self._log.sealing, self._log.archiving
+        files = {"here": history.local_files, "object storage": history.remote_files}
+        sizes = {"here": history.local_bytes, "object storage": history.remote_bytes}
+        waiting_bytes = history.waiting_bytes if archiving else 0
+        yield gauges("history_files", "Files of history, by place.", "place", files)
+        yield gauges("history_bytes", "Their size, by place.", "place", sizes)
+        yield gauge("history_waiting_bytes", "Of these, not uploaded yet.", waiting_bytes)
+        yield counter("sealed_files", "Files of history written.", sealing.files if sealing else 0)
+        yield counter("sealed_bytes", "Their size.", sealing.size_bytes if sealing else 0)
+        yield counter(
+            "seal_failures", "Failed attempts to seal.", sealing.failures if sealing else 0
+        )
+        yield counter("uploads", "Files uploaded.", archiving.uploads if archiving else 0)
+        yield counter("uploaded_bytes", "Their size.", archiving.uploaded_bytes if archiving else 0)
+        yield counter(
+            "upload_failures",
+            "Failed attempts to bring history to object storage.",
+            archiving.failures if archiving else 0,
+        )
+        yield gauge(
+            "history_store_down",
+            "1 while object storage does not answer.",
+            archiving.is_down if archiving else 0,
+        )
+
+
+def of_reads(hub: Hub) -> Iterator[Metric]:
+    figures = hub.figures
+    yield counters("reads", "Reads of streams, by kind.", "kind", figures.reads)
+    yield gauges("readers", "Live readers now, by kind.", "kind", hub.readers)
+    yield gauge("readers_catching_up", "Event readers that are fed from disk.", hub.catching_up)
+    yield counter("events", "Events sent to event readers.", figures.events)
+    yield counter("event_bytes", "Bytes sent to event readers.", figures.event_bytes)
+    yield histogram(
+        "delivery_seconds",
+        "From a commit to when all event readers at the tail of its stream were sent it.",
+        figures.delivery_seconds,
+    )
+
+
+def of_groups(groups: Groups) -> Iterator[Metric]:
+    figures, loaded = groups.figures, groups.in_memory()
+    yield gauge("groups_in_memory", "Consumer groups that are loaded.", len(loaded))
+    yield gauge(
+        "group_in_flight",
+        "Messages that are with members now.",
+        sum(group.state.in_flight for group in loaded),
+    )
+    yield gauge(
+        "group_outstanding",
+        "Messages that were handed out or returned and are not settled.",
+        sum(len(group.state.outstanding) for group in loaded),
+    )
+    yield gauge(
+        "group_lag_messages",
+        "Messages that are not settled, in the group that has most.",
+        max((group.lag for group in loaded), default=0),
+    )
+    yield gauge(
+        "group_waiting_members",
+        "Members that wait for messages.",
+        sum(len(group.waiters) for group in loaded),
+    )
+    yield counter("group_deliveries", "Messages handed out.", figures.deliveries)
+    yield counter("group_redeliveries", "Of these, not for the first time.", figures.redeliveries)
+    yield counters("group_settled", "Receipts used, by how.", "outcome", figures.settled)
+    yield counter("group_dead_letters", "Messages that were given up.", figures.dead_letters)
+
+
+def of_live(live: Live) -> Iterator[Metric]:
+    streams, totals = live.in_memory(), live.totals()
+    modes: dict[str, int] = dict.fromkeys(get_args(Mode), 0)
+    for stream in streams:
+        modes[stream.state.mode] += 1
+    yield gauges(
+        "live_streams", "Streams that queries wait on, by how finely they are told.", "mode", modes
+    )
+    yield gauge("live_waiters", "Queries that wait.", live.waiters)
+    yield gauge("live_waiters_max", "How many may wait (429 beyond).", live.waiters_max)
+    yield gauge(
+        "live_lag_messages",
+        "Messages not looked at yet, on the stream that has most.",
+        max((stream.lag for stream in streams), default=0),
+    )
+    yield gauge(
+        "live_templates",
+        "Query shapes that are followed.",
+        sum(len(stream.state.book.active) for stream in streams),
+    )
+    yield counter("live_changes", "Changes looked at.", totals.changes)
+    yield counter("live_touches", "Keys of rows touched by them.", totals.fine_touches)
+    yield counter(
+        "live_coarse_changes", "Changes told only by their table.", totals.fallback_changes
+    )
+    outcomes = {"touched": totals.touched, "timeout": totals.timeouts, "stale": totals.stale}
+    yield counters("live_waits", "Waits that ended, by how.", "outcome", outcomes)
+
+
+def of_subscriptions(subscriptions: Subscriptions) -> Iterator[Metric]:
+    states, webhooks = subscriptions.states(), subscriptions.webhooks
+    phases = {phase.name.lower(): 0 for phase in Phase}
+    for state in states:
+        phases[state.wake.phase.name.lower()] += 1
+    yield gauges("subscriptions", "Subscriptions, by the state of their wake.", "state", phases)
+    yield gauge(
+        "subscriptions_failing",
+        "Of these, those whose last wake could not be announced.",
+        sum(state.wake.attempts > 0 for state in states),
+    )
+    yield gauge(
+        "subscription_pending_streams",
+        "Streams with something that is not acknowledged, over all subscriptions.",
+        sum(len(state.pending) for state in states),
+    )
+    yield counter(
+        "wakes_offered", "Wakes that went into wake streams.", subscriptions.wakes_offered
+    )
+    yield counters("webhooks", "Requests to webhooks, by outcome.", "outcome", webhooks.posted)
+    yield histogram("webhook_seconds", "Time of a request to a webhook.", webhooks.seconds)
+
+
+def of_access(server: Server, gate: Gate | None) -> Iterator[Metric]:
+    accounts, room = gate.accounts if gate else None, server.room
+    refusals = {
+        "unauthorized": gate.unauthorized if gate else 0,
+        "forbidden": gate.forbidden if gate else 0,
+        "rate": accounts.refusals if accounts else 0,
+        "readers": room.refusals,
+        "connections": server.refused_connections,
+    }
+    yield counters("refusals", "Callers turned away, by reason.", "reason", refusals)
+    yield gauge("rate_accounts", "Callers whose rate is kept.", len(accounts or ()))
+    yield gauge("live_reads", "Event streams and requests that wait.", room.live)
+    yield gauge("unread_bytes", "Sent and not taken by slow peers.", room.buffered_bytes)
+
+
+def of_traffic(server: Server) -> Iterator[Metric]:
+    traffic = server.traffic
+    yield gauge("connections", "Open connections.", server.connections)
+    yield gauge("connections_max", "How many may be open.", server.limits.connections_max)
+    yield counter("connections_opened", "Connections accepted.", traffic.connections)
+    yield counter("readers_cut_off", "Event readers that did not read.", server.room.cut_off)
+    requests = CounterMetricFamily(
+        f"{PREFIX}requests",
+        "Requests answered, by method, route and status.",
+        labels=["method", "route", "status"],
+    )
+    seconds: dict[tuple[str, ...], Histogram] = {}
+    for (method, route, status), tally in list(traffic.tallies.items()):
+        requests.add_metric([method, route, str(status)], tally.requests)
+        seconds.setdefault((method, route), Histogram(SECONDS)).add(tally)
+    yield requests
+    yield histograms(
+        "request_seconds",
+        "Time to answer a request, those that wait for news left out.",
+        ("method", "route"),
+        {key: seen for key, seen in seconds.items() if seen.count},
+    )
+    yield counters("errors", "Errors answered, by code.", "code", traffic.errors)

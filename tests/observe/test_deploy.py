@@ -1,0 +1,116 @@
+"""The files for deployment name commands, options and files that exist."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import typer.main
+
+from headwater.cli.main import app
+from headwater.settings import Settings
+from tests.docs.markdown import DOCS, ROOT, Page
+from tests.support.server import ServerProcess
+
+DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
+UNIT = (ROOT / "deploy" / "systemd" / "headwater.service").read_text(encoding="utf-8")
+
+
+def check_command(words: list[str]) -> None:
+    """Whether the command line knows the command and every option."""
+    root: Any = typer.main.get_command(app)
+    command = root.commands[words[0]]
+    known = {name for parameter in command.params for name in parameter.opts}
+    assert {word for word in words if word.startswith("--")} <= known
+    arguments, rest = command.make_parser(typer.Context(command)).parse_args(list(words[1:]))[:2]
+    assert arguments is not None
+    assert not rest or command.params[0].param_type_name == "argument"
+
+
+def exec_form(instruction: str) -> list[str]:
+    found = re.search(rf"^{instruction}.*?(\[.*\])$", DOCKERFILE, re.MULTILINE)
+    assert found is not None
+    words: list[str] = json.loads(found[1])
+    return words
+
+
+def test_the_image_runs_a_command_that_exists() -> None:
+    assert exec_form("ENTRYPOINT") == ["headwater"]
+    words = exec_form("CMD")
+    check_command(words)
+    assert f"EXPOSE {Settings.model_fields['port'].default}" in DOCKERFILE
+    assert f"VOLUME {words[words.index('--data') + 1]}" in DOCKERFILE
+
+
+def test_the_image_is_made_of_files_that_exist() -> None:
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE)
+    assert copied
+    for name in " ".join(copied).split():
+        assert (ROOT / name).exists(), name
+    # What the build needs of the project is among them.
+    assert {"src", "pyproject.toml", "README.md", "LICENSE"} <= set(" ".join(copied).split())
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_the_health_check_tells_whether_a_server_is_there(
+    server: ServerProcess, is_there: bool
+) -> None:
+    _, option, script = exec_form("HEALTHCHECK")
+    port = server.port if is_there else 9
+    script = script.replace(":4437", f":{port}")
+    ran = subprocess.run([sys.executable, option, script], capture_output=True, timeout=30)
+    assert (ran.returncode == 0) == is_there
+
+
+def unit_lines(name: str) -> list[str]:
+    return re.findall(rf"^{name}=-?(.+)$", UNIT, re.MULTILINE)
+
+
+def test_the_unit_runs_commands_that_exist() -> None:
+    commands = [*unit_lines("ExecStart"), *unit_lines("ExecStartPre")]
+    assert len(commands) == 2
+    for line in commands:
+        program, *words = shlex.split(line)
+        assert program.endswith("/bin/headwater")
+        check_command(words)
+        assert "/var/lib/headwater" in words
+
+
+def test_the_unit_gives_the_server_what_it_needs() -> None:
+    (files,) = unit_lines("LimitNOFILE")
+    assert int(files) > Settings.model_fields["connections_max"].default
+    (stop_s,) = unit_lines("TimeoutStopSec")
+    assert int(stop_s) * 1000 > Settings.model_fields["shutdown_grace_ms"].default
+    (directory,) = unit_lines("StateDirectory")
+    assert f"--data /var/lib/{directory}" in UNIT
+    # Raising the limit of open files is one of @resources.
+    assert "@resources" not in "".join(unit_lines("SystemCallFilter"))
+
+
+def test_the_guide_runs_commands_that_exist() -> None:
+    page = Page(DOCS / "howto" / "production.md")
+    lines = [
+        line for block in page.blocks if block.language == "sh" for line in block.text.splitlines()
+    ]
+    assert len(lines) > 5
+    for line in lines:
+        program, *words = shlex.split(line)
+        assert program == "headwater"
+        check_command(words)
+
+
+def test_settings_that_the_guide_names_exist() -> None:
+    text = Page(DOCS / "howto" / "production.md").text
+    named = set(re.findall(r"`([a-z_]+)(?: = [^`]+)?`", text))
+    settings = {name for name in named if re.fullmatch(r"[a-z]+(_[a-z]+)*", name)}
+    codes = {"unknown_offset", "storage_unavailable", "data_corrupt", "too_busy"}
+    codes.add("sequence_gap")
+    others = {"fsync", "backup", "restore", "traceparent", "request_id"}
+    others |= {"commit_failed", "archiving_failed", "history_unavailable"}
+    metrics = {name for name in settings if name.startswith("headwater_")}
+    assert settings - codes - others - metrics <= set(Settings.model_fields)
