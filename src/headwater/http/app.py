@@ -11,6 +11,7 @@ import msgspec
 from headwater import __version__
 from headwater.core.errors import InvalidQuery, StreamError
 from headwater.core.limits import LIST_PAGE_MAX
+from headwater.core.offsets import parse_offset
 from headwater.core.paths import CONTROL_NAMES, GROUPS, PROFILE, check_path, split_touch
 from headwater.http.bulk import BulkResource
 from headwater.http.errors import error_response, plain_error
@@ -158,10 +159,14 @@ class App:
         return Response(200, list(_JSON), msgspec.json.encode(body))
 
     async def _position(self, request: Request, path: str) -> Response:
-        """Where to start reading for the last messages, or for everything since a moment."""
+        """Where to start reading for the last messages or a moment, or how far to get."""
         query = query_of(request)
-        if ("last" in query) == ("at" in query):
-            raise InvalidQuery("send last=COUNT or at=MILLISECONDS since 1970, one of the two")
+        if sum(name in query for name in ("last", "at", "offset")) != 1:
+            raise InvalidQuery(
+                "send last=COUNT, at=MILLISECONDS since 1970 or offset=OFFSET, one of the three"
+            )
+        if "offset" in query:
+            return await self._reach(path, query)
         skip = 0
         if "last" in query:
             offset, skip = await self._log.find_last(path, number_in(query, "last"))
@@ -169,6 +174,24 @@ class App:
             offset = await self._log.find_time(path, number_in(query, "at"))
         body = msgspec.json.encode({"offset": str(offset), "skip": skip})
         return Response(200, list(_JSON), body)
+
+    async def _reach(self, path: str, query: dict[str, str]) -> Response:
+        """How far a read gets that takes in only so much, and what is left behind it."""
+        reach = await self._log.reach(
+            path,
+            parse_offset(query["offset"]),
+            number_in(query, "messages") if "messages" in query else None,
+            number_in(query, "bytes") if "bytes" in query else None,
+        )
+        body = {
+            "offset": str(reach.end),
+            "messages": reach.messages,
+            "bytes": reach.size_bytes,
+            "tail": str(reach.tail),
+            "messages_behind": reach.messages_behind,
+            "closed": reach.closed,
+        }
+        return Response(200, list(_JSON), msgspec.json.encode(body))
 
     async def _details(self, request: Request, path: str) -> Response:
         entry = await self._log.entry(path)
