@@ -87,7 +87,10 @@ def test_a_column_can_name_the_stream() -> None:
 
 def test_rows_as_changes() -> None:
     kinds = schema(id=LongType(), total=LongType(), op=StringType())
-    rows = [{"id": 7, "total": 1, "op": "insert"}, {"id": 7, "total": None, "op": "delete"}]
+    rows: list[dict[str, Any]] = [
+        {"id": 7, "total": 1, "op": "insert"},
+        {"id": 7, "total": None, "op": "delete"},
+    ]
     changes = [
         json.loads(one.body) for one in encode(kinds, rows, keyColumn="id", operationColumn="op")
     ]

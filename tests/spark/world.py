@@ -34,6 +34,7 @@ def local_session(master: str) -> SparkSession:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
         "spark.log.level": "OFF",
+        "spark.python.daemon.module": "pyspark_headwater.daemon",
     }
     for name, value in settings.items():
         builder = builder.config(name, value)
