@@ -29,6 +29,7 @@ from headwater.core.lineage import Span
 from headwater.core.live.templates import TemplateRecord
 from headwater.core.mutations import AnyMutation
 from headwater.core.producers import ProducerState
+from headwater.core.snapshots import SnapshotInfo, SnapshotTaken
 from headwater.core.stream import Appended
 from headwater.store.engine import (
     Engine,
@@ -154,6 +155,14 @@ class FaultyEngine:
     def templates(self, stream_id: int) -> list[TemplateRecord]:
         self._before("templates")
         return self.inner.templates(stream_id)
+
+    def snapshots(self, stream_id: int) -> list[SnapshotInfo]:
+        self._before("snapshots")
+        return self.inner.snapshots(stream_id)
+
+    def snapshot(self, stream_id: int, position: int) -> SnapshotTaken | None:
+        self._before("snapshot")
+        return self.inner.snapshot(stream_id, position)
 
     def known_ids(self, spans: Sequence[Span], ids: Sequence[str]) -> set[str]:
         self._before("known_ids")

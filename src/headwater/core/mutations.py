@@ -2,6 +2,7 @@
 
 from headwater.core.groups.state import GroupMutation
 from headwater.core.live.templates import LiveMutation
+from headwater.core.snapshots import SnapshotMutation
 from headwater.core.stream import Mutation
 
-AnyMutation = Mutation | GroupMutation | LiveMutation
+AnyMutation = Mutation | GroupMutation | LiveMutation | SnapshotMutation

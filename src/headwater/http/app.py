@@ -12,7 +12,7 @@ from headwater import __version__
 from headwater.core.errors import InvalidQuery, StreamError
 from headwater.core.limits import LIST_PAGE_MAX
 from headwater.core.offsets import parse_offset
-from headwater.core.paths import CONTROL_NAMES, GROUPS, PROFILE, check_path, split_touch
+from headwater.core.paths import CONTROL_NAMES, GROUPS, PROFILE, SNAPSHOTS, check_path, split_touch
 from headwater.http.bulk import BulkResource
 from headwater.http.errors import error_response, plain_error
 from headwater.http.groups import GroupResource
@@ -20,6 +20,7 @@ from headwater.http.headers import METHODS, preflight_headers
 from headwater.http.live import Hub
 from headwater.http.messages import Answer, Deferred, Headers, Request, Response
 from headwater.http.queries import number_in, query_of
+from headwater.http.snapshots import SnapshotResource
 from headwater.http.streams import StreamResource
 from headwater.http.targets import STREAM_ROOT, decode_path, origin_form
 from headwater.http.touch import TouchResource
@@ -53,11 +54,13 @@ class App:
         self._touch = TouchResource(live)
         self._hub = hub
         bulk = BulkResource(log)
+        self._snapshots = SnapshotResource(log)
         self._controls = {
             "_details": self._details,
             "_position": self._position,
             "_segments": bulk.segments,
             "_bulk": bulk.bulk,
+            SNAPSHOTS: self._snapshots.all,
         }
         self._fixed: dict[bytes, Resource] = {
             b"/": self._index,
@@ -111,6 +114,9 @@ class App:
         if of_groups is not None:
             return self._groups.handle(request, *of_groups)
         segments = path.split("/")
+        if segments[-2] == SNAPSHOTS and len(segments) > 2:
+            owner = check_path("/".join(segments[:-2]))
+            return self._snapshots.one(request, owner, segments[-1])
         if segments[-1] in CONTROL_NAMES and request.method != "PUT":
             return self._control(request, "/".join(segments[:-1]), segments[-1])
         return None

@@ -17,6 +17,7 @@ STATUS: Final[dict[type[StreamError], int]] = {
     errors.StreamNotFound: 404,
     errors.GroupNotFound: 404,
     errors.LiveNotEnabled: 404,
+    errors.SnapshotNotFound: 404,
     errors.Conflict: 409,
     errors.StreamGone: 410,
     errors.BodyTooLarge: 413,

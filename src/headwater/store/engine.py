@@ -23,6 +23,7 @@ from headwater.core.lineage import Span
 from headwater.core.live.templates import TemplateRecord
 from headwater.core.mutations import AnyMutation
 from headwater.core.producers import ProducerState
+from headwater.core.snapshots import SnapshotInfo, SnapshotTaken
 from headwater.core.stream import Appended, StreamState
 
 if TYPE_CHECKING:
@@ -147,6 +148,12 @@ class Engine(Protocol):
 
     def templates(self, stream_id: int) -> list[TemplateRecord]:
         """The live templates of a stream, by id."""
+
+    def snapshots(self, stream_id: int) -> list[SnapshotInfo]:
+        """The snapshots of a stream, the newest first."""
+
+    def snapshot(self, stream_id: int, position: int) -> SnapshotTaken | None:
+        """One snapshot with its bytes. Raises DataCorrupt when they are not what was committed."""
 
     def load(self, path: str) -> LoadedStream | None:
         """The stream at a path, soft-deleted ones included."""

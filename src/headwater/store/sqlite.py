@@ -19,6 +19,7 @@ from headwater.core.lineage import Span
 from headwater.core.live.templates import LiveMutation, TemplateRecord
 from headwater.core.mutations import AnyMutation
 from headwater.core.producers import ProducerState
+from headwater.core.snapshots import SnapshotInfo, SnapshotMutation, SnapshotTaken
 from headwater.core.stream import (
     Appended,
     Closed,
@@ -52,6 +53,12 @@ from headwater.store.inserts import insert_rows
 from headwater.store.live_tables import delete_templates_of, load_templates, write_templates
 from headwater.store.rows import CONFIG_COLUMNS, OP_COLUMNS, STATE_COLUMNS, Row
 from headwater.store.schema import DELETED, LIVE, SCHEMA_VERSION, SOFT_DELETED
+from headwater.store.snapshot_tables import (
+    delete_snapshots_of,
+    load_snapshot,
+    load_snapshots,
+    write_snapshot,
+)
 from headwater.store.verify import verify_database
 
 _IDS_PER_QUERY: Final = 500
@@ -102,6 +109,8 @@ class SqliteEngine:
                     groups.add(write, mutation)
                 elif isinstance(mutation, LiveMutation):
                     write_templates(write, mutation)
+                elif isinstance(mutation, SnapshotMutation):
+                    write_snapshot(write, mutation)
                 else:
                     # Appends wait to be written together, but never past a change to a stream.
                     self._write_appends(write, appends)
@@ -236,6 +245,7 @@ class SqliteEngine:
             write.execute("DELETE FROM producers WHERE stream_id = ?", (stream_id,))
             delete_groups_of(write, stream_id)
             delete_templates_of(write, stream_id)
+            delete_snapshots_of(write, stream_id)
             write.execute("DELETE FROM streams WHERE id = ?", (stream_id,))
 
     # ── Reading ──────────────────────────────────────────────────────────────────────────────
@@ -268,6 +278,12 @@ class SqliteEngine:
 
     def templates(self, stream_id: int) -> list[TemplateRecord]:
         return load_templates(self._query, stream_id)
+
+    def snapshots(self, stream_id: int) -> list[SnapshotInfo]:
+        return load_snapshots(self._query, stream_id)
+
+    def snapshot(self, stream_id: int, position: int) -> SnapshotTaken | None:
+        return load_snapshot(self._query, stream_id, position)
 
     def load(self, path: str) -> LoadedStream | None:
         return self._load("path = ? AND status < 2", path)
