@@ -85,6 +85,16 @@ class _Plan:
 
 
 @dataclass(frozen=True, slots=True)
+class _Time:
+    first_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    ranges: list[_Time]
+
+
+@dataclass(frozen=True, slots=True)
 class _Page:
     streams: list[Listed]
     next: str | None
@@ -206,6 +216,12 @@ class Wire:
             "files": "false",
         }
         return self._ask(f"{self.url(stream)}/_segments", params, _Plan).ranges
+
+    def first_timestamp(self, stream: str, offset: str) -> int:
+        """When the first message behind an offset was stored."""
+        params = {"offset": offset, "max_bytes": str(2**40)}
+        plan = self._ask(f"{self.url(stream)}/_segments", params, _Times)
+        return plan.ranges[0].first_timestamp
 
     def bulk(
         self, stream: str, offset: str, until: str, *, headers: bool, max_bytes: int

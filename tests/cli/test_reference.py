@@ -27,6 +27,7 @@ def test_every_command_with_json_says_what_it_writes() -> None:
     sections = dict(re.findall(r"\n## headwater ([a-z ]+)\n(.*?)(?=\n## |\Z)", page, re.DOTALL))
     names = {name for commands in COMMANDS.values() for name in commands}
     names |= {f"ctx {name}" for name in ("add", "use", "ls", "rm")}
+    names |= {f"pipeline {name}" for name in ("run", "replay", "status", "ls")}
     names |= {f"group {name}" for name in GROUP_COMMANDS}
     assert names == set(sections)
     with_json = {name for name, text in sections.items() if "| `--json` |" in text}

@@ -103,6 +103,9 @@ class World:
         query.awaitTermination()
         return [progress["numInputRows"] for progress in query.recentProgress]
 
+    def get(self, path: str) -> httpx.Response:
+        return httpx.get(f"{self.url}/v1/stream/{path}")
+
     def read(self, name: str = "sink") -> list[Any]:
         return [*self.client.stream(self.name(name)).read_json()]
 

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from headwater import __version__
-from headwater.cli import ctx, grouping, target
+from headwater.cli import ctx, grouping, pipelines, target
 from headwater.cli.appending import append
 from headwater.cli.bench import bench
 from headwater.cli.consuming import consume
@@ -81,4 +81,5 @@ for _panel, _commands in COMMANDS.items():
     for _name, _command in _commands.items():
         app.command(name=_name, rich_help_panel=_panel)(_command)
 app.add_typer(grouping.app, name="group", rich_help_panel="Groups")
+app.add_typer(pipelines.app, name="pipeline", rich_help_panel="Pipelines")
 app.add_typer(ctx.app, name="ctx", rich_help_panel="Servers")
