@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import httpx
@@ -107,6 +106,9 @@ class Wire:
         self.server = server
         self._client = _new_client(server)
 
+    def close(self) -> None:
+        self._client.close()
+
     # --- Requests --------------------------------------------------------------------------------
 
     def perform(
@@ -126,6 +128,7 @@ class Wire:
             except HeadwaterError as error:
                 if isinstance(error, UnexpectedAnswer):
                     # The next answer on that connection would not be ours either.
+                    self._client.close()
                     self._client = _new_client(self.server)
                 delay_s = retries.delay_after(
                     error,
@@ -253,7 +256,17 @@ def _new_client(server: Server) -> httpx.Client:
     )
 
 
-@lru_cache(maxsize=16)
+_wires: Final[dict[Server, Wire]] = {}
+
+
 def wire_to(server: Server) -> Wire:
     """The connections of this process to a server."""
-    return Wire(server)
+    if server not in _wires:
+        _wires[server] = Wire(server)
+    return _wires[server]
+
+
+def close_wires() -> None:
+    """Close all connections of this process. The next request opens new ones."""
+    while _wires:
+        _wires.popitem()[1].close()

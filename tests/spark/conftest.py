@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from headwater.client import Headwater
 from pyspark_headwater.java import prepare_environment
+from pyspark_headwater.wire import close_wires
 from tests.spark.world import ROOT, World, local_session
 from tests.support.server import ServerProcess
 
@@ -41,3 +42,4 @@ def world(url: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
     prefix = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower())[:80].strip("-")
     with Headwater(url) as client:
         yield World(client, url, prefix, tmp_path)
+    close_wires()
