@@ -27,6 +27,7 @@ def test_every_command_with_json_says_what_it_writes() -> None:
     sections = dict(re.findall(r"\n## headwater ([a-z ]+)\n(.*?)(?=\n## |\Z)", page, re.DOTALL))
     names = {name for commands in COMMANDS.values() for name in commands}
     names |= {f"ctx {name}" for name in ("add", "use", "ls", "rm")}
+    names |= {f"pipeline {name}" for name in ("run", "replay", "status", "ls")}
     names |= {f"group {name}" for name in GROUP_COMMANDS}
     names |= {f"keys {name}" for name in ("create", "ls", "revoke")}
     names |= {f"postgres {name}" for name in ("follow", "setup", "status", "drop")}

@@ -182,6 +182,69 @@ def test_a_fork_is_planned_across_what_it_inherits(http: httpx.Client) -> None:
     assert [row["index"] for row in rows] == [0, 1, 0]
 
 
+def test_a_cut_that_does_not_go_by_file_stays_the_same(http: httpx.Client) -> None:
+    stream = Stream(http, "same-cut", *[["x" * 40_000] for _ in range(6)])
+    bounds = {"offset": stream.offsets[0], "until": stream.offsets[-1], "max_bytes": 100_000}
+    ranges = stream.get("/_segments", **bounds, files="false").json()["ranges"]
+    assert [one["messages"] for one in ranges] == [2, 2, 2]
+    assert [one["file"] for one in ranges] == [None] * 3
+
+
+# ── How far a read gets ──────────────────────────────────────────────────────────────────────
+
+
+def reach(stream: Stream, **query: object) -> tuple[str, int, int]:
+    answer = stream.get("/_position", **query)
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    assert found["tail"] == stream.offsets[-1]
+    return found["offset"], found["messages"], found["messages_behind"]
+
+
+def test_a_read_takes_in_whole_appends_and_at_least_one(stream: Stream) -> None:
+    first, second, third, tail = stream.offsets
+    assert reach(stream, offset=-1) == (tail, 5, 0)
+    assert reach(stream, offset=first, messages=1) == (second, 2, 3)
+    assert reach(stream, offset=first, messages=3) == (third, 3, 2)
+    assert reach(stream, offset=first, messages=4) == (third, 3, 2)
+    assert reach(stream, offset=second, messages=3) == (tail, 3, 0)
+    assert reach(stream, offset=second, messages=99) == (tail, 3, 0)
+    assert reach(stream, offset=tail, messages=0) == (tail, 0, 0)
+    assert reach(stream, offset=-1, bytes=1) == (second, 2, 3)
+    sizes = stream.get("/_position", offset=first, messages=3).json()["bytes"]
+    assert reach(stream, offset=first, bytes=sizes) == (third, 3, 2)
+    assert reach(stream, offset=first, bytes=sizes - 1) == (second, 2, 3)
+    assert reach(stream, offset=first, bytes=sizes, messages=2) == (second, 2, 3)
+    assert reach(stream, offset=first, bytes=10**9) == (tail, 5, 0)
+
+
+def test_limits_that_make_no_sense(stream: Stream) -> None:
+    assert code(stream.get("/_position")) == (400, "invalid_query")
+    assert code(stream.get("/_position", offset=-1, last=1)) == (400, "invalid_query")
+    assert code(stream.get("/_position", offset=-1, messages="x")) == (400, "invalid_query")
+    assert code(stream.get("/_position", offset="x")) == (400, "invalid_offset")
+
+
+def test_a_read_gets_across_what_a_fork_inherits(http: httpx.Client) -> None:
+    source = Stream(http, "reach-source", [1, 2, 3], [4])
+    headers = {
+        "Stream-Forked-From": "reach-source",
+        "Stream-Fork-Offset": source.offsets[0],
+        "Stream-Fork-Sub-Offset": "2",
+    }
+    url = "/v1/stream/reach-fork"
+    assert http.put(url, headers=headers).status_code == 201
+    http.post(url, json=["own"])
+
+    def found(**query: object) -> tuple[int, int]:
+        answer = http.get(f"{url}/_position", params={k: str(v) for k, v in query.items()}).json()
+        return answer["messages"], answer["messages_behind"]
+
+    assert found(offset=-1) == (3, 0)
+    assert found(offset=-1, messages=1) == (2, 1)
+    assert found(offset=-1, messages=2) == (2, 1)
+
+
 # ── Bulk ─────────────────────────────────────────────────────────────────────────────────────
 
 

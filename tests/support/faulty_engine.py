@@ -29,6 +29,7 @@ from headwater.core.lineage import Span
 from headwater.core.live.templates import TemplateRecord
 from headwater.core.mutations import AnyMutation
 from headwater.core.producers import ProducerState
+from headwater.core.snapshots import SnapshotInfo, SnapshotTaken
 from headwater.core.stream import Appended
 from headwater.core.subscriptions.state import SecretStored, StoredSubscription, StreamTail
 from headwater.store.engine import (
@@ -171,6 +172,13 @@ class FaultyEngine:
     def tails(self, prefix: str, after: str, limit: int) -> list[StreamTail]:
         self._before("tails")
         return self.inner.tails(prefix, after, limit)
+    def snapshots(self, stream_id: int) -> list[SnapshotInfo]:
+        self._before("snapshots")
+        return self.inner.snapshots(stream_id)
+
+    def snapshot(self, stream_id: int, position: int) -> SnapshotTaken | None:
+        self._before("snapshot")
+        return self.inner.snapshot(stream_id, position)
 
     def known_ids(self, spans: Sequence[Span], ids: Sequence[str]) -> set[str]:
         self._before("known_ids")

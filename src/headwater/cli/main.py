@@ -9,6 +9,7 @@ import typer
 
 from headwater import __version__
 from headwater.cli import ctx, grouping, keys, postgres, segments, subscription, target
+from headwater.cli import ctx, grouping, pipelines, target
 from headwater.cli.appending import append
 from headwater.cli.backup import backup
 from headwater.cli.bench import bench
@@ -98,5 +99,6 @@ app.add_typer(grouping.app, name="group", rich_help_panel="Groups")
 app.add_typer(postgres.app, name="postgres", rich_help_panel="Streams")
 app.add_typer(subscription.app, name="subscription", rich_help_panel="Streams")
 app.add_typer(segments.app, name="segments", rich_help_panel="Servers")
+app.add_typer(pipelines.app, name="pipeline", rich_help_panel="Pipelines")
 app.add_typer(ctx.app, name="ctx", rich_help_panel="Servers")
 app.add_typer(keys.app, name="keys", rich_help_panel="Servers")

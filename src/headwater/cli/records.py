@@ -396,6 +396,19 @@ class SubscriptionRemovalRecord(Record):
 
     name: A[str, _doc("its name")]
     removed: A[bool, _doc("always true")] = True
+class PipelineRecord(Record):
+    """How far a pipeline is."""
+
+    name: A[str, _doc("its name")]
+    pipeline: A[str, _doc("which of the pipelines it is")]
+    batch: A[int, _doc("the number of its last micro-batch")]
+    rows: A[int, _doc("how many messages that had")]
+    rows_per_s: A[float, _doc("how many a second it took in")]
+    batch_ms: A[int, _doc("how long it took")]
+    at: A[int, _doc("when that was, in milliseconds since 1970")]
+    offsets: A[dict[str, str], _doc("how far it is in each stream")]
+    lag_messages: A[int | None, _doc("messages it has not taken in yet")]
+    lag_s: A[float | None, _doc("age of the oldest of those, in seconds")]
 
 
 BY_COMMAND: dict[str, tuple[type[Record], ...]] = {
@@ -422,6 +435,7 @@ BY_COMMAND: dict[str, tuple[type[Record], ...]] = {
     "group pause": (GroupRecord,),
     "group resume": (GroupRecord,),
     "group rm": (GroupRemovalRecord,),
+    "pipeline status": (PipelineRecord,),
     "top": (TopRecord,),
     "bench": (BenchRecord,),
     "verify": (VerifyRecord,),

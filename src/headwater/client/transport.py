@@ -115,7 +115,7 @@ class HttpxTransport:
             try:
                 answer = await pool.client.send(self._build(pool, request))
             except (httpx.HTTPError, httpx.StreamError) as error:
-                raise _failure(request, error) from error
+                raise failure_of(request, error) from error
         return Response(answer.status_code, dict(answer.headers), answer.content)
 
     async def open(self, request: Request) -> OpenResponse:
@@ -125,7 +125,7 @@ class HttpxTransport:
             try:
                 answer = await pool.client.send(self._build(pool, request), stream=True)
             except (httpx.HTTPError, httpx.StreamError) as error:
-                raise _failure(request, error) from error
+                raise failure_of(request, error) from error
             return _HttpxOpenResponse(request, answer, stack.pop_all())
 
     async def distrust(self) -> None:
@@ -204,7 +204,7 @@ class _HttpxOpenResponse:
         try:
             return await anext(self._chunks, None)
         except (httpx.HTTPError, httpx.StreamError) as error:
-            raise _failure(self._request, error) from error
+            raise failure_of(self._request, error) from error
 
     async def aclose(self) -> None:
         # The connection is being given up; how that fails is of no interest to anyone.
@@ -214,7 +214,8 @@ class _HttpxOpenResponse:
         await self._use.aclose()
 
 
-def _failure(request: Request, error: Exception) -> HeadwaterError:
+def failure_of(request: Request, error: Exception) -> HeadwaterError:
+    """What httpx raised, as a failure of this package."""
     kind = RequestTimedOut if isinstance(error, httpx.TimeoutException) else ConnectionFailed
     detail = str(error) or type(error).__name__
     return kind(

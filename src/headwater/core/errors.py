@@ -222,6 +222,13 @@ class GroupNotFound(StreamError):
         self.name = name
 
 
+class SnapshotNotFound(StreamError):
+    code = "snapshot_not_found"
+
+    def __init__(self) -> None:
+        super().__init__("no such snapshot; read the stream from its beginning")
+
+
 class StreamGone(StreamError):
     code = "stream_gone"
 
@@ -244,6 +251,14 @@ class OffsetExpired(StreamError):
 
 class Conflict(StreamError):
     code = "conflict"
+
+
+class SnapshotOutdated(Conflict):
+    code = "snapshot_outdated"
+
+    def __init__(self, kept: int) -> None:
+        super().__init__(f"the stream has {kept} newer snapshots; take one at a later offset")
+        self.kept = kept
 
 
 class ConfigConflict(Conflict):

@@ -21,8 +21,9 @@ from headwater.core.limits import PATH_BYTES_MAX, SEGMENT_CHARS_MAX
 CONTROL_ROOT: Final = "__ds"
 GROUPS: Final = "_groups"
 PROFILE: Final = "_profile"
+SNAPSHOTS: Final = "_snapshots"
 CONTROL_NAMES: Final = frozenset(
-    {"_details", "_position", PROFILE, GROUPS, "_snapshots", "_segments", "_bulk"}
+    {"_details", "_position", PROFILE, GROUPS, SNAPSHOTS, "_segments", "_bulk"}
 )
 TOUCH: Final = "touch"
 TOUCH_NAMES: Final = ("meta", "wait", "templates/activate")

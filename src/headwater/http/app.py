@@ -16,6 +16,8 @@ from headwater.http import openapi, places
 from headwater.http.access.gate import Gate
 from headwater.http.access.listing import list_readable
 from headwater.http.access.signing import SignResource
+from headwater.core.offsets import parse_offset
+from headwater.core.paths import CONTROL_NAMES, GROUPS, PROFILE, SNAPSHOTS, check_path, split_touch
 from headwater.http.bulk import BulkResource
 from headwater.http.errors import error_response, plain_error
 from headwater.http.groups import GroupResource
@@ -32,6 +34,7 @@ from headwater.http.messages import (
 from headwater.http.metrics import Metrics
 from headwater.http.places import STREAM, Place, locate, route_of
 from headwater.http.queries import number_in, query_of
+from headwater.http.snapshots import SnapshotResource
 from headwater.http.streams import StreamResource
 from headwater.http.subscriptions import SubscriptionResource
 from headwater.http.targets import SUBSCRIPTIONS_ROOT, origin_form
@@ -98,6 +101,19 @@ class App:
             places.READY: _reading(self._readyz),
             places.METRICS: _reading(lambda request, _: figures.handle(request)),
             places.OPENAPI: _reading(self._openapi),
+        self._snapshots = SnapshotResource(log)
+        self._controls = {
+            "_details": self._details,
+            "_position": self._position,
+            "_segments": bulk.segments,
+            "_bulk": bulk.bulk,
+            SNAPSHOTS: self._snapshots.all,
+        }
+        self._fixed: dict[bytes, Resource] = {
+            b"/": self._index,
+            b"/healthz": self._healthz,
+            b"/readyz": self._readyz,
+            b"/v1/streams": self._list,
         }
         """By kind of place. Each kind has its permission in `headwater.http.access.rules`."""
         if gate is not None and gate.identity is not None:
@@ -165,6 +181,18 @@ class App:
         if target.startswith(SUBSCRIPTIONS_ROOT):
             return self._subscriptions.handle(request, target[len(SUBSCRIPTIONS_ROOT) :])
         return self._stream(request, Place(STREAM, "/".join((CONTROL_ROOT, *place.rest))))
+    def _below(self, request: Request, path: str) -> Answer | Deferred | Awaitable[Answer] | None:
+        """A control resource of a stream, or None if the path is none."""
+        of_groups = _split_at_groups(path)
+        if of_groups is not None:
+            return self._groups.handle(request, *of_groups)
+        segments = path.split("/")
+        if segments[-2] == SNAPSHOTS and len(segments) > 2:
+            owner = check_path("/".join(segments[:-2]))
+            return self._snapshots.one(request, owner, segments[-1])
+        if segments[-1] in CONTROL_NAMES and request.method != "PUT":
+            return self._control(request, "/".join(segments[:-1]), segments[-1])
+        return None
 
     def _group(self, request: Request, place: Place) -> Reply:
         return self._groups.handle(request, check_path(place.path), place.rest)
@@ -213,10 +241,14 @@ class App:
         return Response(200, list(_JSON), msgspec.json.encode(body))
 
     async def _position(self, request: Request, path: str) -> Response:
-        """Where to start reading for the last messages, or for everything since a moment."""
+        """Where to start reading for the last messages or a moment, or how far to get."""
         query = query_of(request)
-        if ("last" in query) == ("at" in query):
-            raise InvalidQuery("send last=COUNT or at=MILLISECONDS since 1970, one of the two")
+        if sum(name in query for name in ("last", "at", "offset")) != 1:
+            raise InvalidQuery(
+                "send last=COUNT, at=MILLISECONDS since 1970 or offset=OFFSET, one of the three"
+            )
+        if "offset" in query:
+            return await self._reach(path, query)
         skip = 0
         if "last" in query:
             offset, skip = await self._log.find_last(path, number_in(query, "last"))
@@ -224,6 +256,24 @@ class App:
             offset = await self._log.find_time(path, number_in(query, "at"))
         body = msgspec.json.encode({"offset": str(offset), "skip": skip})
         return Response(200, list(_JSON), body)
+
+    async def _reach(self, path: str, query: dict[str, str]) -> Response:
+        """How far a read gets that takes in only so much, and what is left behind it."""
+        reach = await self._log.reach(
+            path,
+            parse_offset(query["offset"]),
+            number_in(query, "messages") if "messages" in query else None,
+            number_in(query, "bytes") if "bytes" in query else None,
+        )
+        body = {
+            "offset": str(reach.end),
+            "messages": reach.messages,
+            "bytes": reach.size_bytes,
+            "tail": str(reach.tail),
+            "messages_behind": reach.messages_behind,
+            "closed": reach.closed,
+        }
+        return Response(200, list(_JSON), msgspec.json.encode(body))
 
     async def _details(self, request: Request, path: str) -> Response:
         entry = await self._log.entry(path)

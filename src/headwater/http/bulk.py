@@ -43,7 +43,12 @@ class BulkResource:
         entry = await self._log.entry(path)
         start, until = _stretch(query)
         view, ranges = await plan_ranges(
-            self._log, entry, start, until, max(target, _RANGE_BYTES_MIN)
+            self._log,
+            entry,
+            start,
+            until,
+            max(target, _RANGE_BYTES_MIN),
+            by_file=query.get("files") != "false",
         )
         body = {
             "tail": str(view.config.lineage.offset_at(view.tail)),

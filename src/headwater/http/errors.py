@@ -22,6 +22,7 @@ STATUS: Final[dict[type[StreamError], int]] = {
     errors.GroupNotFound: 404,
     errors.LiveNotEnabled: 404,
     subscription_errors.SubscriptionNotFound: 404,
+    errors.SnapshotNotFound: 404,
     errors.Conflict: 409,
     errors.StreamGone: 410,
     errors.OffsetExpired: 410,

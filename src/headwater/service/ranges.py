@@ -13,6 +13,7 @@ import msgspec
 
 from headwater.core.errors import UnknownOffset
 from headwater.core.lineage import Lineage, Span
+from headwater.core.lineage import Span
 from headwater.core.offsets import Anchor, Offset
 from headwater.core.stream import Appended
 from headwater.service.entries import Entry, View
@@ -33,26 +34,33 @@ class Range(msgspec.Struct, frozen=True):
 
 
 async def plan_ranges(
-    log: ReadingLog, entry: Entry, offset: Anchor | Offset, until: Offset | None, target_bytes: int
+    log: ReadingLog,
+    entry: Entry,
+    offset: Anchor | Offset,
+    until: Offset | None,
+    target_bytes: int,
+    *,
+    by_file: bool = True,
 ) -> tuple[View, list[Range]]:
+    """Cut a stretch. Where files begin and end changes as history is sealed: who needs the same
+    cut again and again asks for one that does not go `by_file`."""
     view, position, spans = await log.spans_until(entry, offset, until)
     end = spans[-1].end if spans else position
     target_bytes = max(target_bytes, (end - position) // RANGES_MAX + 1)
-    planner = _Planner(log.engine, view.config.lineage, view.tail, view.messages, target_bytes)
+    planner = _Planner(log.engine, view, target_bytes, by_file)
     return view, await log.in_thread(planner.plan, spans)
 
 
 class _Planner:
     """Runs on a thread: every step asks the engine."""
 
-    def __init__(
-        self, engine: Engine, lineage: Lineage, tail: int, messages: int, target_bytes: int
-    ) -> None:
+    def __init__(self, engine: Engine, view: View, target_bytes: int, by_file: bool) -> None:
         self._engine = engine
-        self._lineage = lineage
-        self._tail = tail
-        self._messages = messages
+        self._lineage = view.config.lineage
+        self._tail = view.tail
+        self._messages = view.messages
         self._target_bytes = target_bytes
+        self._by_file = by_file
 
     def plan(self, spans: list[Span]) -> list[Range]:
         cuts = [cut for span in spans for cut in self._cut(span)]
@@ -73,7 +81,7 @@ class _Planner:
 
     def _cut(self, span: Span) -> Iterator[tuple[Span, SealedPart | None]]:
         position = span.start
-        for part in self._engine.sealed_parts(span):
+        for part in self._engine.sealed_parts(span) if self._by_file else ():
             if position < part.start:
                 yield from self._cut_evenly(span._replace(start=position, end=part.start), None)
             yield from self._cut_evenly(Span(span.run, part.start, part.end), part)

@@ -56,6 +56,17 @@ class Chunk(msgspec.Struct, frozen=True):
         return str(self.config.lineage.offset_at(self.end))
 
 
+class Reach(msgspec.Struct, frozen=True):
+    """How far a read gets, and what it leaves behind it."""
+
+    end: Offset
+    messages: int
+    size_bytes: int
+    tail: Offset
+    messages_behind: int
+    closed: bool
+
+
 class ReadingLog:
     """Everything that only looks, and the notes of having looked that a TTL needs."""
 
@@ -226,6 +237,40 @@ class ReadingLog:
             return view.config.kept_from, 0
         append, _ = found
         return append.start, number - append.first_message
+
+    async def reach(
+        self, path: str, offset: Anchor | Offset, messages: int | None, size_bytes: int | None
+    ) -> Reach:
+        """How far a read from an offset gets with so many messages and bytes.
+
+        It ends between two appends and takes in at least one, or nobody would ever get past an
+        append that is larger than that.
+        """
+        entry = await self._registry.get(path)
+        view = self.view(entry)
+        lineage, tail = view.config.lineage, view.tail
+        start = lineage.locate(offset, tail)
+        if start == tail:
+            at_tail = lineage.offset_at(tail)
+            return Reach(at_tail, 0, 0, at_tail, 0, view.closed)
+        first = await self.message_number(entry, start)
+        end = tail
+        if messages is not None:
+            end, _ = await self.find_message(view, first + messages)
+        if size_bytes is not None and start + size_bytes < end:
+            end = (await self._append_at(entry, start + size_bytes)).start
+        if end <= start:
+            span = lineage.spans(start, tail)[0]
+            end = min((await self._append_at(entry, start)).end, span.end)
+        number = view.messages if end == tail else await self.message_number(entry, end)
+        return Reach(
+            lineage.offset_at(end),
+            number - first,
+            end - start,
+            lineage.offset_at(tail),
+            view.messages - number,
+            view.closed,
+        )
 
     async def find_time(self, path: str, at_ms: int) -> Offset:
         """The offset behind which nothing is older than a moment."""

@@ -24,6 +24,7 @@ from headwater.core.lineage import Span
 from headwater.core.live.templates import TemplateRecord
 from headwater.core.mutations import AnyMutation
 from headwater.core.producers import ProducerState
+from headwater.core.snapshots import SnapshotInfo, SnapshotTaken
 from headwater.core.stream import Appended, StreamState
 from headwater.core.subscriptions.state import SecretStored, StoredSubscription, StreamTail
 
@@ -184,6 +185,11 @@ class Engine(Protocol):
 
     def tails(self, prefix: str, after: str, limit: int) -> list[StreamTail]:
         """Where streams end, chosen as in `list_streams` but for many at a time."""
+    def snapshots(self, stream_id: int) -> list[SnapshotInfo]:
+        """The snapshots of a stream, the newest first."""
+
+    def snapshot(self, stream_id: int, position: int) -> SnapshotTaken | None:
+        """One snapshot with its bytes. Raises DataCorrupt when they are not what was committed."""
 
     def load(self, path: str) -> LoadedStream | None:
         """The stream at a path, soft-deleted ones included."""

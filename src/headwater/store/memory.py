@@ -23,6 +23,7 @@ from headwater.core.live.templates import (
 from headwater.core.mutations import AnyMutation
 from headwater.core.offsets import format_offset
 from headwater.core.producers import ProducerState
+from headwater.core.snapshots import SnapshotInfo, SnapshotMutation, SnapshotTaken
 from headwater.core.stream import (
     Appended,
     Created,
@@ -60,6 +61,7 @@ class _Log:
     appends: list[Appended] = field(default_factory=list)
     ids: dict[str, int] = field(default_factory=dict)
     templates: dict[int, TemplateRecord] = field(default_factory=dict)
+    snapshots: dict[int, SnapshotTaken] = field(default_factory=dict)
 
 
 class MemoryEngine:
@@ -96,6 +98,8 @@ class MemoryEngine:
             return
         if isinstance(mutation, SubscriptionMutation):
             self._subscriptions.apply(mutation)
+        if isinstance(mutation, SnapshotMutation):
+            self._apply_snapshot(mutation)
             return
         log = self._logs[mutation.stream_id]
         evolve(log.state, mutation)
@@ -119,6 +123,28 @@ class MemoryEngine:
             case TemplatesRetired(_, specs):
                 for spec in specs:
                     log.templates.pop(spec.id, None)
+
+    def _apply_snapshot(self, mutation: SnapshotMutation) -> None:
+        log = self._logs.get(mutation.stream_id)
+        if log is None:
+            # Its stream was deleted in the same transaction.
+            return
+        log.snapshots.pop(mutation.position, None)
+        if isinstance(mutation, SnapshotTaken):
+            log.snapshots[mutation.position] = mutation
+            for position in sorted(log.snapshots)[: -mutation.keep]:
+                del log.snapshots[position]
+
+    def snapshots(self, stream_id: int) -> list[SnapshotInfo]:
+        with self._lock:
+            log = self._logs.get(stream_id)
+            found = sorted(log.snapshots, reverse=True) if log else []
+            return [log.snapshots[position].info for position in found] if log else []
+
+    def snapshot(self, stream_id: int, position: int) -> SnapshotTaken | None:
+        with self._lock:
+            log = self._logs.get(stream_id)
+            return log.snapshots.get(position) if log else None
 
     def templates(self, stream_id: int) -> list[TemplateRecord]:
         with self._lock:

@@ -14,6 +14,7 @@ once it has been released: a new layout is a new entry at the end.
 - `segments` has a row per file of history, `extents` one for each piece of a stream in such a file.
   What is in an extent is not in `ops`; see `headwater.store.history`.
 - `live_templates` are the query shapes that live streams follow.
+- `snapshots` are states that were folded out of a stream, each at an offset.
 - `producers` holds the last request accepted from each idempotent producer.
 - `subscriptions` has a row per subscription with its current wake, `subscription_links` the place
   in each linked stream where there is one to remember.
@@ -201,6 +202,14 @@ CREATE TABLE secrets (
   kind TEXT NOT NULL,
   value BLOB NOT NULL,
   created_at INTEGER NOT NULL
+CREATE TABLE snapshots (
+  stream_id INTEGER NOT NULL,
+  position INTEGER NOT NULL,
+  content_type TEXT NOT NULL,
+  created_at INTEGER NOT NULL,
+  checksum INTEGER NOT NULL,
+  body BLOB NOT NULL,
+  PRIMARY KEY (stream_id, position)
 );
 """
 

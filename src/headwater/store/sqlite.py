@@ -21,6 +21,7 @@ from headwater.core.lineage import Span
 from headwater.core.live.templates import LiveMutation, TemplateRecord
 from headwater.core.mutations import AnyMutation
 from headwater.core.producers import ProducerState
+from headwater.core.snapshots import SnapshotInfo, SnapshotMutation, SnapshotTaken
 from headwater.core.stream import (
     Appended,
     Closed,
@@ -81,6 +82,11 @@ from headwater.store.subscription_tables import (
     load_subscriptions,
     load_tails,
     write_subscription,
+from headwater.store.snapshot_tables import (
+    delete_snapshots_of,
+    load_snapshot,
+    load_snapshots,
+    write_snapshot,
 )
 from headwater.store.verify import verify_database
 
@@ -137,6 +143,8 @@ class SqliteEngine:
                     write_templates(write, mutation)
                 elif isinstance(mutation, SubscriptionMutation):
                     write_subscription(write, mutation)
+                elif isinstance(mutation, SnapshotMutation):
+                    write_snapshot(write, mutation)
                 else:
                     # Appends wait to be written together, but never past a change to a stream.
                     self._write_appends(write, appends)
@@ -286,6 +294,7 @@ class SqliteEngine:
             write.execute("DELETE FROM producers WHERE stream_id = ?", (stream_id,))
             delete_groups_of(write, stream_id)
             delete_templates_of(write, stream_id)
+            delete_snapshots_of(write, stream_id)
             write.execute("DELETE FROM streams WHERE id = ?", (stream_id,))
         return dropped, extents
 
@@ -331,6 +340,11 @@ class SqliteEngine:
 
     def tails(self, prefix: str, after: str, limit: int) -> list[StreamTail]:
         return load_tails(self._query, prefix, after, limit)
+    def snapshots(self, stream_id: int) -> list[SnapshotInfo]:
+        return load_snapshots(self._query, stream_id)
+
+    def snapshot(self, stream_id: int, position: int) -> SnapshotTaken | None:
+        return load_snapshot(self._query, stream_id, position)
 
     def load(self, path: str) -> LoadedStream | None:
         return self._load("path = ? AND status < 2", path)

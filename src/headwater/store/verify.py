@@ -23,6 +23,7 @@ from headwater.store.history_tables import EXTENT_COLUMNS, ExtentRow
 from headwater.store.needs import END
 from headwater.store.rows import CONFIG_COLUMNS, OP_COLUMNS
 from headwater.store.schema import LIVE
+from headwater.store.snapshot_tables import damaged_snapshots
 from headwater.store.wal import find_damage
 
 _PROGRESS_EVERY: Final = 1_000
@@ -37,6 +38,8 @@ def verify_database(path: Path) -> Iterator[Problem | str]:
         files = HistoryCheck(connection, path)
         yield from _check_streams(connection, files)
         yield from files.check_blocks()
+        for where in damaged_snapshots(connection):
+            yield Problem(where, "is not what was committed")
     except apsw.Error as error:
         yield Problem("database", f"cannot be read further: {error}")
     finally:

@@ -1,0 +1,251 @@
+"""`headwater pipeline`: streams into tables, on Spark.
+
+Spark is a large thing that most installations have no use for, so everything of it is imported when
+a pipeline is really run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from headwater.cli.exits import CliError, one_line, usage
+from headwater.cli.output import Json, write_json, write_line
+from headwater.cli.records import PipelineRecord
+from headwater.cli.shell import say
+from headwater.cli.target import Target, with_target
+from headwater.client import HeadwaterError
+
+if TYPE_CHECKING:
+    from pyspark_headwater.pipelines.running import Pipeline, Progress
+
+app = typer.Typer(no_args_is_help=True)
+
+KINDS: Final = ("archive", "materialize", "snapshot", "rollup")
+_OURS: Final = ("pyspark_headwater.", "headwater.")
+_MESSAGE_CHARS_MAX: Final = 500
+
+Root = Annotated[
+    str,
+    typer.Option(
+        "--root",
+        metavar="DIR",
+        help="Where the tables are: a directory, or an address such as s3://lake.",
+    ),
+]
+
+
+@app.callback()
+def _pipeline() -> None:
+    """Turn streams into tables, and back, with Spark.
+
+    Each pipeline remembers how far it got and goes on from there, so it can
+    be stopped at any time. Needs the extra: pip install 'headwater[spark]'.
+
+    Examples:
+
+      headwater pipeline run archive --stream orders --root lake
+      headwater pipeline run materialize --stream users --root lake --follow
+      headwater pipeline run snapshot --stream users --root lake
+      headwater pipeline replay lake/archive/orders copy --name restore
+      headwater pipeline status --root lake
+    """
+
+
+@app.command()
+@with_target
+def run(
+    target: Target,
+    kind: Annotated[
+        str, typer.Argument(metavar="PIPELINE", help="archive, materialize, snapshot or rollup.")
+    ],
+    root: Root = "lake",
+    stream: Annotated[str | None, typer.Option("--stream", help="The stream to read.")] = None,
+    pattern: Annotated[
+        str | None, typer.Option("--pattern", help="Several streams, as in 'shops/*'.")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on when everything there is taken in.")
+    ] = False,
+    master: Annotated[
+        str, typer.Option("--master", help="Where Spark runs, as in spark://host:7077.")
+    ] = "local[*]",
+    minutes: Annotated[
+        int, typer.Option("--minutes", min=1, max=1440, help="Length of a window of rollup.")
+    ] = 1,
+    limit: Annotated[
+        int | None,
+        typer.Option("--batch", min=1, metavar="MESSAGES", help="Messages in a micro-batch."),
+    ] = None,
+) -> None:
+    """Run a pipeline: take in what is there and end, or follow.
+
+    Prints a line for each micro-batch on stderr. Ctrl-C stops it; the next run
+    goes on where it stopped.
+
+    Examples:
+
+      headwater pipeline run archive --pattern 'shops/**' --root lake --follow
+      headwater pipeline run rollup --stream orders --root lake --minutes 5
+    """
+    if kind not in KINDS:
+        raise usage(f"there is no pipeline {kind!r}: choose {', '.join(KINDS)}")
+    if (stream is None) == (pattern is None):
+        raise usage("give --stream or --pattern, one of the two")
+    options = _options(target)
+    if stream is not None:
+        options["stream"] = stream
+    if pattern is not None:
+        options["streamPattern"] = pattern
+    if limit is not None and kind != "snapshot":
+        options["maxOffsetsPerTrigger"] = str(limit)
+    with _spark():
+        from pyspark_headwater.pipelines.running import Pipeline
+        from pyspark_headwater.pipelines.running import run as run_pipeline
+        from pyspark_headwater.pipelines.session import session
+
+        chosen = Pipeline(kind, root, options, minutes, follow)  # type: ignore[arg-type]
+        _announce(chosen)
+        run_pipeline(session(master, chosen.name), chosen, lambda one: say(_line(one)))
+
+
+@app.command()
+@with_target
+def replay(
+    target: Target,
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A Delta table, or files that Spark reads.")
+    ],
+    stream: Annotated[
+        str, typer.Argument(metavar="STREAM", help="The stream to append to; made if missing.")
+    ],
+    name: Annotated[str, typer.Option("--name", help="A name for this job.")],
+    version: Annotated[
+        int, typer.Option("--version", min=0, help="The run: a higher number writes again.")
+    ] = 0,
+    form: Annotated[
+        str, typer.Option("--format", help="What the files are: parquet, json, csv, …")
+    ] = "parquet",
+    master: Annotated[
+        str, typer.Option("--master", help="Where Spark runs, as in spark://host:7077.")
+    ] = "local[*]",
+) -> None:
+    """Append the rows of a table or of files to a stream, each of them once.
+
+    The same name and version again append nothing twice.
+
+    Examples:
+
+      headwater pipeline replay lake/archive/orders orders-copy --name restore
+      headwater pipeline replay prices.csv prices --format csv --name load --version 2
+    """
+    with _spark():
+        from pyspark_headwater.pipelines.replay import replay as replay_rows
+        from pyspark_headwater.pipelines.session import session
+
+        say(f"{name}: starting Spark")
+        options = {**_options(target), "stream": stream}
+        spark = session(master, name)
+        replay_rows(spark, source, options, form=form, name=name, version=version)
+
+
+@app.command()
+@with_target
+def status(target: Target, root: Root = "lake", json: Json = False) -> None:
+    """Show how far the pipelines below a directory are, and how far behind.
+
+    Examples:
+
+      headwater pipeline status --root lake
+      headwater pipeline status --root lake --json | jq .lag_messages
+    """
+    with _spark():
+        from pyspark_headwater.options import read_options
+        from pyspark_headwater.pipelines.running import noted, with_lag
+        from pyspark_headwater.wire import wire_to
+
+        server = read_options({**_options(target), "stream": "any"}, "stream read").server
+        found = [with_lag(one, wire_to(server)) for one in noted(root)]
+    if json:
+        for one in found:
+            write_json(_record(one))
+        return
+    if not found:
+        say(f"no pipeline has run below {root}")
+    for one in found:
+        write_line(_line(one))
+
+
+@app.command()
+def ls() -> None:
+    """List the pipelines that there are.
+
+    Examples:
+
+      headwater pipeline ls
+    """
+    with _spark():
+        from pyspark_headwater.pipelines.running import KINDS as known
+    for name, what in known.items():
+        write_line(f"{name}\t{what}")
+
+
+def _options(target: Target) -> dict[str, str]:
+    options = {"endpoint": target.url, "retryTimeout": "60"}
+    if target.authorization is not None:
+        options["token"] = target.authorization.removeprefix("Bearer ")
+    return options
+
+
+@contextmanager
+def _spark() -> Iterator[None]:
+    """Failures of Spark as one line; Ctrl-C as what it is."""
+    try:
+        from pyspark.errors import PySparkException
+
+        from pyspark_headwater.errors import HeadwaterSparkError
+    except ModuleNotFoundError as error:
+        raise CliError(
+            f"pipelines need Spark ({error.name} is missing): pip install 'headwater[spark]'"
+        ) from None
+    try:
+        yield
+    except (PySparkException, HeadwaterSparkError, HeadwaterError) as error:
+        raise CliError(one_line(_reason(str(error)))) from error
+
+
+def _reason(text: str) -> str:
+    """What went wrong, out of a traceback that came through Spark."""
+    ours = [line for line in text.splitlines() if line.startswith(_OURS)]
+    return ours[-1].partition(": ")[2] if ours else text[:_MESSAGE_CHARS_MAX]
+
+
+def _announce(pipeline: Pipeline) -> None:
+    say(f"{pipeline.name}: starting Spark, tables in {pipeline.root}")
+
+
+def _line(progress: Progress) -> str:
+    lag = "" if progress.lag_messages is None else f", {progress.lag_messages} messages behind"
+    late = f" ({progress.lag_s:.0f} s)" if progress.lag_s else ""
+    return (
+        f"{progress.name}: batch {progress.batch}, {progress.rows} rows, "
+        f"{progress.rows_per_s:.0f} rows/s, {progress.batch_ms} ms{lag}{late}"
+    )
+
+
+def _record(progress: Progress) -> PipelineRecord:
+    return PipelineRecord(
+        name=progress.name,
+        pipeline=progress.kind,
+        batch=progress.batch,
+        rows=progress.rows,
+        rows_per_s=progress.rows_per_s,
+        batch_ms=progress.batch_ms,
+        at=progress.at_ms,
+        offsets=progress.offsets,
+        lag_messages=progress.lag_messages,
+        lag_s=progress.lag_s,
+    )

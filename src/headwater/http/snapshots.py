@@ -1,0 +1,82 @@
+"""…/_snapshots: the state at an offset, left for readers to begin with."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from headwater.core.content_types import check_content_type
+from headwater.core.errors import EmptyBody, InvalidOffset, MissingContentType
+from headwater.core.offsets import Offset, parse_offset
+from headwater.http.errors import plain_error
+from headwater.http.messages import Headers, Request, Response
+from headwater.service.log import Log
+from headwater.service.snapshots import Snapshots
+
+LATEST: Final = "latest"
+_JSON: Final[Headers] = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
+
+
+class SnapshotResource:
+    def __init__(self, log: Log) -> None:
+        self._snapshots = Snapshots(log)
+
+    async def all(self, request: Request, path: str) -> Response:
+        kept = await self._snapshots.kept(path)
+        body = {
+            "snapshots": [
+                {
+                    "offset": str(offset),
+                    "content_type": one.content_type,
+                    "size_bytes": one.size_bytes,
+                    "created": one.at_ms,
+                }
+                for offset, one in kept
+            ]
+        }
+        return Response(200, list(_JSON), msgspec.json.encode(body))
+
+    async def one(self, request: Request, path: str, name: str) -> Response:
+        match request.method:
+            case "GET" | "HEAD":
+                return await self._get(path, name)
+            case "PUT":
+                return await self._put(request, path, name)
+            case "DELETE":
+                await self._snapshots.drop(path, _offset(name))
+                return Response(204, [("Cache-Control", "no-store")])
+        allowed = "GET, HEAD, PUT, DELETE, OPTIONS"
+        return plain_error(
+            405, "method_not_allowed", f"this resource answers {allowed}", [("Allow", allowed)]
+        )
+
+    async def _get(self, path: str, name: str) -> Response:
+        offset, found = await self._snapshots.load(path, None if name == LATEST else _offset(name))
+        headers: Headers = [
+            ("Content-Type", found.content_type),
+            ("Stream-Next-Offset", str(offset)),
+            # Another snapshot may take its place, the latest one above all.
+            ("Cache-Control", "no-store"),
+        ]
+        return Response(200, headers, found.body)
+
+    async def _put(self, request: Request, path: str, name: str) -> Response:
+        offset = _offset(name)
+        if not request.body:
+            raise EmptyBody("a snapshot has a body; send the state")
+        content_type = request.header(b"content-type")
+        if content_type is None:
+            raise MissingContentType
+        is_new = await self._snapshots.take(
+            path, offset, check_content_type(content_type), request.body
+        )
+        headers = [("Stream-Next-Offset", str(offset)), ("Cache-Control", "no-store")]
+        return Response(201 if is_new else 200, headers)
+
+
+def _offset(name: str) -> Offset:
+    offset = parse_offset(name)
+    if not isinstance(offset, Offset):
+        raise InvalidOffset("name a snapshot by an offset, as in Stream-Next-Offset")
+    return offset

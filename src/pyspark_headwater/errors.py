@@ -1,0 +1,35 @@
+"""What can go wrong in Spark that is not the server's answer. Spark shows the message to the user.
+
+HeadwaterSparkError
+├── InvalidOption       an option, or a combination of them, that means nothing
+├── UnknownStream       the server has no such stream
+├── DataLoss            what was to be read is no longer there
+├── MalformedMessage    a message, or a row, does not fit
+└── NotWritten          the server does not take what the sink sends
+"""
+
+from __future__ import annotations
+
+
+class HeadwaterSparkError(Exception):
+    """Base of everything this package raises on purpose."""
+
+
+class InvalidOption(HeadwaterSparkError):
+    """An option, or a combination of options, that means nothing."""
+
+
+class UnknownStream(HeadwaterSparkError):
+    """The server has no such stream."""
+
+
+class DataLoss(HeadwaterSparkError):
+    """A stream was deleted, or created anew under the same name, while a query was reading it."""
+
+
+class MalformedMessage(HeadwaterSparkError):
+    """A message does not fit the schema, or a row cannot become a message."""
+
+
+class NotWritten(HeadwaterSparkError):
+    """The server refuses what the sink sends, and sending it again would not help."""

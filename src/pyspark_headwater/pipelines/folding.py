@@ -1,0 +1,106 @@
+"""Which changes of a State Protocol stream count, when they are looked at all at once. No Spark.
+
+A stream is folded message by message; Spark looks at a whole batch. What makes the order matter are
+the control messages, and there are few of them, so the driver walks over those and says which
+stretches of the batch count:
+
+* `reset` voids everything before it, and if it names an offset ahead, everything before that too.
+* What lies between `snapshot-start` and `snapshot-end` replaces everything before the end, at once
+  and when it ends. Until then it counts for nothing. Another start begins afresh.
+* A `snapshot-end` without a start, as when reading began in the middle, means nothing.
+
+What an unfinished snapshot (or a reset that waits for its offset) has collected is not lost: it is
+set aside, and looked at again together with the next batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+SNAPSHOT_START: Final = "snapshot-start"
+SNAPSHOT_END: Final = "snapshot-end"
+RESET: Final = "reset"
+
+
+class Place(NamedTuple):
+    """Where a message is in its stream. Places sort as the messages do."""
+
+    offset: str
+    number: int
+    """Its index in the append."""
+
+
+FIRST: Final = Place("", -1)
+"""Before every message."""
+
+
+class Control(NamedTuple):
+    """A control message."""
+
+    place: Place
+    kind: str
+    offset: str | None = None
+    """The offset that a reset names."""
+
+
+class Stretch(NamedTuple):
+    """Messages behind `after`, up to and with `last`; None: to the end."""
+
+    after: Place
+    last: Place | None
+
+    def holds(self, place: Place) -> bool:
+        return self.after < place and (self.last is None or place <= self.last)
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """What a batch does to the state.
+
+    Attributes:
+        replaces: whether the state before the batch is void.
+        stretches: which changes of the batch count, on top of that.
+        aside: the first message that is to be looked at again with the next batch, if any.
+    """
+
+    replaces: bool
+    stretches: tuple[Stretch, ...]
+    aside: Place | None
+
+
+def fold_controls(controls: Iterable[Control], last: Place) -> Fold:
+    """Walk over the control messages of a batch that ends with the message at `last`."""
+    replaces = False
+    stretches: list[Stretch] = []
+    begin: Place | None = FIRST
+    opened: Place | None = None
+    waiting: tuple[Place, str] | None = None
+    for control in sorted(controls):
+        if waiting is not None and control.place.offset < waiting[1]:
+            continue
+        if control.kind == RESET:
+            replaces, stretches, opened = True, [], None
+            ahead = _ahead(control)
+            waiting = None if ahead is None else (control.place, ahead)
+            begin = control.place if ahead is None else Place(ahead, -1)
+        elif control.kind == SNAPSHOT_START:
+            if begin is not None:
+                stretches.append(Stretch(begin, control.place))
+            begin, opened = None, control.place
+        elif opened is not None:
+            replaces, stretches = True, [Stretch(opened, control.place)]
+            begin, opened = control.place, None
+    if begin is not None:
+        stretches.append(Stretch(begin, None))
+    aside = opened
+    if aside is None and waiting is not None and last.offset < waiting[1]:
+        aside = waiting[0]
+    return Fold(replaces, tuple(stretches), aside)
+
+
+def _ahead(reset: Control) -> str | None:
+    """The offset that a reset names, if that is one of this stream and lies ahead."""
+    named, here = reset.offset, reset.place.offset
+    return named if named is not None and len(named) == len(here) and named > here else None

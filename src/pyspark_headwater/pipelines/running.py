@@ -1,0 +1,220 @@
+"""Starting, watching and resuming pipelines.
+
+A pipeline has a name, and below the root of the tables a directory of that name with Spark's
+checkpoint and a note of how far it got. Stopping it, in whatever way, loses nothing: the next run
+goes on where the checkpoint is.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import msgspec
+from pyarrow import fs
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headwater.client.errors import HeadwaterError
+from pyspark_headwater.errors import InvalidOption
+from pyspark_headwater.options import read_options
+from pyspark_headwater.pipelines.delta import Commit, filesystem
+from pyspark_headwater.pipelines.jobs import Archive, Job, Materialize, Rollup
+from pyspark_headwater.pipelines.snapshots import take_snapshot
+from pyspark_headwater.wire import Wire, wire_to
+
+Kind = Literal["archive", "materialize", "snapshot", "rollup"]
+KINDS: Final[dict[Kind, str]] = {
+    "archive": "streams into one append-only table each",
+    "materialize": "a State Protocol stream into tables of its current state",
+    "snapshot": "the current state of a stream, left at the server for new readers",
+    "rollup": "messages and bytes per window of time, stream and entity",
+}
+DIRECTORY: Final = "_pipelines"
+_POLL_S: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """What to run.
+
+    Attributes:
+        kind: which of the pipelines.
+        root: where the tables are: a directory, or an address that all workers can reach.
+        options: options of the format, above all `endpoint` and `stream` or `streamPattern`.
+        minutes: the length of the windows of a rollup.
+        follow: go on for ever; otherwise end when everything that is there has been taken in.
+    """
+
+    kind: Kind
+    root: str
+    options: dict[str, str] = field(default_factory=dict)
+    minutes: int = 1
+    follow: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of the pipeline, made of what it does."""
+        what = self.options.get("stream") or self.options.get("streamPattern") or "streams"
+        return f"{self.kind}-{re.sub(r'[^A-Za-z0-9]+', '-', what).strip('-') or 'all'}"
+
+    @property
+    def directory(self) -> str:
+        return f"{self.root}/{DIRECTORY}/{self.name}"
+
+    def job(self) -> Job:
+        match self.kind:
+            case "archive":
+                return Archive(self.root)
+            case "materialize":
+                return Materialize(self.root, self._one_stream())
+            case "rollup":
+                return Rollup(self.root, self.minutes)
+        raise InvalidOption(f"{self.kind} has no micro-batches")
+
+    def _one_stream(self) -> str:
+        if "stream" not in self.options:
+            raise InvalidOption(f"{self.kind} takes one stream: a state is that of one stream")
+        return self.options["stream"]
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a pipeline is: after a micro-batch, or as it was noted then."""
+
+    name: str
+    kind: str
+    batch: int
+    rows: int
+    rows_per_s: float
+    batch_ms: int
+    at_ms: int
+    offsets: dict[str, str]
+    lag_messages: int | None = None
+    lag_s: float | None = None
+
+
+Watch = Callable[[Progress], None]
+
+
+def run(spark: SparkSession, pipeline: Pipeline, watch: Watch = lambda _: None) -> None:
+    """Run a pipeline until it has caught up, or until it is stopped."""
+    if pipeline.kind == "snapshot":
+        _run_snapshot(spark, pipeline, watch)
+        return
+    query = start(spark, pipeline)
+    try:
+        _watch(query, pipeline, watch)
+        query.awaitTermination()
+    finally:
+        query.stop()
+
+
+def start(spark: SparkSession, pipeline: Pipeline) -> StreamingQuery:
+    """Start the query of a pipeline."""
+    checkpoint = f"{pipeline.directory}/checkpoint"
+    job = pipeline.job()
+    options = {"startingOffsets": "earliest", **pipeline.options}
+    read_options(options, "stream read")
+
+    def take_in(batch: DataFrame, number: int) -> None:
+        job(batch, Commit(_query_id(checkpoint), number))
+
+    messages = spark.readStream.format("headwater").options(**options).load()
+    writing = messages.writeStream.foreachBatch(take_in).queryName(pipeline.name)
+    writing = writing.option("checkpointLocation", checkpoint)
+    if not pipeline.follow:
+        writing = writing.trigger(availableNow=True)
+    return writing.start()
+
+
+def _query_id(checkpoint: str) -> str:
+    """The id that Spark gave the query when its checkpoint was made."""
+    where, path = filesystem(checkpoint)
+    with where.open_input_stream(f"{path}/metadata") as file:
+        return str(msgspec.json.decode(file.read())["id"])
+
+
+def _run_snapshot(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> None:
+    started = time.monotonic()
+    stream = pipeline.options.get("stream")
+    if stream is None:
+        raise InvalidOption("snapshot takes one stream: a state is that of one stream")
+    offset = take_snapshot(spark, pipeline.options)
+    took_ms = int((time.monotonic() - started) * 1000)
+    offsets = {} if offset is None else {stream: offset}
+    now_ms = time.time_ns() // 1_000_000
+    watch(Progress(pipeline.name, "snapshot", 0, 0, 0.0, took_ms, now_ms, offsets))
+
+
+# --- Watching ------------------------------------------------------------------------------------
+
+
+def _watch(query: StreamingQuery, pipeline: Pipeline, watch: Watch) -> None:
+    seen = -1
+    wire = wire_to(read_options(pipeline.options, "stream read").server)
+    while True:
+        active = query.isActive
+        for one in query.recentProgress:
+            if one["batchId"] > seen and one["numInputRows"]:
+                seen = one["batchId"]
+                found = with_lag(_progress(pipeline, one), wire)
+                _note(pipeline, found)
+                watch(found)
+        if not active:
+            return
+        query.awaitTermination(_POLL_S)
+
+
+def _progress(pipeline: Pipeline, one: Any) -> Progress:
+    end = one["sources"][0]["endOffset"]
+    offsets = end if isinstance(end, dict) else msgspec.json.decode(end)
+    return Progress(
+        name=pipeline.name,
+        kind=pipeline.kind,
+        batch=one["batchId"],
+        rows=one["numInputRows"],
+        rows_per_s=round(one["processedRowsPerSecond"], 1),
+        batch_ms=one["durationMs"].get("triggerExecution", 0),
+        at_ms=time.time_ns() // 1_000_000,
+        offsets=dict(offsets),
+    )
+
+
+def with_lag(progress: Progress, wire: Wire) -> Progress:
+    """The same with how far behind it is now, if the server can tell."""
+    messages, oldest_ms = 0, None
+    now_ms = time.time_ns() // 1_000_000
+    try:
+        for stream, offset in progress.offsets.items():
+            reach = wire.reach(stream, offset)
+            messages += reach.messages
+            if reach.messages:
+                first_ms = wire.first_timestamp(stream, offset)
+                oldest_ms = min(first_ms, oldest_ms or first_ms)
+    except HeadwaterError:
+        return progress
+    lag_s = 0.0 if oldest_ms is None else max(0.0, (now_ms - oldest_ms) / 1000)
+    return msgspec.structs.replace(progress, lag_messages=messages, lag_s=round(lag_s, 3))
+
+
+def _note(pipeline: Pipeline, progress: Progress) -> None:
+    where, path = filesystem(pipeline.directory)
+    where.create_dir(path)
+    with where.open_output_stream(f"{path}/progress.json") as file:
+        file.write(msgspec.json.encode(progress))
+
+
+def noted(root: str) -> list[Progress]:
+    """How far the pipelines below a root are, as they noted it themselves."""
+    where, path = filesystem(root)
+    selector = fs.FileSelector(f"{path}/{DIRECTORY}", allow_not_found=True)
+    found: list[Progress] = []
+    for directory in sorted(where.get_file_info(selector), key=lambda one: str(one.path)):
+        note = f"{directory.path}/progress.json"
+        if where.get_file_info(note).type == fs.FileType.File:
+            with where.open_input_stream(note) as file:
+                found.append(msgspec.json.decode(file.read(), type=Progress))
+    return found

@@ -1,0 +1,96 @@
+"""The pipeline `snapshot`: the state of a stream, written back to the server for new readers.
+
+A snapshot is a JSON array of State Protocol messages, one `insert` for each entity, sorted by type
+and key. A reader applies them and reads on at the offset that comes with it. The next snapshot is
+made of the last one and of what came behind it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from headwater.client.errors import StreamNotFound
+from headwater.client.protocol import JSON, Request
+from pyspark_headwater.errors import HeadwaterSparkError
+from pyspark_headwater.options import read_options
+from pyspark_headwater.pipelines import transforms
+from pyspark_headwater.pipelines.jobs import folded, state_rows
+from pyspark_headwater.selection import BEGINNING, Selection
+from pyspark_headwater.wire import Wire, wire_to
+
+SNAPSHOT_BYTES_MAX: Final = 64 * 2**20
+
+
+class _Entity(msgspec.Struct):
+    type: str
+    key: str
+    value: msgspec.Raw
+    headers: dict[str, Any]
+
+
+def take_snapshot(spark: SparkSession, options: dict[str, str]) -> str | None:
+    """Write the state of a stream to the server; the offset it was taken at, None if it is not new.
+
+    `options` are those of the format: `endpoint`, `stream` and the like.
+    """
+    chosen = read_options(options, "batch read")
+    (stream,) = chosen.streams
+    wire = wire_to(chosen.server)
+    start, known = _latest(wire, stream)
+    tail = Selection(chosen, wire).ending()[stream]
+    if tail == start:
+        return None
+    places = {
+        "startingOffsets": msgspec.json.encode({stream: start}).decode(),
+        "endingOffsets": msgspec.json.encode({stream: tail}).decode(),
+    }
+    messages = spark.read.format("headwater").options(**options, **places).load()
+    found = transforms.changes(messages).cache()
+    try:
+        state, fold, _ = folded(found, state_rows(spark, known))
+        # What is not yet decided is left for those who read on.
+        offset = tail if fold.aside is None else fold.aside.offset
+        if offset <= start:
+            return None
+        if fold.aside is not None:
+            state, _, _ = folded(
+                found.where(~transforms.behind(fold.aside)), state_rows(spark, known)
+            )
+        body = _encode((row.type, row.key, row.value) for row in state.toLocalIterator())
+    finally:
+        found.unpersist()
+    url = f"{wire.url(stream)}/_snapshots/{offset}"
+    wire.perform(Request("PUT", url, headers={"Content-Type": JSON}, body=body))
+    return offset
+
+
+def _latest(wire: Wire, stream: str) -> tuple[str, list[tuple[str, str, str]]]:
+    """Where the last snapshot was taken, and what is in it."""
+    try:
+        answer = wire.perform(Request("GET", f"{wire.url(stream)}/_snapshots/latest"))
+    except StreamNotFound as error:
+        if error.code != "snapshot_not_found":
+            raise
+        return BEGINNING, []
+    entities = msgspec.json.decode(answer.body, type=list[_Entity])
+    offset = answer.next_offset or BEGINNING
+    return offset, [(one.type, one.key, bytes(one.value).decode()) for one in entities]
+
+
+def _encode(rows: Any) -> bytes:
+    entities: list[tuple[str, str, bytes]] = []
+    size = 0
+    for type_, key, value in rows:
+        entity = _Entity(type_, key, msgspec.Raw(value.encode()), {"operation": "insert"})
+        encoded = msgspec.json.encode(entity)
+        size += len(encoded) + 1
+        if size > SNAPSHOT_BYTES_MAX:
+            raise HeadwaterSparkError(
+                f"the state is larger than {SNAPSHOT_BYTES_MAX} bytes, which is what a snapshot "
+                "can hold; read the table of the pipeline materialize instead"
+            )
+        entities.append((type_, key, encoded))
+    return b"[" + b",".join(encoded for _, _, encoded in sorted(entities)) + b"]"

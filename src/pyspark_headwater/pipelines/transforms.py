@@ -1,0 +1,205 @@
+"""What the pipelines do to data: functions from DataFrame to DataFrame, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pyspark_headwater.errors import MalformedMessage
+from pyspark_headwater.pipelines.folding import Place, Stretch
+
+BUCKETS: Final = 16
+CHANGES: Final = (
+    "stream string, offset string, index int, timestamp timestamp, type string, key string, "
+    "operation string, control string, named_offset string, value string"
+)
+STATE: Final = (
+    "type string, key string, value string, offset string, index int, timestamp timestamp"
+)
+DELETE: Final = "delete"
+
+
+# --- archive -------------------------------------------------------------------------------------
+
+
+def archived(messages: DataFrame) -> DataFrame:
+    """Messages as the archive keeps them: with the day they were stored."""
+    return messages.select(
+        "stream", "offset", "index", "timestamp", "value", F.to_date("timestamp").alias("date")
+    )
+
+
+# --- State Protocol ------------------------------------------------------------------------------
+
+
+class _Headers(msgspec.Struct):
+    operation: str | None = None
+    control: str | None = None
+    offset: str | None = None
+
+
+class _Message(msgspec.Struct):
+    headers: _Headers
+    type: str | None = None
+    key: str | None = None
+    value: msgspec.Raw = msgspec.Raw()
+
+
+_OPERATIONS: Final = frozenset({"insert", "update", "upsert", DELETE})
+_CONTROLS: Final = frozenset({"snapshot-start", "snapshot-end", "reset"})
+_decoder = msgspec.json.Decoder(_Message)
+
+
+def changes(messages: DataFrame) -> DataFrame:
+    """Messages of the State Protocol, taken apart. Values stay the JSON that was sent."""
+    return messages.select("stream", "offset", "index", "timestamp", "value").mapInArrow(
+        _take_apart, CHANGES
+    )
+
+
+def _take_apart(batches: Iterator[Any]) -> Iterator[Any]:
+    for batch in batches:
+        found = [_read(batch, row, text) for row, text in enumerate(batch["value"].to_pylist())]
+        parsed = {
+            "type": [one.type for one in found],
+            "key": [one.key for one in found],
+            "operation": [one.headers.operation for one in found],
+            "control": [one.headers.control for one in found],
+            "named_offset": [one.headers.offset for one in found],
+            "value": [bytes(one.value).decode() or None for one in found],
+        }
+        columns = {name: batch[name] for name in ("stream", "offset", "index", "timestamp")}
+        columns |= {name: pa.array(values, pa.string()) for name, values in parsed.items()}
+        yield pa.RecordBatch.from_pydict(columns)
+
+
+def _read(batch: Any, row: int, text: str) -> _Message:
+    try:
+        message = _decoder.decode(text)
+    except msgspec.DecodeError as error:
+        raise _not_a_change(batch, row, str(error)) from None
+    headers = message.headers
+    if headers.control is not None:
+        if headers.control not in _CONTROLS:
+            raise _not_a_change(batch, row, f"unknown control {headers.control!r}")
+        return message
+    if headers.operation not in _OPERATIONS:
+        raise _not_a_change(batch, row, "no headers.operation that is known")
+    if not message.type or not message.key:
+        raise _not_a_change(batch, row, "a change has a type and a key")
+    if not bytes(message.value) and headers.operation != DELETE:
+        raise _not_a_change(batch, row, f"{headers.operation} of {message.key!r} has no value")
+    return message
+
+
+def _not_a_change(batch: Any, row: int, why: str) -> MalformedMessage:
+    where = f"{batch['stream'][row]} at {batch['offset'][row]}, index {batch['index'][row]}"
+    return MalformedMessage(f"not a State Protocol message: {where}: {why}")
+
+
+def place() -> Column:
+    return F.struct("offset", "index")
+
+
+def within(stretches: Sequence[Stretch]) -> Column:
+    """Whether a message lies in one of the stretches."""
+    found = F.lit(False)
+    for one in stretches:
+        inside = place() > _literal(one.after)
+        if one.last is not None:
+            inside = inside & (place() <= _literal(one.last))
+        found = found | inside
+    return found
+
+
+def behind(at: Place) -> Column:
+    """Whether a message is the one at a place or comes later."""
+    return place() >= _literal(at)
+
+
+def _literal(at: Place) -> Column:
+    return F.struct(F.lit(at.offset).alias("offset"), F.lit(at.number).cast("int").alias("index"))
+
+
+def latest(counting: DataFrame) -> DataFrame:
+    """The last change of each entity; `operation` tells whether it is gone."""
+    fields = ("operation", "value", "offset", "index", "timestamp")
+    last = F.max_by(F.struct(*fields), place()).alias("last")
+    return (
+        counting.where("control IS NULL")
+        .groupBy("type", "key")
+        .agg(last)
+        .select("type", "key", *[f"last.{name}" for name in fields])
+    )
+
+
+def merged(state: DataFrame, last: DataFrame) -> DataFrame:
+    """The state with the last changes in it.
+
+    A change counts only if it is younger than what the state holds, so applying the same changes
+    once more, or older ones, changes nothing.
+    """
+    held, new = state.alias("held"), last.alias("new")
+    same = (F.col("held.type") == F.col("new.type")) & (F.col("held.key") == F.col("new.key"))
+    both = held.join(new, same, "full_outer")
+    younger = F.col("new.key").isNotNull() & (
+        F.col("held.key").isNull()
+        | (F.struct("new.offset", "new.index") > F.struct("held.offset", "held.index"))
+    )
+    columns = ("type", "key", "value", "offset", "index", "timestamp")
+    picked = [
+        F.when(younger, F.col(f"new.{name}")).otherwise(F.col(f"held.{name}")).alias(name)
+        for name in columns
+    ]
+    gone = younger & (F.col("new.operation") == DELETE)
+    return both.where(~gone).select(*picked)
+
+
+def bucketed(state: DataFrame) -> DataFrame:
+    """With the part of the table that an entity belongs to: the part that a change rewrites."""
+    return state.withColumn("bucket", (F.crc32("key") % BUCKETS).cast("int"))
+
+
+# --- rollup --------------------------------------------------------------------------------------
+
+ROLLUP_SUMS: Final = ("messages", "bytes")
+
+
+def rolled_up(messages: DataFrame, minutes: int) -> DataFrame:
+    """How many messages and bytes each stream and entity had in each window of time."""
+    entity = F.get_json_object("value", "$.type")
+    window = F.window("timestamp", f"{minutes} minutes")
+    return (
+        messages.groupBy(window.alias("window"), "stream", entity.alias("entity"))
+        .agg(F.count("*").alias("messages"), F.sum(F.octet_length("value")).alias("bytes"))
+        .select(
+            F.col("window.start").alias("window_start"),
+            "stream",
+            F.coalesce("entity", F.lit("")).alias("entity"),
+            "messages",
+            "bytes",
+            F.to_date("window.start").alias("date"),
+        )
+    )
+
+
+def summed(parts: Iterable[DataFrame]) -> DataFrame:
+    """Several rollups of different messages as one."""
+    first, *others = parts
+    for other in others:
+        first = first.unionByName(other)
+    keys = ("window_start", "stream", "entity", "date")
+    return first.groupBy(*keys).agg(*[F.sum(name).alias(name) for name in ROLLUP_SUMS])
+
+
+def with_rates(rollup: DataFrame, minutes: int) -> DataFrame:
+    """The same with messages and bytes per second."""
+    seconds = F.lit(minutes * 60)
+    return rollup.withColumn("messages_per_s", F.col("messages") / seconds).withColumn(
+        "bytes_per_s", F.col("bytes") / seconds
+    )

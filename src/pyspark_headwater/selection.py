@@ -1,0 +1,134 @@
+"""Which streams a reader reads, and where each of them begins and ends.
+
+A place in several streams is a dict from stream to offset with its keys in order, so that the same
+place always has the same text in Spark's checkpoints. Offsets of one stream sort as text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from headwater.client.errors import BadRequest, ResponseError, StreamGone, StreamNotFound
+from headwater.client.protocol import NOW, START, is_json
+from pyspark_headwater.errors import DataLoss, InvalidOption, UnknownStream
+from pyspark_headwater.options import EARLIEST, LATEST, ReadOptions
+from pyspark_headwater.wire import Listed, Wire
+
+Offsets = dict[str, str]
+BEGINNING: Final = f"{0:016d}_{0:016d}"
+"""The offset of every stream's beginning."""
+
+_WILDCARD = re.compile(r"\*\*/|\*\*|\*|\?")
+_AS_REGEX: Final = {"**/": r"(?:.*/)?", "**": r".*", "*": r"[^/]*", "?": r"[^/]"}
+
+
+def pattern_regex(pattern: str) -> re.Pattern[str]:
+    """A glob over paths.
+
+    >>> bool(pattern_regex("shops/*/orders").fullmatch("shops/berlin/orders"))
+    True
+    >>> bool(pattern_regex("shops/*").fullmatch("shops/berlin/orders"))
+    False
+    """
+    pieces: list[str] = []
+    position = 0
+    for found in _WILDCARD.finditer(pattern):
+        pieces += [re.escape(pattern[position : found.start()]), _AS_REGEX[found[0]]]
+        position = found.end()
+    return re.compile("".join([*pieces, re.escape(pattern[position:])]))
+
+
+class Selection:
+    """The streams that were asked for, as the server has them."""
+
+    def __init__(self, options: ReadOptions, wire: Wire) -> None:
+        self._options = options
+        self._wire = wire
+        self._regex = pattern_regex(options.pattern) if options.pattern else None
+
+    def listed(self) -> list[Listed]:
+        """The streams that exist, by name."""
+        if self._options.pattern is not None and self._regex is not None:
+            prefix = _WILDCARD.split(self._options.pattern, maxsplit=1)[0]
+            found = self._wire.list_streams(prefix)
+            return [one for one in found if self._regex.fullmatch(one.name)]
+        return [one for name in self._options.streams if (one := self._look(name)) is not None]
+
+    def existing(self) -> list[Listed]:
+        """The same, but each stream that was named has to be there."""
+        found = self.listed()
+        for name in sorted(set(self._options.streams) - {one.name for one in found}):
+            raise UnknownStream(
+                f"there is no stream {name!r} at {self._wire.server.root}; create it first"
+            )
+        return found
+
+    def tails(self) -> Offsets:
+        return {one.name: one.tail for one in self.listed()}
+
+    def holds_only_json(self) -> bool:
+        return all(is_json(one.content_type) for one in self.existing())
+
+    def starting(self) -> Offsets:
+        """Where a new query begins."""
+        at_ms, asked = self._options.starting_timestamp_ms, self._options.starting
+        found = self.existing()
+        if at_ms is not None:
+            return {one.name: self._wire.offset_at(one.name, at_ms) for one in found}
+        return self._named(asked, found, BEGINNING)
+
+    def ending(self) -> Offsets:
+        """Where a batch read ends."""
+        found = self.existing()
+        return self._named(self._options.ending, found, None)
+
+    def _named(
+        self, asked: str | Mapping[str, str], found: list[Listed], otherwise: str | None
+    ) -> Offsets:
+        if isinstance(asked, str):
+            return {one.name: _named_offset(asked, one) for one in found}
+        return {
+            one.name: self._checked(one, asked[one.name])
+            if one.name in asked
+            else (otherwise or one.tail)
+            for one in found
+        }
+
+    def _checked(self, stream: Listed, offset: str) -> str:
+        if offset in (EARLIEST, LATEST, START, NOW):
+            return _named_offset(offset, stream)
+        try:
+            self._wire.reach(stream.name, offset, messages=0)
+        except BadRequest as error:
+            raise InvalidOption(f"{offset!r} is no offset of {stream.name!r}: {error}") from None
+        return offset
+
+    def _look(self, name: str) -> Listed | None:
+        info = self._wire.info(name)
+        if info is None or info.next_offset is None:
+            return None
+        return Listed(name, info.content_type or "", info.next_offset)
+
+
+def _named_offset(asked: str, stream: Listed) -> str:
+    return BEGINNING if asked in (EARLIEST, START) else stream.tail
+
+
+def is_data_loss(error: ResponseError) -> bool:
+    """Whether an answer says that what was to be read is gone."""
+    gone = isinstance(error, StreamNotFound | StreamGone)
+    return gone or (isinstance(error, BadRequest) and error.code == "unknown_offset")
+
+
+def data_loss(stream: str, error: ResponseError) -> DataLoss:
+    what = (
+        "was deleted and created anew"
+        if isinstance(error, BadRequest)
+        else "does not exist any more"
+    )
+    return DataLoss(
+        f"the stream {stream!r} {what} while it was being read ({error}). Start with a new "
+        "checkpoint, or set failOnDataLoss to false to go on with what is there."
+    )

@@ -1,0 +1,184 @@
+"""The columns: as the server knows a message, or as the user's schema wants it parsed.
+
+Without a schema a row is a message with its place. With one, each field of the schema is a field of
+the JSON object that the message is; names that begin with an underscore and are listed in `PLACES`
+are the message's place again. Parsing is pyarrow's, a batch at a time. A message does not fit when
+it is no object or when a field has another type; fields that the schema does not name are ignored,
+and fields that the message does not have are null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pyspark_headwater.errors import InvalidOption, MalformedMessage
+from pyspark_headwater.options import Mode
+
+CORRUPT: Final = "_corrupt"
+PLACES: Final[Mapping[str, DataType]] = {
+    "_stream": StringType(),
+    "_offset": StringType(),
+    "_index": IntegerType(),
+    "_timestamp": TimestampType(),
+    CORRUPT: StringType(),
+}
+_EXCERPT_CHARS: Final = 200
+
+Shape = Callable[[str, Any], Any]
+
+
+def message_schema(*, json: bool, headers: bool) -> StructType:
+    """The columns when no schema is given."""
+    fields = [
+        StructField("stream", StringType(), False),
+        StructField("offset", StringType(), False),
+        StructField("index", IntegerType(), False),
+        StructField("timestamp", TimestampType(), False),
+        StructField("value", StringType() if json else BinaryType(), False),
+    ]
+    if headers:
+        fields += [
+            StructField("producer_id", StringType()),
+            StructField("producer_epoch", LongType()),
+            StructField("producer_seq", LongType()),
+        ]
+    return StructType(fields)
+
+
+def messages_as_rows(schema: StructType) -> Shape:
+    """Rows as the server sends them, under the names that Spark was told."""
+    target = to_arrow_schema(schema, timezone="UTC")
+    names = [name for name in target.names if name != "stream"]
+
+    def shape(stream: str, rows: Any) -> Any:
+        columns = {"stream": pa.repeat(pa.scalar(stream, pa.string()), rows.num_rows)}
+        columns |= {name: rows.column(name) for name in names}
+        try:
+            columns["value"] = columns["value"].cast(target.field("value").type)
+        except pa.ArrowInvalid:
+            raise MalformedMessage(
+                f"the stream {stream!r} holds bytes, but the query began when there were only "
+                "JSON streams; start it again"
+            ) from None
+        return pa.RecordBatch.from_arrays([columns[name] for name in target.names], schema=target)
+
+    return shape
+
+
+def messages_parsed(schema: StructType, mode: Mode) -> Shape:
+    """Rows of the user's own schema."""
+    _check(schema, mode)
+    target = to_arrow_schema(schema, timezone="UTC")
+    wanted = pa.schema([field.with_nullable(True) for field in target if field.name not in PLACES])
+
+    def shape(stream: str, rows: Any) -> Any:
+        values = rows.column("value").cast(pa.string())
+        table, corrupt = _parse_all(values, wanted, mode, stream, rows)
+        columns = {
+            "_stream": lambda: pa.repeat(pa.scalar(stream, pa.string()), rows.num_rows),
+            "_offset": lambda: rows.column("offset"),
+            "_index": lambda: rows.column("index"),
+            "_timestamp": lambda: rows.column("timestamp"),
+            CORRUPT: lambda: corrupt,
+        }
+        arrays = [
+            columns[name]() if name in columns else table.column(name).combine_chunks()
+            for name in target.names
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=target)
+
+    return shape
+
+
+def _check(schema: StructType, mode: Mode) -> None:
+    for field in schema.fields:
+        expected = PLACES.get(field.name)
+        if expected is not None and field.dataType != expected:
+            raise InvalidOption(
+                f"the column {field.name} is a {expected.simpleString()}, "
+                f"not a {field.dataType.simpleString()}"
+            )
+    if mode == "PERMISSIVE" and CORRUPT not in schema.fieldNames():
+        raise InvalidOption(f"mode PERMISSIVE needs a column {CORRUPT} string in the schema")
+
+
+def _parse_all(values: Any, wanted: Any, mode: Mode, stream: str, rows: Any) -> tuple[Any, Any]:
+    """The parsed table, and the texts of those messages that do not fit."""
+    whole = _parse(values, wanted)
+    if whole is not None:
+        return whole, pa.nulls(len(values), pa.string())
+    good: list[Any] = []
+    bad = _sift(values, 0, wanted, good)
+    if mode == "FAILFAST":
+        first = min(bad)
+        place = f"{rows.column('offset')[first]}, index {rows.column('index')[first]}"
+        text = values[first].as_py()[:_EXCERPT_CHARS]
+        raise MalformedMessage(
+            f"a message of {stream!r} at {place} does not fit the schema: {text}. "
+            f"Mode PERMISSIVE with a column {CORRUPT} keeps such messages apart."
+        )
+    marks = [values[at].as_py() if at in bad else None for at in range(len(values))]
+    return pa.concat_tables(good), pa.array(marks, pa.string())
+
+
+def _sift(values: Any, start: int, wanted: Any, good: list[Any]) -> set[int]:
+    """Halve until what does not fit stands alone; a row of nulls takes its place."""
+    table = _parse(values, wanted)
+    if table is not None:
+        good.append(table)
+        return set()
+    if len(values) == 1:
+        nulls = [pa.nulls(1, field.type) for field in wanted]
+        good.append(pa.Table.from_arrays(nulls, schema=wanted))
+        return {start}
+    middle = len(values) // 2
+    left = _sift(values.slice(0, middle), start, wanted, good)
+    return left | _sift(values.slice(middle), start + middle, wanted, good)
+
+
+def _parse(values: Any, wanted: Any) -> Any:
+    """A table with a row for every message, or None if one of them does not fit."""
+    if not len(wanted) or not len(values):
+        return pa.Table.from_arrays([pa.nulls(len(values), f.type) for f in wanted], schema=wanted)
+    if not _are_objects(values):
+        return None
+    lines = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
+    text = pc.binary_join(lines, "\n")[0].as_buffer()
+    options = {
+        "parse_options": pj.ParseOptions(
+            explicit_schema=wanted,
+            # Messages are kept as they were sent, and that may be over several lines.
+            newlines_in_values=True,
+            unexpected_field_behavior="ignore",
+        ),
+        "read_options": pj.ReadOptions(use_threads=False, block_size=max(text.size + 1, 1 << 16)),
+    }
+    try:
+        table = pj.read_json(pa.BufferReader(text), **options)
+    except pa.ArrowInvalid:
+        return None
+    return table if table.num_rows == len(values) and table.schema.equals(wanted) else None
+
+
+def _are_objects(values: Any) -> bool:
+    """Whether each message is an object. pyarrow does not survive a message that is just `null`."""
+    return bool(
+        pc.all(pc.starts_with(values, "{")).as_py()
+        or pc.all(pc.starts_with(pc.ascii_ltrim_whitespace(values), "{")).as_py()
+    )

@@ -1,0 +1,247 @@
+"""The format `headwater`: what Spark calls, in terms of the other modules."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from headwater.client.errors import ResponseError
+from pyspark_headwater.errors import InvalidOption
+from pyspark_headwater.options import ReadOptions, Use, WriteOptions, read_options, write_options
+from pyspark_headwater.planning import Planner, RangesPartition
+from pyspark_headwater.reading import Shape, read_partition
+from pyspark_headwater.selection import BEGINNING, Offsets, Selection, data_loss, is_data_loss
+from pyspark_headwater.shapes import message_schema, messages_as_rows, messages_parsed
+from pyspark_headwater.sink import BatchSink, StreamSink
+from pyspark_headwater.wire import Reach, Wire, wire_to
+
+# Spark asks for news without a pause. Waiting here for a while keeps an idle query quiet, and
+# stopping it still prompt.
+IDLE_WAIT_S: Final = 3.0
+_POLL_S: Final = 0.25
+
+
+class DefaultSource(DataSource):
+    """`spark.read`, `spark.readStream`, `df.write` and `df.writeStream` with format `headwater`.
+
+    Examples
+    --------
+    >>> orders = (  # doctest: +SKIP
+    ...     spark.readStream.format("headwater")
+    ...     .option("endpoint", "http://localhost:4437")
+    ...     .option("stream", "orders")
+    ...     .load()
+    ... )
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(dict(options))
+        self._has_own_schema = True
+
+    @classmethod
+    def name(cls) -> str:
+        return "headwater"
+
+    def schema(self) -> StructType:
+        # Spark asks only if the user gave no schema, and does not say what it is for.
+        self._has_own_schema = False
+        options = self._read_options(None)
+        only_json = Selection(options, wire_to(options.server)).holds_only_json()
+        return message_schema(json=only_json, headers=options.include_headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = self._read_options("batch read")
+        return BatchReader(options, self._shape(schema, options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        options = self._read_options("stream read")
+        return StreamReader(options, self._shape(schema, options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return BatchSink(self._write_options("batch write", overwrite), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        return StreamSink(self._write_options("stream write", overwrite), schema)
+
+    def _write_options(self, use: Use, overwrite: bool) -> WriteOptions:
+        if overwrite:
+            raise InvalidOption("a stream is only ever appended to: use the mode append")
+        return write_options(self.options, use)
+
+    def _read_options(self, use: Use | None) -> ReadOptions:
+        if use is not None:
+            return read_options(self.options, use)
+        names = {name.lower() for name in self.options}
+        for_streams = {"maxoffsetspertrigger", "maxbytespertrigger"}
+        return read_options(self.options, "stream read" if names & for_streams else "batch read")
+
+    def _shape(self, schema: StructType, options: ReadOptions) -> Shape:
+        if self._has_own_schema:
+            return messages_parsed(schema, options.mode)
+        return messages_as_rows(schema)
+
+
+class BatchReader(DataSourceReader):
+    """Everything between two places."""
+
+    def __init__(self, options: ReadOptions, shape: Shape) -> None:
+        self._options = options
+        self._shape = shape
+
+    def partitions(self) -> Sequence[InputPartition]:
+        wire = wire_to(self._options.server)
+        selection = Selection(self._options, wire)
+        start, end = selection.starting(), selection.ending()
+        # Spark takes no partition at all for one without a value.
+        return Planner(self._options, wire).partitions(start, end) or [RangesPartition(())]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, RangesPartition)
+        return read_partition(self._options, partition, self._shape)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Everything behind a place, one micro-batch after the other."""
+
+    def __init__(self, options: ReadOptions, shape: Shape) -> None:
+        self._options = options
+        self._shape = shape
+        self._target: Offsets | None = None
+
+    # --- On the driver ---------------------------------------------------------------------------
+
+    def initialOffset(self) -> Offsets:
+        return self._selection.starting()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._selection.tails()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self._options.max_messages is not None:
+            return ReadMaxRows(self._options.max_messages)
+        if self._options.max_bytes is not None:
+            return ReadMaxBytes(self._options.max_bytes)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
+        tails = self._target if self._target is not None else self._news(start)
+        limited = not isinstance(limit, ReadAllAvailable)
+        return Admission(self._options, self._wire).admit(start, tails, limited=limited)
+
+    def reportLatestOffset(self) -> Offsets | None:
+        return self._selection.tails()
+
+    def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
+        return Planner(self._options, self._wire).partitions(start, end)
+
+    def _news(self, start: Offsets) -> Offsets:
+        """The ends of the streams, as soon as one of them moved, or after a while."""
+        deadline = time.monotonic() + IDLE_WAIT_S
+        while True:
+            tails = self._selection.tails()
+            left_s = deadline - time.monotonic()
+            if left_s <= 0 or any(start.get(name) != tail for name, tail in tails.items()):
+                return tails
+            if len(start.keys() - tails.keys()):
+                return tails
+            if len(self._options.streams) == 1:
+                ((name, tail),) = tails.items()
+                self._wire.wait_for_news(name, tail, left_s)
+            else:
+                time.sleep(min(_POLL_S, left_s))
+
+    @property
+    def _wire(self) -> Wire:
+        return wire_to(self._options.server)
+
+    @property
+    def _selection(self) -> Selection:
+        return Selection(self._options, self._wire)
+
+    # --- On the executors ------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, RangesPartition)
+        return read_partition(self._options, partition, self._shape)
+
+
+class Admission:
+    """How much of what is there the next micro-batch takes in."""
+
+    def __init__(self, options: ReadOptions, wire: Wire) -> None:
+        self._options = options
+        self._wire = wire
+
+    def admit(self, start: Offsets, tails: Offsets, *, limited: bool) -> Offsets:
+        end = dict(start)
+        waiting: dict[str, Reach] = {}
+        for stream in sorted(start.keys() | tails.keys()):
+            offset = start.get(stream, BEGINNING)
+            if stream not in tails:
+                self._missing(stream)
+            elif offset >= tails[stream] and offset[:16] == tails[stream][:16]:
+                end[stream] = offset
+            else:
+                found = self._reach(stream, offset)
+                if found is not None:
+                    waiting[stream] = found
+                end[stream] = tails[stream]
+        if limited and waiting:
+            self._limit(start, end, waiting)
+        return dict(sorted(end.items()))
+
+    def _limit(self, start: Offsets, end: Offsets, waiting: Mapping[str, Reach]) -> None:
+        """Give every stream a share by what is waiting in it."""
+        messages = _shares(self._options.max_messages, {s: r.messages for s, r in waiting.items()})
+        sizes = _shares(self._options.max_bytes, {s: r.bytes for s, r in waiting.items()})
+        for stream in waiting:
+            if stream in messages or stream in sizes:
+                found = self._wire.reach(
+                    stream,
+                    start.get(stream, BEGINNING),
+                    messages=messages.get(stream),
+                    size_bytes=sizes.get(stream),
+                )
+                end[stream] = min(end[stream], found.offset)
+
+    def _reach(self, stream: str, offset: str) -> Reach | None:
+        """What is waiting behind an offset; None if that offset means nothing any more."""
+        try:
+            return self._wire.reach(stream, offset)
+        except ResponseError as error:
+            if not is_data_loss(error):
+                raise
+            if self._options.fail_on_data_loss:
+                raise data_loss(stream, error) from error
+            return None
+
+    def _missing(self, stream: str) -> None:
+        """A stream that was there is not listed any more: ask for it, to learn why."""
+        if self._options.fail_on_data_loss:
+            self._reach(stream, BEGINNING)
+
+
+def _shares(limit: int | None, waiting: Mapping[str, int]) -> dict[str, int]:
+    """A part of the limit for each stream, none if everything is within it."""
+    total = sum(waiting.values())
+    if limit is None or total <= limit:
+        return {}
+    return {stream: max(1, limit * size // total) for stream, size in waiting.items()}

@@ -1,0 +1,74 @@
+"""Tables that are current: the archive of a stream and its live end as one DataFrame.
+
+    hw = HeadwaterTables(spark, "http://localhost:4437", "/data/lake")
+    hw.table("orders").where("date > '2026-01-01'").count()
+
+The archive is read up to the last append it holds and the server from there on. An append is in the
+archive as a whole or not at all, so there is neither gap nor overlap, however far behind the
+archive is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pyspark_headwater.pipelines import transforms
+from pyspark_headwater.pipelines.delta import open_table, parts_of, read_files, read_table
+from pyspark_headwater.pipelines.jobs import archive_layout, rollup_layout, state_layout
+
+
+@dataclass(frozen=True)
+class HeadwaterTables:
+    """What the pipelines below one root have made, with what the server has beyond that."""
+
+    spark: SparkSession
+    endpoint: str
+    root: str
+    token: str | None = None
+
+    def table(self, stream: str) -> DataFrame:
+        """All messages of a stream: `stream`, `offset`, `index`, `timestamp`, `value`, `date`."""
+        options = {"endpoint": self.endpoint, "stream": stream}
+        if self.token is not None:
+            options["token"] = self.token
+        layout = archive_layout(self.root)
+        archive = open_table(layout.uri(stream))
+        parts = {} if archive is None else parts_of(archive, layout)
+        paths = [path for part in parts.values() for path in part]
+        last = None if archive is None else last_offset(archive)
+        if last is not None:
+            options["startingOffsets"] = msgspec.json.encode({stream: last}).decode()
+        live = self.spark.read.format("headwater").options(**options).load()
+        if last is not None:
+            live = live.where(F.col("offset") > last)
+        live = transforms.archived(live)
+        if not paths:
+            return live
+        past = read_files(self.spark, layout, stream, paths).withColumn("stream", F.lit(stream))
+        return past.select(*live.columns).unionByName(live)
+
+    def state(self, stream: str, type: str) -> DataFrame:
+        """The current state of one type of entity, as of the last run of `materialize`."""
+        layout = state_layout(self.root, stream)
+        found = read_table(self.spark, layout, type)
+        empty = self.spark.createDataFrame([], layout.schema)
+        return (empty if found is None else found).drop("bucket")
+
+    def rollup(self, minutes: int = 1) -> DataFrame:
+        """Messages, bytes and rates for each window, stream and entity."""
+        layout = rollup_layout(self.root)
+        found = read_table(self.spark, layout, "rollup")
+        empty = self.spark.createDataFrame([], layout.schema)
+        return transforms.with_rates(empty if found is None else found, minutes)
+
+
+def last_offset(archive: DeltaTable) -> str | None:
+    """The offset of the last append in an archive, from what its files say about themselves."""
+    tops = pa.table(archive.get_add_actions(flatten=True)).to_pylist()
+    return max((row["max.offset"] for row in tops if row.get("max.offset")), default=None)

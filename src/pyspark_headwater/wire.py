@@ -1,0 +1,272 @@
+"""The way from Spark to the server: blocking requests, tried again until they are answered.
+
+Tasks run in worker processes that live on from task to task, so connections are kept per process.
+What a request and an answer mean is decided by `headwater.client.protocol`, and when to try again
+by `headwater.client.retry`; only the waiting is done here.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import httpx
+import msgspec
+
+from headwater.client.errors import HeadwaterError, StreamGone, StreamNotFound, UnexpectedAnswer
+from headwater.client.protocol import (
+    Request,
+    Response,
+    StreamInfo,
+    failure,
+    read_request,
+    stream_info,
+    stream_url,
+)
+from headwater.client.retry import Retries, RetryPolicy
+from headwater.client.transport import Timeouts, failure_of
+from pyspark_headwater.options import Server
+
+ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
+PAGE: Final = 1_000
+_TIMEOUTS: Final = Timeouts()
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A stream in the server's list."""
+
+    name: str
+    content_type: str
+    tail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far a read gets: see `…/_position?offset=`."""
+
+    offset: str
+    messages: int
+    bytes: int
+    tail: str
+    messages_behind: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRange:
+    """One range of `…/_segments`."""
+
+    offset: str
+    until: str
+    bytes: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    offset: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Details:
+    unique_ids: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    ranges: list[PlannedRange]
+
+
+@dataclass(frozen=True, slots=True)
+class _Time:
+    first_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    ranges: list[_Time]
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    streams: list[Listed]
+    next: str | None
+
+
+class Wire:
+    """One server as one process sees it."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self._client = _new_client(server)
+
+    def close(self) -> None:
+        self._client.close()
+
+    # --- Requests --------------------------------------------------------------------------------
+
+    def perform(
+        self, request: Request, check: Callable[[Response], object] | None = None
+    ) -> Response:
+        """Send until the request is granted, or the failure is final.
+
+        `check` raises if an answer cannot be the one to this request.
+        """
+        retries = Retries(RetryPolicy(give_up_after_s=self.server.retry_timeout_s))
+        while True:
+            try:
+                response = self.once(request)
+                if check is not None:
+                    check(response)
+                return response
+            except HeadwaterError as error:
+                if isinstance(error, UnexpectedAnswer):
+                    # The next answer on that connection would not be ours either.
+                    self._client.close()
+                    self._client = _new_client(self.server)
+                delay_s = retries.delay_after(
+                    error,
+                    repeatable=request.repeatable,
+                    now=time.monotonic(),
+                    random=random.random(),
+                )
+                if delay_s is None:
+                    raise
+                time.sleep(delay_s)
+
+    def once(self, request: Request, *, answer_s: float | None = None) -> Response:
+        """Send once."""
+        headers = dict(request.headers)
+        if self.server.token is not None:
+            headers["Authorization"] = f"Bearer {self.server.token}"
+        try:
+            answer = self._client.request(
+                request.method,
+                request.url,
+                params=dict(request.params) or None,
+                headers=headers,
+                content=request.body or None,
+                timeout=httpx.Timeout(answer_s or _TIMEOUTS.answer_s, connect=_TIMEOUTS.connect_s),
+            )
+        except (httpx.HTTPError, httpx.StreamError) as error:
+            raise failure_of(request, error) from error
+        response = Response(answer.status_code, dict(answer.headers), answer.content)
+        refused = failure(request, response, now=time.time())
+        if refused is not None:
+            raise refused
+        return response
+
+    # --- Streams ---------------------------------------------------------------------------------
+
+    def url(self, stream: str) -> str:
+        return stream_url(self.server.root, stream)
+
+    def info(self, stream: str) -> StreamInfo | None:
+        """What the server says about a stream; None if it has no such stream."""
+        try:
+            return stream_info(self.perform(Request("HEAD", self.url(stream))))
+        except (StreamNotFound, StreamGone):
+            return None
+
+    def checks_ids(self, stream: str) -> bool:
+        """Whether a stream takes each message id once."""
+        return self._ask(f"{self.url(stream)}/_details", {}, _Details).unique_ids is not None
+
+    def list_streams(self, prefix: str) -> list[Listed]:
+        """All streams whose path begins so."""
+        found: list[Listed] = []
+        after = ""
+        while True:
+            params = {"prefix": prefix, "after": after, "limit": str(PAGE)}
+            page = self._ask(f"{self.server.base}/streams", params, _Page)
+            found += page.streams
+            if page.next is None:
+                return found
+            after = page.next
+
+    def reach(
+        self,
+        stream: str,
+        offset: str,
+        *,
+        messages: int | None = None,
+        size_bytes: int | None = None,
+    ) -> Reach:
+        """How far a read from an offset gets with so much."""
+        params = {"offset": offset}
+        if messages is not None:
+            params["messages"] = str(messages)
+        if size_bytes is not None:
+            params["bytes"] = str(size_bytes)
+        return self._ask(f"{self.url(stream)}/_position", params, Reach)
+
+    def offset_at(self, stream: str, at_ms: int) -> str:
+        """The offset behind which nothing is older than a moment."""
+        return self._ask(f"{self.url(stream)}/_position", {"at": str(at_ms)}, _Place).offset
+
+    def ranges(self, stream: str, offset: str, until: str, target_bytes: int) -> list[PlannedRange]:
+        """A stretch cut into ranges, the same ones whenever it is asked for."""
+        params = {
+            "offset": offset,
+            "until": until,
+            "max_bytes": str(target_bytes),
+            "files": "false",
+        }
+        return self._ask(f"{self.url(stream)}/_segments", params, _Plan).ranges
+
+    def first_timestamp(self, stream: str, offset: str) -> int:
+        """When the first message behind an offset was stored."""
+        params = {"offset": offset, "max_bytes": str(2**40)}
+        plan = self._ask(f"{self.url(stream)}/_segments", params, _Times)
+        return plan.ranges[0].first_timestamp
+
+    def bulk(
+        self, stream: str, offset: str, until: str, *, headers: bool, max_bytes: int
+    ) -> Response:
+        """Messages as an Arrow stream."""
+        params = {"offset": offset, "until": until, "max_bytes": str(max_bytes)}
+        if headers:
+            params["headers"] = "true"
+        accept = {"Accept": ARROW_TYPE}
+        return self.perform(Request("GET", f"{self.url(stream)}/_bulk", params, accept))
+
+    def wait_for_news(self, stream: str, offset: str, wait_s: float) -> None:
+        """Return when there is something behind an offset, or after some time."""
+        request = read_request(self.url(stream), offset=offset, live="long-poll")
+        # Whatever it is that keeps the server from answering, the next question will tell.
+        with suppress(HeadwaterError):
+            self.once(request, answer_s=wait_s)
+
+    def _ask(self, url: str, params: Mapping[str, str], kind: type[T]) -> T:
+        answer: Any = msgspec.json.decode(self.perform(Request("GET", url, params)).body)
+        return msgspec.convert(answer, kind)
+
+
+def _new_client(server: Server) -> httpx.Client:
+    return httpx.Client(
+        headers={"Accept-Encoding": "identity"},
+        # An address on this machine is not for a proxy.
+        trust_env=not server.root.startswith(("http://127.0.0.1", "http://localhost")),
+    )
+
+
+_wires: Final[dict[Server, Wire]] = {}
+
+
+def wire_to(server: Server) -> Wire:
+    """The connections of this process to a server."""
+    if server not in _wires:
+        _wires[server] = Wire(server)
+    return _wires[server]
+
+
+def close_wires() -> None:
+    """Close all connections of this process. The next request opens new ones."""
+    while _wires:
+        _wires.popitem()[1].close()

@@ -1,0 +1,45 @@
+"""One Spark session and one server for all tests of Spark; each test has streams of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headwater.client import Headwater
+from pyspark_headwater.java import prepare_environment
+from pyspark_headwater.wire import close_wires
+from tests.spark.world import ROOT, World, local_session
+from tests.support.server import ServerProcess
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session with two workers that repeats a failed task up to three times."""
+    prepare_environment()
+    # What workers import, they import from here.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    session = local_session("local[2,4]")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server on disk."""
+    data = tmp_path_factory.mktemp("spark") / "data"
+    with ServerProcess("--data", str(data)) as server:
+        yield server.url
+
+
+@pytest.fixture
+def world(url: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    """The server, with a prefix for the names of this test's streams."""
+    prefix = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower())[:80].strip("-")
+    with Headwater(url) as client:
+        yield World(client, url, prefix, tmp_path)
+    close_wires()

@@ -1,0 +1,39 @@
+"""What the page about Spark shows works."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.client import snippets
+from tests.spark.world import ROOT, World
+
+GUIDE = ROOT / "docs" / "howto" / "spark.md"
+
+
+def test_the_guide(spark: SparkSession, world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """All snippets of the page, in one go, in the session that runs."""
+    page = GUIDE.read_text().replace("shop/", f"{world.prefix}/")
+    blocks = snippets.fenced(page)
+    assert len(blocks) >= 11
+    program = "\n".join(blocks).replace(snippets.SERVER, world.url)
+    namespace: dict[str, Any] = {}
+    try:
+        exec(compile(program, str(GUIDE), "exec"), namespace)
+    finally:
+        namespace["client"].close()
+    shown = capsys.readouterr().out
+    assert "'gross': 4.76" in shown
+    assert "{'item': 'tea', 'price': 3.5}" in shown
+    assert shown.rstrip().endswith("6")
+
+
+def test_every_command_is_one_that_exists() -> None:
+    commands = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    for line in Path(GUIDE).read_text().splitlines():
+        if line.startswith("headwater "):
+            name = " ".join(line.split()[1:3] if "pipeline" in line else line.split()[1:2])
+            assert f"\n## headwater {name}\n" in commands, line

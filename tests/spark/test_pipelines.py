@@ -1,0 +1,292 @@
+"""Pipelines: streams into tables, whatever is run again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from headwater.cli.main import app
+from headwater.client import MaterializedState
+from pyspark_headwater.pipelines import delta, jobs
+from pyspark_headwater.pipelines.delta import Commit
+from pyspark_headwater.pipelines.jobs import Archive, Materialize
+from pyspark_headwater.pipelines.replay import replay
+from pyspark_headwater.pipelines.running import Kind, Pipeline, Progress, noted, run
+from pyspark_headwater.tables import HeadwaterTables
+from tests.spark.world import World
+
+
+def put(key: str, value: Any, kind: str = "user", operation: str = "upsert") -> dict[str, Any]:
+    return {"type": kind, "key": key, "value": value, "headers": {"operation": operation}}
+
+
+def gone(key: str, kind: str = "user") -> dict[str, Any]:
+    return {"type": kind, "key": key, "headers": {"operation": "delete"}}
+
+
+def control(name: str) -> dict[str, Any]:
+    return {"headers": {"control": name}}
+
+
+def pipeline(world: World, kind: Kind, name: str = "events", **options: object) -> Pipeline:
+    return Pipeline(kind, str(world.directory / "lake"), world.options(name, **options))
+
+
+def tables(spark: SparkSession, world: World) -> HeadwaterTables:
+    return HeadwaterTables(spark, world.url, str(world.directory / "lake"))
+
+
+def rows_of(uri: str) -> list[dict[str, Any]]:
+    """A table as any other reader of Delta sees it."""
+    return [*pa.table(DeltaTable(uri).to_pyarrow_table()).to_pylist()]
+
+
+# ── archive ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_archive_and_its_live_end(spark: SparkSession, world: World) -> None:
+    stream = world.stream("events", [{"n": 1}, {"n": 2}], [{"n": 3}])
+    seen: list[Progress] = []
+    job = pipeline(world, "archive", maxOffsetsPerTrigger=2)
+    run(spark, job, seen.append)
+    assert [one.rows for one in seen] == [2, 1]
+    assert seen[-1].lag_messages == 0
+    stream.append({"n": 4})
+    assert [one.name for one in noted(job.root)] == [job.name]
+
+    def numbers() -> list[int]:
+        table = tables(spark, world).table(world.name())
+        return sorted(json.loads(row.value)["n"] for row in table.collect())
+
+    assert numbers() == [1, 2, 3, 4]
+    stored = rows_of(f"{job.root}/archive/{world.name()}")
+    assert sorted(json.loads(row["value"])["n"] for row in stored) == [1, 2, 3]
+    assert {*stored[0]} == {"offset", "index", "timestamp", "value", "date"}
+    run(spark, job)
+    assert numbers() == [1, 2, 3, 4]
+
+
+def test_a_batch_is_archived_once(
+    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.stream("a", [1, 2])
+    world.stream("b", [3])
+    batch = world.batch(spark, None, streamPattern=f"{world.prefix}/*")
+    archive = Archive(str(world.directory / "lake"))
+    monkeypatch.setattr(delta, "COMPACT_AFTER_FILES", 2)
+    for commit in (Commit("q", 0), Commit("q", 0), Commit("another checkpoint", 0)):
+        archive(batch, commit)
+    world.client.stream(world.name("a")).append(4)
+    archive(batch, Commit("q", 1))
+    found = tables(spark, world)
+    assert sorted(row.value for row in found.table(world.name("a")).collect()) == ["1", "2", "4"]
+    assert [row.value for row in found.table(world.name("b")).collect()] == ["3"]
+    # Two small files have become one.
+    assert len(DeltaTable(f"{archive.root}/archive/{world.name('a')}").file_uris()) == 1
+
+
+def test_a_table_that_was_never_archived(spark: SparkSession, world: World) -> None:
+    world.stream("events", [1])
+    assert tables(spark, world).table(world.name()).count() == 1
+
+
+# ── materialize and snapshot ─────────────────────────────────────────────────────────────────
+
+HISTORY = [
+    [put("a", 1), put("b", {"x": [1.50]}), put("o", 1, "order")],
+    [gone("a"), put("b", 2)],
+    [put("c", "text"), control("snapshot-start"), put("d", None)],
+    [put("e", 5), put("o", 2, "order")],
+    [control("snapshot-end"), put("d", 6)],
+    [gone("o", "order"), put("f", 7)],
+    [control("reset"), put("g", 8)],
+    [put("h", 9), control("snapshot-start"), put("never", 0)],
+]
+
+
+def state_of(spark: SparkSession, world: World) -> dict[tuple[str, str], Any]:
+    found = tables(spark, world)
+    return {
+        (kind, row.key): json.loads(row.value)
+        for kind in ("user", "order")
+        for row in found.state(world.name(), kind).collect()
+    }
+
+
+def reference(messages: list[Any]) -> dict[tuple[str, str], Any]:
+    state = MaterializedState()
+    state.apply_messages(messages)
+    return {(kind, key): state.get(kind, key) for kind, key in state}
+
+
+def test_the_current_state(spark: SparkSession, world: World) -> None:
+    stream = world.stream("events")
+    job = Materialize(str(world.directory / "lake"), world.name())
+    done: list[Any] = []
+    for number, messages in enumerate(HISTORY):
+        where = stream.head().next_offset
+        stream.append_all(messages)
+        done += messages
+        places = json.dumps({world.name(): where})
+        batch = world.batch(spark, startingOffsets=places)
+        job(batch, Commit("q", number))
+        if number % 3 == 0:
+            job(batch, Commit("q", number))
+        assert state_of(spark, world) == reference(done), number
+    # A new checkpoint reads everything again, and nothing goes backwards.
+    job(world.batch(spark), Commit("another checkpoint", 0))
+    assert state_of(spark, world) == reference(done)
+    users = rows_of(f"{job.root}/state/{world.name()}/user")
+    assert sorted(row["key"] for row in users) == ["g", "h"]
+
+
+changes = st.builds(
+    lambda key, kind, value: put(key, value, kind) if value else gone(key, kind),
+    st.sampled_from("abc"),
+    st.sampled_from(["user", "order"]),
+    st.integers(0, 9),
+)
+controls = st.sampled_from(["snapshot-start", "snapshot-end", "reset"]).map(control)
+histories = st.lists(st.lists(changes | changes | controls, min_size=1, max_size=5), min_size=2)
+
+
+@settings(max_examples=4, suppress_health_check=[*HealthCheck])
+@given(histories, st.integers(1, 9))
+def test_any_history_folds_as_the_client_folds_it(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, history: Any, cut: int
+) -> None:
+    world = World(None, "", "any", tmp_path_factory.mktemp("any"))  # type: ignore[arg-type]
+    job = Materialize(str(world.directory / "lake"), world.name())
+    for number, part in enumerate((history[:cut], history[cut:])):
+        rows = [
+            (world.name(), f"{1:016d}_{number * 100 + at:016d}", index, None, json.dumps(message))
+            for at, append in enumerate(part)
+            for index, message in enumerate(append)
+        ]
+        columns = "stream string, offset string, index int, timestamp timestamp, value string"
+        job(spark.createDataFrame(rows, columns), Commit("q", number))
+    assert state_of(spark, world) == reference([one for append in history for one in append])
+
+
+def test_a_crash_between_two_tables(
+    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = world.stream("events", [put("a", 1), put("o", 1, "order")])
+    job = pipeline(world, "materialize")
+    run(spark, job)
+    stream.append_all([put("a", 2), put("o", 2, "order")])
+    commit_files = delta.commit_files
+
+    def failing(layout: Any, table: str, *arguments: Any, **more: Any) -> None:
+        if table == "user":
+            raise OSError("the driver dies here")
+        commit_files(layout, table, *arguments, **more)
+
+    monkeypatch.setattr(jobs, "commit_files", failing)
+    with pytest.raises(PySparkException, match="the driver dies here"):
+        run(spark, job)
+    assert state_of(spark, world) == {("user", "a"): 1, ("order", "o"): 2}
+    monkeypatch.undo()
+    run(spark, job)
+    assert state_of(spark, world) == {("user", "a"): 2, ("order", "o"): 2}
+
+
+def test_snapshots_to_begin_with(spark: SparkSession, world: World) -> None:
+    stream = world.stream("events")
+    done: list[Any] = []
+    for number, messages in enumerate(HISTORY):
+        stream.append_all(messages)
+        done += messages
+        if number % 2:
+            run(spark, pipeline(world, "snapshot"))
+            latest = world.client.stream(f"{world.name()}")
+            state = MaterializedState()
+            answer = world.get(f"{latest.path}/_snapshots/latest")
+            state.apply_messages(answer.json())
+            state.apply_messages(latest.read_json(answer.headers["stream-next-offset"]))
+            assert {(kind, key): state.get(kind, key) for kind, key in state} == reference(done)
+            assert answer.headers["stream-next-offset"] > "0"
+
+
+def test_what_is_no_change_is_named(spark: SparkSession, world: World) -> None:
+    world.stream("events", [put("a", 1), {"type": "user", "key": "b", "headers": {}}])
+    with pytest.raises(PySparkException, match=r"not a State Protocol message.*index 1"):
+        run(spark, pipeline(world, "materialize"))
+
+
+# ── rollup and replay ────────────────────────────────────────────────────────────────────────
+
+
+def test_counts_and_sizes(spark: SparkSession, world: World) -> None:
+    stream = world.stream("events", [put("a", 1), put("b", 2), put("c", 3, "order"), [1]])
+    job = pipeline(world, "rollup")
+    run(spark, job)
+    stream.append(put("a", 4))
+    run(spark, job)
+    rows = tables(spark, world).rollup().groupBy("entity").sum("messages", "bytes").collect()
+    counts = {row.entity: row["sum(messages)"] for row in rows}
+    assert counts == {"user": 3, "order": 1, "": 1}
+    assert sum(row["sum(bytes)"] for row in rows) == sum(
+        len(row.value) for row in world.batch(spark).collect()
+    )
+
+
+def test_a_table_back_into_a_stream(spark: SparkSession, world: World) -> None:
+    world.stream("events", [3, 1], [2])
+    job = pipeline(world, "archive")
+    run(spark, job)
+    table = f"{job.root}/archive/{world.name()}"
+    for _ in range(2):
+        replay(spark, table, world.options("copy"), name="restore", version=1)
+    assert world.read("copy") == [3, 1, 2]
+    files = world.directory / "rows.jsonl"
+    files.write_text('{"n": 1}\n{"n": 2}\n')
+    replay(spark, str(files), world.options("rows"), form="json", name="load", version=1)
+    assert world.read("rows") == [{"n": 1}, {"n": 2}]
+
+
+# ── The command ──────────────────────────────────────────────────────────────────────────────
+
+
+def headwater(world: World, *arguments: str) -> tuple[int, str, str]:
+    """The command in this process, so that it finds the session that runs."""
+    environment = {"STREAM_URL": world.url, "HEADWATER_CONFIG": str(world.directory / "none")}
+    ran = CliRunner().invoke(app, ["pipeline", *arguments], env=environment)
+    return ran.exit_code, ran.stdout, ran.stderr
+
+
+def test_pipelines_from_a_prompt(spark: SparkSession, world: World) -> None:
+    stream = world.stream("events", [put("a", 1)])
+    root = str(world.directory / "lake")
+    where = ("--stream", world.name(), "--root", root)
+    assert headwater(world, "ls")[1].startswith("archive\t")
+    code, _, said = headwater(world, "run", "archive", *where)
+    assert (code, "batch 0, 1 rows" in said) == (0, True), said
+    stream.append(put("b", 2))
+    code, out, _ = headwater(world, "status", "--root", root, "--json")
+    status = json.loads(out)
+    assert (code, status["pipeline"], status["lag_messages"]) == (0, "archive", 1)
+    table = f"{root}/archive/{world.name()}"
+    code, _, said = headwater(world, "replay", table, world.name("copy"), "--name", "again")
+    assert code == 0, said
+    assert world.read("copy") == [put("a", 1)]
+
+
+def test_what_is_wrong_is_one_line(spark: SparkSession, world: World) -> None:
+    root = ("--root", str(world.directory / "lake"))
+    code, _, said = headwater(world, "run", "archve", "--stream", "x", *root)
+    assert (code, "there is no pipeline 'archve'" in said) == (2, True)
+    code, _, said = headwater(world, "run", "archive", "--stream", "nothing", *root)
+    assert (code, "there is no stream 'nothing'" in said) == (1, True), said
+    assert len(said.strip().splitlines()) == 2
+    code, _, said = headwater(world, "status", *root)
+    assert (code, "no pipeline has run" in said) == (0, True)

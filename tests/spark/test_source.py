@@ -1,0 +1,85 @@
+"""`spark.read` and `spark.readStream`."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import SparkSession
+
+from tests.spark.world import World, values
+
+
+def test_a_stream_as_a_table(spark: SparkSession, world: World) -> None:
+    stream = world.stream("events", [{"n": 1}, {"n": 2}], [{"n": 3}])
+    frame = world.batch(spark)
+    assert [(field.name, field.dataType.simpleString()) for field in frame.schema.fields] == [
+        ("stream", "string"),
+        ("offset", "string"),
+        ("index", "int"),
+        ("timestamp", "timestamp"),
+        ("value", "string"),
+    ]
+    assert values(frame) == [{"n": 1}, {"n": 2}, {"n": 3}]
+    rows = frame.orderBy("offset", "index").collect()
+    assert [row["index"] for row in rows] == [0, 1, 0]
+    assert {row.stream for row in rows} == {world.name()}
+    end = f'{{"{world.name()}": "{rows[2].offset}"}}'
+    assert values(world.batch(spark, endingOffsets=end)) == [{"n": 1}, {"n": 2}]
+    assert values(world.batch(spark, startingOffsets=end)) == [{"n": 3}]
+    stream.append({"n": 4})
+    assert world.batch(spark).count() == 4
+
+
+def test_several_streams_of_several_types(spark: SparkSession, world: World) -> None:
+    world.stream("a", [1])
+    binary = world.stream("b", content_type="application/octet-stream")
+    binary.append(b"\xff\x00")
+    frame = world.batch(spark, None, streamPattern=f"{world.prefix}/*")
+    assert sorted(bytes(row.value) for row in frame.collect()) == [b"1", b"\xff\x00"]
+    world.stream("empty")
+    assert world.batch(spark, "empty").count() == 0
+
+
+def test_typed_rows(spark: SparkSession, world: World) -> None:
+    world.stream("events", [{"n": 1, "at": "2026-01-02T00:00:00Z"}, {"n": "x"}, {"n": 3}])
+    typed = (
+        spark.read.format("headwater")
+        .schema("n long, at timestamp, _offset string, _corrupt string")
+        .options(**world.options())
+    )
+    rows = typed.option("mode", "PERMISSIVE").load().orderBy("n").collect()
+    assert [row.n for row in rows] == [None, 1, 3]
+    assert [row._corrupt for row in rows] == ['{"n":"x"}', None, None]
+    assert rows[1].at.year == 2026
+    with pytest.raises(PySparkException, match="does not fit the schema"):
+        typed.option("mode", "FAILFAST").load().collect()
+
+
+def test_micro_batches(spark: SparkSession, world: World) -> None:
+    world.stream("events", *[[n] for n in range(10)])
+    world.stream("sink")
+    frame = world.live(spark, maxOffsetsPerTrigger=4, minPartitions=2).select("value")
+    assert world.run(frame) == [4, 4, 2]
+    assert sorted(world.read()) == [*range(10)]
+    world.client.stream(world.name()).append_all([10, 11])
+    assert world.run(frame) == [2]
+    assert sorted(world.read()) == [*range(12)]
+
+
+def test_producers_as_columns(spark: SparkSession, world: World) -> None:
+    world.stream("events", [1])
+    world.stream("sink")
+    world.run(world.live(spark).select("value"))
+    row = world.batch(spark, "sink", includeHeaders="true").collect()[0]
+    assert (row.producer_id[-2:], row.producer_epoch, row.producer_seq) == ("/0", 0, 0)
+    plain = world.batch(spark, includeHeaders="true").collect()[0]
+    assert (plain.producer_id, plain.producer_epoch) == (None, None)
+
+
+def test_wrong_input_is_said_clearly(spark: SparkSession, world: World) -> None:
+    with pytest.raises(AnalysisException, match="did you mean stream"):
+        world.batch(spark, None, strem="x")
+    with pytest.raises(AnalysisException, match="there is no stream"):
+        world.batch(spark, "nothing")
+    with pytest.raises(AnalysisException, match=r"ConnectError|refused"):
+        world.batch(spark, endpoint="http://127.0.0.1:9", retryTimeout=0)
