@@ -100,7 +100,8 @@ async def test_every_route_of_the_dispatch_is_described(app: App) -> None:
     }
     # These answer nothing by themselves, only what is below them does.
     routes -= {f"{stream}/touch", reserved}
-    assert set(PATHS) == routes | below_groups | below_touch | below_reserved
+    one_snapshot = {f"{stream}/_snapshots/{{offset}}"}
+    assert set(PATHS) == routes | below_groups | below_touch | below_reserved | one_snapshot
     streams: StreamResource = app._streams
     assert methods_of("/v1/stream/{path}") == streams.methods
 
@@ -130,7 +131,10 @@ def test_the_methods_are_those_that_the_server_knows(server: ServerProcess, path
     assert client.send("OPTIONS", target).status == 204
 
 
-FAMILIES = ("/v1/stream/{path}/_groups", "/v1/stream/{path}/touch/", "/v1/stream/__ds/")
+FAMILIES = (
+    *("/v1/stream/{path}/_groups", "/v1/stream/{path}/_snapshots"),
+    *("/v1/stream/{path}/touch/", "/v1/stream/__ds/"),
+)
 
 
 def test_the_table_of_resources_agrees() -> None:

@@ -172,6 +172,7 @@ class FaultyEngine:
     def tails(self, prefix: str, after: str, limit: int) -> list[StreamTail]:
         self._before("tails")
         return self.inner.tails(prefix, after, limit)
+
     def snapshots(self, stream_id: int) -> list[SnapshotInfo]:
         self._before("snapshots")
         return self.inner.snapshots(stream_id)

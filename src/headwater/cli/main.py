@@ -8,8 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from headwater import __version__
-from headwater.cli import ctx, grouping, keys, postgres, segments, subscription, target
-from headwater.cli import ctx, grouping, pipelines, target
+from headwater.cli import ctx, grouping, keys, pipelines, postgres, segments, subscription, target
 from headwater.cli.appending import append
 from headwater.cli.backup import backup
 from headwater.cli.bench import bench

@@ -396,6 +396,8 @@ class SubscriptionRemovalRecord(Record):
 
     name: A[str, _doc("its name")]
     removed: A[bool, _doc("always true")] = True
+
+
 class PipelineRecord(Record):
     """How far a pipeline is."""
 

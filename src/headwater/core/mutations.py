@@ -6,5 +6,4 @@ from headwater.core.snapshots import SnapshotMutation
 from headwater.core.stream import Mutation
 from headwater.core.subscriptions.state import SubscriptionMutation
 
-AnyMutation = Mutation | GroupMutation | LiveMutation | SubscriptionMutation
-AnyMutation = Mutation | GroupMutation | LiveMutation | SnapshotMutation
+AnyMutation = Mutation | GroupMutation | LiveMutation | SubscriptionMutation | SnapshotMutation

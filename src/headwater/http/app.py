@@ -11,13 +11,12 @@ from headwater import __version__
 from headwater.core.access import Permission
 from headwater.core.errors import InvalidQuery, StreamError
 from headwater.core.limits import LIST_PAGE_MAX
-from headwater.core.paths import CONTROL_ROOT, GROUPS, PROFILE, TOUCH, check_path
+from headwater.core.offsets import parse_offset
+from headwater.core.paths import CONTROL_ROOT, GROUPS, PROFILE, SNAPSHOTS, TOUCH, check_path
 from headwater.http import openapi, places
 from headwater.http.access.gate import Gate
 from headwater.http.access.listing import list_readable
 from headwater.http.access.signing import SignResource
-from headwater.core.offsets import parse_offset
-from headwater.core.paths import CONTROL_NAMES, GROUPS, PROFILE, SNAPSHOTS, check_path, split_touch
 from headwater.http.bulk import BulkResource
 from headwater.http.errors import error_response, plain_error
 from headwater.http.groups import GroupResource
@@ -83,6 +82,7 @@ class App:
         self._subscriptions = SubscriptionResource(subscriptions)
         self._hub = hub
         bulk = BulkResource(log)
+        self._snapshots = SnapshotResource(log)
         figures = metrics or Metrics()
         self.resources: dict[str, Resource] = {
             places.STREAM: self._stream,
@@ -92,6 +92,7 @@ class App:
             "_position": _reading(_of_stream(self._position)),
             "_segments": _reading(_of_stream(bulk.segments)),
             "_bulk": _reading(_of_stream(bulk.bulk)),
+            SNAPSHOTS: self._snapshots_of,
             PROFILE: _of_stream(self._touch.profile),
             TOUCH: self._touch_of,
             places.TRANSACTION: _posting(lambda request, _: self._transactions.handle(request)),
@@ -101,19 +102,6 @@ class App:
             places.READY: _reading(self._readyz),
             places.METRICS: _reading(lambda request, _: figures.handle(request)),
             places.OPENAPI: _reading(self._openapi),
-        self._snapshots = SnapshotResource(log)
-        self._controls = {
-            "_details": self._details,
-            "_position": self._position,
-            "_segments": bulk.segments,
-            "_bulk": bulk.bulk,
-            SNAPSHOTS: self._snapshots.all,
-        }
-        self._fixed: dict[bytes, Resource] = {
-            b"/": self._index,
-            b"/healthz": self._healthz,
-            b"/readyz": self._readyz,
-            b"/v1/streams": self._list,
         }
         """By kind of place. Each kind has its permission in `headwater.http.access.rules`."""
         if gate is not None and gate.identity is not None:
@@ -181,21 +169,17 @@ class App:
         if target.startswith(SUBSCRIPTIONS_ROOT):
             return self._subscriptions.handle(request, target[len(SUBSCRIPTIONS_ROOT) :])
         return self._stream(request, Place(STREAM, "/".join((CONTROL_ROOT, *place.rest))))
-    def _below(self, request: Request, path: str) -> Answer | Deferred | Awaitable[Answer] | None:
-        """A control resource of a stream, or None if the path is none."""
-        of_groups = _split_at_groups(path)
-        if of_groups is not None:
-            return self._groups.handle(request, *of_groups)
-        segments = path.split("/")
-        if segments[-2] == SNAPSHOTS and len(segments) > 2:
-            owner = check_path("/".join(segments[:-2]))
-            return self._snapshots.one(request, owner, segments[-1])
-        if segments[-1] in CONTROL_NAMES and request.method != "PUT":
-            return self._control(request, "/".join(segments[:-1]), segments[-1])
-        return None
 
     def _group(self, request: Request, place: Place) -> Reply:
         return self._groups.handle(request, check_path(place.path), place.rest)
+
+    def _snapshots_of(self, request: Request, place: Place) -> Reply:
+        path = check_path(place.path)
+        if place.rest:
+            return self._snapshots.one(request, path, place.rest[0])
+        if request.method not in ("GET", "HEAD"):
+            return _not_allowed("GET, HEAD, OPTIONS")
+        return self._snapshots.all(request, path)
 
     def _touch_of(self, request: Request, place: Place) -> Reply:
         return self._touch.handle(request, check_path(place.path), place.rest[0])

@@ -31,6 +31,7 @@ _PATH_SCHEMAS: Final[dict[str, Schema]] = {
     },
 }
 _PATH_SCHEMAS["subscription"] = _PATH_SCHEMAS["group"]
+_PATH_SCHEMAS["offset"] = {"type": "string", "pattern": "^(latest|[0-9]{16}_[0-9]{16})$"}
 _SECURITY: Final = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "A key or a token."},
     "wake": {"type": "http", "scheme": "bearer", "description": "The token of a wake."},

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.core.paths import CONTROL_NAMES, CONTROL_ROOT, GROUPS, TOUCH, split_touch
+from headwater.core.paths import CONTROL_NAMES, CONTROL_ROOT, GROUPS, SNAPSHOTS, TOUCH, split_touch
 from headwater.http.targets import STREAM_ROOT, decode_path, origin_form
 
 STREAM: Final = "stream"
@@ -73,6 +73,8 @@ def _control(method: str, path: str) -> Place | None:
     if GROUPS in segments[1:]:
         at = len(segments) - 1 - segments[::-1].index(GROUPS)
         return Place(GROUPS, "/".join(segments[:at]), tuple(segments[at + 1 :]))
+    if len(segments) > 2 and segments[-2] == SNAPSHOTS:
+        return Place(SNAPSHOTS, "/".join(segments[:-2]), (segments[-1],))
     # Nothing is put there: that would be a stream with a name that is reserved.
     if len(segments) > 1 and segments[-1] in CONTROL_NAMES and method != "PUT":
         return Place(segments[-1], "/".join(segments[:-1]))

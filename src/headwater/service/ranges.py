@@ -12,7 +12,6 @@ from collections.abc import Iterator
 import msgspec
 
 from headwater.core.errors import UnknownOffset
-from headwater.core.lineage import Lineage, Span
 from headwater.core.lineage import Span
 from headwater.core.offsets import Anchor, Offset
 from headwater.core.stream import Appended

@@ -249,7 +249,7 @@ class ReadingLog:
         entry = await self._registry.get(path)
         view = self.view(entry)
         lineage, tail = view.config.lineage, view.tail
-        start = lineage.locate(offset, tail)
+        start = locate(view.config, offset, tail)
         if start == tail:
             at_tail = lineage.offset_at(tail)
             return Reach(at_tail, 0, 0, at_tail, 0, view.closed)

@@ -185,6 +185,7 @@ class Engine(Protocol):
 
     def tails(self, prefix: str, after: str, limit: int) -> list[StreamTail]:
         """Where streams end, chosen as in `list_streams` but for many at a time."""
+
     def snapshots(self, stream_id: int) -> list[SnapshotInfo]:
         """The snapshots of a stream, the newest first."""
 

@@ -98,6 +98,7 @@ class MemoryEngine:
             return
         if isinstance(mutation, SubscriptionMutation):
             self._subscriptions.apply(mutation)
+            return
         if isinstance(mutation, SnapshotMutation):
             self._apply_snapshot(mutation)
             return

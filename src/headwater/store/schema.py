@@ -202,6 +202,10 @@ CREATE TABLE secrets (
   kind TEXT NOT NULL,
   value BLOB NOT NULL,
   created_at INTEGER NOT NULL
+);
+"""
+
+_V5 = """
 CREATE TABLE snapshots (
   stream_id INTEGER NOT NULL,
   position INTEGER NOT NULL,
@@ -213,5 +217,5 @@ CREATE TABLE snapshots (
 );
 """
 
-MIGRATIONS: Final = (_V1, _V2, _V3, _V4)
+MIGRATIONS: Final = (_V1, _V2, _V3, _V4, _V5)
 SCHEMA_VERSION: Final = len(MIGRATIONS)

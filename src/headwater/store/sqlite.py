@@ -77,16 +77,17 @@ from headwater.store.inserts import insert_rows
 from headwater.store.live_tables import delete_templates_of, load_templates, write_templates
 from headwater.store.rows import CONFIG_COLUMNS, OP_COLUMNS, STATE_COLUMNS, Row
 from headwater.store.schema import DELETED, LIVE, SCHEMA_VERSION, SOFT_DELETED
-from headwater.store.subscription_tables import (
-    load_secrets,
-    load_subscriptions,
-    load_tails,
-    write_subscription,
 from headwater.store.snapshot_tables import (
     delete_snapshots_of,
     load_snapshot,
     load_snapshots,
     write_snapshot,
+)
+from headwater.store.subscription_tables import (
+    load_secrets,
+    load_subscriptions,
+    load_tails,
+    write_subscription,
 )
 from headwater.store.verify import verify_database
 
@@ -141,10 +142,10 @@ class SqliteEngine:
                     groups.add(write, mutation)
                 elif isinstance(mutation, LiveMutation):
                     write_templates(write, mutation)
-                elif isinstance(mutation, SubscriptionMutation):
-                    write_subscription(write, mutation)
                 elif isinstance(mutation, SnapshotMutation):
                     write_snapshot(write, mutation)
+                elif isinstance(mutation, SubscriptionMutation):
+                    write_subscription(write, mutation)
                 else:
                     # Appends wait to be written together, but never past a change to a stream.
                     self._write_appends(write, appends)
@@ -329,6 +330,12 @@ class SqliteEngine:
     def templates(self, stream_id: int) -> list[TemplateRecord]:
         return load_templates(self._query, stream_id)
 
+    def snapshots(self, stream_id: int) -> list[SnapshotInfo]:
+        return load_snapshots(self._query, stream_id)
+
+    def snapshot(self, stream_id: int, position: int) -> SnapshotTaken | None:
+        return load_snapshot(self._query, stream_id, position)
+
     def next_subscription_id(self) -> int:
         return self._next_id("subscriptions")
 
@@ -340,11 +347,6 @@ class SqliteEngine:
 
     def tails(self, prefix: str, after: str, limit: int) -> list[StreamTail]:
         return load_tails(self._query, prefix, after, limit)
-    def snapshots(self, stream_id: int) -> list[SnapshotInfo]:
-        return load_snapshots(self._query, stream_id)
-
-    def snapshot(self, stream_id: int, position: int) -> SnapshotTaken | None:
-        return load_snapshot(self._query, stream_id, position)
 
     def load(self, path: str) -> LoadedStream | None:
         return self._load("path = ? AND status < 2", path)

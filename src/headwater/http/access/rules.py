@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from headwater.core.access import Caller, Permission
-from headwater.core.paths import CONTROL_ROOT, GROUPS, PROFILE, TOUCH
+from headwater.core.paths import CONTROL_ROOT, GROUPS, PROFILE, SNAPSHOTS, TOUCH
 from headwater.http import places
 from headwater.http.messages import Request
 from headwater.http.places import Place
@@ -60,6 +60,7 @@ RULES: Final[dict[str, Rule]] = {
     "_bulk": _reads,
     GROUPS: _groups,
     PROFILE: _stream,
+    SNAPSHOTS: _stream,
     TOUCH: _reads,
     CONTROL_ROOT: _administers,
     places.LIST: _anyone,

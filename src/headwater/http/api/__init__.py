@@ -5,13 +5,14 @@ server, so that neither can change without the other. A new resource is describe
 and added to `OPERATIONS`.
 """
 
-from headwater.http.api import groups, live, server, streams, subscriptions
+from headwater.http.api import groups, live, server, snapshots, streams, subscriptions
 from headwater.http.api.model import Operation
 
 OPERATIONS: tuple[Operation, ...] = (
     *streams.OPERATIONS,
     *groups.OPERATIONS,
     *live.OPERATIONS,
+    *snapshots.OPERATIONS,
     *subscriptions.OPERATIONS,
     *server.OPERATIONS,
 )

@@ -182,7 +182,22 @@ _WRITTEN: Final[dict[str, Schema]] = {
     "Stream": obj(_STREAM_FIELDS),
     "StreamDetails": obj(_STREAM_FIELDS | _DETAIL_FIELDS),
     "StreamList": obj({"streams": listing(ref("Stream")), "next": nullable(TEXT)}),
-    "Position": obj({"offset": TEXT, "skip": WHOLE}),
+    "Position": obj(
+        {"offset": TEXT},
+        skip=WHOLE,
+        messages=WHOLE,
+        bytes=WHOLE,
+        tail=TEXT,
+        messages_behind=WHOLE,
+        closed=_BOOLEAN,
+    ),
+    "Snapshots": obj(
+        {
+            "snapshots": listing(
+                obj({"offset": TEXT, "content_type": TEXT, "size_bytes": WHOLE, "created": WHOLE})
+            )
+        }
+    ),
     "Message": obj(
         {"id": TEXT, "offset": TEXT, "deliveries": WHOLE, "receipt": TEXT}, value={}, data=TEXT
     ),

@@ -198,12 +198,22 @@ _DETAILS = Operation(
 _POSITION_OF = Operation(
     "GET",
     f"{STREAM}/_position",
-    "Where the last messages begin, or those since a moment. Ask for one of the two.",
+    "Where the last messages begin, or those since a moment, or how far a read gets.",
     {200: Answer("The place.", content={JSON_TYPE: ref("Position")})},
-    errors=(*STREAM_ERRORS, "invalid_query", "history_unavailable"),
+    errors=(
+        *STREAM_ERRORS,
+        "invalid_query",
+        "invalid_offset",
+        "unknown_offset",
+        "offset_expired",
+        "history_unavailable",
+    ),
     query=(
         Parameter("last", "A number of messages, counted from the end.", WHOLE),
         Parameter("at", "A moment, in milliseconds since 1970.", WHOLE),
+        Parameter("offset", "Where a read begins."),
+        Parameter("messages", "How many messages it takes in.", WHOLE),
+        Parameter("bytes", "How many bytes it takes in.", WHOLE),
     ),
 )
 _SEGMENTS = Operation(
@@ -212,7 +222,11 @@ _SEGMENTS = Operation(
     "Ranges of a stream, to plan a read with.",
     {200: Answer("The ranges.", content={JSON_TYPE: ref("Ranges")})},
     errors=_READ_ERRORS,
-    query=(*_BULK_QUERY, Parameter("max_bytes", "About how large a range is.", COUNT)),
+    query=(
+        *_BULK_QUERY,
+        Parameter("max_bytes", "About how large a range is.", COUNT),
+        Parameter("files", "`false` cuts without regard to files of history.", FLAG),
+    ),
 )
 _BULK = Operation(
     "GET",
