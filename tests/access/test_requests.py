@@ -103,7 +103,7 @@ CASES = [
     Case("GET", "/v1/streams", "rwbgato"),
     Case("GET", "/v1/stream/__ds/subscriptions/x", "o"),
     Case("PUT", "/v1/stream/__ds/subscriptions/x", "o", {}, {}),
-    Case("GET", "/v1/stream/S/_snapshots", "o"),
+    Case("GET", "/v1/stream/S/_snapshots", READERS),
     Case("GET", "/v1/stream/S/_bulk", READERS),
     Case("GET", "/v1/stream/S/_segments", READERS),
     Case("GET", "/metrics", "o"),

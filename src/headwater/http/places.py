@@ -17,7 +17,13 @@ from typing import Final
 import msgspec
 
 from headwater.core.paths import CONTROL_NAMES, CONTROL_ROOT, GROUPS, SNAPSHOTS, TOUCH, split_touch
-from headwater.http.targets import STREAM_ROOT, decode_path, origin_form
+from headwater.http.targets import (
+    STREAM_ROOT,
+    SUBSCRIPTIONS_ROOT,
+    decode_path,
+    decode_segments,
+    origin_form,
+)
 
 STREAM: Final = "stream"
 INDEX: Final = "/"
@@ -52,6 +58,8 @@ def locate(method: str, target: bytes) -> Place:
     target = target if target[:1] == b"/" else origin_form(target)
     if not target.startswith(STREAM_ROOT):
         return Place(target.decode("latin-1"))
+    if target.startswith(SUBSCRIPTIONS_ROOT):
+        return Place(CONTROL_ROOT, "", tuple(decode_segments(target[len(SUBSCRIPTIONS_ROOT) :])))
     path = decode_path(target[len(STREAM_ROOT) :])
     if "/_" in path or path.startswith(CONTROL_ROOT):
         place = _control(method, path)
