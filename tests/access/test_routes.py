@@ -69,9 +69,7 @@ def caller(**grants: list[str]) -> Caller:
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "POST", "DELETE", "PATCH", "LINK"])
-@pytest.mark.parametrize(
-    "target", ["/new", "/v1/new", "/v1/stream/__ds/new", "/v1/stream", "//"]
-)
+@pytest.mark.parametrize("target", ["/new", "/v1/new", "/v1/stream/__ds/new", "/v1/stream", "//"])
 def test_what_is_not_declared_needs_admin(method: str, target: str) -> None:
     request = Request(method, target.encode(), b"", {})
     place = locate(method, target.encode())

@@ -346,6 +346,8 @@ def test_a_server_that_dies_while_a_command_runs(
             "--url", server.url, "consume", "jobs", "g", "--create", "-x", command, "-n2"
         )
         wait_for(begun)
+        # Who has the message is written behind the delivery, with the next commit at the latest.
+        client.stream("other").create(content_type="application/json")
         server.kill()
         server.start()
         go.touch()

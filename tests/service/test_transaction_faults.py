@@ -184,6 +184,9 @@ async def test_a_refusal_waits_for_what_it_rests_on(
         begin(transactions.run(None, [publish("ids", "1", "x")])),
         begin(transactions.run(None, [publish("end", "1")])),
     ]
+    for _ in range(20):
+        # Ids are looked up on a thread.
+        await log.in_thread(lambda: None)
     await turns(100)
     assert not any(request.done() for request in running)
     engine.commit_gate.open()
