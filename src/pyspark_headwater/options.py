@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import msgspec
@@ -161,7 +161,7 @@ class Server:
     """How to reach the server."""
 
     root: str
-    token: str | None
+    token: str | None = field(repr=False)
     retry_timeout_s: float
 
     @property

@@ -90,9 +90,15 @@ class RowEncoder:
 
     def messages(self, batches: Iterable[Any]) -> Iterator[Message]:
         """The messages of some record batches, in order."""
+        stream = self._options.stream
         for batch in batches:
-            for row in batch.to_pylist():
-                yield self._message(row)
+            if self._has_value and stream is not None and self._options.id_column is None:
+                # The usual case, without a dict for every row.
+                for value in batch.column(VALUE_COLUMN).to_pylist():
+                    yield Message(stream, _body_of(value))
+            else:
+                for row in batch.to_pylist():
+                    yield self._message(row)
 
     def _message(self, row: dict[str, Any]) -> Message:
         options = self._options
@@ -107,10 +113,7 @@ class RowEncoder:
 
     def _body(self, stream: str, row: dict[str, Any]) -> bytes:
         if self._has_value:
-            value = row[VALUE_COLUMN]
-            if value is None:
-                raise MalformedMessage(f"a row has no value: {row}")
-            return value.encode() if isinstance(value, str) else bytes(value)
+            return _body_of(row[VALUE_COLUMN])
         fields = {name: convert(row[name]) for name, convert in self._fields}
         key_column = self._options.key_column
         return _ENCODER.encode(fields if key_column is None else self._change(stream, row, fields))
@@ -129,6 +132,12 @@ class RowEncoder:
             "headers": {"operation": operation},
         }
         return change if operation == "delete" else {**change, "value": fields}
+
+
+def _body_of(value: str | bytes | None) -> bytes:
+    if value is None:
+        raise MalformedMessage("a row has no value, so there is nothing to append")
+    return value.encode() if isinstance(value, str) else bytes(value)
 
 
 def converter(kind: DataType) -> Convert:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pyspark.sql.datasource import (
@@ -12,6 +12,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
+    Filter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import (
@@ -27,6 +28,7 @@ from headwater.client.errors import ResponseError
 from pyspark_headwater.errors import InvalidOption
 from pyspark_headwater.options import ReadOptions, Use, WriteOptions, read_options, write_options
 from pyspark_headwater.planning import Planner, RangesPartition
+from pyspark_headwater.pushdown import is_switched_on, narrowed
 from pyspark_headwater.reading import Shape, read_partition
 from pyspark_headwater.selection import BEGINNING, Offsets, Selection, data_loss, is_data_loss
 from pyspark_headwater.shapes import message_schema, messages_as_rows, messages_parsed
@@ -69,7 +71,8 @@ class DefaultSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = self._read_options("batch read")
-        return BatchReader(options, self._shape(schema, options))
+        kind = FilteringReader if is_switched_on() else BatchReader
+        return kind(options, self._shape(schema, options), own_schema=self._has_own_schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = self._read_options("stream read")
@@ -102,20 +105,31 @@ class DefaultSource(DataSource):
 class BatchReader(DataSourceReader):
     """Everything between two places."""
 
-    def __init__(self, options: ReadOptions, shape: Shape) -> None:
+    def __init__(self, options: ReadOptions, shape: Shape, *, own_schema: bool = False) -> None:
         self._options = options
         self._shape = shape
+        self._own_schema = own_schema
+        self._filters: list[Filter] = []
 
     def partitions(self) -> Sequence[InputPartition]:
         wire = wire_to(self._options.server)
         selection = Selection(self._options, wire)
         start, end = selection.starting(), selection.ending()
+        start, end = narrowed(start, end, self._filters, wire, own_schema=self._own_schema)
         # Spark takes no partition at all for one without a value.
         return Planner(self._options, wire).partitions(start, end) or [RangesPartition(())]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, RangesPartition)
         return read_partition(self._options, partition, self._shape)
+
+
+class FilteringReader(BatchReader):
+    """The same where Spark hands over filters."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._filters = filters
+        return filters
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -160,9 +174,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             left_s = deadline - time.monotonic()
             if left_s <= 0 or any(start.get(name) != tail for name, tail in tails.items()):
                 return tails
-            if len(start.keys() - tails.keys()):
+            if self._options.fail_on_data_loss and start.keys() - tails.keys():
+                # A stream is gone. That is news too, and no good ones.
                 return tails
-            if len(self._options.streams) == 1:
+            if self._options.pattern is None and len(tails) == 1:
                 ((name, tail),) = tails.items()
                 self._wire.wait_for_news(name, tail, left_s)
             else:

@@ -53,12 +53,20 @@ class HeadwaterTables:
         past = read_files(self.spark, layout, stream, paths).withColumn("stream", F.lit(stream))
         return past.select(*live.columns).unionByName(live)
 
-    def state(self, stream: str, type: str) -> DataFrame:
-        """The current state of one type of entity, as of the last run of `materialize`."""
+    def state(self, stream: str, type: str, schema: str | None = None) -> DataFrame:
+        """The current state of one type of entity, as of the last run of `materialize`.
+
+        With a schema, the fields of the values are columns beside `key`.
+        """
         layout = state_layout(self.root, stream)
         found = read_table(self.spark, layout, type)
         empty = self.spark.createDataFrame([], layout.schema)
-        return (empty if found is None else found).drop("bucket")
+        rows = (empty if found is None else found).drop("bucket")
+        if schema is None:
+            return rows
+        return rows.select("key", F.from_json("value", schema).alias("fields")).select(
+            "key", "fields.*"
+        )
 
     def rollup(self, minutes: int = 1) -> DataFrame:
         """Messages, bytes and rates for each window, stream and entity."""

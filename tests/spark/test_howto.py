@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -37,3 +38,18 @@ def test_every_command_is_one_that_exists() -> None:
         if line.startswith("headwater "):
             name = " ".join(line.split()[1:3] if "pipeline" in line else line.split()[1:2])
             assert f"\n## headwater {name}\n" in commands, line
+
+
+def test_the_notebook(
+    spark: SparkSession, world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All cells, from top to bottom."""
+    notebook = json.loads((ROOT / "examples" / "spark.ipynb").read_text())
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert len(cells) >= 6
+    assert all(not cell.get("outputs") for cell in notebook["cells"])
+    program = "\n".join(cells).replace(snippets.SERVER, world.url)
+    exec(compile(program.replace("notebook/", f"{world.prefix}/"), "spark.ipynb", "exec"), {})
+    shown = capsys.readouterr().out
+    for line in ("100 large orders", "301 orders", "301 messages counted"):
+        assert line in shown

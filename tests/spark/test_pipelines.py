@@ -217,6 +217,16 @@ def test_snapshots_to_begin_with(spark: SparkSession, world: World) -> None:
             assert answer.headers["stream-next-offset"] > "0"
 
 
+def test_fields_as_columns(spark: SparkSession, world: World) -> None:
+    stream = world.stream("events", [put("a", {"n": 1}), put("b", {"n": 2})])
+    run(spark, pipeline(world, "materialize"))
+    stream.append(put("b", {"n": 3, "later": "x"}))
+    run(spark, pipeline(world, "materialize"))
+    state = tables(spark, world).state(world.name(), "user", "n long, later string")
+    assert sorted(map(tuple, state.collect())) == [("a", 1, None), ("b", 3, "x")]
+    assert tables(spark, world).state(world.name(), "unknown").count() == 0
+
+
 def test_what_is_no_change_is_named(spark: SparkSession, world: World) -> None:
     world.stream("events", [put("a", 1), {"type": "user", "key": "b", "headers": {}}])
     with pytest.raises(PySparkException, match=r"not a State Protocol message.*index 1"):

@@ -7,7 +7,7 @@ written. A response ends where its size says so; `Stream-Next-Offset` tells wher
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -126,6 +126,10 @@ def _messages(config: StreamConfig, append: Appended) -> list[bytes]:
     return json_mode.decode(append.body) if config.is_json else [append.body]
 
 
+def _token(config: StreamConfig, append: Appended) -> str:
+    return str(config.lineage.offset_at(append.start))
+
+
 def render_ndjson(config: StreamConfig, appends: Sequence[Appended], details: bool) -> bytes:
     lines: list[bytes] = []
     for append in appends:
@@ -133,7 +137,7 @@ def render_ndjson(config: StreamConfig, appends: Sequence[Appended], details: bo
         if details:
             id_, epoch, seq = append.producer or (None, None, None)
             about |= {"producer_id": id_, "producer_epoch": epoch, "producer_seq": seq}
-        offset = str(config.lineage.offset_at(append.start))
+        offset = _token(config, append)
         for index, message in enumerate(_messages(config, append)):
             value = {"value": msgspec.Raw(message)} if config.is_json else {"data": message}
             lines.append(msgspec.json.encode({"offset": offset, "index": index, **about, **value}))
@@ -143,41 +147,32 @@ def render_ndjson(config: StreamConfig, appends: Sequence[Appended], details: bo
 def render_arrow(config: StreamConfig, appends: Sequence[Appended], details: bool) -> bytes:
     # A large library, and most servers are never asked for this.
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     values: list[bytes] = []
-    offsets: list[str] = []
-    indexes: list[int] = []
-    times: list[int] = []
-    counts: list[int] = []
+    ends: list[int] = []
     for append in appends:
-        messages = _messages(config, append)
-        count = len(messages)
-        values += messages
-        offsets += [str(config.lineage.offset_at(append.start))] * count
-        indexes += range(count)
-        times += [append.at_ms * 1000] * count
-        counts.append(count)
+        values += _messages(config, append)
+        ends.append(len(values))
+
+    def repeated(of_appends: list[Any], kind: Any) -> Any:
+        """A column of what is the same for all messages of an append."""
+        array = pa.array(of_appends, kind)
+        runs = pa.RunEndEncodedArray.from_arrays(pa.array(ends, pa.int64()), array)
+        return pc.run_end_decode(runs) if ends else array
+
+    starts = repeated([0, *ends[:-1]] if ends else [], pa.int64())
     columns = {
-        "offset": pa.array(offsets, pa.string()),
-        "index": pa.array(indexes, pa.int32()),
-        "timestamp": pa.array(times, pa.timestamp("us", tz="UTC")),
+        "offset": repeated([_token(config, append) for append in appends], pa.string()),
+        "index": pc.subtract(pa.arange(0, len(values)), starts).cast(pa.int32()),
+        "timestamp": repeated([one.at_ms * 1000 for one in appends], pa.timestamp("us", tz="UTC")),
         "value": pa.array(values, pa.string() if config.is_json else pa.binary()),
     }
     if details:
         stamps = [append.producer or (None, None, None) for append in appends]
-        for number, (name, kind) in enumerate(
-            (
-                ("producer_id", pa.string()),
-                ("producer_epoch", pa.int64()),
-                ("producer_seq", pa.int64()),
-            )
-        ):
-            repeated = [
-                value
-                for stamp, count in zip(stamps, counts, strict=True)
-                for value in [stamp[number]] * count
-            ]
-            columns[name] = pa.array(repeated, kind)
+        kinds = (pa.string(), pa.int64(), pa.int64())
+        for number, name in enumerate(("producer_id", "producer_epoch", "producer_seq")):
+            columns[name] = repeated([stamp[number] for stamp in stamps], kinds[number])
     batch = pa.RecordBatch.from_pydict(columns)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:

@@ -129,6 +129,10 @@ def _write_task(
 def _groups(batch: Any, partition: str) -> Iterator[tuple[str, str, Any]]:
     """Runs of rows for the same table and part; rows come sorted by these."""
     tables, parts = batch["_table"], pc.cast(batch[partition], pa.string())
+    if batch.num_rows and tables[0] == tables[-1] and parts[0] == parts[-1]:
+        # Nearly always.
+        yield tables[0].as_py(), parts[0].as_py(), batch
+        return
     start = 0
     keys = list(zip(tables.to_pylist(), parts.to_pylist(), strict=True))
     for end in range(1, len(keys) + 1):
