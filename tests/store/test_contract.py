@@ -49,7 +49,8 @@ def test_figures_follow_what_is_committed(streams: CommittedStreams) -> None:
     streams.create(Create("s"), 1_000)
     after = streams.engine.figures()
     assert after.disk_bytes.keys() == before.disk_bytes.keys()
-    assert all(size > 0 for size in after.disk_bytes.values())
+    # Nothing has become history yet.
+    assert {name for name, size in after.disk_bytes.items() if size == 0} <= {"segments", "cache"}
     # An engine that has nothing to make durable has nothing to time.
     assert after.sync_seconds.count == (1 if after.disk_bytes else 0)
 

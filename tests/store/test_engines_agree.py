@@ -25,7 +25,7 @@ from headwater.core.lineage import ForkRequest, Span
 from headwater.core.producers import ProducerStamp
 from headwater.core.retention import Retention
 from headwater.core.stream import Appended, Mutation, StreamState
-from headwater.store.engine import Engine, Problem
+from headwater.store.engine import Engine, LoadedStream, Problem
 from headwater.store.memory import MemoryEngine
 from headwater.store.needs import is_needed, needs_of
 from headwater.store.sqlite import SqliteEngine
@@ -55,6 +55,9 @@ def answer(engine: Engine, question: str, details: tuple[object, ...]) -> object
     if isinstance(found, Appended):
         # What `Stream-Seq` came with an append is kept with the stream, not with the append.
         return found.start, found.body, found.first_message, found.messages, found.producer
+    if isinstance(found, LoadedStream) and found.state.soft_deleted:
+        # Its forks may need less than all of it, and nobody asks where it ended.
+        found.state.tail = found.state.messages = 0
     return sorted(found) if question == "expired" else found
 
 

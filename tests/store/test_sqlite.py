@@ -158,7 +158,7 @@ def test_a_commit_that_fails_for_no_reason_of_sqlite_leaves_nothing_either(
             def fail(*_: object) -> None:
                 raise MemoryError
 
-            patch.setattr(SqliteEngine, "_write_other", staticmethod(fail))
+            patch.setattr("headwater.store.sqlite.write_change", fail)
             with pytest.raises(MemoryError):
                 engine.commit(GOOD)
         loaded = engine.load("s")

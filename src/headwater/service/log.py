@@ -20,15 +20,15 @@ from headwater.core.lineage import ForkRequest, measure_sub_offset
 from headwater.core.producers import worth_waiting
 from headwater.core.retention import locate
 from headwater.core.stream import Created, Mutation, StreamConfig, StreamState
-from headwater.service.archiving import Archiving, open_archive
 from headwater.service.clock import Clock, wall_clock_ms
 from headwater.service.entries import Entry, Registry, View
-from headwater.service.fetching import Fetching
+from headwater.service.history.archiving import Archiving, open_archive
+from headwater.service.history.fetching import Fetching
+from headwater.service.history.retaining import first_kept
+from headwater.service.history.sealing import Sealing
 from headwater.service.housekeeping import Housekeeping
 from headwater.service.overtaking import WaitingRoom
 from headwater.service.reading import ReadingLog
-from headwater.service.retaining import first_kept
-from headwater.service.sealing import Sealing
 from headwater.service.writer import Effect, Writer
 from headwater.store.engine import Engine, LoadedStream
 from headwater.store.history.policies import ArchivePolicy, SealPolicy

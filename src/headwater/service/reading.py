@@ -18,7 +18,7 @@ from headwater.core.offsets import Anchor, Offset
 from headwater.core.retention import locate
 from headwater.core.stream import Appended, StreamConfig
 from headwater.service.entries import Entry, Registry, View
-from headwater.service.fetching import Fetching
+from headwater.service.history.fetching import Fetching
 from headwater.service.writer import Writer
 from headwater.store.engine import Engine, FileRange, Piece, SeekBy, StreamSummary
 from headwater.store.history.cold import FetchNeeded

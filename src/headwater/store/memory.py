@@ -305,8 +305,6 @@ class MemoryEngine:
             for run, log in self._logs.items():
                 needs = needs_of(run, live)
                 log.appends = [a for a in log.appends if is_needed(a.start, a.end, needs)]
-                if log.state.soft_deleted:
-                    _end_with(log.state, log.appends)
         return False
 
     def verify(self) -> Iterator[Problem | str]:
@@ -317,11 +315,3 @@ class MemoryEngine:
 
     def close(self) -> None:
         pass
-
-
-def _end_with(state: StreamState, appends: Sequence[Appended]) -> None:
-    """Of a deleted stream nobody asks where it ended; it ends where the rest of its data does."""
-    config = state.config
-    state.tail = appends[-1].end if appends else config.lineage.base
-    last = appends[-1] if appends else None
-    state.messages = last.first_message + last.messages if last else config.base_messages

@@ -25,16 +25,8 @@ from headwater.core.snapshots import SnapshotInfo, SnapshotMutation, SnapshotTak
 from headwater.core.stream import (
     Appended,
     Closed,
-    Created,
-    Deleted,
-    ForkCounted,
-    Mutation,
     ProducerAdvanced,
-    Reconfigured,
-    SoftDeleted,
     StreamState,
-    Touched,
-    Trimmed,
 )
 from headwater.core.subscriptions.state import (
     SecretStored,
@@ -76,13 +68,14 @@ from headwater.store.history_tables import drop_extents, history_figures, sealed
 from headwater.store.inserts import insert_rows
 from headwater.store.live_tables import delete_templates_of, load_templates, write_templates
 from headwater.store.rows import CONFIG_COLUMNS, OP_COLUMNS, STATE_COLUMNS, Row
-from headwater.store.schema import DELETED, LIVE, SCHEMA_VERSION, SOFT_DELETED
+from headwater.store.schema import LIVE, SCHEMA_VERSION
 from headwater.store.snapshot_tables import (
     delete_snapshots_of,
     load_snapshot,
     load_snapshots,
     write_snapshot,
 )
+from headwater.store.stream_tables import write_change
 from headwater.store.subscription_tables import (
     load_secrets,
     load_subscriptions,
@@ -150,7 +143,7 @@ class SqliteEngine:
                     # Appends wait to be written together, but never past a change to a stream.
                     self._write_appends(write, appends)
                     appends.clear()
-                    self._write_other(write, mutation)
+                    write_change(write, mutation)
                     shrunk |= runs_concerned(write, mutation)
                 _note_producer(producers, mutation)
             self._write_appends(write, appends)
@@ -210,60 +203,6 @@ class SqliteEngine:
                     "UPDATE streams SET last_stream_seq = ? WHERE id = ?",
                     (append.stream_seq, append.stream_id),
                 )
-
-    @staticmethod
-    def _write_other(write: apsw.Connection, mutation: Mutation) -> None:
-        match mutation:
-            case Created(config):
-                touched = config.created_at_ms
-                deadline = rows.stored_deadline(config.lifetime, touched)
-                columns = f"{CONFIG_COLUMNS}, touched_at, deadline"
-                row = (*rows.stream_row(config), touched, deadline)
-                insert_rows(write, "streams", columns, [row])
-            case Closed(stream_id, at_ms, producer):
-                write.execute(
-                    "UPDATE streams SET closed_at = ?, closed_by_id = ?, closed_by_epoch = ?,"
-                    " closed_by_seq = ? WHERE id = ?",
-                    (at_ms, *(producer or (None, None, None)), stream_id),
-                )
-            case Reconfigured(stream_id, at_ms, config):
-                lifetime, retention = config.lifetime, config.retention
-                write.execute(
-                    "UPDATE streams SET version = ?, description = ?, ttl_s = ?, expires_at = ?,"
-                    " expires_text = ?, lifetime_inherited = ?, retention_s = ?,"
-                    " retention_bytes = ?, touched_at = ?, deadline = ?, profile = ? WHERE id = ?",
-                    (
-                        config.version,
-                        config.description,
-                        lifetime.ttl_s,
-                        lifetime.expires_at_ms,
-                        lifetime.expires_at_text,
-                        int(config.lifetime_inherited),
-                        *((retention.age_s, retention.size_bytes) if retention else (None, None)),
-                        at_ms,
-                        rows.stored_deadline(lifetime, at_ms),
-                        rows.stored_profile(config),
-                        stream_id,
-                    ),
-                )
-            case Trimmed(stream_id, _, config):
-                write.execute(
-                    "UPDATE streams SET kept_from = ? WHERE id = ?", (config.kept_from, stream_id)
-                )
-            case Touched(stream_id, at_ms):
-                write.execute(
-                    "UPDATE streams SET deadline = deadline + (?1 - touched_at), touched_at = ?1"
-                    " WHERE id = ?2",
-                    (at_ms, stream_id),
-                )
-            case SoftDeleted(stream_id, at_ms) | Deleted(stream_id, at_ms):
-                status = DELETED if isinstance(mutation, Deleted) else SOFT_DELETED
-                write.execute(
-                    "UPDATE streams SET status = ?, deleted_at = ? WHERE id = ?",
-                    (status, at_ms, stream_id),
-                )
-            case ForkCounted() | Appended() | ProducerAdvanced():
-                pass
 
     def reap(self, max_appends: int) -> bool:
         with self._transaction() as write:

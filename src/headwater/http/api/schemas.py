@@ -20,9 +20,9 @@ from headwater.http.groups import AckBody, ExtendBody, FetchBody, NackBody, Seek
 from headwater.http.subscriptions import ClaimBody, ReleaseBody, SettleBody, StreamsBody
 from headwater.http.touch import ActivateBody, WaitBody
 from headwater.http.transactions import AckPart, ProducerPart
-from headwater.service.groups import GroupInfo
 from headwater.service.live.metrics import camel
-from headwater.service.transactions import PUBLISHES_MAX
+from headwater.service.work.groups import GroupInfo
+from headwater.service.work.transactions import PUBLISHES_MAX
 
 _PARSED: Final = (
     GroupConfig,

@@ -42,10 +42,10 @@ from headwater.core.subscriptions.state import (
 )
 from headwater.core.subscriptions.transitions import Changes
 from headwater.service.entries import Event
-from headwater.service.keyring import Keyring
 from headwater.service.log import Log
 from headwater.service.timers import Timers
-from headwater.service.webhooks import Webhooks
+from headwater.service.wakes.keyring import Keyring
+from headwater.service.wakes.webhooks import Webhooks
 from headwater.service.writer import Effect
 
 log = structlog.get_logger()

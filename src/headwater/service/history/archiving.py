@@ -18,7 +18,7 @@ import structlog
 
 from headwater.core.errors import StreamError
 from headwater.service.clock import Clock
-from headwater.service.sealing import report_end
+from headwater.service.history.sealing import report_end
 from headwater.service.writer import Writer
 from headwater.store.history.policies import ArchivePolicy
 from headwater.store.history.sealing import History

@@ -19,10 +19,10 @@ from headwater.core.decisions import Append
 from headwater.core.errors import StreamError
 from headwater.core.groups import transitions
 from headwater.core.groups.state import Outstanding
-from headwater.service.group import Group
 from headwater.service.log import Log
-from headwater.service.messages import MessageReader
 from headwater.service.timers import Timers
+from headwater.service.work.group import Group
+from headwater.service.work.messages import MessageReader
 from headwater.service.writer import Effect
 
 log = structlog.get_logger()

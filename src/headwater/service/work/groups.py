@@ -43,12 +43,12 @@ from headwater.core.groups.state import (
 from headwater.core.groups.transitions import Outcome
 from headwater.core.paths import check_path, check_segment
 from headwater.core.retention import locate
-from headwater.service.burial import Burial
 from headwater.service.entries import Entry, Event, View
-from headwater.service.group import Group, GroupFigures, Waiter
 from headwater.service.log import Log
-from headwater.service.messages import MessageReader
 from headwater.service.timers import Timers
+from headwater.service.work.burial import Burial
+from headwater.service.work.group import Group, GroupFigures, Waiter
+from headwater.service.work.messages import MessageReader
 
 _STREAMS_IN_MEMORY_MAX: Final = 10_000
 _GROUPS_PER_STREAM_MAX: Final = 10_000

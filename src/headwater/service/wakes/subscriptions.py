@@ -45,12 +45,12 @@ from headwater.core.subscriptions.state import (
 )
 from headwater.core.subscriptions.transitions import Ack, Changes, Proof
 from headwater.service.entries import Entry
-from headwater.service.keyring import Keyring, Keys
 from headwater.service.log import Log
-from headwater.service.subscription import STREAMS_SHOWN_MAX, Subscription, new_wake_id
-from headwater.service.survey import Found, Survey
 from headwater.service.timers import Timers
-from headwater.service.webhooks import Webhooks
+from headwater.service.wakes.keyring import Keyring, Keys
+from headwater.service.wakes.subscription import STREAMS_SHOWN_MAX, Subscription, new_wake_id
+from headwater.service.wakes.survey import Found, Survey
+from headwater.service.wakes.webhooks import Webhooks
 from headwater.service.writer import Effect
 
 log = structlog.get_logger()
