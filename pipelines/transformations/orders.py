@@ -7,8 +7,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 spark = SparkSession.active()
-endpoint = spark.conf.get("spark.headwater.endpoint", "http://127.0.0.1:4437")
-stream = spark.conf.get("spark.headwater.stream", "shop/orders")
+endpoint = str(spark.conf.get("spark.headwater.endpoint"))
+stream = str(spark.conf.get("spark.headwater.stream"))
 
 
 @dp.table(comment="Every order of the stream, once")

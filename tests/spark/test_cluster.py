@@ -18,7 +18,7 @@ import pytest
 
 from pyspark_headwater.java import prepare_environment
 from tests.spark.test_crashes import wait_until
-from tests.spark.world import PATIENCE_S, ROOT, World
+from tests.spark.world import ROOT, World, run_to_end
 from tests.support.server import free_port
 
 LAUNCHER = Path(pyspark.__path__[0]) / "bin" / "spark-class"
@@ -76,15 +76,7 @@ def test_a_cluster_of_two_workers(world: World) -> None:
     root = str(world.directory / "lake")
     with cluster(world.directory) as master:
         places = (world.url, world.name("events"), world.name("sink"), root)
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.spark.cluster_child", master, *places],
-            cwd=ROOT,
-            env=os.environ | ENVIRONMENT,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == {"archived": 20, "executors": 2}
+        command = [sys.executable, "-m", "tests.spark.cluster_child", master, *places]
+        printed = run_to_end(command, ROOT, ENVIRONMENT)
+    assert json.loads(printed.splitlines()[-1]) == {"archived": 20, "executors": 2}
     assert sorted(row["n"] for row in world.read()) == [*range(20)]

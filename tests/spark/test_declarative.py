@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import pyspark
 import pytest
 
 from pyspark_headwater.java import prepare_environment
-from tests.spark.world import PATIENCE_S, ROOT, World
+from tests.spark.world import ROOT, World, run_to_end
 
 SPARK_HOME = Path(pyspark.__path__[0])
 
@@ -26,34 +24,28 @@ def test_the_project(world: World) -> None:
     project = world.directory / "project"
     shutil.copytree(ROOT / "pipelines", project)
     spec = project / "spark-pipeline.yml"
-    spec.write_text(spec.read_text().replace("/tmp/headwater-shop", str(world.directory / "kept")))
-    settings = {
-        "spark.sql.catalogImplementation": "hive",
-        "spark.headwater.endpoint": world.url,
-        "spark.headwater.stream": world.name("orders"),
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
+    here = {
+        "/tmp/headwater-shop": str(world.directory / "kept"),
+        "http://127.0.0.1:4437": world.url,
+        "shop/orders": world.name("orders"),
     }
-    done = subprocess.run(
-        [
-            str(SPARK_HOME / "bin" / "spark-pipelines"),
-            "run",
-            *[word for name, value in settings.items() for word in ("--conf", f"{name}={value}")],
-        ],
-        cwd=project,
-        env=os.environ
-        | {
-            "PYTHONPATH": str(ROOT / "src"),
-            "SPARK_HOME": str(SPARK_HOME),
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-        },
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    text = spec.read_text()
+    for there, instead in here.items():
+        assert there in text
+        text = text.replace(there, instead)
+    spec.write_text(text)
+    settings = ("spark.sql.catalogImplementation=hive", "spark.ui.enabled=false")
+    launcher = str(SPARK_HOME / "bin" / "spark-pipelines")
+    environment = {
+        "PYTHONPATH": str(ROOT / "src"),
+        "SPARK_HOME": str(SPARK_HOME),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        # Has Spark Connect listen on any port that is free.
+        "SPARK_TESTING": "1",
+    }
+    confs = [word for setting in settings for word in ("--conf", setting)]
+    run_to_end([launcher, "run", *confs], project, environment)
     stored = project / "spark-warehouse"
     assert pq.read_table(stored / "orders").num_rows == 10
     sales = {row["item"]: row["sum"] for row in pq.read_table(stored / "sales").to_pylist()}

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headwater.client import Headwater, Stream
 
 ROOT: Final = Path(__file__).parent.parent.parent
-PATIENCE_S: Final = 120
+PATIENCE_S: Final = 240
 Fate = Literal["pass", "unavailable", "lose answer"]
 
 
@@ -108,6 +111,27 @@ class World:
 
     def read(self, name: str = "sink") -> list[Any]:
         return [*self.client.stream(self.name(name)).read_json()]
+
+
+def run_to_end(command: list[str], directory: Path, environment: Mapping[str, str]) -> str:
+    """Run a command to its good end; what it printed. Nothing of it outlives a bad end."""
+    process = subprocess.Popen(
+        command,
+        cwd=directory,
+        env=os.environ | dict(environment),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        printed, said = process.communicate(timeout=PATIENCE_S)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert process.returncode == 0, said[-3000:] + printed[-3000:]
+    return printed
 
 
 def values(frame: DataFrame) -> list[Any]:
