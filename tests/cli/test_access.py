@@ -165,6 +165,15 @@ def test_revoking_the_last_key_does_not_open_the_server(run: Run, data: Path) ->
         assert httpx.get(f"{server.url}/v1/streams").status_code == 401
 
 
+@pytest.fixture
+def terminal() -> Iterator[None]:
+    """Whoever runs the tests may be deaf to the end of its terminal, and children inherit that."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("terminal")
 def test_a_server_that_has_nothing_to_read_again_ends_with_its_terminal() -> None:
     with ServerProcess("--memory") as server:
         process = server._running()
