@@ -41,8 +41,10 @@ def test_a_server_with_a_demo(spawn: Spawn, tmp_path: Path, number: signal.Signa
         with orders.follow() as reader:
             assert next(reader.messages())["order"] == 1
     process.send_signal(number)
-    out, err = process.communicate(timeout=20)
-    assert process.returncode == 0
+    assert process.stdout is not None
+    assert process.stderr is not None
+    out, err = process.stdout.read(), process.stderr.read()
+    assert process.wait(20) == 0
     assert b"demo/orders and demo/customers" in out
     assert b"Traceback" not in err
     assert b"sql" not in out
