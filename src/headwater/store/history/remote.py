@@ -148,7 +148,11 @@ class Remote:
             obstore.delete(self._store, f"{CATALOGS}/{name}")
 
     def _put(self, key: str, content: bytes | Path) -> None:
-        obstore.put(self._store, key, content)
+        try:
+            obstore.put(self._store, key, content)
+        except FileNotFoundError:
+            # What is new cannot be missing: it is the place for it that is.
+            raise HistoryUnavailable(f"there is no {self.url}: create the bucket first") from None
         if self._directory is not None and isinstance(self._store, LocalStore):
             # A directory of this machine gives no promise of its own.
             path = self._directory / key
