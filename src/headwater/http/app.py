@@ -18,6 +18,7 @@ from headwater.http.access.gate import Gate
 from headwater.http.access.listing import list_readable
 from headwater.http.access.signing import SignResource
 from headwater.http.bulk import BulkResource
+from headwater.http.console import Console
 from headwater.http.errors import error_response, plain_error
 from headwater.http.groups import GroupResource
 from headwater.http.headers import METHODS, preflight_headers
@@ -66,6 +67,7 @@ class App:
         subscriptions: Subscriptions,
         *,
         cors: bool = True,
+        console: bool = True,
         gate: Gate | None = None,
         metrics: Metrics | None = None,
     ) -> None:
@@ -104,6 +106,11 @@ class App:
             places.OPENAPI: _reading(self._openapi),
         }
         """By kind of place. Each kind has its permission in `headwater.http.access.rules`."""
+        if console:
+            page = Console()
+            self.resources[places.CONSOLE] = _reading(
+                lambda request, place: page.handle(request, place.rest[0])
+            )
         if gate is not None and gate.identity is not None:
             signing = SignResource(gate.identity.secret, log.clock)
             self.resources[places.SIGN] = _posting(lambda request, _: signing.handle(request))
@@ -187,6 +194,8 @@ class App:
     # ── Fixed resources ──────────────────────────────────────────────────────────────────────
 
     def _index(self, request: Request, place: Place) -> Response:
+        if places.CONSOLE in self.resources and "text/html" in (request.header(b"accept") or ""):
+            return Response(303, [("Location", places.CONSOLE), ("Cache-Control", "no-store")])
         body = (
             f"Headwater {__version__}\n\n"
             "GET  /v1/streams        the streams of this server\n"
@@ -197,6 +206,7 @@ class App:
             "GET  /readyz            does its storage answer\n"
             "GET  /metrics           figures for Prometheus\n"
             "GET  /openapi.json      all of this for machines\n"
+            "GET  /console/          all of this for people, in a browser\n"
         )
         return Response(200, [("Content-Type", "text/plain; charset=utf-8")], body.encode())
 

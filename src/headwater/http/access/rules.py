@@ -69,7 +69,9 @@ RULES: Final[dict[str, Rule]] = {
     places.METRICS: _administers,
 }
 
-PUBLIC: Final = frozenset({places.INDEX, places.HEALTH, places.READY, places.OPENAPI})
+PUBLIC: Final = frozenset(
+    {places.INDEX, places.HEALTH, places.READY, places.OPENAPI, places.CONSOLE}
+)
 """Open to everyone: they tell nothing about streams."""
 
 

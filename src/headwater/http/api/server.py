@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from headwater.core.limits import LIST_PAGE_MAX
+from headwater.http.api import headers
 from headwater.http.api.model import (
     JSON_TYPE,
     TEXT,
@@ -78,9 +79,24 @@ _INDEX = Operation(
     "GET",
     "/",
     "A few lines of text that name the above.",
-    {200: Answer("The text.", content={"text/plain": TEXT})},
+    {
+        200: Answer("The text.", content={"text/plain": TEXT}),
+        303: Answer("To the console, for who asks for HTML."),
+    },
     public=True,
 )
 
-_LOOKED_AT: Final = (_LIST, _HEALTHZ, _READYZ, _METRICS, _OPENAPI, _INDEX)
+_CONSOLE = Operation(
+    "GET",
+    "/console/",
+    "The server in a browser. Its parts are below this path.",
+    {
+        200: Answer("The page.", content={"text/html": TEXT}),
+        304: Answer("It has not changed."),
+    },
+    headers=headers.request("If-None-Match"),
+    public=True,
+)
+
+_LOOKED_AT: Final = (_LIST, _HEALTHZ, _READYZ, _METRICS, _OPENAPI, _INDEX, _CONSOLE)
 OPERATIONS: Final = (*(one for get in _LOOKED_AT for one in with_head(get)), _SIGN)
