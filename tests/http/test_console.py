@@ -11,7 +11,7 @@ from headwater.http.api import OPERATIONS
 from tests.http.client import Client
 from tests.support.server import ServerProcess
 
-PARTS = {part.name: part.read_text() for part in files("headwater.console").iterdir()}
+PARTS = {part.name: part.read_text() for part in files("headwater.http.console").iterdir()}
 SCRIPTS = {name: text for name, text in PARTS.items() if name.endswith(".js")}
 
 
@@ -40,7 +40,8 @@ def test_every_part_is_served(client: Client, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["nothing.js", "__init__.py", "../settings.py", "%2e%2e/settings.py", "a/b.js"]
+    "name",
+    ["nothing.js", "__init__.py", "resource.py", "../settings.py", "%2e%2e/settings.py", "a/b.js"],
 )
 def test_nothing_else_is(client: Client, name: str) -> None:
     assert client.send("GET", f"/console/{name}").status == 404

@@ -18,7 +18,7 @@ from headwater.http.access.gate import Gate
 from headwater.http.access.listing import list_readable
 from headwater.http.access.signing import SignResource
 from headwater.http.bulk import BulkResource
-from headwater.http.console import Console
+from headwater.http.console.resource import Console
 from headwater.http.errors import error_response, plain_error
 from headwater.http.groups import GroupResource
 from headwater.http.headers import METHODS, preflight_headers

@@ -30,7 +30,7 @@ class Console:
     def __init__(self) -> None:
         self._parts = {
             part.name: _part(part.name, part.read_bytes())
-            for part in files("headwater.console").iterdir()
+            for part in files(__package__).iterdir()
             if _ending(part.name) in _TYPES
         }
 
