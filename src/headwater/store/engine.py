@@ -15,8 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-import msgspec
-
+from headwater.core.blocks import Block
 from headwater.core.errors import DataCorrupt
 from headwater.core.groups.state import GroupState
 from headwater.core.histograms import Histogram
@@ -138,16 +137,6 @@ class SealedPart:
     index_offset: int
 
 
-def cut_last(appends: list[Appended], end: int) -> list[Appended]:
-    """Cut the last of some appends where a fork parts from its source, if that is inside of it."""
-    if appends and appends[-1].end > end:
-        last = appends[-1]
-        body = last.body[: end - last.start]
-        # How many of its messages are inherited is for whoever knows what a message is.
-        appends[-1] = msgspec.structs.replace(last, body=body)
-    return appends
-
-
 Piece = bytes | FileRange
 SeekBy = Literal["first_message", "at_ms"]
 
@@ -213,7 +202,7 @@ class Engine(Protocol):
     def read_pieces(self, span: Span, max_bytes: int) -> list[Piece]:
         """The very bytes of `read`, but cut anywhere: what is history, as parts of files."""
 
-    def appends(self, span: Span, max_bytes: int) -> list[Appended]:
+    def blocks(self, span: Span, max_bytes: int) -> list[Block]:
         """The appends of `read`, with all that is known of them."""
 
     def sealed_parts(self, span: Span) -> list[SealedPart]:

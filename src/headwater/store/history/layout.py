@@ -19,6 +19,7 @@ itself but not the one that was recorded is found out too.
 from __future__ import annotations
 
 import struct
+import sys
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -188,15 +189,21 @@ def _pack(kind: str, values: Sequence[int]) -> bytes:
     return struct.pack(f"<{len(values)}{kind}", *values)
 
 
-def unpack_small(data: bytes) -> tuple[int, ...]:
-    """An array of relative positions or message numbers."""
-    return struct.unpack(f"<{len(data) // SMALL.size}I", data)
+def unpack_small(data: bytes) -> array[int]:
+    """Relative positions, message numbers or producers."""
+    return _unpack("I", data)
 
 
-def unpack_large(data: bytes) -> tuple[int, ...]:
-    """An array of times."""
-    """An array of numbers that may be of any size."""
-    return struct.unpack(f"<{len(data) // LARGE.size}q", data)
+def unpack_large(data: bytes) -> array[int]:
+    """Numbers that may be of any size."""
+    return _unpack("q", data)
+
+
+def _unpack(kind: str, data: bytes) -> array[int]:
+    values: array[int] = array(kind, data)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
 
 
 def read_header(data: bytes) -> Header:

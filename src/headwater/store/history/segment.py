@@ -11,11 +11,12 @@ still being sent to somebody.
 from __future__ import annotations
 
 import os
+from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from headwater.core.blocks import Block, Stamps
 from headwater.core.errors import DataCorrupt, UnknownOffset
 from headwater.core.offsets import format_offset
 from headwater.core.producers import ProducerStamp
@@ -215,17 +216,9 @@ class Extent:
 
     def stamps(self) -> list[ProducerStamp]:
         """All stamps of producers, in the order of appends."""
-        count, places = self.header.appends, self._places
-        read = self.segment.read
-        who = layout.unpack_small(read(self._offset + places.producers, SMALL.size * count))
-        epochs = layout.unpack_large(read(self._offset + places.epochs, LARGE.size * count))
-        seqs = layout.unpack_large(read(self._offset + places.seqs, LARGE.size * count))
-        names = self._names()
-        return [
-            ProducerStamp(names[name - 1], epoch, seq)
-            for name, epoch, seq in zip(who, epochs, seqs, strict=True)
-            if name
-        ]
+        stamps = self._stamps(0, self.header.appends)
+        found = (stamps.stamp(number) for number in range(self.header.appends))
+        return [stamp for stamp in found if stamp is not None]
 
     def _names(self) -> list[str]:
         place = self._offset + self._places.names
@@ -248,7 +241,7 @@ class Extent:
             append.producer,
         )
 
-    def appends(self, start: int, end: int, limit: int) -> list[Appended]:
+    def block(self, start: int, end: int, limit: int) -> Block:
         """Appends from a position to another, at least one, none that ends behind the limit."""
         first = self.number_at(start)
         if self.start_of(first) != start:
@@ -256,37 +249,39 @@ class Extent:
         stop = self.header.appends if end >= self.header.end else self.number_at(end - 1) + 1
         if self.start_of(stop) > limit:
             stop = max(first + 1, self.number_at(limit))
-        data = memoryview(self.body(start, self.start_of(stop)))
-        starts = [start, *self._starts(first + 1, stop + 1)]
-        numbers = self._array(self._places.messages, layout.unpack_small, SMALL.size, first, stop)
-        messages = [self.header.first_message + number for number in numbers]
-        messages.append(self.first_message(stop))
-        times = self._array(self._places.times, layout.unpack_large, LARGE.size, first, stop)
-        return [
-            Appended(
-                self.header.run,
-                starts[n],
-                bytes(data[starts[n] - start : starts[n + 1] - start]),
-                messages[n],
-                messages[n + 1] - messages[n],
-                times[n],
-                self._stamp(first + n) if self.header.stamped else None,
-            )
-            for n in range(stop - first)
-        ]
+        places, header = self._places, self.header
+        starts = self._small_array(places.starts, first, stop)
+        starts.append(self.start_of(stop) - header.start)
+        firsts = self._small_array(places.messages, first, stop)
+        firsts.append(self.first_message(stop) - header.first_message)
+        return Block(
+            header.run,
+            self.body(start, min(self.start_of(stop), end)),
+            header.start,
+            starts,
+            firsts,
+            self._large_array(places.times, first, stop),
+            self._stamps(first, stop) if header.stamped else None,
+        )
 
-    def _starts(self, first: int, stop: int) -> list[int]:
-        """Where appends begin; the one behind the last is where the extent ends."""
-        known = min(stop, self.header.appends)
-        places = self._array(self._places.starts, layout.unpack_small, SMALL.size, first, known)
-        starts = [self.header.start + relative for relative in places]
-        return starts if stop == known else [*starts, self.header.end]
+    def _stamps(self, first: int, stop: int) -> Stamps:
+        places = self._places
+        return Stamps(
+            self._names(),
+            self._small_array(places.producers, first, stop),
+            self._large_array(places.epochs, first, stop),
+            self._large_array(places.seqs, first, stop),
+        )
 
-    def _array(
-        self, place: int, unpack: Callable[[bytes], Sequence[int]], size: int, first: int, stop: int
-    ) -> Sequence[int]:
-        """Entries of an array, read at once."""
-        return unpack(self.segment.read(self._offset + place + size * first, size * (stop - first)))
+    def _small_array(self, place: int, first: int, stop: int) -> array[int]:
+        size = SMALL.size
+        place += self._offset + size * first
+        return layout.unpack_small(self.segment.read(place, size * (stop - first)))
+
+    def _large_array(self, place: int, first: int, stop: int) -> array[int]:
+        size = LARGE.size
+        place += self._offset + size * first
+        return layout.unpack_large(self.segment.read(place, size * (stop - first)))
 
     # ── Bodies ───────────────────────────────────────────────────────────────────────────────
 
