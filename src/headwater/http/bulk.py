@@ -22,6 +22,7 @@ from headwater.http.queries import number_in, query_of
 from headwater.http.reads import parse_until
 from headwater.service.log import Log
 from headwater.service.ranges import Range, plan_ranges
+from headwater.store.engine import SealedPart
 
 ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
 NDJSON_TYPE: Final = "application/x-ndjson"
@@ -56,7 +57,7 @@ class BulkResource:
             "closed": view.closed,
             "content_type": view.config.content_type,
             "messages": view.messages,
-            "ranges": [_range_json(view.config, one) for one in ranges],
+            "ranges": [_range_json(view.config, one, request.is_local) for one in ranges],
         }
         return Response(200, list(_JSON), msgspec.json.encode(body))
 
@@ -99,7 +100,7 @@ def _choose(request: Request) -> tuple[str, Render]:
     return (ARROW_TYPE, render_arrow) if ARROW_TYPE in accepted else (NDJSON_TYPE, render_ndjson)
 
 
-def _range_json(config: StreamConfig, one: Range) -> dict[str, object]:
+def _range_json(config: StreamConfig, one: Range, is_local: bool) -> dict[str, object]:
     sealed = one.sealed
     return {
         "offset": str(config.lineage.offset_at(one.start)),
@@ -116,8 +117,21 @@ def _range_json(config: StreamConfig, one: Range) -> dict[str, object]:
             "size_bytes": sealed.size_bytes,
             "checksum": sealed.checksum,
             "index_offset": sealed.index_offset,
+            "location": _location(sealed, is_local),
         },
     }
+
+
+def _location(sealed: SealedPart, is_local: bool) -> str | None:
+    """Where the caller can read a file without the server, with what it is permitted itself.
+
+    Directories of this machine are nobody's business elsewhere.
+    """
+    if sealed.url is not None and not sealed.url.startswith("file:"):
+        return sealed.url
+    if not is_local:
+        return None
+    return sealed.url or (sealed.path.as_uri() if sealed.path is not None else None)
 
 
 # ── Rendering, on a thread ───────────────────────────────────────────────────────────────────

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from headwater.core.blocks import Block
@@ -135,6 +136,10 @@ class SealedPart:
     size_bytes: int
     checksum: str
     index_offset: int
+    url: str | None = None
+    """Where object storage has it."""
+    path: Path | None = None
+    """Where it is on this machine."""
 
 
 Piece = bytes | FileRange

@@ -348,7 +348,7 @@ class SqliteEngine:
         return self._appends.blocks(span, max_bytes)
 
     def sealed_parts(self, span: Span) -> list[SealedPart]:
-        return sealed_parts(self._query, span)
+        return sealed_parts(self._query, span, self.history.shelf)
 
     def append_at(self, run: int, position: int) -> Appended | None:
         return self._appends.append_at(run, position)

@@ -11,8 +11,10 @@ still being sent to somebody.
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_right
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -47,31 +49,58 @@ PERHAPS: Final = 2
 """An upload was begun, and may or may not have come to its end."""
 
 
-class Segment:
+class BlockReader(ABC):
+    """A segment, wherever it is. What is read was compared with its checksums."""
+
+    def __init__(self, row: SegmentRow, trailer: layout.Trailer) -> None:
+        self.row = row
+        self._trailer = trailer
+
+    @abstractmethod
+    def read(self, offset: int, length: int) -> bytes:
+        """Some bytes of it; raises DataCorrupt when they are not what was written."""
+
+    def damaged(self, problem: str) -> DataCorrupt:
+        return DataCorrupt(f"segment {self.row.name}: {problem}")
+
+    def require_within(self, offset: int, length: int) -> None:
+        if not 0 <= offset <= offset + length <= self._trailer.sums_offset:
+            raise self.damaged(f"it has no bytes {offset} to {offset + length}")
+
+    def directory(self) -> list[Entry]:
+        offset = self._trailer.directory_offset
+        try:
+            return layout.read_directory(self.read(offset, self._trailer.sums_offset - offset))
+        except LayoutError as error:
+            raise self.damaged(str(error)) from None
+
+    def extent(self, index_offset: int) -> Extent:
+        try:
+            header = layout.read_header(self.read(index_offset, layout.HEADER_BYTES))
+        except LayoutError as error:
+            raise self.damaged(str(error)) from None
+        return Extent(self, index_offset, header)
+
+
+class Segment(BlockReader):
     """One open file, shared by everyone who reads from it."""
 
     def __init__(self, row: SegmentRow, file: int, trailer: layout.Trailer) -> None:
-        self.row = row
+        super().__init__(row, trailer)
         self.file = file
-        self._trailer = trailer
         self._known_good = bytearray(len(trailer.sums))
 
     @classmethod
     def open(cls, path: Path, row: SegmentRow) -> Segment:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return cls(row, file, _read_trailer(file, row))
+            return cls(row, file, find_trailer(row, lambda at, size: os.pread(file, size, at)))
         except BaseException:
             os.close(file)
             raise
 
     def __del__(self) -> None:
         os.close(self.file)
-
-    def damaged(self, problem: str) -> DataCorrupt:
-        return DataCorrupt(f"segment {self.row.name}: {problem}")
-
-    # ── Blocks ───────────────────────────────────────────────────────────────────────────────
 
     def ensure(self, offset: int, length: int) -> None:
         """Make sure that a range is what was written; raises DataCorrupt otherwise."""
@@ -80,10 +109,6 @@ class Segment:
             if not self._known_good[number]:
                 self._check(number)
                 self._known_good[number] = 1
-
-    def require_within(self, offset: int, length: int) -> None:
-        if not 0 <= offset <= offset + length <= self._trailer.sums_offset:
-            raise self.damaged(f"it has no bytes {offset} to {offset + length}")
 
     def _check(self, number: int) -> None:
         start = number * BLOCK_BYTES
@@ -115,22 +140,6 @@ class Segment:
             os.posix_fadvise(self.file, offset, length, os.POSIX_FADV_WILLNEED)
         return FileRange(self, self.file, offset, length)
 
-    # ── Contents ─────────────────────────────────────────────────────────────────────────────
-
-    def directory(self) -> list[Entry]:
-        offset = self._trailer.directory_offset
-        try:
-            return layout.read_directory(self.read(offset, self._trailer.sums_offset - offset))
-        except LayoutError as error:
-            raise self.damaged(str(error)) from None
-
-    def extent(self, index_offset: int) -> Extent:
-        try:
-            header = layout.read_header(self.read(index_offset, layout.HEADER_BYTES))
-        except LayoutError as error:
-            raise self.damaged(str(error)) from None
-        return Extent(self, index_offset, header)
-
 
 def check_blocks(row: SegmentRow, trailer: layout.Trailer, first: int, data: bytes) -> None:
     """Compare blocks from a given one on with their checksums."""
@@ -141,11 +150,13 @@ def check_blocks(row: SegmentRow, trailer: layout.Trailer, first: int, data: byt
             raise DataCorrupt(f"segment {row.name}: block {number} does not match its checksum")
 
 
-def _read_trailer(file: int, row: SegmentRow) -> layout.Trailer:
+def find_trailer(row: SegmentRow, read: Callable[[int, int], bytes]) -> layout.Trailer:
+    """The end of a segment, if it is the one that was recorded; reads it at once."""
+    size = min(row.size_bytes, layout.trailer_bytes(row.size_bytes))
     try:
-        footer = os.pread(file, layout.FOOTER_BYTES, row.size_bytes - layout.FOOTER_BYTES)
-        covered = layout.read_sums_offset(footer)
-        trailer = layout.read_trailer(os.pread(file, row.size_bytes - covered, covered))
+        data = read(row.size_bytes - size, size)
+        covered = layout.read_sums_offset(data[-layout.FOOTER_BYTES :])
+        trailer = layout.read_trailer(data[covered - row.size_bytes :])
     except (LayoutError, OSError, OverflowError) as error:
         raise DataCorrupt(f"segment {row.name}: {error}") from None
     if trailer.root != row.root:
@@ -156,7 +167,7 @@ def _read_trailer(file: int, row: SegmentRow) -> layout.Trailer:
 class Extent:
     """A piece of a run in a segment, and its index. Numbers of appends count from 0."""
 
-    def __init__(self, segment: Segment, index_offset: int, header: layout.Header) -> None:
+    def __init__(self, segment: BlockReader, index_offset: int, header: layout.Header) -> None:
         self.segment = segment
         self.header = header
         self._offset = index_offset
@@ -302,6 +313,8 @@ class Extent:
         return self.segment.read(self._place(start), end - start)
 
     def range(self, start: int, end: int) -> FileRange:
+        """Bodies to be sent by the kernel, from a file of this machine."""
+        assert isinstance(self.segment, Segment)
         return self.segment.range(self._place(start), end - start)
 
     def bodies(self, start: int, end: int) -> list[bytes]:
