@@ -19,6 +19,7 @@ from pyspark_headwater.errors import InvalidOption
 Use = Literal["batch read", "stream read", "batch write", "stream write"]
 Mode = Literal["FAILFAST", "PERMISSIVE"]
 Ordering = Literal["partition", "global"]
+SealedReads = Literal["auto", "server", "direct"]
 
 READ: Final[tuple[Use, ...]] = ("batch read", "stream read")
 WRITE: Final[tuple[Use, ...]] = ("batch write", "stream write")
@@ -90,6 +91,13 @@ OPTIONS: Final = (
         READ,
         "`true`",
         "Whether a query fails when a stream was deleted or created anew under its name.",
+    ),
+    Option(
+        "sealedReads",
+        READ,
+        "`auto`",
+        "How tasks read [history](history.md) that is in files: `auto` takes it from the files "
+        "where a task can reach them, `server` never does, `direct` fails where it cannot.",
     ),
     Option("includeHeaders", READ, "`false`", "Add the columns about producers."),
     Option(
@@ -186,6 +194,7 @@ class ReadOptions:
     fail_on_data_loss: bool
     include_headers: bool
     mode: Mode
+    sealed_reads: SealedReads = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +291,7 @@ def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
         min_partitions=given.number("minPartitions", 1, PARTITIONS_MAX),
         fail_on_data_loss=given.truth("failOnDataLoss", True),
         include_headers=given.truth("includeHeaders", False),
+        sealed_reads=_sealed_reads(given.choice("sealedReads", ("auto", "server", "direct"))),
         mode="PERMISSIVE"
         if given.choice("mode", ("FAILFAST", "PERMISSIVE")) == "PERMISSIVE"
         else "FAILFAST",
@@ -316,6 +326,10 @@ def write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
         producer_id=producer_id,
         txn_version=version,
     )
+
+
+def _sealed_reads(choice: str) -> SealedReads:
+    return "server" if choice == "server" else "direct" if choice == "direct" else "auto"
 
 
 def _selected(given: _Given) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Final
 
+from headwater.core.blocks import Block
 from headwater.core.errors import StorageUnavailable
 from headwater.core.groups.state import GroupState
 from headwater.core.lineage import Span
@@ -205,9 +206,9 @@ class FaultyEngine:
         self._before("read")
         return self.inner.read_pieces(span, max_bytes)
 
-    def appends(self, span: Span, max_bytes: int) -> list[Appended]:
+    def blocks(self, span: Span, max_bytes: int) -> list[Block]:
         self._before("read")
-        return self.inner.appends(span, max_bytes)
+        return self.inner.blocks(span, max_bytes)
 
     def sealed_parts(self, span: Span) -> list[SealedPart]:
         return self.inner.sealed_parts(span)

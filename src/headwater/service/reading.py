@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from headwater.core import decisions
+from headwater.core.blocks import Block
 from headwater.core.errors import HistoryUnavailable, InvalidQuery, StreamError, UnknownOffset
 from headwater.core.limits import KIB, Limits
 from headwater.core.lineage import Span
@@ -212,13 +213,13 @@ class ReadingLog:
             self.view(entry)
             raise
 
-    async def read_appends(
+    async def read_blocks(
         self, entry: Entry, offset: Anchor | Offset, until: Offset | None, max_bytes: int
-    ) -> tuple[View, int, list[Appended]]:
+    ) -> tuple[View, int, list[Block]]:
         """Appends with all that is known of them, and where they begin."""
         view, position, spans = await self.spans_until(entry, offset, until)
-        appends = await self._ask(entry, _read_appends, spans, max_bytes)
-        return view, position, appends
+        blocks = await self._ask(entry, _read_blocks, spans, max_bytes)
+        return view, position, blocks
 
     async def find_last(self, path: str, count: int) -> tuple[Offset, int]:
         """Where the last messages begin: an offset, and how many messages to skip behind it."""
@@ -344,15 +345,15 @@ def _read_pieces(engine: Engine, spans: list[Span], max_bytes: int) -> tuple[lis
     ], is_history
 
 
-def _read_appends(engine: Engine, spans: list[Span], max_bytes: int) -> list[Appended]:
-    found: list[Appended] = []
+def _read_blocks(engine: Engine, spans: list[Span], max_bytes: int) -> list[Block]:
+    found: list[Block] = []
     for span in spans:
         if max_bytes <= 0:
             break
-        part = engine.appends(span, max_bytes)
-        found += part
-        max_bytes -= part[-1].end - span.start
-        if part[-1].end < span.end:
+        found += engine.blocks(span, max_bytes)
+        end = found[-1].end
+        max_bytes -= end - span.start
+        if end < span.end:
             break
     return found
 

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import apsw
 
+from headwater.core.blocks import Block
 from headwater.core.errors import DataCorrupt, UnknownOffset
 from headwater.core.lineage import Span
 from headwater.core.offsets import format_offset
@@ -19,7 +20,7 @@ from headwater.core.stream import Appended
 from headwater.store import rows
 from headwater.store.checksums import append_checksum
 from headwater.store.database import translating
-from headwater.store.engine import Piece, SeekBy, cut_last
+from headwater.store.engine import Piece, SeekBy
 from headwater.store.history.segment import Extent
 from headwater.store.history.shelf import Shelf
 from headwater.store.history_tables import FoundExtent, Query, extent_at, sealed_end
@@ -125,24 +126,25 @@ class Appends:
             return found, extent
         raise DataCorrupt(f"the file of stream {run} at {position} is missing")
 
-    def appends(self, span: Span, max_bytes: int) -> list[Appended]:
-        """Whole appends from the start of a span on, as `read` gives their bodies."""
-        found: list[Appended] = []
+    def blocks(self, span: Span, max_bytes: int) -> list[Block]:
+        """Appends from the start of a span on, as `read` gives their bodies."""
+        found: list[Block] = []
         position, limit = span.start, span.start + max_bytes
         while position < span.end and (not found or position < limit):
-            part = span._replace(start=position)
-            appends = self._whole_rows(part, limit - position)
-            if not appends:
+            appends = self._whole_rows(span._replace(start=position), limit - position)
+            if appends:
+                block = Block.of(appends, span.end)
+            else:
                 sealed = self._extent(span.run, position)
                 if sealed is None:
                     break
                 row, extent = sealed
-                appends = extent.appends(position, min(row.until, span.end), limit)
-            found += appends
-            position = found[-1].end
+                block = extent.block(position, min(row.until, span.end), limit)
+            found.append(block)
+            position = block.end
         if not found:
             raise UnknownOffset(format_offset(span.run, span.start))
-        return cut_last(found, span.end)
+        return found
 
     def _whole_rows(self, span: Span, max_bytes: int) -> list[Appended]:
         """Appends that are in rows; none if no row begins there."""

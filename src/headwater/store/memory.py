@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from threading import RLock
 
+from headwater.core.blocks import Block
 from headwater.core.errors import UnknownOffset
 from headwater.core.expiry import touch_interval_ms
 from headwater.core.groups.state import GroupMutation, GroupState
@@ -46,7 +47,6 @@ from headwater.store.engine import (
     SealedPart,
     SeekBy,
     StreamSummary,
-    cut_last,
 )
 from headwater.store.memory_groups import MemoryGroups
 from headwater.store.memory_subscriptions import MemorySubscriptions
@@ -236,12 +236,12 @@ class MemoryEngine:
     def read_pieces(self, span: Span, max_bytes: int) -> list[Piece]:
         return [*self.read(span, max_bytes)]
 
-    def appends(self, span: Span, max_bytes: int) -> list[Appended]:
+    def blocks(self, span: Span, max_bytes: int) -> list[Block]:
         with self._lock:
             bodies = self.read(span, max_bytes)
             appends = self._appends(span.run)
             first = bisect_left(appends, span.start, key=_START)
-            return cut_last(list(appends[first : first + len(bodies)]), span.end)
+            return [Block.of(appends[first : first + len(bodies)], span.end)]
 
     def sealed_parts(self, span: Span) -> list[SealedPart]:
         return []

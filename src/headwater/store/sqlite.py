@@ -15,6 +15,7 @@ from typing import Final
 
 import apsw
 
+from headwater.core.blocks import Block
 from headwater.core.groups.state import GroupMutation, GroupState
 from headwater.core.histograms import SECONDS, Histogram
 from headwater.core.lineage import Span
@@ -343,11 +344,11 @@ class SqliteEngine:
                 found.update(row[0] for row in rows_found)
         return found
 
-    def appends(self, span: Span, max_bytes: int) -> list[Appended]:
-        return self._appends.appends(span, max_bytes)
+    def blocks(self, span: Span, max_bytes: int) -> list[Block]:
+        return self._appends.blocks(span, max_bytes)
 
     def sealed_parts(self, span: Span) -> list[SealedPart]:
-        return sealed_parts(self._query, span)
+        return sealed_parts(self._query, span, self.history.shelf)
 
     def append_at(self, run: int, position: int) -> Appended | None:
         return self._appends.append_at(run, position)

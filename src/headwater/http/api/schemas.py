@@ -81,7 +81,15 @@ _RANGE: Final = obj(
         "first_timestamp": {"type": "integer"},
         "last_timestamp": {"type": "integer"},
         "file": nullable(
-            obj({"name": TEXT, "size_bytes": WHOLE, "checksum": TEXT, "index_offset": WHOLE})
+            obj(
+                {
+                    "name": TEXT,
+                    "size_bytes": WHOLE,
+                    "checksum": TEXT,
+                    "index_offset": WHOLE,
+                    "location": nullable(TEXT),
+                }
+            )
         ),
     }
 )

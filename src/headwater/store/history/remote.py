@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -25,7 +26,7 @@ from obstore.store import LocalStore, from_url
 from headwater.core.errors import DataCorrupt, HistoryUnavailable
 from headwater.store.history import layout
 from headwater.store.history.building import sync_directory
-from headwater.store.history.segment import SegmentRow, check_blocks
+from headwater.store.history.segment import SegmentRow, check_blocks, find_trailer
 
 SEGMENTS: Final = "segments"
 CATALOGS: Final = "catalogs"
@@ -61,6 +62,12 @@ class Remote:
         except (BaseError, OSError, ValueError) as error:
             raise ValueError(f"{url} cannot be used as object storage: {_short(error)}") from None
 
+    def location(self, name: str) -> str:
+        """Where a segment is, for others: without anything that only its owner should know."""
+        parts = urlsplit(self.url)
+        host = parts.netloc.rpartition("@")[2]
+        return f"{parts.scheme}://{host}{parts.path.rstrip('/')}/{SEGMENTS}/{name}"
+
     @contextmanager
     def _asking(self, what: str) -> Iterator[None]:
         try:
@@ -88,16 +95,7 @@ class Remote:
 
     def trailer(self, row: SegmentRow) -> layout.Trailer:
         """The end of a segment, if it is the one that was recorded."""
-        guess = min(row.size_bytes, layout.trailer_bytes(row.size_bytes))
-        data = self.read(row, row.size_bytes - guess, guess)
-        try:
-            covered = layout.read_sums_offset(data[-layout.FOOTER_BYTES :])
-            trailer = layout.read_trailer(data[covered - row.size_bytes :])
-        except layout.LayoutError as error:
-            raise DataCorrupt(f"segment {row.name} in {self.url}: {error}") from None
-        if trailer.root != row.root:
-            raise DataCorrupt(f"segment {row.name} in {self.url} is not the recorded one")
-        return trailer
+        return find_trailer(row, partial(self.read, row))
 
     def read(self, row: SegmentRow, offset: int, length: int) -> bytes:
         with self._asking(row.name):

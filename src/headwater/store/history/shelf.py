@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from headwater.core.errors import HistoryUnavailable
 from headwater.core.limits import MIB
 from headwater.store.history.cold import ColdSegment, FetchNeeded
-from headwater.store.history.segment import Segment, SegmentRow
+from headwater.store.history.segment import PRESENT, Segment, SegmentRow
 
 if TYPE_CHECKING:
     from headwater.store.history.remote import Remote
@@ -45,6 +45,11 @@ class Shelf:
         self._cold_bytes_max = cache_bytes_max
         shutil.rmtree(self._cache, ignore_errors=True)
         self._cache.mkdir()
+
+    def locations(self, row: SegmentRow) -> tuple[str | None, Path | None]:
+        """Where others find a segment: in object storage, on this machine."""
+        url = self._remote.location(row.name) if self._remote and row.remote == PRESENT else None
+        return url, (self.directory / row.name).absolute() if row.local else None
 
     @property
     def cached_bytes(self) -> int:
