@@ -205,6 +205,9 @@ class FaultyEngine:
         self._before("read")
         return self.inner.read_pieces(span, max_bytes)
 
+    def known_pieces(self, span: Span, max_bytes: int) -> list[Piece] | None:
+        return self.inner.known_pieces(span, max_bytes)
+
     def appends(self, span: Span, max_bytes: int) -> list[Appended]:
         self._before("read")
         return self.inner.appends(span, max_bytes)

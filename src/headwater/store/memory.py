@@ -236,6 +236,9 @@ class MemoryEngine:
     def read_pieces(self, span: Span, max_bytes: int) -> list[Piece]:
         return [*self.read(span, max_bytes)]
 
+    def known_pieces(self, span: Span, max_bytes: int) -> list[Piece] | None:
+        return None
+
     def appends(self, span: Span, max_bytes: int) -> list[Appended]:
         with self._lock:
             bodies = self.read(span, max_bytes)

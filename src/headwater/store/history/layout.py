@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -286,6 +286,6 @@ def draft_name(segment_id: int) -> str:
     return f"{segment_id:010d}.new"
 
 
-def blocks_of(offset: int, length: int) -> Iterable[int]:
+def blocks_of(offset: int, length: int) -> range:
     """The blocks that a range of bytes touches."""
     return range(offset // BLOCK_BYTES, -(-(offset + length) // BLOCK_BYTES))
