@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks.plan import FULL, MIB
-from benchmarks.results import HEADWATER, NATS, PEER_CLIENT, REDIS, Results, figure, times
+from benchmarks.results import HEADWATER, NATS, NGINX, PEER_CLIENT, REDIS, Results, figure, times
 
 _FILE, _MEMORY = "reference-file", "reference-memory"
 
@@ -59,6 +59,18 @@ def verdicts(results: Results) -> list[Verdict]:
                   20_000, "queries", "changes_per_second", _over("")),
         _limit(results, "memory with 10,000 waiting queries: within 300 MiB", 300,
                "queries", "memory_mib", _over(f"{FULL.queries_waiters:,} waiters")),
+        _ratio(results, "history, reading it from the start: 10× the reference", 10,
+               "history", "mb_per_second", [_FILE, _MEMORY], _over("")),
+        _ratio(results, "history, reading it from the start: half of what nginx does", 0.5,
+               "history", "mb_per_second", [NGINX], _over("")),
+        _limit(results, "history, first byte from anywhere in 10,000,000 messages: within 1.5× "
+               "of 100,000", 1.5,
+               "history", "first_byte_ratio",
+               _over(f"{FULL.history_long_messages:,} messages")),
+        _at_least(results, "history, appends while sealing: within 5 % of those without", 0.95,
+                  "history", "sealing_rate", _over("")),
+        _limit(results, "history, memory with 256 readers: within 1.2× of one reader", 1.2,
+               "history", "memory_growth", _over("")),
     ]  # fmt: skip
 
 

@@ -14,7 +14,16 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from benchmarks.metrics import Better
-from benchmarks.results import HEADWATER, NATS, PEER_CLIENT, PRISMA, REDIS, Results, figure
+from benchmarks.results import (
+    HEADWATER,
+    NATS,
+    NGINX,
+    PEER_CLIENT,
+    PRISMA,
+    REDIS,
+    Results,
+    figure,
+)
 
 PLOT_NAME = "results.png"
 
@@ -26,6 +35,7 @@ _COLOURS = {
     REDIS: "#c6302b",
     NATS: "#34a574",
     PRISMA: "#5a67d8",
+    NGINX: "#2f7d4f",
 }
 _COLUMNS = 3
 _LABEL_CHARACTERS_PER_PANEL = 78
@@ -45,12 +55,13 @@ class _Panel:
     variants: str = ""
 
     def places(self, results: Results) -> "list[_Place]":
-        """Where bars stand: the variants that begin with ``variants``, each metric of them."""
+        """Where bars stand: the variants that begin with ``variants``, each metric they have."""
         return [
             _Place(variant, metric, f"{variant.removeprefix(self.variants)} {suffix}".strip())
             for variant in results.variants(self.scenario)
             if variant.startswith(self.variants)
             for metric, suffix in self.metrics
+            if any(results.values(self.scenario, variant, s, metric) for s in results.subjects)
         ]
 
 
@@ -126,6 +137,8 @@ _PANELS = (
         goal=300,
         variants="10,000 waiters",
     ),
+    _Panel("History, MB/s", "history", (("mb_per_second", ""),), "higher"),
+    _Panel("History, server CPU per GB, s", "history", (("server_cpu_s_per_gb", ""),), "lower"),
 )
 
 

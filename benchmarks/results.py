@@ -12,6 +12,7 @@ PEER_CLIENT = "peer-client"
 REDIS = "redis"
 NATS = "nats"
 PRISMA = "prisma"
+NGINX = "nginx"
 FILE_NAME = "results.json"
 
 _OTHERS = "others_cpu_share"

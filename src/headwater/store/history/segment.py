@@ -24,7 +24,7 @@ from headwater.core.offsets import format_offset
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended
 from headwater.store.engine import FileRange
-from headwater.store.history import layout
+from headwater.store.history import layout, page_cache
 from headwater.store.history.layout import BLOCK_BYTES, LARGE, SMALL, Entry, LayoutError, Places
 
 _STARTS_AT_ONCE_MAX: Final = 1_024
@@ -134,11 +134,17 @@ class Segment(BlockReader):
         return data
 
     def range(self, offset: int, length: int) -> FileRange:
-        """Good bytes to be sent without being read here; the kernel fetches them meanwhile."""
+        """Good bytes to be sent without being read here, nor waited for by whoever sends them."""
         self.ensure(offset, length)
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(self.file, offset, length, os.POSIX_FADV_WILLNEED)
+        if not page_cache.is_in_memory(self.file, offset, length):
+            page_cache.bring(self.file, offset, length)
         return FileRange(self, self.file, offset, length)
+
+    def is_at_hand(self, offset: int, length: int) -> bool:
+        """Whether a range is known to be good and can be had without waiting."""
+        blocks = layout.blocks_of(offset, length)
+        is_known = 0 not in self._known_good[blocks.start : blocks.stop]
+        return is_known and page_cache.is_in_memory(self.file, offset, length)
 
 
 def check_blocks(row: SegmentRow, trailer: layout.Trailer, first: int, data: bytes) -> None:
@@ -188,10 +194,16 @@ class Extent:
     def number_at(self, position: int) -> int:
         """The append that holds the byte behind a position of the run."""
         relative = position - self.header.start
-        numbers = range(self.header.appends)
-        return (
-            bisect_right(numbers, relative, key=lambda n: self._small(self._places.starts, n)) - 1
-        )
+        first, stop = 0, self.header.appends
+        # Few entries are read at once: each read is a system call, and lets other threads in.
+        while stop - first > _STARTS_AT_ONCE_MAX:
+            middle = (first + stop) // 2
+            if self._small(self._places.starts, middle) <= relative:
+                first = middle
+            else:
+                stop = middle
+        starts = self._array(self._places.starts, layout.unpack_small, SMALL.size, first, stop)
+        return first + bisect_right(starts, relative) - 1
 
     def start_of(self, number: int) -> int:
         if number == self.header.appends:
