@@ -26,7 +26,7 @@ from pyspark_headwater.pipelines.running import Kind, Pipeline, Progress, noted,
 from pyspark_headwater.pipelines.state import Materialize, state_layout
 from pyspark_headwater.tables import HeadwaterTables
 from tests.spark.values import entities, says_the_same
-from tests.spark.world import World
+from tests.spark.world import World, rows_of
 
 
 def put(key: str, value: Any, kind: str = "user", operation: str = "upsert") -> dict[str, Any]:
@@ -47,11 +47,6 @@ def pipeline(world: World, kind: Kind, name: str = "events", **options: object) 
 
 def tables(spark: SparkSession, world: World) -> HeadwaterTables:
     return HeadwaterTables(spark, world.url, str(world.directory / "lake"))
-
-
-def rows_of(uri: str) -> list[dict[str, Any]]:
-    """A table as any other reader of Delta sees it."""
-    return [*pa.table(DeltaTable(uri).to_pyarrow_table()).to_pylist()]
 
 
 # ── archive ──────────────────────────────────────────────────────────────────────────────────
