@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, cast, get_args
 
 import msgspec
 
@@ -17,7 +17,7 @@ from headwater.client.protocol import stream_root
 from pyspark_headwater.errors import InvalidOption
 
 Use = Literal["batch read", "stream read", "batch write", "stream write"]
-Mode = Literal["FAILFAST", "PERMISSIVE"]
+Mode = Literal["FAILFAST", "PERMISSIVE", "DROPMALFORMED"]
 Ordering = Literal["partition", "global"]
 SealedReads = Literal["auto", "server", "direct"]
 
@@ -105,7 +105,8 @@ OPTIONS: Final = (
         READ,
         "`FAILFAST`",
         "With a schema of your own, what happens to a message that does not fit: `FAILFAST` fails "
-        "the query, `PERMISSIVE` puts its text into the column `_corrupt`.",
+        "the query, `PERMISSIVE` puts its text into the column `_corrupt`, `DROPMALFORMED` leaves "
+        "it out.",
     ),
     Option(
         "retryTimeout",
@@ -292,9 +293,7 @@ def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
         fail_on_data_loss=given.truth("failOnDataLoss", True),
         include_headers=given.truth("includeHeaders", False),
         sealed_reads=_sealed_reads(given.choice("sealedReads", ("auto", "server", "direct"))),
-        mode="PERMISSIVE"
-        if given.choice("mode", ("FAILFAST", "PERMISSIVE")) == "PERMISSIVE"
-        else "FAILFAST",
+        mode=cast(Mode, given.choice("mode", get_args(Mode))),
     )
 
 

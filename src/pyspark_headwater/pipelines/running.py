@@ -22,8 +22,9 @@ from headwater.client.errors import HeadwaterError
 from pyspark_headwater.errors import InvalidOption
 from pyspark_headwater.options import read_options
 from pyspark_headwater.pipelines.delta import Commit, filesystem
-from pyspark_headwater.pipelines.jobs import Archive, Job, Materialize, Rollup
+from pyspark_headwater.pipelines.jobs import Archive, Job, Rollup
 from pyspark_headwater.pipelines.snapshots import take_snapshot
+from pyspark_headwater.pipelines.state import Materialize
 from pyspark_headwater.wire import Wire, wire_to
 
 Kind = Literal["archive", "materialize", "snapshot", "rollup"]

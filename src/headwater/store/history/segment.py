@@ -202,7 +202,7 @@ class Extent:
                 first = middle
             else:
                 stop = middle
-        starts = self._array(self._places.starts, layout.unpack_small, SMALL.size, first, stop)
+        starts = self._small_array(self._places.starts, first, stop)
         return first + bisect_right(starts, relative) - 1
 
     def start_of(self, number: int) -> int:

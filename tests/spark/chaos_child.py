@@ -1,0 +1,78 @@
+"""A driver to be killed: one stream into another, an archive and tables, until it has caught up.
+
+Every task fails once, after its work is done.
+
+python -m tests.spark.chaos_child URL SOURCE SINK DIRECTORY
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+
+from pyspark_headwater.pipelines import jobs, state
+from pyspark_headwater.pipelines.delta import WrittenFile, write_files
+from pyspark_headwater.pipelines.layout import Layout
+from pyspark_headwater.pipelines.running import Pipeline, start
+from tests.spark.failing_source import FailingSource
+from tests.spark.world import local_session
+
+
+def failing(marks: Path) -> Any:
+    """The writing of files, by tasks that are lost when they have all rows."""
+
+    def write(frame: DataFrame, layout: Layout) -> list[WrittenFile]:
+        def lose(batches: Iterator[Any]) -> Iterator[Any]:
+            yield from batches
+            task = TaskContext.get()
+            assert task is not None
+            batch = task.getLocalProperty("streaming.sql.batchId")
+            mark = marks / f"{layout.partition}-{batch}"
+            if not mark.exists():
+                mark.touch()
+                raise OSError("the task is lost with its files")
+
+        return write_files(frame.mapInArrow(lose, frame.schema), layout)
+
+    return write
+
+
+def main(url: str, source: str, sink: str, directory: str) -> None:
+    spark = local_session("local[2,4]")
+    spark.dataSource.register(FailingSource)
+    marks = Path(directory) / "marks"
+    marks.mkdir(exist_ok=True)
+    for module in (jobs, state):
+        setattr(module, "write_files", failing(marks))  # noqa: B010 - it is not theirs to export
+    reading = {"endpoint": url, "stream": source, "minPartitions": "2"}
+    lake = f"{directory}/lake"
+    messages = (
+        spark.readStream.format("headwater")
+        .options(**reading, startingOffsets="earliest", maxOffsetsPerTrigger="40")
+        .load()
+    )
+    copy = (
+        messages.selectExpr("get_json_object(value, '$.value.n') AS value")
+        .writeStream.format("failing_headwater")
+        .options(endpoint=url, stream=sink, rowsPerRequest="7", marks=str(marks))
+        .option("checkpointLocation", f"{directory}/checkpoint")
+        .trigger(availableNow=True)
+        .start()
+    )
+    limit = {"maxOffsetsPerTrigger": "60"}
+    queries = [
+        copy,
+        start(spark, Pipeline("archive", lake, reading | limit)),
+        start(spark, Pipeline("materialize", lake, reading | limit)),
+    ]
+    for query in queries:
+        query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
