@@ -32,6 +32,7 @@ from headwater.http.messages import (
     Response,
 )
 from headwater.http.metrics import Metrics
+from headwater.http.pipelines import PipelineResource
 from headwater.http.places import STREAM, Place, locate, route_of
 from headwater.http.queries import number_in, query_of
 from headwater.http.snapshots import SnapshotResource
@@ -86,6 +87,7 @@ class App:
         bulk = BulkResource(log)
         self._snapshots = SnapshotResource(log)
         figures = metrics or Metrics()
+        pipelines = PipelineResource(log.clock)
         self.resources: dict[str, Resource] = {
             places.STREAM: self._stream,
             CONTROL_ROOT: self._reserved,
@@ -99,6 +101,7 @@ class App:
             TOUCH: self._touch_of,
             places.TRANSACTION: _posting(lambda request, _: self._transactions.handle(request)),
             places.LIST: _reading(self._list),
+            places.PIPELINES: lambda request, _: pipelines.handle(request),
             places.INDEX: _reading(self._index),
             places.HEALTH: _reading(self._healthz),
             places.READY: _reading(self._readyz),
@@ -202,6 +205,7 @@ class App:
             "PUT  /v1/stream/{path}  create one\n"
             "POST /v1/transaction    acknowledge and publish, all or nothing\n"
             "GET  /v1/stream/__ds/subscriptions  who is woken when streams have something new\n"
+            "GET  /v1/pipelines      how far pipelines are\n"
             "GET  /healthz           is the process alive\n"
             "GET  /readyz            does its storage answer\n"
             "GET  /metrics           figures for Prometheus\n"

@@ -163,6 +163,7 @@ def _watch(query: StreamingQuery, pipeline: Pipeline, watch: Watch) -> None:
                 seen = one["batchId"]
                 found = with_lag(_progress(pipeline, one), wire)
                 _note(pipeline, found)
+                wire.report(found)
                 watch(found)
         if not active:
             return

@@ -98,5 +98,21 @@ _CONSOLE = Operation(
     public=True,
 )
 
-_LOOKED_AT: Final = (_LIST, _HEALTHZ, _READYZ, _METRICS, _OPENAPI, _INDEX, _CONSOLE)
-OPERATIONS: Final = (*(one for get in _LOOKED_AT for one in with_head(get)), _SIGN)
+_PIPELINES = Operation(
+    "GET",
+    "/v1/pipelines",
+    "How far pipelines are, as they last said.",
+    {200: Answer("What they said, and when.", content={JSON_TYPE: ref("Pipelines")})},
+)
+_REPORT = Operation(
+    "POST",
+    "/v1/pipelines",
+    "A pipeline says how far it is. Kept in memory, for people to look at.",
+    {204: Answer("Noted.")},
+    errors=("invalid_body",),
+    body={JSON_TYPE: ref("PipelineReport")},
+    body_required=True,
+)
+
+_LOOKED_AT: Final = (_LIST, _HEALTHZ, _READYZ, _METRICS, _OPENAPI, _INDEX, _CONSOLE, _PIPELINES)
+OPERATIONS: Final = (*(one for get in _LOOKED_AT for one in with_head(get)), _SIGN, _REPORT)

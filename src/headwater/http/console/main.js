@@ -3,6 +3,7 @@
 import { ApiError, send, setToken } from "./api.js";
 import { ask, h, problem } from "./dom.js";
 import { overview } from "./overview.js";
+import { pipelines } from "./pipelines.js";
 import { stream } from "./stream.js";
 import { streams } from "./streams.js";
 import { subscriptions } from "./subscriptions.js";
@@ -13,6 +14,7 @@ const views = [
   [/^#\/streams$/, streams],
   [/^#\/stream\/(.+)$/, stream],
   [/^#\/subscriptions$/, subscriptions],
+  [/^#\/pipelines$/, pipelines],
   [/^(#\/?)?$/, overview],
 ];
 
