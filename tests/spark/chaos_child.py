@@ -1,8 +1,8 @@
-"""A driver to be killed: one stream into another, an archive and tables, until it has caught up.
+"""A driver to be killed: one stream into another, an archive and tables.
 
-Every task fails once, after its work is done.
+Every task fails once, after its work is done. It ends when it has caught up, or never.
 
-python -m tests.spark.chaos_child URL SOURCE SINK DIRECTORY
+python -m tests.spark.chaos_child URL SOURCE SINK DIRECTORY follow|end
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def failing(marks: Path) -> Any:
     return write
 
 
-def main(url: str, source: str, sink: str, directory: str) -> None:
+def main(url: str, source: str, sink: str, directory: str, until: str) -> None:
+    follow = until == "follow"
     spark = local_session("local[2,4]")
     spark.dataSource.register(FailingSource)
     marks = Path(directory) / "marks"
@@ -56,19 +57,19 @@ def main(url: str, source: str, sink: str, directory: str) -> None:
         .options(**reading, startingOffsets="earliest", maxOffsetsPerTrigger="40")
         .load()
     )
-    copy = (
+    writing = (
         messages.selectExpr("get_json_object(value, '$.value.n') AS value")
         .writeStream.format("failing_headwater")
         .options(endpoint=url, stream=sink, rowsPerRequest="7", marks=str(marks))
         .option("checkpointLocation", f"{directory}/checkpoint")
-        .trigger(availableNow=True)
-        .start()
     )
+    if not follow:
+        writing = writing.trigger(availableNow=True)
     limit = {"maxOffsetsPerTrigger": "60"}
     queries = [
-        copy,
-        start(spark, Pipeline("archive", lake, reading | limit)),
-        start(spark, Pipeline("materialize", lake, reading | limit)),
+        writing.start(),
+        start(spark, Pipeline("archive", lake, reading | limit, follow=follow)),
+        start(spark, Pipeline("materialize", lake, reading | limit, follow=follow)),
     ]
     for query in queries:
         query.awaitTermination()

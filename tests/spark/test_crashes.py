@@ -35,14 +35,14 @@ def wait_until(condition: Callable[[], bool]) -> None:
 class Driver:
     """A process with a session of its own, and all that belongs to it."""
 
-    def __init__(self, world: World, log: Path) -> None:
+    def __init__(self, world: World, log: Path, until: str) -> None:
         prepare_environment()
         self._log = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "tests.spark.chaos_child", world.url),
-                    *(world.name("events"), world.name("sink"), str(world.directory)),
+                    *(world.name("events"), world.name("sink"), str(world.directory), until),
                 ],
                 cwd=ROOT,
                 env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
@@ -100,16 +100,16 @@ def test_everything_fails_and_every_row_is_there_once(
         world = World(client, server.url, "chaos", tmp_path)
         source = world.stream("events", *[[one] for one in changes(range(COUNT // 2))])
         world.stream("sink")
-        with Driver(world, log) as driver:
+        with Driver(world, log, "follow") as driver:
             wait_for_rows(chance.randrange(1, COUNT // 2), driver, world)
         for one in changes(range(COUNT // 2, COUNT)):
             source.append(one)
-        with Driver(world, log) as driver:
+        with Driver(world, log, "follow") as driver:
             wait_for_rows(chance.randrange(COUNT // 2, 2 * COUNT // 3), driver, world)
             server.kill()
             server.start()
             wait_for_rows(chance.randrange(2 * COUNT // 3, COUNT), driver, world)
-        with Driver(world, log) as driver:
+        with Driver(world, log, "end") as driver:
             server.kill()
             server.start()
             driver.finish()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
@@ -18,6 +21,7 @@ from typer.testing import CliRunner
 from headwater.cli.main import app
 from headwater.client import MaterializedState
 from pyspark_headwater.pipelines import delta, state
+from pyspark_headwater.pipelines.__main__ import main as submitted
 from pyspark_headwater.pipelines.delta import Commit
 from pyspark_headwater.pipelines.jobs import Archive
 from pyspark_headwater.pipelines.layout import columns_of
@@ -58,7 +62,8 @@ def test_an_archive_and_its_live_end(spark: SparkSession, world: World) -> None:
     job = pipeline(world, "archive", maxOffsetsPerTrigger=2)
     run(spark, job, seen.append)
     assert [one.rows for one in seen] == [2, 1]
-    assert seen[-1].lag_messages == 0
+    assert all(one.batch_ms > 0 and one.rows_per_s > 0 for one in seen)
+    assert (seen[-1].lag_messages, seen[-1].lag_s) == (0, 0.0)
     stream.append({"n": 4})
     assert [one.name for one in noted(job.root)] == [job.name]
 
@@ -90,7 +95,9 @@ def test_a_batch_is_archived_once(
     assert sorted(row.value for row in found.table(world.name("a")).collect()) == ["1", "2", "4"]
     assert [row.value for row in found.table(world.name("b")).collect()] == ["3"]
     # Two small files have become one.
-    assert len(DeltaTable(f"{archive.root}/archive/{world.name('a')}").file_uris()) == 1
+    (file,) = DeltaTable(f"{archive.root}/archive/{world.name('a')}").file_uris()
+    assert f"/date={datetime.now(UTC).date()}/" in file
+    assert pq.ParquetFile(file).metadata.row_group(0).column(0).compression == "ZSTD"
 
 
 def test_a_table_that_was_never_archived(spark: SparkSession, world: World) -> None:
@@ -371,10 +378,28 @@ def test_pipelines_from_a_prompt(spark: SparkSession, world: World) -> None:
     code, out, _ = headwater(world, "status", "--root", root, "--json")
     status = json.loads(out)
     assert (code, status["pipeline"], status["lag_messages"]) == (0, "archive", 1)
+    assert status["lag_s"] > 0
     table = f"{root}/archive/{world.name()}"
     code, _, said = headwater(world, "replay", table, world.name("copy"), "--name", "again")
     assert code == 0, said
     assert world.read("copy") == [put("a", 1)]
+
+
+def test_what_is_submitted(
+    spark: SparkSession,
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What `spark-submit` runs, in the session that is there."""
+    world.stream("events", [1], [2])
+    root = str(world.directory / "lake")
+    where = ["--endpoint", world.url, "--pattern", f"{world.prefix}/*", "--root", root]
+    options = ["--option", "maxOffsetsPerTrigger=1"]
+    monkeypatch.setattr(sys, "argv", ["run.py", "archive", *where, *options])
+    submitted()
+    assert capsys.readouterr().out.count(": batch ") == 2
+    assert len(rows_of(f"{root}/archive/{world.name()}")) == 2
 
 
 def test_what_is_wrong_is_one_line(spark: SparkSession, world: World) -> None:
