@@ -93,7 +93,9 @@ def test_space_that_nobody_needs_is_given_back(tmp_path: Path) -> None:
         assert engine.read(Span(1, 0, 10_000), 10**9) == [b"x" * 10_000]
 
 
-@pytest.mark.parametrize("step", ["created", "written", "renamed", "verified", "before commit"])
+@pytest.mark.parametrize(
+    "step", ["created", "written", "renamed", "verified", "noted", "before moving"]
+)
 def test_interrupted_it_leaves_everything_as_it_was(tmp_path: Path, step: str) -> None:
     class Interrupted(Exception):
         pass

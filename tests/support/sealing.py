@@ -39,8 +39,9 @@ def archive_all(archive: Archive, local_bytes_max: int) -> None:
             archive.note_uploaded(row)
     for row in archive.to_evict(local_bytes_max):
         archive.evict(row)
-    superfluous = archive.to_remove()
-    archive.catalog(1_000)
-    for row in superfluous:
+    # What nobody needs any more goes when the catalogs that name it have gone.
+    for _ in range(4):
+        archive.catalog(1_000)
+    for row in archive.to_remove():
         archive.remove(row)
         archive.note_removed(row)

@@ -213,19 +213,34 @@ class Extent:
             self._large(places.seqs, number),
         )
 
-    def stamps(self) -> list[ProducerStamp]:
-        """All stamps of producers, in the order of appends."""
-        count, places = self.header.appends, self._places
-        read = self.segment.read
-        who = layout.unpack_small(read(self._offset + places.producers, SMALL.size * count))
-        epochs = layout.unpack_large(read(self._offset + places.epochs, LARGE.size * count))
-        seqs = layout.unpack_large(read(self._offset + places.seqs, LARGE.size * count))
-        names = self._names()
-        return [
-            ProducerStamp(names[name - 1], epoch, seq)
-            for name, epoch, seq in zip(who, epochs, seqs, strict=True)
+    def stamps(self, first: int, stop: int) -> dict[int, ProducerStamp]:
+        """The stamps of some appends, by their numbers counted from the first of them."""
+        if not self.header.stamped:
+            return {}
+        places, names = self._places, self._names()
+        who = self._array(places.producers, layout.unpack_small, SMALL.size, first, stop)
+        epochs = self._array(places.epochs, layout.unpack_large, LARGE.size, first, stop)
+        seqs = self._array(places.seqs, layout.unpack_large, LARGE.size, first, stop)
+        return {
+            number: ProducerStamp(names[name - 1], epochs[number], seqs[number])
+            for number, name in enumerate(who)
             if name
-        ]
+        }
+
+    def columns(self, first: int, stop: int) -> layout.Columns:
+        """All there is about some appends but their bodies."""
+        header, places = self.header, self._places
+        starts = self._array(places.starts, layout.unpack_small, SMALL.size, first, stop)
+        messages = self._array(places.messages, layout.unpack_small, SMALL.size, first, stop)
+        return layout.Columns(
+            [header.start + relative for relative in starts],
+            [header.first_message + number for number in messages],
+            self._array(places.times, layout.unpack_large, LARGE.size, first, stop),
+            self._array(places.sums, layout.unpack_large, LARGE.size, first, stop),
+            self.stamps(first, stop),
+            self.start_of(stop),
+            self.first_message(stop),
+        )
 
     def _names(self) -> list[str]:
         place = self._offset + self._places.names
@@ -256,12 +271,10 @@ class Extent:
         stop = self.header.appends if end >= self.header.end else self.number_at(end - 1) + 1
         if self.start_of(stop) > limit:
             stop = max(first + 1, self.number_at(limit))
-        data = memoryview(self.body(start, self.start_of(stop)))
-        starts = [start, *self._starts(first + 1, stop + 1)]
-        numbers = self._array(self._places.messages, layout.unpack_small, SMALL.size, first, stop)
-        messages = [self.header.first_message + number for number in numbers]
-        messages.append(self.first_message(stop))
-        times = self._array(self._places.times, layout.unpack_large, LARGE.size, first, stop)
+        columns = self.columns(first, stop)
+        data = memoryview(self.body(start, columns.end))
+        starts = [*columns.starts, columns.end]
+        messages = [*columns.first_messages, columns.end_message]
         return [
             Appended(
                 self.header.run,
@@ -269,18 +282,11 @@ class Extent:
                 bytes(data[starts[n] - start : starts[n + 1] - start]),
                 messages[n],
                 messages[n + 1] - messages[n],
-                times[n],
-                self._stamp(first + n) if self.header.stamped else None,
+                columns.times[n],
+                columns.stamps.get(n),
             )
             for n in range(stop - first)
         ]
-
-    def _starts(self, first: int, stop: int) -> list[int]:
-        """Where appends begin; the one behind the last is where the extent ends."""
-        known = min(stop, self.header.appends)
-        places = self._array(self._places.starts, layout.unpack_small, SMALL.size, first, known)
-        starts = [self.header.start + relative for relative in places]
-        return starts if stop == known else [*starts, self.header.end]
 
     def _array(
         self, place: int, unpack: Callable[[bytes], Sequence[int]], size: int, first: int, stop: int
