@@ -16,7 +16,7 @@ from headwater.store.engine import Engine, Piece, Problem
 from headwater.store.memory import MemoryEngine
 from headwater.store.sqlite import SqliteEngine
 from tests.support.properties import FEW
-from tests.support.sealing import seal
+from tests.support.sealing import compact_once, seal
 
 BYTES = "application/octet-stream"
 bodies = st.binary(min_size=1, max_size=9)
@@ -28,11 +28,13 @@ steps = st.lists(
         st.none() | st.just(ProducerStamp("a producer", 3, 1)),
         # Seal what is there so far, in files of this size.
         st.none() | st.sampled_from([1, 20, 9_999]),
+        # Make few of the files that are there so far.
+        st.sampled_from([False] * 3 + [True]),
     ),
     min_size=1,
     max_size=25,
 )
-Steps = list[tuple[bytes, int, int, ProducerStamp | None, int | None]]
+Steps = list[tuple[bytes, int, int, ProducerStamp | None, int | None, bool]]
 
 
 def pieces(engine: Engine, span: Span, max_bytes: int) -> bytes:
@@ -75,7 +77,7 @@ def test_all_tiers_agree(made: Steps) -> None:
         for engine in (memory, sqlite):
             engine.commit([created])
         start, message, at_ms = 0, 0, 1_000
-        for body, messages, later_ms, stamp, seal_to in made:
+        for body, messages, later_ms, stamp, seal_to, fewer in made:
             at_ms += later_ms
             append = Appended(1, start, body, message, messages, at_ms, stamp)
             start, message = append.end, message + messages
@@ -84,5 +86,7 @@ def test_all_tiers_agree(made: Steps) -> None:
                 engine.commit([append])
             if seal_to is not None:
                 seal(sqlite, None, seal_to)
+            if fewer:
+                compact_once(sqlite, 9_999)
         compare(memory, sqlite, appends)
         assert [line for line in sqlite.verify() if isinstance(line, Problem)] == []

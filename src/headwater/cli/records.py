@@ -50,6 +50,8 @@ class DetailRecord(StreamRecord):
     """One stream, with all that is known about it."""
 
     url: A[str, _doc("its address")]
+    retention_s: A[int | None, _doc("seconds after which what it has goes")]
+    retention_bytes: A[int | None, _doc("how much of what it has it keeps")]
     forked_from: A[str | None, _doc("the path of the stream that it is a fork of")]
     forks: A[int | None, _doc("how many forks it has")]
     producers: A[int | None, _doc("how many idempotent producers have written to it")]

@@ -182,6 +182,7 @@ async def listening(
         hub.release_polls()
         groups.stop()
         live.release()
+        streams.wind_down()
         await subscriptions.stop()
         await server.stop(settings.shutdown_grace_ms / 1000)
         heartbeat.stop()

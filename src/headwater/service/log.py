@@ -20,6 +20,8 @@ from headwater.service.clock import Clock, wall_clock_ms
 from headwater.service.entries import Entry, Registry
 from headwater.service.families import Families, ids_of
 from headwater.service.history.archiving import Archiving, open_archive
+from headwater.service.history.background import Background
+from headwater.service.history.compacting import Compacting
 from headwater.service.history.fetching import Fetching
 from headwater.service.history.retaining import first_kept
 from headwater.service.history.sealing import Sealing
@@ -56,6 +58,7 @@ class Log(ReadingLog):
         self._fetching = Fetching(history.shelf.fetched if history else lambda size: None)
         self.sealing: Sealing | None = None
         self.archiving: Archiving | None = None
+        self.compacting: Compacting | None = None
 
     @classmethod
     async def start(
@@ -77,18 +80,29 @@ class Log(ReadingLog):
         log._housekeeping.start()
         if history is not None and sealing is not None:
             log.sealing = Sealing(history, sealing, log.writer, clock)
+            if sealing.compact_bytes_per_second:
+                uploads = opened is not None
+                log.compacting = Compacting(history, sealing, log.writer, clock, uploads=uploads)
         if archive is not None and opened is not None:
             log.archiving = Archiving(opened, archive, log.writer, clock)
-        for task in (log.sealing, log.archiving):
-            if task is not None:
-                task.start()
+        for task in log._background():
+            task.start()
         return log
+
+    def _background(self) -> list[Background]:
+        tasks = (self.sealing, self.compacting, self.archiving)
+        return [task for task in tasks if task is not None]
+
+    def wind_down(self) -> None:
+        """The end is near: who waits for object storage does not wait much longer."""
+        if self.archiving is not None:
+            self.archiving.wind_down()
 
     async def stop(self) -> None:
         """Finish what was taken, then let go of the engine."""
-        for task in (self.sealing, self.archiving):
-            if task is not None:
-                await task.stop()
+        self.wind_down()
+        for task in self._background():
+            await task.stop()
         await self._housekeeping.stop()
         await self.writer.drain()
         self._fetching.stop()

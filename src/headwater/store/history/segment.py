@@ -237,11 +237,28 @@ class Extent:
             self._large(places.seqs, number),
         )
 
-    def stamps(self) -> list[ProducerStamp]:
-        """All stamps of producers, in the order of appends."""
-        stamps = self._stamps(0, self.header.appends)
-        found = (stamps.stamp(number) for number in range(self.header.appends))
-        return [stamp for stamp in found if stamp is not None]
+    def columns(self, first: int, stop: int) -> layout.Columns:
+        """All there is about some appends but their bodies."""
+        header, places = self.header, self._places
+        starts = self._small_array(places.starts, first, stop)
+        messages = self._small_array(places.messages, first, stop)
+        return layout.Columns(
+            [header.start + relative for relative in starts],
+            [header.first_message + number for number in messages],
+            self._large_array(places.times, first, stop),
+            self._large_array(places.sums, first, stop),
+            self.stamps(first, stop),
+            self.start_of(stop),
+            self.first_message(stop),
+        )
+
+    def stamps(self, first: int, stop: int) -> dict[int, ProducerStamp]:
+        """The stamps of some appends, by their numbers counted from the first of them."""
+        if not self.header.stamped:
+            return {}
+        stamps = self._stamp_columns(first, stop)
+        found = ((number, stamps.stamp(number)) for number in range(stop - first))
+        return {number: stamp for number, stamp in found if stamp is not None}
 
     def _names(self) -> list[str]:
         place = self._offset + self._places.names
@@ -284,10 +301,10 @@ class Extent:
             starts,
             firsts,
             self._large_array(places.times, first, stop),
-            self._stamps(first, stop) if header.stamped else None,
+            self._stamp_columns(first, stop) if header.stamped else None,
         )
 
-    def _stamps(self, first: int, stop: int) -> Stamps:
+    def _stamp_columns(self, first: int, stop: int) -> Stamps:
         places = self._places
         return Stamps(
             self._names(),
