@@ -56,6 +56,9 @@ OPTIONS: Final = (
         "Streams that are created later join from their beginning.",
     ),
     Option(
+        "onlyJson", READ, "`false`", "With `streamPattern`: leave out streams that are not JSON."
+    ),
+    Option(
         "startingOffsets",
         READ,
         "`earliest` (batch), `latest` (stream)",
@@ -186,6 +189,7 @@ class ReadOptions:
     server: Server
     streams: tuple[str, ...]
     pattern: str | None
+    only_json: bool
     starting: str | Mapping[str, str]
     ending: str | Mapping[str, str]
     starting_timestamp_ms: int | None
@@ -284,6 +288,7 @@ def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
         server=given.server(),
         streams=streams,
         pattern=given.text("streamPattern"),
+        only_json=given.truth("onlyJson", False),
         starting=starting,
         ending=ending,
         starting_timestamp_ms=at_ms,

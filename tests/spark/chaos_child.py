@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark_headwater.pipelines import jobs, state
 from pyspark_headwater.pipelines.delta import WrittenFile, write_files
 from pyspark_headwater.pipelines.layout import Layout
-from pyspark_headwater.pipelines.running import Pipeline, start
+from pyspark_headwater.pipelines.running import Pipeline, messages_for, start
 from tests.spark.failing_source import FailingSource
 from tests.spark.world import local_session
 
@@ -66,11 +66,11 @@ def main(url: str, source: str, sink: str, directory: str, until: str) -> None:
     if not follow:
         writing = writing.trigger(availableNow=True)
     limit = {"maxOffsetsPerTrigger": "60"}
-    queries = [
-        writing.start(),
-        start(spark, Pipeline("archive", lake, reading | limit, follow=follow)),
-        start(spark, Pipeline("materialize", lake, reading | limit, follow=follow)),
+    pipelines = [
+        Pipeline("archive", lake, reading | limit, follow=follow),
+        Pipeline("materialize", lake, reading | limit, follow=follow),
     ]
+    queries = [writing.start(), *(start(one, messages_for(spark, one)) for one in pipelines)]
     for query in queries:
         query.awaitTermination()
 

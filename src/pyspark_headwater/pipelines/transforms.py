@@ -105,6 +105,35 @@ def _not_a_change(batch: Any, row: int, why: str) -> MalformedMessage:
     return MalformedMessage(f"not a State Protocol message: {where}: {why}")
 
 
+def is_change(text: str) -> bool:
+    """Whether a message is one of the State Protocol."""
+    try:
+        _read({"stream": [""], "offset": [""], "index": [0]}, 0, text)
+    except MalformedMessage:
+        return False
+    return True
+
+
+def misfits(messages: DataFrame) -> DataFrame:
+    """The messages that are none of the State Protocol, and why."""
+    return messages.select("stream", "offset", "index", "value").mapInArrow(
+        _find_misfits, "stream string, why string"
+    )
+
+
+def _find_misfits(batches: Iterator[Any]) -> Iterator[Any]:
+    for batch in batches:
+        found: dict[str, list[str]] = {"stream": [], "why": []}
+        for row, text in enumerate(batch["value"].to_pylist()):
+            try:
+                _read(batch, row, text)
+            except MalformedMessage as error:
+                found["stream"].append(batch["stream"][row].as_py())
+                found["why"].append(str(error))
+        columns = {name: pa.array(values, pa.string()) for name, values in found.items()}
+        yield pa.RecordBatch.from_pydict(columns)
+
+
 def place() -> Column:
     return F.struct("offset", "index")
 
