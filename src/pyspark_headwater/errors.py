@@ -49,4 +49,7 @@ _REASON_CHARS_MAX: Final = 500
 def reason(text: str) -> str:
     """What went wrong, out of a traceback that came through Spark."""
     ours = [line for line in text.splitlines() if line.startswith(_OURS)]
-    return ours[-1].partition(": ")[2] if ours else text[:_REASON_CHARS_MAX]
+    if ours:
+        return ours[-1].partition(": ")[2]
+    # Behind the reason Spark tells the state of the whole query.
+    return text.partition("=== Streaming Query ===")[0].strip()[:_REASON_CHARS_MAX]
