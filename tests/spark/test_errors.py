@@ -17,7 +17,7 @@ Current State: INITIALIZING"""
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    "text, told",
     [
         (TRACEBACK, "the server has no stream orders"),
         (OF_SPARK, "Python worker failed to connect back."),
