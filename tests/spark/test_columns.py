@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from pyspark_headwater.pipelines import columns as columns_module
 from pyspark_headwater.pipelines.columns import (
+    INTEGER,
     NAME_CHARS_MAX,
+    NOTHING,
     Columns,
     ColumnType,
-    Kind,
     arrays_of,
     grown,
     kind_of,
@@ -68,7 +69,7 @@ def test_columns_say_what_the_json_says(batches: list[list[Any]]) -> None:
 def test_names_are_those_that_every_reader_takes(batches: list[set[str]]) -> None:
     columns: Columns = ()
     for fields in batches:
-        columns = grown(columns, dict.fromkeys(fields, Kind.INTEGER), TAKEN)
+        columns = grown(columns, dict.fromkeys(fields, INTEGER), TAKEN)
     names = [*TAKEN, *(one.name for one in columns)]
     for fold in (str.upper, str.lower, str.casefold):
         assert len({fold(name) for name in names}) == len(names)
@@ -103,7 +104,7 @@ def test_types(raws: list[str], kind: ColumnType) -> None:
 
 
 def test_null_is_no_reason_for_a_column() -> None:
-    assert kind_of(b"null") is None
+    assert kind_of(b"null") == NOTHING
     assert taken_in(['{"a": null}', "null", "5", "[1]", '"text"', "{}"]) == ()
 
 

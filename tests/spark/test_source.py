@@ -54,6 +54,8 @@ def test_typed_rows(spark: SparkSession, world: World) -> None:
     assert [row.n for row in rows] == [None, 1, 3]
     assert [row._corrupt for row in rows] == ['{"n":"x"}', None, None]
     assert rows[1].at.year == 2026
+    dropped = typed.option("mode", "DROPMALFORMED").load().orderBy("n").collect()
+    assert [row.n for row in dropped] == [1, 3]
     with pytest.raises(PySparkException, match="does not fit the schema"):
         typed.option("mode", "FAILFAST").load().collect()
 

@@ -15,7 +15,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import IntFlag
 from typing import Any, Final, Literal
 
 import msgspec
@@ -36,16 +35,17 @@ _LONG_DIGITS_MAX: Final = 19
 _EXACT_IN_A_DOUBLE: Final = 2**53
 
 
-class Kind(IntFlag):
-    """What a field has been seen to hold; several kinds join to one number."""
-
-    BOOLEAN = 1
-    INTEGER = 2
-    LARGE_INTEGER = 4
-    """One that a double cannot hold exactly."""
-    FRACTION = 8
-    TEXT = 16
-    """Strings, objects, arrays, and numbers that are too large for all else."""
+# What a field has been seen to hold: bits, so that kinds join with `|`. They are in the schemas of
+# tables, and plain numbers because every value of every row is asked for its own.
+Kind = int
+NOTHING: Final[Kind] = 0
+BOOLEAN: Final[Kind] = 1
+INTEGER: Final[Kind] = 2
+LARGE_INTEGER: Final[Kind] = 4
+"""An integer that a double cannot hold exactly."""
+FRACTION: Final[Kind] = 8
+TEXT: Final[Kind] = 16
+"""Strings, objects, arrays, and numbers that are too large for all else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,11 @@ class Column:
 
     @property
     def type(self) -> ColumnType:
-        if self.kinds == Kind.BOOLEAN:
+        if self.kinds == BOOLEAN:
             return "boolean"
-        if not self.kinds & ~(Kind.INTEGER | Kind.LARGE_INTEGER):
+        if not self.kinds & ~(INTEGER | LARGE_INTEGER):
             return "long"
-        if not self.kinds & ~(Kind.INTEGER | Kind.FRACTION):
+        if not self.kinds & ~(INTEGER | FRACTION):
             return "double"
         return "string"
 
@@ -84,34 +84,38 @@ def fields_of(text: str | None) -> dict[str, bytes]:
         return {}
 
 
-def kind_of(raw: bytes) -> Kind | None:
-    """What a value is; None for null, which is no reason for a column."""
-    match raw[:1]:
-        case b"n":
-            return None
-        case b"t" | b"f":
-            return Kind.BOOLEAN
-        case b'"' | b"{" | b"[":
-            return Kind.TEXT
+_BY_FIRST_BYTE: Final[Mapping[int, Kind]] = {
+    ord("n"): NOTHING,
+    ord("t"): BOOLEAN,
+    ord("f"): BOOLEAN,
+    ord('"'): TEXT,
+    ord("{"): TEXT,
+    ord("["): TEXT,
+}
+
+
+def kind_of(raw: bytes) -> Kind:
+    """What a value is. Null is nothing, and no reason for a column."""
+    kind = _BY_FIRST_BYTE.get(raw[0])
+    if kind is not None:
+        return kind
     digits = raw.removeprefix(b"-")
     if not digits.isdigit():
-        return Kind.FRACTION if math.isfinite(float(raw)) else Kind.TEXT
+        return FRACTION if math.isfinite(float(raw)) else TEXT
     if len(digits) > _LONG_DIGITS_MAX or not -(2**63) <= int(raw) < 2**63:
-        return Kind.TEXT
-    return Kind.INTEGER if abs(int(raw)) <= _EXACT_IN_A_DOUBLE else Kind.LARGE_INTEGER
+        return TEXT
+    return INTEGER if abs(int(raw)) <= _EXACT_IN_A_DOUBLE else LARGE_INTEGER
 
 
 def news_in(values: Iterable[str | None], known: Mapping[str, Kind]) -> dict[str, tuple[Kind, int]]:
     """Fields whose values the known columns have no place for: their kinds, and how many values."""
     found: dict[str, tuple[Kind, int]] = {}
-    nothing = Kind(0)
     for text in values:
         for name, raw in fields_of(text).items():
             kind = kind_of(raw)
-            fits = known.get(name, nothing) & (Kind.TEXT | (kind or nothing))
-            if kind is None or fits or len(name) > NAME_CHARS_MAX:
+            if not kind or known.get(name, NOTHING) & (kind | TEXT) or len(name) > NAME_CHARS_MAX:
                 continue
-            kinds, count = found.get(name, (nothing, 0))
+            kinds, count = found.get(name, (NOTHING, 0))
             found[name] = (kinds | kind, count + 1)
     return found
 
@@ -150,7 +154,7 @@ _READ: Final[Mapping[ColumnType, Callable[[bytes], Any]]] = {
 
 def grown(columns: Columns, news: Mapping[str, Kind], taken: Iterable[str]) -> Columns:
     """The columns with room for what is new; `taken` are names that are not to be had."""
-    after = [replace(one, kinds=one.kinds | news.get(one.field, Kind(0))) for one in columns]
+    after = [replace(one, kinds=one.kinds | news.get(one.field, NOTHING)) for one in columns]
     names = {_folded(name) for name in taken} | {_folded(one.name) for one in columns}
     new = sorted(news.keys() - {one.field for one in columns})
     for field in new[: max(0, COLUMNS_MAX - len(after))]:

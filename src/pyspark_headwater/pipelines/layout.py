@@ -14,7 +14,7 @@ from deltalake.schema import PrimitiveType
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from pyspark_headwater.pipelines.columns import ARROW_TYPES, Column, Columns, Kind, arrays_of
+from pyspark_headwater.pipelines.columns import ARROW_TYPES, Column, Columns, arrays_of
 
 _FIELD_NOTE: Final = "headwater.field"
 _KINDS_NOTE: Final = "headwater.kinds"
@@ -83,14 +83,14 @@ class Layout:
 
 
 def _notes(column: Column) -> dict[str, Any]:
-    return {_FIELD_NOTE: column.field, _KINDS_NOTE: int(column.kinds)}
+    return {_FIELD_NOTE: column.field, _KINDS_NOTE: column.kinds}
 
 
 def columns_of(table: DeltaTable | None) -> Columns:
     """The columns of a table that are made of fields."""
     found = [] if table is None else table.schema().fields
     return tuple(
-        Column(str(one.metadata[_FIELD_NOTE]), one.name, Kind(int(one.metadata[_KINDS_NOTE])))
+        Column(str(one.metadata[_FIELD_NOTE]), one.name, int(one.metadata[_KINDS_NOTE]))
         for one in found
         if _FIELD_NOTE in one.metadata
     )

@@ -171,7 +171,7 @@ def _with_room(before: Mapping[str, Columns], new: DataFrame) -> dict[str, Colum
     """The columns of the tables, and those that new values need."""
     found: dict[str, dict[str, Kind]] = {}
     for row in transforms.new_fields(new, before).collect():
-        found.setdefault(row.type, {})[row.field] = Kind(row.kinds)
+        found.setdefault(row.type, {})[row.field] = row.kinds
     taken = STATE_SCHEMA.fieldNames()
     return {name: grown(columns, found.get(name, {}), taken) for name, columns in before.items()}
 

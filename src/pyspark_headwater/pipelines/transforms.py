@@ -219,7 +219,7 @@ def new_fields(last: DataFrame, known: Mapping[str, Columns]) -> DataFrame:
             yield _news(batch, kinds)
 
     found = (
-        last.where("value IS NOT NULL")
+        last.where((F.col("operation") != DELETE) & F.col("value").isNotNull())
         .select("type", "value")
         .mapInArrow(look, NEWS)
         .groupBy("type", "field")
@@ -235,7 +235,7 @@ def _news(batch: Any, known: Mapping[str, Mapping[str, Kind]]) -> Any:
     for type_, value in zip(batch["type"].to_pylist(), batch["value"].to_pylist(), strict=True):
         by_type.setdefault(type_, []).append(value)
     rows = [
-        (type_, field, int(kinds), int(field in known[type_]), count)
+        (type_, field, kinds, int(field in known[type_]), count)
         for type_, values in by_type.items()
         for field, (kinds, count) in news_in(values, known[type_]).items()
     ]
