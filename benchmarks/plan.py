@@ -58,12 +58,12 @@ class Plan:
     history_readers: tuple[int, ...]
     history_seconds: float
     history_long_messages: int
-    history_samples: int
     history_append_rounds: int
     history_append_seconds: float
 
     message_bytes: int = 200
     history_short_messages: int = 100_000
+    history_samples: int = 390
     catchup_batch_messages: int = 1_000
     settle_seconds: float = 2.0
     live_warmup_seconds: float = 1.0
@@ -108,7 +108,6 @@ FULL = Plan(
     history_readers=(1, 16, 256),
     history_seconds=4.0,
     history_long_messages=10_000_000,
-    history_samples=2_000,
     history_append_rounds=3,
     history_append_seconds=4.0,
 )
@@ -150,7 +149,6 @@ QUICK = Plan(
     history_readers=(1, 16, 256),
     history_seconds=2.0,
     history_long_messages=1_000_000,
-    history_samples=500,
     history_append_rounds=5,
     history_append_seconds=2.0,
     settle_seconds=1.0,
