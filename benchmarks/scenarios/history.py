@@ -4,7 +4,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -33,8 +33,8 @@ _METRICS_SECONDS_MAX = 30.0
 _CHUNK_BYTES_MAX = MIB
 _APPEND_STREAMS = 16
 _APPEND_CONNECTIONS = 64
-# So little that at the rate of a benchmark every stream is sealed several times a second.
-_SEAL_OFTEN = ("--seal-after-bytes", str(MIB // 16))
+# Several files a second, however many appends there are meanwhile.
+_SEAL_OFTEN = ("--seal-after-ms", "250")
 _SEAL_EVERYTHING = ("--seal-after-ms", "0")
 _NO_SEAL = ("--no-seal",)
 
@@ -44,18 +44,18 @@ def steps(context: Context, subject: Subject) -> Generator[Step]:
         yield from _of_reference(context, subject)
         return
     data_dir = _prepared(context, subject)
-    with _ready(subject, data_dir) as server:
+    with _ready(subject, data_dir) as server, _beside(context) as beside:
         memory: dict[int, float] = {}
         for readers in context.plan.history_readers:
-            take = partial(_replay, context, server, readers, memory)
-            yield Step(_replay_variant(context.plan, readers), take)
+            variant = _replay_variant(context.plan, readers)
+            yield Step(variant, partial(_replay, context, server, readers, memory))
+            if context.compare:
+                yield Step(variant, partial(_replay_file, context, beside, readers), NGINX)
         long = f"{context.plan.history_long_messages:,} messages"
         yield Step(f"{long}, from anywhere", lambda: _first_byte(context, server))
     # Nobody has read from this one before.
     with _ready(subject, data_dir) as fresh:
         yield Step(f"{long}, for the first time, 1 reader", lambda: _first_time(context, fresh))
-    if context.compare:
-        yield from _of_nginx(context)
     variant = f"{_APPEND_STREAMS} streams, {_APPEND_CONNECTIONS} connections, sealing"
     yield Step(variant, lambda: _append(context))
 
@@ -75,23 +75,19 @@ def _of_reference(context: Context, subject: Subject) -> Generator[Step]:
         shutil.rmtree(data_dir, ignore_errors=True)
 
 
-def _of_nginx(context: Context) -> Generator[Step]:
+@contextmanager
+def _beside(context: Context) -> Iterator[Server | BenchmarkError]:
+    """nginx with the same messages in a file, idle until it is its turn; or why there is none."""
     data_dir = context.work_dir / "history-nginx"
     data_dir.mkdir(exist_ok=True)
     stored = (json_message(context.plan.message_bytes) + b",") * _messages(context.plan)
     (data_dir / FILE_NAME).write_bytes(stored)
-    try:
-        with _ready(nginx(), data_dir) as server:
-            for readers in context.plan.history_readers:
-                take = partial(_replay_file, context, server, readers, len(stored))
-                yield Step(_replay_variant(context.plan, readers), take, NGINX)
-    except BenchmarkError as error:
-        failure = error
-
-        def fail() -> Result:
-            raise failure
-
-        yield Step("reading", fail, NGINX)
+    with ExitStack() as stack:
+        try:
+            beside: Server | BenchmarkError = stack.enter_context(_ready(nginx(), data_dir))
+        except BenchmarkError as error:
+            beside = error
+        yield beside
 
 
 @contextmanager
@@ -196,7 +192,9 @@ def _first_time(context: Context, server: Server) -> Result:
     return result
 
 
-def _replay_file(context: Context, server: Server, readers: int, size_bytes: int) -> Result:
+def _replay_file(context: Context, server: Server | BenchmarkError, readers: int) -> Result:
+    if isinstance(server, BenchmarkError):
+        raise server
     plan = context.plan
     # As much at a time as Headwater sends: whole appends, as many as fit into a chunk.
     append_bytes = plan.catchup_batch_messages * (plan.message_bytes + 1)
@@ -209,7 +207,7 @@ def _replay_file(context: Context, server: Server, readers: int, size_bytes: int
         range_bytes=_CHUNK_BYTES_MAX // append_bytes * append_bytes,
     )
     result = run_job(job, _READ_SECONDS_MAX)
-    _expect(result, size_bytes)
+    _expect(result, _messages(plan) * (plan.message_bytes + 1))
     return result
 
 
@@ -258,6 +256,8 @@ def _append_once(context: Context, options: tuple[str, ...]) -> Result:
         seconds = context.plan.history_append_seconds
         result = append.take(context, server, _APPEND_STREAMS, _APPEND_CONNECTIONS, seconds)
         sealed = _sealed_bytes(server)
+    if options == _SEAL_OFTEN and not sealed:
+        raise LoadFailed("nothing was sealed meanwhile")
     warmed_up = seconds + context.plan.append_warmup_seconds
     return result | {"sealed_mb_per_second": sealed / 1e6 / warmed_up}
 
