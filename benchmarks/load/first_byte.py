@@ -50,8 +50,11 @@ class _Stream:
         self._run = run
         self._append_bytes = int(end) // appends
 
-    def at_random(self, pick: random.Random) -> int:
-        position = pick.randrange(1, self._appends) * self._append_bytes
+        self._numbers = random.Random(appends).sample(range(1, appends), appends - 1)
+
+    def somewhere(self) -> int:
+        """From the beginning of an append, never the same one twice."""
+        position = self._numbers.pop() * self._append_bytes
         return self._ask(f"{self._run}_{position:016d}")
 
     def read_all(self) -> None:
@@ -68,17 +71,16 @@ class _Stream:
 
 async def first_byte(job: FirstByte) -> Result:
     """Both streams in turn: what disturbs the machine disturbs both."""
-    pick = random.Random(job.samples)
     reader = _Reader(job.port)
     long = _Stream(reader, job.long_path, job.long_appends)
     short = _Stream(reader, job.short_path, job.short_appends)
-    untouched = sorted(long.at_random(pick) for _ in range(_UNTOUCHED_SAMPLES))
+    untouched = sorted(long.somewhere() for _ in range(_UNTOUCHED_SAMPLES))
     long.read_all()
     short.read_all()
     long_ns, short_ns = array("q"), array("q")
     for _ in range(job.samples):
-        long_ns.append(long.at_random(pick))
-        short_ns.append(short.at_random(pick))
+        long_ns.append(long.somewhere())
+        short_ns.append(short.somewhere())
     of_long, of_short = sorted(long_ns), sorted(short_ns)
     return {
         "first_byte_p50_ms": percentile(of_long, 50) / 1e6,

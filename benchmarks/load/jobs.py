@@ -34,6 +34,7 @@ class FillStream(Job):
     batch_messages: int
     record: bool = False
     """Whether a message is a record with several fields, or else one text."""
+    connections: int = 2
 
 
 @dataclass(frozen=True)

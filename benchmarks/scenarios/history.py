@@ -4,7 +4,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -24,6 +24,8 @@ from benchmarks.subjects import Subject, headwater
 
 _STREAM, _LONG, _SHORT = "history", "history-long", "history-short"
 _SMALL_MESSAGE_BYTES = 40
+_SMALL_BATCH = 250
+_FILL_CONNECTIONS = 8
 _READ_SECONDS_MAX = 600.0
 _SEAL_SECONDS_MAX = 300.0
 _SEAL_POLL_SECONDS = 0.1
@@ -31,8 +33,8 @@ _METRICS_SECONDS_MAX = 30.0
 _CHUNK_BYTES_MAX = MIB
 _APPEND_STREAMS = 16
 _APPEND_CONNECTIONS = 64
-# So little that at the rate of a benchmark every stream is sealed several times a second.
-_SEAL_OFTEN = ("--seal-after-bytes", str(MIB // 16))
+# Several files a second, however many appends there are meanwhile.
+_SEAL_OFTEN = ("--seal-after-ms", "250")
 _SEAL_EVERYTHING = ("--seal-after-ms", "0")
 _NO_SEAL = ("--no-seal",)
 
@@ -42,15 +44,18 @@ def steps(context: Context, subject: Subject) -> Generator[Step]:
         yield from _of_reference(context, subject)
         return
     data_dir = _prepared(context, subject)
-    with _ready(subject, data_dir) as server:
+    with _ready(subject, data_dir) as server, _beside(context) as beside:
         memory: dict[int, float] = {}
         for readers in context.plan.history_readers:
-            take = partial(_replay, context, server, readers, memory)
-            yield Step(_replay_variant(context.plan, readers), take)
-        variant = f"{context.plan.history_long_messages:,} messages, from anywhere"
-        yield Step(variant, lambda: _first_byte(context, server))
-    if context.compare:
-        yield from _of_nginx(context)
+            variant = _replay_variant(context.plan, readers)
+            yield Step(variant, partial(_replay, context, server, readers, memory))
+            if context.compare:
+                yield Step(variant, partial(_replay_file, context, beside, readers), NGINX)
+        long = f"{context.plan.history_long_messages:,} messages"
+        yield Step(f"{long}, from anywhere", lambda: _first_byte(context, server))
+    # Nobody has read from this one before.
+    with _ready(subject, data_dir) as fresh:
+        yield Step(f"{long}, for the first time, 1 reader", lambda: _first_time(context, fresh))
     variant = f"{_APPEND_STREAMS} streams, {_APPEND_CONNECTIONS} connections, sealing"
     yield Step(variant, lambda: _append(context))
 
@@ -60,7 +65,7 @@ def _of_reference(context: Context, subject: Subject) -> Generator[Step]:
     data_dir = context.work_dir / f"history-{subject.name}"
     try:
         with _ready(subject, data_dir) as server:
-            _fill(plan, server, _STREAM, _messages(plan), plan.message_bytes)
+            _fill(plan, server)
             # So many readers keep it busy for minutes, and once says enough.
             every_time = plan.history_readers[:-1]
             for readers in every_time if context.repetition else plan.history_readers:
@@ -70,23 +75,19 @@ def _of_reference(context: Context, subject: Subject) -> Generator[Step]:
         shutil.rmtree(data_dir, ignore_errors=True)
 
 
-def _of_nginx(context: Context) -> Generator[Step]:
+@contextmanager
+def _beside(context: Context) -> Iterator[Server | BenchmarkError]:
+    """nginx with the same messages in a file, idle until it is its turn; or why there is none."""
     data_dir = context.work_dir / "history-nginx"
     data_dir.mkdir(exist_ok=True)
     stored = (json_message(context.plan.message_bytes) + b",") * _messages(context.plan)
     (data_dir / FILE_NAME).write_bytes(stored)
-    try:
-        with _ready(nginx(), data_dir) as server:
-            for readers in context.plan.history_readers:
-                take = partial(_replay_file, context, server, readers, len(stored))
-                yield Step(_replay_variant(context.plan, readers), take, NGINX)
-    except BenchmarkError as error:
-        failure = error
-
-        def fail() -> Result:
-            raise failure
-
-        yield Step("reading", fail, NGINX)
+    with ExitStack() as stack:
+        try:
+            beside: Server | BenchmarkError = stack.enter_context(_ready(nginx(), data_dir))
+        except BenchmarkError as error:
+            beside = error
+        yield beside
 
 
 @contextmanager
@@ -107,12 +108,9 @@ def _prepared(context: Context, subject: Subject) -> Path:
     if marker.exists():
         return data_dir
     with _ready(headwater(context.python, *_NO_SEAL), data_dir) as server:
-        stored = _fill(plan, server, _STREAM, _messages(plan), plan.message_bytes)
-        for name, messages in (
-            (_LONG, plan.history_long_messages),
-            (_SHORT, plan.history_short_messages),
-        ):
-            stored += _fill(plan, server, name, messages, _SMALL_MESSAGE_BYTES)
+        stored = _fill(plan, server)
+        stored += _fill_small(plan, server, _LONG, plan.history_long_messages)
+        stored += _fill_small(plan, server, _SHORT, plan.history_short_messages)
     with _ready(headwater(context.python, *_SEAL_EVERYTHING), data_dir) as server:
         deadline = time.monotonic() + _SEAL_SECONDS_MAX
         while _sealed_bytes(server) < stored:
@@ -127,18 +125,34 @@ def _messages(plan: Plan) -> int:
     return plan.history_bytes // plan.message_bytes
 
 
-def _fill(plan: Plan, server: Server, path: str, messages: int, message_bytes: int) -> int:
-    """Returns how many bytes are stored: each message has a comma behind it."""
+def _fill(plan: Plan, server: Server) -> int:
+    """The stream that is read from the start. Returns how many bytes are stored of it."""
+    job = FillStream(
+        port=server.port,
+        server_pid=server.pid,
+        path=_STREAM,
+        messages=_messages(plan),
+        message_bytes=plan.message_bytes,
+        batch_messages=plan.catchup_batch_messages,
+    )
+    run_job(job, plan.prepare_seconds_max)
+    # Each message has a comma behind it.
+    return job.messages * (job.message_bytes + 1)
+
+
+def _fill_small(plan: Plan, server: Server, path: str, messages: int) -> int:
+    """A stream of small messages, in appends that are small enough for very many of them."""
     job = FillStream(
         port=server.port,
         server_pid=server.pid,
         path=path,
         messages=messages,
-        message_bytes=message_bytes,
-        batch_messages=plan.catchup_batch_messages,
+        message_bytes=_SMALL_MESSAGE_BYTES,
+        batch_messages=_SMALL_BATCH,
+        connections=_FILL_CONNECTIONS,
     )
     run_job(job, plan.prepare_seconds_max)
-    return messages * (message_bytes + 1)
+    return messages * (_SMALL_MESSAGE_BYTES + 1)
 
 
 def _sealed_bytes(server: Server) -> float:
@@ -171,7 +185,16 @@ def _replay(context: Context, server: Server, readers: int, memory: dict[int, fl
     return result
 
 
-def _replay_file(context: Context, server: Server, readers: int, size_bytes: int) -> Result:
+def _first_time(context: Context, server: Server) -> Result:
+    messages = context.plan.history_long_messages
+    result = run_job(Replay(server.port, server.pid, _LONG, 1, 0.0), _READ_SECONDS_MAX)
+    _expect(result, messages * (_SMALL_MESSAGE_BYTES + 1) + result["pass_responses"])
+    return result
+
+
+def _replay_file(context: Context, server: Server | BenchmarkError, readers: int) -> Result:
+    if isinstance(server, BenchmarkError):
+        raise server
     plan = context.plan
     # As much at a time as Headwater sends: whole appends, as many as fit into a chunk.
     append_bytes = plan.catchup_batch_messages * (plan.message_bytes + 1)
@@ -184,7 +207,7 @@ def _replay_file(context: Context, server: Server, readers: int, size_bytes: int
         range_bytes=_CHUNK_BYTES_MAX // append_bytes * append_bytes,
     )
     result = run_job(job, _READ_SECONDS_MAX)
-    _expect(result, size_bytes)
+    _expect(result, _messages(plan) * (plan.message_bytes + 1))
     return result
 
 
@@ -199,9 +222,9 @@ def _first_byte(context: Context, server: Server) -> Result:
         port=server.port,
         server_pid=server.pid,
         long_path=_LONG,
-        long_appends=plan.history_long_messages // plan.catchup_batch_messages,
+        long_appends=plan.history_long_messages // _SMALL_BATCH,
         short_path=_SHORT,
-        short_appends=plan.history_short_messages // plan.catchup_batch_messages,
+        short_appends=plan.history_short_messages // _SMALL_BATCH,
         samples=plan.history_samples,
     )
     return run_job(job, _READ_SECONDS_MAX)
@@ -233,6 +256,8 @@ def _append_once(context: Context, options: tuple[str, ...]) -> Result:
         seconds = context.plan.history_append_seconds
         result = append.take(context, server, _APPEND_STREAMS, _APPEND_CONNECTIONS, seconds)
         sealed = _sealed_bytes(server)
+    if options == _SEAL_OFTEN and not sealed:
+        raise LoadFailed("nothing was sealed meanwhile")
     warmed_up = seconds + context.plan.append_warmup_seconds
     return result | {"sealed_mb_per_second": sealed / 1e6 / warmed_up}
 
