@@ -15,7 +15,7 @@ from headwater.core.lineage import ForkRequest, Span
 from headwater.core.retention import Retention
 from headwater.store.engine import Problem
 from headwater.store.history.archive import Archive
-from headwater.store.history.catalog import decode_catalog
+from headwater.store.history.catalog import Catalog, decode_catalog
 from headwater.store.history.cold import fetching
 from headwater.store.history.compacting import Rewriting, compact, usable
 from headwater.store.history.ledger import Due
@@ -214,13 +214,20 @@ def restored(remote: Remote, new: Path, streams: CommittedStreams) -> dict[objec
 
 def require_whole(remote: Remote, name: str) -> None:
     """Everything that a catalog needs has to be there."""
-    tables = decode_catalog(name, remote.get_catalog(name)).tables
-    segments, extents = tables["segments"], tables["extents"]
+    for row in needed_segments(decode_catalog(name, remote.get_catalog(name))):
+        remote.verify(row)
+
+
+def needed_segments(catalog: Catalog) -> list[SegmentRow]:
+    """The segments that a catalog needs from object storage."""
+    segments, extents = catalog.tables["segments"], catalog.tables["extents"]
     needed = {row[extents.columns.index("segment_id")] for row in extents.rows}
-    for values in segments.rows:
-        row = dict(zip(segments.columns, values, strict=True))
-        if row["id"] in needed and row["remote"] == PRESENT:
-            remote.verify(SegmentRow(row["id"], row["name"], row["size"], row["root"]))
+    rows = [dict(zip(segments.columns, row, strict=True)) for row in segments.rows]
+    return [
+        SegmentRow(row["id"], row["name"], row["size"], row["root"])
+        for row in rows
+        if row["id"] in needed and row["remote"] == PRESENT
+    ]
 
 
 @pytest.mark.parametrize(

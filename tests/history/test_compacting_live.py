@@ -46,6 +46,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compacting_module, "_REST_PER_LOOK", 0)
     monkeypatch.setattr(archiving_module, "_PAUSE_S", 0.005)
     monkeypatch.setattr(archiving_module, "_CATALOG_SOON_S", 0.005)
+    monkeypatch.setattr(archiving_module, "_REST_PER_CATALOG", 0)
     monkeypatch.setattr(background, "_PAUSE_AFTER_FAILURE_S", 0.001)
     monkeypatch.setattr(background, "_PAUSE_AFTER_FAILURE_S_MAX", 0.001)
 

@@ -64,6 +64,7 @@ class Place:
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.setattr(archiving_module, "_PAUSE_S", 0.005)
     monkeypatch.setattr(archiving_module, "_CATALOG_SOON_S", 0.005)
+    monkeypatch.setattr(archiving_module, "_REST_PER_CATALOG", 0)
     return Place(tmp_path)
 
 

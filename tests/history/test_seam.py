@@ -120,3 +120,44 @@ def test_no_tier_can_be_told_from_another(tmp_path: Path) -> None:
             if answers[name][key] != answer
         }
         assert different == {}
+
+
+def immutable(client: Client, offsets: dict[str, list[str]]) -> dict[str, object]:
+    """What caches may keep for ever, by address."""
+    found: dict[str, object] = {}
+    for path, tokens in offsets.items():
+        for token in tokens:
+            reply = client.get(path, f"offset={token}")
+            if "immutable" in reply.headers["Cache-Control"]:
+                found[f"{path} {token}"] = plain(reply)
+    return found
+
+
+@pytest.mark.slow
+def test_what_may_be_kept_for_ever_never_changes(tmp_path: Path) -> None:
+    """Whatever is appended, sealed, rewritten and moved after it was sent."""
+    data = tmp_path / "data"
+    many = (*SEALING_AT_ONCE, "--segment-bytes", "8000", "--compact-bytes-per-second", "0")
+    fewer = (*SEALING_AT_ONCE, "--segment-bytes", "400000")
+    cold = ("--history-store", (tmp_path / "far").as_uri(), "--history-local-bytes-max", "0")
+    in_rows, segments = "SELECT count(*) FROM ops", "SELECT count(*) FROM segments"
+    with ServerProcess("--data", str(data), *ALWAYS, *many) as server:
+        client = Client(server)
+        offsets = fill(client)
+        eventually(lambda: count(data, in_rows) == 0)
+        kept = immutable(client, offsets)
+        assert len(kept) > 50
+        for number in range(20):
+            client.post("json", b'{"more": %d}' % number, JSON)
+            client.post("bytes", b"more", {"Content-Type": "a/b"})
+        assert immutable(client, offsets).items() >= kept.items()
+        eventually(lambda: count(data, in_rows) == 0)
+        kept |= immutable(client, offsets)
+    with ServerProcess("--data", str(data), *ALWAYS, *fewer) as server:
+        client = Client(server)
+        eventually(lambda: count(data, segments) < 10)
+        assert immutable(client, offsets).items() >= kept.items()
+    with ServerProcess("--data", str(data), *ALWAYS, *fewer, *cold) as server:
+        client = Client(server)
+        eventually(lambda: count(data, f"{segments} WHERE local = 1") == 0)
+        assert immutable(client, offsets).items() >= kept.items()

@@ -279,6 +279,13 @@ class SegmentRecord(Record):
     place: A[str, _doc("`here`, `object storage`, `both`, or `going` when nobody needs it")]
 
 
+class OrphanRecord(Record):
+    """A file in object storage that nobody knows of."""
+
+    name: A[str, _doc("its name")]
+    removed: A[bool, _doc("whether it was removed")]
+
+
 class CompactRecord(Record):
     """What became of the files that were rewritten."""
 
@@ -451,6 +458,7 @@ BY_COMMAND: dict[str, tuple[type[Record], ...]] = {
     "restore": (RestoreRecord,),
     "segments ls": (SegmentRecord,),
     "segments verify": (VerifyRecord,),
+    "segments sweep": (OrphanRecord,),
     "segments compact": (CompactRecord,),
     "doctor": (DoctorRecord,),
     "backup": (BackupRecord,),

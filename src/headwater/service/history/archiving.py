@@ -25,6 +25,8 @@ R = TypeVar("R")
 _PAUSE_S: Final = 0.2
 _CATALOG_EVERY_S: Final = 30.0
 _CATALOG_SOON_S: Final = 2.0
+_REST_PER_CATALOG: Final = 20.0
+_REST_S_MAX: Final = 300.0
 # How long object storage has to finish what is under way when everything ends.
 _PATIENCE_S: Final = 2.0
 
@@ -90,7 +92,7 @@ class Archiving(Background):
         if began_s < self._catalog_due_s:
             return
         await self._aside(self._archive.catalog, self._clock())
-        rest_s = 20 * (monotonic() - began_s)
+        rest_s = min(_REST_S_MAX, _REST_PER_CATALOG * (monotonic() - began_s))
         self._catalog_soon_s = began_s + max(_CATALOG_SOON_S, rest_s)
         self._catalog_due_s = began_s + max(_CATALOG_EVERY_S, rest_s)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from headwater.core.errors import DataCorrupt
 from headwater.store import history_tables as tables
 from headwater.store.database import translating
 from headwater.store.history.catalog import catalog_ms, catalog_name, encode_catalog, make_catalog
@@ -81,6 +82,8 @@ class Archive:
         self._catalog_ms = max(now_ms, newest_ms + 1)
         name = catalog_name(self._catalog_ms)
         self._remote.put_catalog(name, content)
+        if self._remote.get_catalog(name) != content:
+            raise DataCorrupt(f"catalog {name} did not arrive whole")
         self._history.step("catalogued")
         kept = sorted({*known, name})[-_CATALOGS_KEPT:]
         for superfluous in set(known).difference(kept):

@@ -117,6 +117,10 @@ class Remote:
             raise DataCorrupt(f"segment {row.name} in {self.url} is shorter than it was")
         return data
 
+    def segments(self) -> list[str]:
+        """The names of all segments."""
+        return self._names(SEGMENTS)
+
     def delete(self, name: str) -> None:
         self._delete(f"{SEGMENTS}/{name}")
 
