@@ -11,6 +11,7 @@ HeadwaterSparkError
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 
@@ -43,13 +44,11 @@ class NotWritten(HeadwaterSparkError):
 
 
 _OURS: Final = ("pyspark_headwater.", "headwater.")
+_DETAILS = re.compile(r"\n\tat |\n=== Streaming Query")
 _REASON_CHARS_MAX: Final = 500
 
 
 def reason(text: str) -> str:
     """What went wrong, out of a traceback that came through Spark."""
     ours = [line for line in text.splitlines() if line.startswith(_OURS)]
-    if ours:
-        return ours[-1].partition(": ")[2]
-    # Behind the reason Spark tells the state of the whole query.
-    return text.partition("=== Streaming Query ===")[0].strip()[:_REASON_CHARS_MAX]
+    return ours[-1].partition(": ")[2] if ours else _DETAILS.split(text)[0][:_REASON_CHARS_MAX]

@@ -128,7 +128,7 @@ async def test_pauses_grow_until_it_does_well(
     code = "tell(**{'is': 'progress'})" if does_well else ""
     async with Running(code, witness, tmp_path):
         await witness.until(lambda: len(witness.said) >= 4)
-    assert pauses[:3] == ([0.001] * 3 if does_well else [0.002, 0.004, 0.008])
+    assert pauses[:3] == ([0.001] * 3 if does_well else [0.001, 0.002, 0.004])
 
 
 async def test_what_cannot_run_is_left(witness: Witness, tmp_path: Path) -> None:

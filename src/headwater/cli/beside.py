@@ -125,7 +125,7 @@ class Plan:
 
 def _this_command() -> str:
     """How to call this very command in the directory that we are in."""
-    script = Path(sys.argv[0])
+    script = Path(sys.argv[0]).absolute()
     found = shutil.which("headwater")
     if found is not None and script.exists() and Path(found).samefile(script):
         return "headwater"

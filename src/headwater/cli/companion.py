@@ -68,13 +68,14 @@ class Companion:
 
     async def keep_running(self) -> None:
         """Start it, and again whenever it dies, until it says that this would not help."""
-        pause_s = self._first_pause_s
+        next_pause_s = self._first_pause_s
         while True:
             status = await self._run_once()
             if self._is_final:
                 self._say(f"{self._name} do not run: {self._why}; the server goes on without")
                 return
-            pause_s = self._first_pause_s if self._does_well else min(pause_s * 2, PAUSE_S_MAX)
+            pause_s = self._first_pause_s if self._does_well else next_pause_s
+            next_pause_s = min(pause_s * 2, PAUSE_S_MAX)
             self._say(
                 f"{self._name} have ended ({_status(status)}): {self._why or self._last_words()}; "
                 f"again in {pause_s:.0f} s, more in {self._log}"

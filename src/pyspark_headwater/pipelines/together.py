@@ -20,6 +20,8 @@ import os
 import signal
 import sys
 import threading
+import time
+import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
@@ -27,8 +29,8 @@ from typing import Any, Final
 import msgspec
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
-from headwater.client.errors import HeadwaterError
 from pyspark_headwater.errors import HeadwaterSparkError, reason
 from pyspark_headwater.java import NoJava
 from pyspark_headwater.pipelines.many_states import left_out
@@ -38,6 +40,7 @@ from pyspark_headwater.pipelines.session import session
 PIPELINES: Final[tuple[Kind, ...]] = ("archive", "materialize", "rollup")
 TOKEN_VARIABLE: Final = "HEADWATER_TOKEN"
 BATCH_BYTES_MAX: Final = 64 * 2**20
+SETTLE_S_MAX: Final = 20.0
 _POLL_S: Final = 0.5
 
 # For a machine that has other things to do: little memory, a quick start, nothing that listens to
@@ -94,7 +97,9 @@ def main(given: Sequence[str] | None = None) -> int:
         return 1
     try:
         follow(spark, pipelines(asked.endpoint, asked.root, asked.every), stopping)
-    except (PySparkException, HeadwaterSparkError, HeadwaterError, OSError) as error:
+    except Exception as error:
+        # Whatever it was, it may be over by the next time.
+        traceback.print_exc()
         tell("failed", why=reason(str(error)), final=False)
         return 1
     finally:
@@ -111,6 +116,7 @@ def follow(spark: SparkSession, chosen: Sequence[Pipeline], stopping: threading.
         messages = messages_for(spark, chosen[0])
         for one in chosen:
             watchers.append(Watcher(start(one, messages), one))
+            _let_settle(watchers[-1].query, stopping)
         tell("running")
         while not stopping.wait(_POLL_S):
             for watcher in watchers:
@@ -120,6 +126,20 @@ def follow(spark: SparkSession, chosen: Sequence[Pipeline], stopping: threading.
     finally:
         with ThreadPoolExecutor(len(chosen)) as pool:
             list(pool.map(lambda watcher: watcher.query.stop(), watchers))
+
+
+def _let_settle(query: StreamingQuery, stopping: threading.Event) -> None:
+    """Wait until a query has found out what there is to read.
+
+    That takes a Python process, which Spark gives up on if it is not up within ten seconds. On a
+    small machine, several at a time might not make it.
+    """
+    deadline = time.monotonic() + SETTLE_S_MAX
+    while query.isActive and time.monotonic() < deadline:
+        status = query.status
+        found = status["isDataAvailable"] or status["message"].startswith("Waiting")
+        if found or stopping.wait(_POLL_S):
+            return
 
 
 def _tell_news(watcher: Watcher, known: set[str]) -> None:
