@@ -100,6 +100,12 @@ SHOWN: dict[str, tuple[Metric, ...]] = {
         _GENERATOR,
         _GENERATOR_LAG,
     ),
+    "spark": (
+        Metric("rows_per_second", "rows/s", "higher"),
+        Metric("cpu_us_per_row", "CPU per row, µs", "lower"),
+        Metric("p50_ms", "append to row p50, ms", "lower"),
+        Metric("p99_ms", "append to row p99, ms", "lower"),
+    ),
 }
 
 TITLES = {
@@ -112,4 +118,5 @@ TITLES = {
     "client": "Python clients",
     "groups": "Work distribution",
     "queries": "Live queries",
+    "spark": "Spark",
 }

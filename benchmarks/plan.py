@@ -54,6 +54,11 @@ class Plan:
     queries_seconds: float
     queries_settle_seconds: float
 
+    spark_messages: int
+    spark_rounds: int
+    spark_latency_samples: int
+
+    spark_message_bytes: int = 220
     message_bytes: int = 200
     catchup_batch_messages: int = 1_000
     settle_seconds: float = 2.0
@@ -95,6 +100,9 @@ FULL = Plan(
     queries_waiters=10_000,
     queries_seconds=10.0,
     queries_settle_seconds=60.0,
+    spark_messages=1_000_000,
+    spark_rounds=4,
+    spark_latency_samples=45,
 )
 
 QUICK = Plan(
@@ -130,6 +138,9 @@ QUICK = Plan(
     queries_waiters=2_000,
     queries_seconds=2.0,
     queries_settle_seconds=10.0,
+    spark_messages=200_000,
+    spark_rounds=2,
+    spark_latency_samples=15,
     settle_seconds=1.0,
     live_warmup_seconds=0.5,
     live_drain_seconds=2.0,

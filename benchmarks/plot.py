@@ -14,7 +14,19 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from benchmarks.metrics import Better
-from benchmarks.results import HEADWATER, NATS, PEER_CLIENT, PRISMA, REDIS, Results, figure
+from benchmarks.results import (
+    HEADWATER,
+    NATS,
+    PEER_CLIENT,
+    PRISMA,
+    REDIS,
+    SPARK_FROM_JSON,
+    SPARK_PARQUET,
+    SPARK_READY,
+    SPARK_TEXT,
+    Results,
+    figure,
+)
 
 PLOT_NAME = "results.png"
 
@@ -26,6 +38,10 @@ _COLOURS = {
     REDIS: "#c6302b",
     NATS: "#34a574",
     PRISMA: "#5a67d8",
+    SPARK_READY: "#9aa0a6",
+    SPARK_PARQUET: "#e08b2c",
+    SPARK_TEXT: "#c9b458",
+    SPARK_FROM_JSON: "#7a5195",
 }
 _COLUMNS = 3
 _LABEL_CHARACTERS_PER_PANEL = 78
@@ -126,6 +142,8 @@ _PANELS = (
         goal=300,
         variants="10,000 waiters",
     ),
+    _Panel("Spark, rows per second", "spark", (("rows_per_second", ""),), "higher", log=False),
+    _Panel("Append to row in Spark, ms", "spark", _PERCENTILES, "lower", variants="micro-batches"),
 )
 
 

@@ -9,6 +9,7 @@ from benchmarks.scenarios import (
     groups,
     latency,
     queries,
+    spark,
     startup,
 )
 from benchmarks.scenarios.base import Scenario
@@ -23,4 +24,5 @@ SCENARIOS: dict[str, Scenario] = {
     "client": client.steps,
     "groups": groups.steps,
     "queries": queries.steps,
+    "spark": spark.steps,
 }
