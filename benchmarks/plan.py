@@ -54,12 +54,21 @@ class Plan:
     queries_seconds: float
     queries_settle_seconds: float
 
+    history_bytes: int
+    history_readers: tuple[int, ...]
+    history_seconds: float
+    history_long_messages: int
+    history_samples: int
+    history_append_rounds: int
+    history_append_seconds: float
+
     spark_messages: int
     spark_rounds: int
     spark_latency_samples: int
 
     spark_message_bytes: int = 220
     message_bytes: int = 200
+    history_short_messages: int = 100_000
     catchup_batch_messages: int = 1_000
     settle_seconds: float = 2.0
     live_warmup_seconds: float = 1.0
@@ -100,6 +109,13 @@ FULL = Plan(
     queries_waiters=10_000,
     queries_seconds=10.0,
     queries_settle_seconds=60.0,
+    history_bytes=16 * MIB,
+    history_readers=(1, 16, 256),
+    history_seconds=4.0,
+    history_long_messages=10_000_000,
+    history_samples=2_000,
+    history_append_rounds=3,
+    history_append_seconds=4.0,
     spark_messages=1_000_000,
     spark_rounds=4,
     spark_latency_samples=45,
@@ -138,6 +154,13 @@ QUICK = Plan(
     queries_waiters=2_000,
     queries_seconds=2.0,
     queries_settle_seconds=10.0,
+    history_bytes=8 * MIB,
+    history_readers=(1, 16, 256),
+    history_seconds=2.0,
+    history_long_messages=1_000_000,
+    history_samples=500,
+    history_append_rounds=5,
+    history_append_seconds=2.0,
     spark_messages=200_000,
     spark_rounds=2,
     spark_latency_samples=15,

@@ -28,9 +28,10 @@ class Subject:
     """For a server without HTTP: what to say to it, and how its answer begins when it serves."""
 
 
-def headwater(python: str) -> Subject:
+def headwater(python: str, *options: str) -> Subject:
     def command(port: int, data_dir: Path) -> list[str]:
-        return [python, "-m", "headwater", "serve", "--data", str(data_dir), "--port", str(port)]
+        serve = [python, "-m", "headwater", "serve", "--data", str(data_dir)]
+        return [*serve, "--port", str(port), *options]
 
     return Subject("headwater", "Headwater", True, "/healthz", command)
 

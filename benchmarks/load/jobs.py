@@ -80,6 +80,29 @@ class Fanout(Job):
 
 
 @dataclass(frozen=True)
+class Replay(Job):
+    """Read the same stream, or file, over and over from its start on each connection."""
+
+    path: str
+    readers: int
+    seconds: float
+    """At least; until everyone has read all of it once."""
+    range_bytes: int = 0
+    """For a static file: the size of the pieces that are asked for."""
+
+
+@dataclass(frozen=True)
+class FirstByte(Job):
+    """Read from random places of two streams in turn, each of equal appends."""
+
+    long_path: str
+    long_appends: int
+    short_path: str
+    short_appends: int
+    samples: int
+
+
+@dataclass(frozen=True)
 class CatchUp(Job):
     """Read a whole stream from the start on each connection, following its offsets."""
 

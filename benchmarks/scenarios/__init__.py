@@ -7,6 +7,7 @@ from benchmarks.scenarios import (
     editor,
     fanout,
     groups,
+    history,
     latency,
     queries,
     spark,
@@ -24,5 +25,6 @@ SCENARIOS: dict[str, Scenario] = {
     "client": client.steps,
     "groups": groups.steps,
     "queries": queries.steps,
+    "history": history.steps,
     "spark": spark.steps,
 }

@@ -11,6 +11,8 @@ HeadwaterSparkError
 
 from __future__ import annotations
 
+from typing import Final
+
 
 class HeadwaterSparkError(Exception):
     """Base of everything this package raises on purpose."""
@@ -38,3 +40,13 @@ class NotReadDirectly(HeadwaterSparkError):
 
 class NotWritten(HeadwaterSparkError):
     """The server refuses what the sink sends, and sending it again would not help."""
+
+
+_OURS: Final = ("pyspark_headwater.", "headwater.")
+_REASON_CHARS_MAX: Final = 500
+
+
+def reason(text: str) -> str:
+    """What went wrong, out of a traceback that came through Spark."""
+    ours = [line for line in text.splitlines() if line.startswith(_OURS)]
+    return ours[-1].partition(": ")[2] if ours else text[:_REASON_CHARS_MAX]

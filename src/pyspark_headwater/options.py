@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, cast, get_args
 
 import msgspec
 
@@ -17,7 +17,7 @@ from headwater.client.protocol import stream_root
 from pyspark_headwater.errors import InvalidOption
 
 Use = Literal["batch read", "stream read", "batch write", "stream write"]
-Mode = Literal["FAILFAST", "PERMISSIVE"]
+Mode = Literal["FAILFAST", "PERMISSIVE", "DROPMALFORMED"]
 Ordering = Literal["partition", "global"]
 SealedReads = Literal["auto", "server", "direct"]
 
@@ -54,6 +54,9 @@ OPTIONS: Final = (
         "",
         "All streams whose path matches: `*` is one segment or a part of it, `**` any number. "
         "Streams that are created later join from their beginning.",
+    ),
+    Option(
+        "onlyJson", READ, "`false`", "With `streamPattern`: leave out streams that are not JSON."
     ),
     Option(
         "startingOffsets",
@@ -105,7 +108,8 @@ OPTIONS: Final = (
         READ,
         "`FAILFAST`",
         "With a schema of your own, what happens to a message that does not fit: `FAILFAST` fails "
-        "the query, `PERMISSIVE` puts its text into the column `_corrupt`.",
+        "the query, `PERMISSIVE` puts its text into the column `_corrupt`, `DROPMALFORMED` leaves "
+        "it out.",
     ),
     Option(
         "retryTimeout",
@@ -185,6 +189,7 @@ class ReadOptions:
     server: Server
     streams: tuple[str, ...]
     pattern: str | None
+    only_json: bool
     starting: str | Mapping[str, str]
     ending: str | Mapping[str, str]
     starting_timestamp_ms: int | None
@@ -283,6 +288,7 @@ def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
         server=given.server(),
         streams=streams,
         pattern=given.text("streamPattern"),
+        only_json=given.truth("onlyJson", False),
         starting=starting,
         ending=ending,
         starting_timestamp_ms=at_ms,
@@ -292,9 +298,7 @@ def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
         fail_on_data_loss=given.truth("failOnDataLoss", True),
         include_headers=given.truth("includeHeaders", False),
         sealed_reads=_sealed_reads(given.choice("sealedReads", ("auto", "server", "direct"))),
-        mode="PERMISSIVE"
-        if given.choice("mode", ("FAILFAST", "PERMISSIVE")) == "PERMISSIVE"
-        else "FAILFAST",
+        mode=cast(Mode, given.choice("mode", get_args(Mode))),
     )
 
 

@@ -276,6 +276,14 @@ class Wire:
         with suppress(HeadwaterError):
             self.once(request, answer_s=wait_s)
 
+    def report(self, progress: object) -> None:
+        """Tell the server how far a pipeline is, for its console. Nothing depends on it."""
+        request = Request(
+            "POST", f"{self.server.base}/pipelines", body=msgspec.json.encode(progress)
+        )
+        with suppress(HeadwaterError):
+            self.once(request)
+
     def _ask(self, url: str, params: Mapping[str, str], kind: type[T]) -> T:
         answer: Any = msgspec.json.decode(self.perform(Request("GET", url, params)).body)
         return msgspec.convert(answer, kind)

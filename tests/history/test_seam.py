@@ -1,7 +1,7 @@
-"""Every answer about a stream, compared over all tiers: the same server data, started three ways.
+"""Every answer about a stream, compared over all tiers: the same server data, started in many ways.
 
-At first everything is in rows, then in files, then in object storage. What a client sees must be
-the same to the last header, but for how long it may be cached.
+At first everything is in rows, then in many files, then in few, then in object storage. What a
+client sees must be the same to the last header, but for how long it may be cached.
 """
 
 from __future__ import annotations
@@ -89,17 +89,20 @@ def count(data: Path, sql: str) -> int:
 def test_no_tier_can_be_told_from_another(tmp_path: Path) -> None:
     data = tmp_path / "data"
     far = (tmp_path / "far").as_uri()
-    files = (*SEALING_AT_ONCE, "--segment-bytes", "8000")
+    files = (*SEALING_AT_ONCE, "--segment-bytes", "8000", "--compact-bytes-per-second", "0")
+    fewer = (*SEALING_AT_ONCE, "--segment-bytes", "400000")
     cold = ("--history-store", far, "--history-local-bytes-max", "0")
     tiers: dict[str, tuple[tuple[str, ...], Callable[[], bool]]] = {
         "rows": (("--no-seal",), lambda: True),
         "files": (files, lambda: count(data, "SELECT count(*) FROM ops") == 0),
+        "fewer": (fewer, lambda: count(data, "SELECT count(*) FROM segments") < 10),
         "cold": (
-            (*files, *cold, "--history-cache-bytes-max", "0"),
+            (*fewer, *cold, "--history-cache-bytes-max", "0"),
             lambda: count(data, "SELECT count(*) FROM segments WHERE local = 1") == 0,
         ),
     }
     answers: dict[str, dict[str, Any]] = {}
+    files_of: dict[str, int] = {}
     offsets: dict[str, list[str]] = {}
     for name, (arguments, there) in tiers.items():
         with ServerProcess("--data", str(data), *ALWAYS, *arguments) as server:
@@ -108,8 +111,9 @@ def test_no_tier_can_be_told_from_another(tmp_path: Path) -> None:
             eventually(there)
             answers[name] = everything(client, offsets)
             assert "Traceback" not in server.stderr
-    assert count(data, "SELECT count(*) FROM segments") > 10
-    for name in ("files", "cold"):
+            files_of[name] = count(data, "SELECT count(*) FROM segments")
+    assert files_of["files"] > 10 > files_of["fewer"]
+    for name in ("files", "fewer", "cold"):
         different = {
             key: (answer, answers[name][key])
             for key, answer in answers["rows"].items()

@@ -206,6 +206,9 @@ class FaultyEngine:
         self._before("read")
         return self.inner.read_pieces(span, max_bytes)
 
+    def known_pieces(self, span: Span, max_bytes: int) -> list[Piece] | None:
+        return self.inner.known_pieces(span, max_bytes)
+
     def blocks(self, span: Span, max_bytes: int) -> list[Block]:
         self._before("read")
         return self.inner.blocks(span, max_bytes)

@@ -50,6 +50,8 @@ class DetailRecord(StreamRecord):
     """One stream, with all that is known about it."""
 
     url: A[str, _doc("its address")]
+    retention_s: A[int | None, _doc("seconds after which what it has goes")]
+    retention_bytes: A[int | None, _doc("how much of what it has it keeps")]
     forked_from: A[str | None, _doc("the path of the stream that it is a fork of")]
     forks: A[int | None, _doc("how many forks it has")]
     producers: A[int | None, _doc("how many idempotent producers have written to it")]
@@ -413,6 +415,10 @@ class PipelineRecord(Record):
     lag_s: A[float | None, _doc("age of the oldest of those, in seconds")]
 
 
+class RowRecord(Record):
+    """A row of the answer: a field for each column, by its name."""
+
+
 BY_COMMAND: dict[str, tuple[type[Record], ...]] = {
     "create": (ChangeRecord,),
     "append": (AppendRecord,),
@@ -438,6 +444,7 @@ BY_COMMAND: dict[str, tuple[type[Record], ...]] = {
     "group resume": (GroupRecord,),
     "group rm": (GroupRemovalRecord,),
     "pipeline status": (PipelineRecord,),
+    "sql": (RowRecord,),
     "top": (TopRecord,),
     "bench": (BenchRecord,),
     "verify": (VerifyRecord,),

@@ -162,8 +162,9 @@ def compact(
     """Make few files out of many.
 
     Rewrites files that are small or of which little is still needed, and
-    removes the old ones. The server has to be stopped. Files that are only
-    in object storage stay as they are.
+    removes the old ones. A running server does that by itself, bit by bit;
+    this does all of it at once, and the server has to be stopped. Files that
+    are only in object storage stay as they are.
 
     Examples:
 

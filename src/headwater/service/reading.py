@@ -164,6 +164,19 @@ class ReadingLog:
         bodies = view.hot.read(position, max_bytes or self.limits.chunk_bytes_max)
         return None if bodies is None else _chunk(view, position, bodies)
 
+    def read_known(self, entry: Entry, offset: Anchor | Offset) -> Chunk | None:
+        """One chunk of history without waiting, if it was read before and can be sent at once."""
+        view, position, spans = self._spans(entry, offset)
+        first, most = spans[0], self.limits.chunk_bytes_max
+        pieces = self.engine.known_pieces(first, most)
+        if pieces is None or min(map(len, pieces)) < _SENT_BYTES_MIN:
+            return None
+        size = sum(map(len, pieces))
+        if len(spans) > 1 and size == first.end - first.start and size < most:
+            # There is room for some of what comes behind the seam.
+            return None
+        return _chunk(view, position, [], pieces, is_history=True)
+
     async def read_cold(
         self, entry: Entry, offset: Anchor | Offset, max_bytes: int | None = None
     ) -> Chunk:

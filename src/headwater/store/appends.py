@@ -21,6 +21,7 @@ from headwater.store import rows
 from headwater.store.checksums import append_checksum
 from headwater.store.database import translating
 from headwater.store.engine import Piece, SeekBy
+from headwater.store.history.places import Places
 from headwater.store.history.segment import Extent
 from headwater.store.history.shelf import Shelf
 from headwater.store.history_tables import FoundExtent, Query, extent_at, sealed_end
@@ -45,6 +46,7 @@ class Appends:
         self._reader = reader
         self._query = query
         self._shelf = shelf
+        self._places = Places(shelf)
 
     # ── Bodies ───────────────────────────────────────────────────────────────────────────────
 
@@ -52,7 +54,12 @@ class Appends:
         return self._gather(span, max_bytes, Extent.bodies)
 
     def read_pieces(self, span: Span, max_bytes: int) -> list[Piece]:
-        return self._gather(span, max_bytes, _range)
+        pieces = self._gather(span, max_bytes, _range)
+        self._places.note(span, max_bytes, pieces)
+        return pieces
+
+    def known_pieces(self, span: Span, max_bytes: int) -> list[Piece] | None:
+        return self._places.find(span, max_bytes)
 
     def _gather(
         self, span: Span, max_bytes: int, take: Callable[[Extent, int, int], Sequence[P]]

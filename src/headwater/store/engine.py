@@ -207,6 +207,9 @@ class Engine(Protocol):
     def read_pieces(self, span: Span, max_bytes: int) -> list[Piece]:
         """The very bytes of `read`, but cut anywhere: what is history, as parts of files."""
 
+    def known_pieces(self, span: Span, max_bytes: int) -> list[Piece] | None:
+        """The same at once, if all of it is history that was read before; on any thread."""
+
     def blocks(self, span: Span, max_bytes: int) -> list[Block]:
         """The appends of `read`, with all that is known of them."""
 

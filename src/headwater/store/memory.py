@@ -236,6 +236,9 @@ class MemoryEngine:
     def read_pieces(self, span: Span, max_bytes: int) -> list[Piece]:
         return [*self.read(span, max_bytes)]
 
+    def known_pieces(self, span: Span, max_bytes: int) -> list[Piece] | None:
+        return None
+
     def blocks(self, span: Span, max_bytes: int) -> list[Block]:
         with self._lock:
             bodies = self.read(span, max_bytes)

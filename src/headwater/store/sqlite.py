@@ -330,6 +330,9 @@ class SqliteEngine:
     def read_pieces(self, span: Span, max_bytes: int) -> list[Piece]:
         return self._appends.read_pieces(span, max_bytes)
 
+    def known_pieces(self, span: Span, max_bytes: int) -> list[Piece] | None:
+        return self._appends.known_pieces(span, max_bytes)
+
     def known_ids(self, spans: Sequence[Span], ids: Sequence[str]) -> set[str]:
         found: set[str] = set()
         for first in range(0, len(ids), _IDS_PER_QUERY):

@@ -66,6 +66,20 @@ class Append(NamedTuple):
     producer: ProducerStamp | None
 
 
+class Columns(NamedTuple):
+    """Appends that follow each other, property by property, without their bodies."""
+
+    starts: Sequence[int]
+    first_messages: Sequence[int]
+    times: Sequence[int]
+    sums: Sequence[int]
+    stamps: dict[int, ProducerStamp]
+    """By the number of the append, counted from the first of these."""
+    end: int
+    end_message: int
+    """The number of the first message behind them."""
+
+
 class Header(NamedTuple):
     """The beginning of an extent's index."""
 
@@ -150,6 +164,17 @@ class IndexDraft:
         self.end = append.start + size
         self.messages = append.first_message + messages - self.first_message
 
+    def extend(self, columns: Columns) -> None:
+        """Add many at once."""
+        for number, stamp in columns.stamps.items():
+            self.stamps[len(self.starts) + number] = stamp
+        self.starts.extend([start - self.start for start in columns.starts])
+        self.firsts.extend([first - self.first_message for first in columns.first_messages])
+        self.times.extend(columns.times)
+        self.sums.extend(columns.sums)
+        self.end = columns.end
+        self.messages = columns.end_message - self.first_message
+
     def encode(self) -> bytes:
         count = len(self.starts)
         names = {stamp.id: 0 for stamp in self.stamps.values()}
@@ -186,7 +211,10 @@ class IndexDraft:
 
 
 def _pack(kind: str, values: Sequence[int]) -> bytes:
-    return struct.pack(f"<{len(values)}{kind}", *values)
+    packed = array(kind, values)
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()
 
 
 def unpack_small(data: bytes) -> array[int]:

@@ -225,9 +225,8 @@ class _Restoring:
         for index_offset, *row in found:
             segment = ColdSegment.begin(self._scratch / "segment", SegmentRow(*row), self._remote)
             extent = fetching(partial(segment.extent, index_offset))
-            if extent.header.stamped:
-                for stamp in fetching(extent.stamps):
-                    stamps[stamp.id] = stamp
+            everything = partial(extent.stamps, 0, extent.header.appends)
+            stamps |= {stamp.id: stamp for stamp in fetching(everything).values()}
         return stamps
 
     # ── Forks ────────────────────────────────────────────────────────────────────────────────

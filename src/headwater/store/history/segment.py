@@ -24,7 +24,7 @@ from headwater.core.offsets import format_offset
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended
 from headwater.store.engine import FileRange
-from headwater.store.history import layout
+from headwater.store.history import layout, page_cache
 from headwater.store.history.layout import BLOCK_BYTES, LARGE, SMALL, Entry, LayoutError, Places
 
 _STARTS_AT_ONCE_MAX: Final = 1_024
@@ -134,11 +134,17 @@ class Segment(BlockReader):
         return data
 
     def range(self, offset: int, length: int) -> FileRange:
-        """Good bytes to be sent without being read here; the kernel fetches them meanwhile."""
+        """Good bytes to be sent without being read here, nor waited for by whoever sends them."""
         self.ensure(offset, length)
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(self.file, offset, length, os.POSIX_FADV_WILLNEED)
+        if not page_cache.is_in_memory(self.file, offset, length):
+            page_cache.bring(self.file, offset, length)
         return FileRange(self, self.file, offset, length)
+
+    def is_at_hand(self, offset: int, length: int) -> bool:
+        """Whether a range is known to be good and can be had without waiting."""
+        blocks = layout.blocks_of(offset, length)
+        is_known = 0 not in self._known_good[blocks.start : blocks.stop]
+        return is_known and page_cache.is_in_memory(self.file, offset, length)
 
 
 def check_blocks(row: SegmentRow, trailer: layout.Trailer, first: int, data: bytes) -> None:
@@ -188,10 +194,16 @@ class Extent:
     def number_at(self, position: int) -> int:
         """The append that holds the byte behind a position of the run."""
         relative = position - self.header.start
-        numbers = range(self.header.appends)
-        return (
-            bisect_right(numbers, relative, key=lambda n: self._small(self._places.starts, n)) - 1
-        )
+        first, stop = 0, self.header.appends
+        # Few entries are read at once: each read is a system call, and lets other threads in.
+        while stop - first > _STARTS_AT_ONCE_MAX:
+            middle = (first + stop) // 2
+            if self._small(self._places.starts, middle) <= relative:
+                first = middle
+            else:
+                stop = middle
+        starts = self._small_array(self._places.starts, first, stop)
+        return first + bisect_right(starts, relative) - 1
 
     def start_of(self, number: int) -> int:
         if number == self.header.appends:
@@ -225,11 +237,28 @@ class Extent:
             self._large(places.seqs, number),
         )
 
-    def stamps(self) -> list[ProducerStamp]:
-        """All stamps of producers, in the order of appends."""
-        stamps = self._stamps(0, self.header.appends)
-        found = (stamps.stamp(number) for number in range(self.header.appends))
-        return [stamp for stamp in found if stamp is not None]
+    def columns(self, first: int, stop: int) -> layout.Columns:
+        """All there is about some appends but their bodies."""
+        header, places = self.header, self._places
+        starts = self._small_array(places.starts, first, stop)
+        messages = self._small_array(places.messages, first, stop)
+        return layout.Columns(
+            [header.start + relative for relative in starts],
+            [header.first_message + number for number in messages],
+            self._large_array(places.times, first, stop),
+            self._large_array(places.sums, first, stop),
+            self.stamps(first, stop),
+            self.start_of(stop),
+            self.first_message(stop),
+        )
+
+    def stamps(self, first: int, stop: int) -> dict[int, ProducerStamp]:
+        """The stamps of some appends, by their numbers counted from the first of them."""
+        if not self.header.stamped:
+            return {}
+        stamps = self._stamp_columns(first, stop)
+        found = ((number, stamps.stamp(number)) for number in range(stop - first))
+        return {number: stamp for number, stamp in found if stamp is not None}
 
     def _names(self) -> list[str]:
         place = self._offset + self._places.names
@@ -272,10 +301,10 @@ class Extent:
             starts,
             firsts,
             self._large_array(places.times, first, stop),
-            self._stamps(first, stop) if header.stamped else None,
+            self._stamp_columns(first, stop) if header.stamped else None,
         )
 
-    def _stamps(self, first: int, stop: int) -> Stamps:
+    def _stamp_columns(self, first: int, stop: int) -> Stamps:
         places = self._places
         return Stamps(
             self._names(),

@@ -73,6 +73,10 @@ class Shelf:
                 self._open.popitem(last=False)
         return kept
 
+    def held(self, segment_id: int) -> Segment | None:
+        """A segment if it is open. Needs no lock: a look into a dict is one step."""
+        return self._open.get(segment_id) or self._cold.get(segment_id)
+
     def _cold_segment(self, row: SegmentRow) -> ColdSegment:
         with self._lock:
             held = self._cold.get(row.id)
