@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from benchmarks import procfs
 from benchmarks.spark import job as names
 from benchmarks.spark.job import Figures, SparkJob
-from benchmarks.spark.ready import ReadySource
+from benchmarks.spark.ready import ReadySource, write_batch
 from benchmarks.spark.records import SCHEMA, STREAM
 from pyspark_headwater.pipelines.jobs import archive_layout
 from pyspark_headwater.pipelines.running import Pipeline, run
@@ -39,16 +39,21 @@ def measure(spark: SparkSession, job: SparkJob, own_pid: int) -> Figures:
 
 def _read(reader: Reader, job: SparkJob, own_pid: int) -> dict[str, float]:
     frame = reader()
-    pids = own_pid, job.server_pid
-    cpu = sum(map(procfs.cpu_seconds, pids))
+    before = _cpu_by_process(job, own_pid)
     started = time.monotonic()
     frame.write.format("noop").mode("overwrite").save()
     seconds = time.monotonic() - started
-    cpu = sum(map(procfs.cpu_seconds, pids)) - cpu
+    after = _cpu_by_process(job, own_pid)
+    # Workers that were idle for long are ended, and their time with them.
+    cpu = sum(seconds - before.get(pid, 0.0) for pid, seconds in after.items())
     return {
         "rows_per_second": job.messages / seconds,
         "cpu_us_per_row": cpu / job.messages * 1e6,
     }
+
+
+def _cpu_by_process(job: SparkJob, own_pid: int) -> dict[int, float]:
+    return procfs.cpu_by_process(own_pid) | procfs.cpu_by_process(job.server_pid)
 
 
 def _readers(spark: SparkSession, job: SparkJob) -> dict[str, Reader]:
@@ -57,6 +62,7 @@ def _readers(spark: SparkSession, job: SparkJob) -> dict[str, Reader]:
     lake = str(Path(job.directory) / "lake")
     parquet, text = str(Path(job.directory) / "parquet"), str(Path(job.directory) / "text")
     spark.dataSource.register(ReadySource)
+    batch = Path(job.directory) / "batch.arrow"
 
     def source(sealed_reads: str, schema: str | None = None) -> DataFrame:
         reader = spark.read.format("headwater").options(**options, sealedReads=sealed_reads)
@@ -67,11 +73,13 @@ def _readers(spark: SparkSession, job: SparkJob) -> dict[str, Reader]:
     run(spark, Pipeline("archive", lake, options))
     archive = archive_layout(lake).uri(STREAM)
     archived = DeltaTable(archive).file_uris()
-    size = str(job.message_bytes)
+    write_batch(batch, job.message_bytes)
     return {
         names.FILES: lambda: source("direct"),
         names.READY: lambda: (
-            spark.read.format(ReadySource.name()).options(rows=str(job.messages), bytes=size).load()
+            spark.read.format(ReadySource.name())
+            .options(rows=str(job.messages), file=str(batch))
+            .load()
         ),
         names.HTTP: lambda: source("server"),
         names.PARQUET: lambda: spark.read.parquet(parquet),
