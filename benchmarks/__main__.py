@@ -18,7 +18,7 @@ from benchmarks.peers import PEER_PACKAGE, peer_version
 from benchmarks.plan import FULL, QUICK
 from benchmarks.plot import draw
 from benchmarks.report import print_machine, print_results
-from benchmarks.results import NGINX, PEER_CLIENT, Results
+from benchmarks.results import NGINX, PEER_CLIENT, SPARK_READERS, Results
 from benchmarks.runner import run_scenario
 from benchmarks.scenarios import SCENARIOS
 from benchmarks.scenarios.base import Context
@@ -27,6 +27,7 @@ _CLIENT = "client"
 _GROUPS = "groups"
 _QUERIES = "queries"
 _HISTORY = "history"
+_SPARK = "spark"
 _DEFAULT_OUT = Path(__file__).parent / "results"
 
 
@@ -67,6 +68,8 @@ def _measure(options: argparse.Namespace, console: Console) -> None:
         names[peer.name] = peer.label
     if _HISTORY in scenarios and not options.skip_reference:
         names[NGINX] = nginx.label()
+    if _SPARK in scenarios:
+        names |= SPARK_READERS
     use_wrk = wrk_installed() if options.generator == "auto" else options.generator == "wrk"
     if use_wrk and not wrk_installed():
         raise BenchmarkError("wrk is not installed; use --generator own")
@@ -94,7 +97,7 @@ def _measure(options: argparse.Namespace, console: Console) -> None:
 def _chosen_subjects(options: argparse.Namespace, scenarios: list[str]) -> list[subjects.Subject]:
     chosen = [] if options.skip_headwater else [subjects.headwater(options.python)]
     # The reference server takes no part in these.
-    if not options.skip_reference and not set(scenarios) <= {_CLIENT, _GROUPS, _QUERIES}:
+    if not options.skip_reference and not set(scenarios) <= {_CLIENT, _GROUPS, _QUERIES, _SPARK}:
         subjects.install_reference()
         chosen += [subjects.reference_file(), subjects.reference_memory()]
     if not chosen:

@@ -120,6 +120,12 @@ SHOWN: dict[str, tuple[Metric, ...]] = {
         _ERRORS,
         _GENERATOR,
     ),
+    "spark": (
+        Metric("rows_per_second", "rows/s", "higher"),
+        Metric("cpu_us_per_row", "CPU per row, µs", "lower"),
+        Metric("p50_ms", "append to row p50, ms", "lower"),
+        Metric("p99_ms", "append to row p99, ms", "lower"),
+    ),
 }
 
 TITLES = {
@@ -133,4 +139,5 @@ TITLES = {
     "groups": "Work distribution",
     "queries": "Live queries",
     "history": "History",
+    "spark": "Spark",
 }

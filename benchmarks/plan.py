@@ -60,6 +60,11 @@ class Plan:
     history_append_rounds: int
     history_append_seconds: float
 
+    spark_messages: int
+    spark_rounds: int
+    spark_latency_samples: int
+
+    spark_message_bytes: int = 220
     message_bytes: int = 200
     # With 256 readers the reference needs half a minute for this, and gives up after a whole one.
     history_bytes: int = 8 * MIB
@@ -110,6 +115,9 @@ FULL = Plan(
     history_long_messages=10_000_000,
     history_append_rounds=3,
     history_append_seconds=4.0,
+    spark_messages=1_000_000,
+    spark_rounds=4,
+    spark_latency_samples=45,
 )
 
 QUICK = Plan(
@@ -150,6 +158,9 @@ QUICK = Plan(
     history_long_messages=1_000_000,
     history_append_rounds=5,
     history_append_seconds=2.0,
+    spark_messages=200_000,
+    spark_rounds=2,
+    spark_latency_samples=15,
     settle_seconds=1.0,
     live_warmup_seconds=0.5,
     live_drain_seconds=2.0,

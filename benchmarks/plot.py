@@ -21,6 +21,10 @@ from benchmarks.results import (
     PEER_CLIENT,
     PRISMA,
     REDIS,
+    SPARK_FROM_JSON,
+    SPARK_PARQUET,
+    SPARK_READY,
+    SPARK_TEXT,
     Results,
     figure,
 )
@@ -36,6 +40,10 @@ _COLOURS = {
     NATS: "#34a574",
     PRISMA: "#5a67d8",
     NGINX: "#2f7d4f",
+    SPARK_READY: "#9aa0a6",
+    SPARK_PARQUET: "#e08b2c",
+    SPARK_TEXT: "#c9b458",
+    SPARK_FROM_JSON: "#7a5195",
 }
 _COLUMNS = 3
 _LABEL_CHARACTERS_PER_PANEL = 78
@@ -139,6 +147,8 @@ _PANELS = (
     ),
     _Panel("History, MB/s", "history", (("mb_per_second", ""),), "higher"),
     _Panel("History, server CPU per GB, s", "history", (("server_cpu_s_per_gb", ""),), "lower"),
+    _Panel("Spark, rows per second", "spark", (("rows_per_second", ""),), "higher", log=False),
+    _Panel("Append to row in Spark, ms", "spark", _PERCENTILES, "lower", variants="micro-batches"),
 )
 
 

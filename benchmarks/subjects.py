@@ -43,6 +43,15 @@ def headwater_in_memory(python: str, *options: str) -> Subject:
     return Subject("headwater-memory", "Headwater in memory", False, "/healthz", command)
 
 
+def headwater_sealing(python: str) -> Subject:
+    """Durable, and everything that was appended goes into files of history at once."""
+
+    def command(port: int, data_dir: Path) -> list[str]:
+        return [*headwater(python).command(port, data_dir), "--seal-after-ms", "1000"]
+
+    return Subject("headwater-sealing", "Headwater", True, "/healthz", command)
+
+
 def reference_file() -> Subject:
     def command(port: int, data_dir: Path) -> list[str]:
         return ["node", str(REFERENCE_DIR / "serve.mjs"), str(port), "file", str(data_dir)]

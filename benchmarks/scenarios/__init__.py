@@ -10,6 +10,7 @@ from benchmarks.scenarios import (
     history,
     latency,
     queries,
+    spark,
     startup,
 )
 from benchmarks.scenarios.base import Scenario
@@ -25,4 +26,5 @@ SCENARIOS: dict[str, Scenario] = {
     "groups": groups.steps,
     "queries": queries.steps,
     "history": history.steps,
+    "spark": spark.steps,
 }

@@ -37,6 +37,7 @@ from headwater.store.engine import (
     Engine,
     EngineFigures,
     LoadedStream,
+    Outline,
     Piece,
     Problem,
     SealedPart,
@@ -219,6 +220,9 @@ class FaultyEngine:
     def append_at(self, run: int, position: int) -> Appended | None:
         self._before("append_at")
         return self.inner.append_at(run, position)
+
+    def outline_at(self, run: int, position: int) -> Outline | None:
+        return self.inner.outline_at(run, position)
 
     def seek(self, span: Span, by: SeekBy, value: int) -> Appended | None:
         self._before("seek")

@@ -208,7 +208,10 @@ class ReadingLog:
         end = _end_of_range(view, position, until)
         if end < view.tail:
             # Not in the middle of an append: half of one would be no answer.
-            await self.message_number(entry, end)
+            (span, *_) = view.config.lineage.spans(end, view.tail)
+            append = await self.in_thread(self.engine.outline_at, span.run, end)
+            if append is None or append.start != end:
+                raise UnknownOffset(str(until))
         return view, position, view.config.lineage.spans(position, end)
 
     async def _ask(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 import apsw
 
@@ -20,7 +20,7 @@ from headwater.core.stream import Appended
 from headwater.store import rows
 from headwater.store.checksums import append_checksum
 from headwater.store.database import translating
-from headwater.store.engine import Piece, SeekBy
+from headwater.store.engine import Outline, Piece, SeekBy
 from headwater.store.history.places import Places
 from headwater.store.history.segment import Extent
 from headwater.store.history.shelf import Shelf
@@ -30,15 +30,6 @@ from headwater.store.rows import OP_COLUMNS
 P = TypeVar("P", bytes, Piece)
 _TRIES: Final = 3
 _EXTENT_KEYS: Final[dict[SeekBy, str]] = {"first_message": "first_message", "at_ms": "first_at"}
-
-
-class _Outline(NamedTuple):
-    """An append without its body."""
-
-    start: int
-    end: int
-    first_message: int
-    at_ms: int
 
 
 class Appends:
@@ -190,14 +181,14 @@ class Appends:
         sealed = self._extent(run, position)
         return sealed[1].appended(sealed[1].number_at(position)) if sealed else None
 
-    def _outline_at(self, run: int, position: int) -> _Outline | None:
+    def outline_at(self, run: int, position: int) -> Outline | None:
         found = self._query(
             "SELECT start, start + length(body), first_message, created_at FROM ops"
             " WHERE stream_id = ? AND start <= ? ORDER BY start DESC LIMIT 1",
             (run, position),
         )
         if found:
-            return _Outline(*found[0]) if position < found[0][1] else None
+            return Outline(*found[0]) if position < found[0][1] else None
         sealed = self._extent(run, position)
         if sealed is None:
             return None
@@ -205,15 +196,15 @@ class Appends:
         number = extent.number_at(position)
         append = extent.append(number)
         end = extent.start_of(number + 1)
-        return _Outline(append.start, end, append.first_message, append.at_ms)
+        return Outline(append.start, end, append.first_message, append.at_ms)
 
     def seek(self, span: Span, by: SeekBy, value: int) -> Appended | None:
         # Message numbers and times grow with the position, so halving the span finds the append
         # with a few look-ups and without an index of their own.
-        found: _Outline | None = None
+        found: Outline | None = None
         low, high = self._narrow(span, by, value)
         while low < high:
-            outline = self._outline_at(span.run, (low + high) // 2)
+            outline = self.outline_at(span.run, (low + high) // 2)
             if outline is None:
                 break
             if getattr(outline, by) <= value:

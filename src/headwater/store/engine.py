@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from headwater.core.blocks import Block
 from headwater.core.errors import DataCorrupt
@@ -126,6 +126,15 @@ class FileRange:
         return data
 
 
+class Outline(NamedTuple):
+    """An append without its body."""
+
+    start: int
+    end: int
+    first_message: int
+    at_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class SealedPart:
     """A part of a run that lies in a file: which one, and where its index is in it."""
@@ -218,6 +227,9 @@ class Engine(Protocol):
 
     def append_at(self, run: int, position: int) -> Appended | None:
         """The append of a run that holds the byte behind the position."""
+
+    def outline_at(self, run: int, position: int) -> Outline | None:
+        """The same without looking at its bytes, which may be many or far away."""
 
     def seek(self, span: Span, by: SeekBy, value: int) -> Appended | None:
         """The last append of a span that starts at or before a message number or a time."""

@@ -42,6 +42,7 @@ from headwater.core.subscriptions.state import (
 from headwater.store.engine import (
     EngineFigures,
     LoadedStream,
+    Outline,
     Piece,
     Problem,
     SealedPart,
@@ -256,6 +257,10 @@ class MemoryEngine:
             if index < 0 or appends[index].end <= position:
                 return None
             return appends[index]
+
+    def outline_at(self, run: int, position: int) -> Outline | None:
+        found = self.append_at(run, position)
+        return Outline(found.start, found.end, found.first_message, found.at_ms) if found else None
 
     def seek(self, span: Span, by: SeekBy, value: int) -> Appended | None:
         with self._lock:

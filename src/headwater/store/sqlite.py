@@ -50,6 +50,7 @@ from headwater.store.database import (
 from headwater.store.engine import (
     EngineFigures,
     LoadedStream,
+    Outline,
     Piece,
     Problem,
     SealedPart,
@@ -355,6 +356,9 @@ class SqliteEngine:
 
     def append_at(self, run: int, position: int) -> Appended | None:
         return self._appends.append_at(run, position)
+
+    def outline_at(self, run: int, position: int) -> Outline | None:
+        return self._appends.outline_at(run, position)
 
     def seek(self, span: Span, by: SeekBy, value: int) -> Appended | None:
         return self._appends.seek(span, by, value)
