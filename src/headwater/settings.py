@@ -95,6 +95,7 @@ class Settings(BaseSettings):
         description="Origins whose pages may read, with commas between them; * for all, empty for "
         "none.",
     )
+    console: bool = Field(True, description="Show the server to browsers under /console/.")
     body_bytes_max: int = Field(
         _LIMITS.body_bytes_max, ge=1, description="Largest request body (413 beyond)."
     )
@@ -192,6 +193,11 @@ class Settings(BaseSettings):
         le=1024 * MIB,
         description="About the size of a file of history.",
     )
+    compact_bytes_per_second: int = Field(
+        _SEAL.compact_bytes_per_second,
+        ge=0,
+        description="How fast small or hardly needed files of history are rewritten; 0 for never.",
+    )
 
     subscriptions_max: int = Field(
         _LIMITS.subscriptions_max, ge=0, description="Subscriptions of the server (429 beyond)."
@@ -256,7 +262,11 @@ class Settings(BaseSettings):
         if not self.seal:
             return None
         return SealPolicy(
-            self.seal_after_bytes, self.seal_after_ms, self.database_bytes_max, self.segment_bytes
+            self.seal_after_bytes,
+            self.seal_after_ms,
+            self.database_bytes_max,
+            self.segment_bytes,
+            self.compact_bytes_per_second,
         )
 
     def limits(self) -> Limits:

@@ -5,6 +5,7 @@ HeadwaterSparkError
 ├── UnknownStream       the server has no such stream
 ├── DataLoss            what was to be read is no longer there
 ├── MalformedMessage    a message, or a row, does not fit
+├── NotReadDirectly     history that was to be read without the server cannot be
 └── NotWritten          the server does not take what the sink sends
 """
 
@@ -32,6 +33,10 @@ class DataLoss(HeadwaterSparkError):
 
 class MalformedMessage(HeadwaterSparkError):
     """A message does not fit the schema, or a row cannot become a message."""
+
+
+class NotReadDirectly(HeadwaterSparkError):
+    """Sealed history was to be read without the server, and cannot be."""
 
 
 class NotWritten(HeadwaterSparkError):

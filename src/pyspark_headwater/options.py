@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, cast, get_args
 
 import msgspec
 
@@ -17,8 +17,9 @@ from headwater.client.protocol import stream_root
 from pyspark_headwater.errors import InvalidOption
 
 Use = Literal["batch read", "stream read", "batch write", "stream write"]
-Mode = Literal["FAILFAST", "PERMISSIVE"]
+Mode = Literal["FAILFAST", "PERMISSIVE", "DROPMALFORMED"]
 Ordering = Literal["partition", "global"]
+SealedReads = Literal["auto", "server", "direct"]
 
 READ: Final[tuple[Use, ...]] = ("batch read", "stream read")
 WRITE: Final[tuple[Use, ...]] = ("batch write", "stream write")
@@ -94,13 +95,21 @@ OPTIONS: Final = (
         "`true`",
         "Whether a query fails when a stream was deleted or created anew under its name.",
     ),
+    Option(
+        "sealedReads",
+        READ,
+        "`auto`",
+        "How tasks read [history](history.md) that is in files: `auto` takes it from the files "
+        "where a task can reach them, `server` never does, `direct` fails where it cannot.",
+    ),
     Option("includeHeaders", READ, "`false`", "Add the columns about producers."),
     Option(
         "mode",
         READ,
         "`FAILFAST`",
         "With a schema of your own, what happens to a message that does not fit: `FAILFAST` fails "
-        "the query, `PERMISSIVE` puts its text into the column `_corrupt`.",
+        "the query, `PERMISSIVE` puts its text into the column `_corrupt`, `DROPMALFORMED` leaves "
+        "it out.",
     ),
     Option(
         "retryTimeout",
@@ -190,6 +199,7 @@ class ReadOptions:
     fail_on_data_loss: bool
     include_headers: bool
     mode: Mode
+    sealed_reads: SealedReads = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,9 +297,8 @@ def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
         min_partitions=given.number("minPartitions", 1, PARTITIONS_MAX),
         fail_on_data_loss=given.truth("failOnDataLoss", True),
         include_headers=given.truth("includeHeaders", False),
-        mode="PERMISSIVE"
-        if given.choice("mode", ("FAILFAST", "PERMISSIVE")) == "PERMISSIVE"
-        else "FAILFAST",
+        sealed_reads=_sealed_reads(given.choice("sealedReads", ("auto", "server", "direct"))),
+        mode=cast(Mode, given.choice("mode", get_args(Mode))),
     )
 
 
@@ -321,6 +330,10 @@ def write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
         producer_id=producer_id,
         txn_version=version,
     )
+
+
+def _sealed_reads(choice: str) -> SealedReads:
+    return "server" if choice == "server" else "direct" if choice == "direct" else "auto"
 
 
 def _selected(given: _Given) -> tuple[str, ...]:

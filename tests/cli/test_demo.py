@@ -15,15 +15,15 @@ from tests.conftest import StartServer
 TICKS = st.integers(0, demo.TICKS_MAX)
 
 
-def test_orders_are_numbered() -> None:
-    numbers = [order["order"] for tick in range(50) for order in demo.orders_at(tick)]
+def test_sales_are_numbered() -> None:
+    numbers = [sale["sale"] for tick in range(50) for sale in demo.sales_at(tick)]
     assert numbers == [*range(1, len(numbers) + 1)]
-    assert len(demo.orders_at(0)) >= 100
+    assert len(demo.sales_at(0)) >= 100
 
 
 @given(TICKS)
 def test_a_tick_is_always_the_same_and_never_empty(tick: int) -> None:
-    for happening in (demo.orders_at, demo.changes_at):
+    for happening in (demo.sales_at, demo.changes_at):
         assert happening(tick) == happening(tick) != []
 
 
@@ -40,18 +40,18 @@ def test_customers_come_before_they_change_and_go() -> None:
                 case "delete":
                     present.remove(change["key"])
         assert len(present) == 40
-        assert {order["customer"] for order in demo.orders_at(tick)} <= present
+        assert {sale["customer"] for sale in demo.sales_at(tick)} <= present
 
 
 def expected(ticks: int) -> tuple[list[Any], list[Any]]:
-    orders = [one for tick in range(ticks) for one in demo.orders_at(tick)]
-    return orders, [one for tick in range(ticks) for one in demo.changes_at(tick)]
+    sales = [one for tick in range(ticks) for one in demo.sales_at(tick)]
+    return sales, [one for tick in range(ticks) for one in demo.changes_at(tick)]
 
 
 def stored(url: str) -> tuple[list[Any], list[Any]]:
     with Headwater(url) as client:
-        orders = client.stream(demo.ORDERS).read_json()
-        return orders, client.stream(demo.CUSTOMERS).read_json()
+        sales = client.stream(demo.SALES).read_json()
+        return sales, client.stream(demo.CUSTOMERS).read_json()
 
 
 def run_feed(url: str, ticks: int) -> list[str]:
@@ -73,11 +73,11 @@ def test_it_goes_on_where_it_stopped(start_server: StartServer) -> None:
     assert stored(url) == expected(4)
     # Somebody else's messages are none of its business.
     with Headwater(url) as client:
-        client.stream(demo.ORDERS).append({"order": "mine"})
+        client.stream(demo.SALES).append({"sale": "mine"})
     run_feed(url, 2)
-    orders, changes = stored(url)
-    orders.remove({"order": "mine"})
-    assert (orders, changes) == expected(6)
+    sales, changes = stored(url)
+    sales.remove({"sale": "mine"})
+    assert (sales, changes) == expected(6)
 
 
 def test_there_is_an_end(start_server: StartServer, monkeypatch: Any) -> None:
@@ -92,7 +92,7 @@ def test_a_stream_that_takes_no_more(start_server: StartServer) -> None:
     url = start_server("--memory").url
     run_feed(url, 1)
     with Headwater(url) as client:
-        client.stream(demo.ORDERS).close()
+        client.stream(demo.SALES).close()
     said = run_feed(url, 1)
     assert len(said) == 2
-    assert said[0].startswith("the demo feed has ended: demo/orders: ")
+    assert said[0].startswith("the demo feed has ended: demo/sales: ")

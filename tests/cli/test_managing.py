@@ -57,9 +57,32 @@ def test_create_with_a_lifetime(run: Run, path: str) -> None:
     assert run("info", f"{path}/at", "--json").record["expires_at"] == "2099-01-31T11:00:00Z"
 
 
+def test_create_a_stream_that_keeps_only_so_much(run: Run, base_url: str, path: str) -> None:
+    run("create", path, "--keep", "30d", "--keep-bytes", "10GiB")
+    record = run("info", path, "--json").record
+    assert (record["retention_s"], record["retention_bytes"]) == (30 * 86_400, 10 << 30)
+    assert "2,592,000 s, at most 10.0 GiB" in run("info", path).out
+    with plain_server(base_url) as url:
+        assert run("info", path, "--json", STREAM_URL=url).record["retention_s"] == 30 * 86_400
+    run("create", f"{path}/size", "--keep-bytes", "500 kB")
+    record = run("info", f"{path}/size", "--json").record
+    assert (record["retention_s"], record["retention_bytes"]) == (None, 500_000)
+    run("fork", path, f"{path}/fork", "--keep", "90")
+    record = run("info", f"{path}/fork", "--json").record
+    assert (record["retention_s"], record["retention_bytes"]) == (90, None)
+    run("create", f"{path}/all")
+    assert run("info", f"{path}/all", "--json").record["retention_s"] is None
+    assert "keeps" not in run("info", f"{path}/all").out
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
+        ("--keep", "long"),
+        ("--keep", "1500ms"),
+        ("--keep-bytes", "much"),
+        ("--keep-bytes", "1.5GB"),
+        ("--keep-bytes", "-1"),
         ("--ttl", "soon"),
         ("--ttl", "1500ms"),
         ("--expires-at", "tomorrow"),

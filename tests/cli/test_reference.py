@@ -32,7 +32,7 @@ def test_every_command_with_json_says_what_it_writes() -> None:
     names |= {f"keys {name}" for name in ("create", "ls", "revoke")}
     names |= {f"postgres {name}" for name in ("follow", "setup", "status", "drop")}
     names |= {f"subscription {name}" for name in ("create", "ls", "info", "rm")}
-    names |= {f"segments {name}" for name in ("ls", "verify", "compact")}
+    names |= {f"segments {name}" for name in ("ls", "verify", "compact", "sweep")}
     assert names == set(sections)
     with_json = {name for name, text in sections.items() if "| `--json` |" in text}
     assert with_json == set(records.BY_COMMAND)

@@ -66,12 +66,35 @@ def test_a_directory_is_restored_from_object_storage(
     assert run("read", "orders", STREAM_URL=again.url).out == '{"n": 1}\n'
 
 
+def test_what_nobody_knows_of_is_found_and_removed(
+    start_server: StartServer, run: Run, tmp_path: Path
+) -> None:
+    data, far = tmp_path / "data", tmp_path / "far"
+    served(start_server, run, data, "--history-store", far.as_uri())
+    server = start_server("--data", str(data), "--history-store", far.as_uri())
+    eventually(lambda: names(far) == names(data))
+    store = ("--store", far.as_uri())
+    assert run("segments", "sweep", str(data), *store).out == ""
+    orphan = "0000009999-0123456789abcdef0123456789abcdef.seg"
+    (far / "segments" / orphan).write_bytes(b"of a machine that is lost")
+    assert run("segments", "sweep", str(data), *store).out == f"{orphan}\n"
+    record = run("segments", "sweep", str(data), *store, "--remove", "--json").record
+    assert record == {"name": orphan, "removed": True}
+    server.stop()
+    assert names(far) == names(data)
+    other = tmp_path / "other"
+    start_server("--data", str(other)).stop()
+    assert "another server" in run("segments", "sweep", str(other), *store, code=1).err
+    assert names(far) == names(data)
+
+
 def test_what_cannot_be_done_is_said(run: Run, tmp_path: Path) -> None:
     far = (tmp_path / "far").as_uri()
     assert "no catalog" in run("restore", "--from", far, "--data", str(tmp_path / "x"), code=1).err
     assert "cannot be used" in run("restore", "--from", "x://", "--data", "y", code=2).err
-    for command in ("ls", "verify", "compact"):
-        assert "no headwater database" in run("segments", command, str(tmp_path), code=2).err
+    for command in (["ls"], ["verify"], ["compact"], ["sweep", "--store", far]):
+        assert "no headwater database" in run("segments", *command, str(tmp_path), code=2).err
+    assert "cannot be used" in run("segments", "sweep", str(tmp_path), "--store", "x", code=2).err
 
 
 def test_a_server_refuses_a_store_that_leads_nowhere(run: Run, tmp_path: Path) -> None:

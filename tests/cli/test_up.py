@@ -31,21 +31,26 @@ def address(process: subprocess.Popen[bytes]) -> str:
     return next(word for word in line.split() if word.startswith("http://"))
 
 
+def rest_of(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+    """What it has written, also that of which a first line was read already."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    return process.stdout.read(), process.stderr.read()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_server_with_a_demo(spawn: Spawn, tmp_path: Path, number: signal.Signals) -> None:
     data = str(tmp_path / "data")
     process = spawn("up", "--data", data, "--port", "0", "--demo", "--no-pipelines")
     with Headwater(address(process)) as client:
-        orders = client.stream(demo.ORDERS)
-        orders.ensure(content_type="application/json")
-        with orders.follow() as reader:
-            assert next(reader.messages())["order"] == 1
+        sales = client.stream(demo.SALES)
+        sales.ensure(content_type="application/json")
+        with sales.follow() as reader:
+            assert next(reader.messages())["sale"] == 1
     process.send_signal(number)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    out, err = process.stdout.read(), process.stderr.read()
-    assert process.wait(20) == 0
-    assert b"demo/orders and demo/customers" in out
+    assert process.wait(timeout=20) == 0
+    out, err = rest_of(process)
+    assert b"demo/sales and demo/customers" in out
     assert b"Traceback" not in err
     assert b"sql" not in out
 

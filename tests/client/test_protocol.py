@@ -65,6 +65,14 @@ def test_create() -> None:
     }
 
 
+def test_create_with_retention() -> None:
+    request = create_request(URL, retention_s=60, retention_bytes=1_000)
+    assert request.headers == {
+        "Stream-Retention-Seconds": "60",
+        "Stream-Retention-Bytes": "1000",
+    }
+
+
 def test_create_with_two_ends_of_life() -> None:
     with pytest.raises(ValueError, match="not both"):
         create_request(URL, ttl_s=1, expires_at="2030-01-01T00:00:00Z")

@@ -67,6 +67,20 @@ async def test_expiry(stream: AsyncStream) -> None:
     assert (await stream.head()).expires_at is not None
 
 
+async def test_retention(stream: AsyncStream) -> None:
+    await stream.create(content_type="text/plain", retention_s=60)
+    info = await stream.head()
+    assert (info.retention_s, info.retention_bytes) == (60, None)
+    with pytest.raises(ConfigConflict):
+        await stream.ensure(content_type="text/plain", retention_s=61)
+    await stream.ensure(content_type="text/plain", retention_bytes=1_000, version=2)
+    info = await stream.head()
+    assert (info.retention_s, info.retention_bytes) == (None, 1_000)
+    fork = await stream.fork(f"{stream.path}/fork", retention_s=5, retention_bytes=6)
+    info = await fork.head()
+    assert (info.retention_s, info.retention_bytes) == (5, 6)
+
+
 async def test_a_stream_that_is_not_there(stream: AsyncStream) -> None:
     for attempt in (stream.head(), stream.append("x"), stream.delete(), stream.read_bytes()):
         with pytest.raises(StreamNotFound) as caught:

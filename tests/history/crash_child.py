@@ -21,7 +21,7 @@ from headwater.store.history.archive import Archive
 from headwater.store.history.remote import Remote
 from headwater.store.sqlite import SqliteEngine
 from tests.support.decided import CommittedStreams
-from tests.support.sealing import archive_all, seal
+from tests.support.sealing import archive_all, compact_once, seal
 
 BYTES: Final = "application/octet-stream"
 SEGMENT_BYTES: Final = 1_024
@@ -47,6 +47,11 @@ def live(engine: SqliteEngine, remote: Remote) -> CommittedStreams:
     while engine.reap(3):
         pass
     seal(engine, None, SEGMENT_BYTES)
+    archive_all(archive, SEGMENT_BYTES * 5)
+    # Many small files become few, here and there; the old ones go.
+    assert compact_once(engine, 64 * SEGMENT_BYTES, archive)
+    while engine.reap(3):
+        pass
     archive_all(archive, SEGMENT_BYTES * 5)
     # One that never leaves this machine.
     streams.create(Create("brief", BYTES, b"b" * SEGMENT_BYTES), 1_300)

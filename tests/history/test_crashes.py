@@ -1,8 +1,9 @@
-"""Killed at every step of sealing: nothing is lost, nothing is wrong, nothing is left over."""
+"""Killed at every step of sealing, archiving, compaction: nothing lost, wrong or left over."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from headwater.store.sqlite import SqliteEngine
 from headwater.store.verify import verify_database
 from tests.history import crash_child
 from tests.support.decided import CommittedStreams
-from tests.support.sealing import archive_all, in_rows, seal
+from tests.support.sealing import archive_all, compact_once, in_rows, seal
 
 STEPS = [
     "created",
@@ -38,6 +39,9 @@ STEPS = [
     "verified",
     "before commit",
     "committed",
+    "noted",
+    "before moving",
+    "moved",
     "before removing",
     "removed",
     "upload begun",
@@ -136,6 +140,7 @@ def check_restored(directory: Path, appends: dict[int, list[Appended]]) -> None:
     remote, new = crash_child.far_from(directory), Path(f"{directory}.new")
     if not remote.catalogs():
         return
+    shutil.rmtree(new, ignore_errors=True)
     restore(remote, new)
     with closing(SqliteEngine(new)) as engine:
         Archive(engine.history, remote, 10**6)
@@ -153,7 +158,7 @@ def names(directory: Path) -> set[str]:
     return {path.name for path in files.iterdir()} if files.exists() else set()
 
 
-LAST = ["before commit", "committed", "uploaded", "evicted"]
+LAST = ["before commit", "committed", "uploaded", "evicted", "verified", "removed", "catalogued"]
 
 
 @pytest.mark.crash
@@ -179,8 +184,13 @@ def test_killed(
             pass
         while in_rows(engine):
             seal(engine, None, crash_child.SEGMENT_BYTES)
-        archive_all(Archive(engine.history, crash_child.far_from(tmp_path), 10**6), 0)
+        archive = Archive(engine.history, crash_child.far_from(tmp_path), 10**6)
+        compact_once(engine, 64 * crash_child.SEGMENT_BYTES, archive)
+        while engine.reap(3):
+            pass
+        archive_all(archive, 0)
     check(tmp_path, appends)
+    check_restored(tmp_path, appends)
 
 
 def test_a_file_is_on_disk_before_its_rows_are_dropped(

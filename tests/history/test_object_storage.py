@@ -16,6 +16,7 @@ from headwater.core.errors import DataCorrupt, HistoryUnavailable, StreamNotFoun
 from headwater.core.limits import Limits
 from headwater.core.offsets import Anchor
 from headwater.service.history import archiving as archiving_module
+from headwater.service.history import background
 from headwater.service.history import fetching as fetching_module
 from headwater.service.log import Log
 from headwater.store.history.policies import ArchivePolicy
@@ -62,6 +63,8 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.setattr(archiving_module, "_PAUSE_S", 0.005)
+    monkeypatch.setattr(archiving_module, "_CATALOG_SOON_S", 0.005)
+    monkeypatch.setattr(archiving_module, "_REST_PER_CATALOG", 0)
     return Place(tmp_path)
 
 
@@ -204,8 +207,8 @@ class Down(Remote):
 @pytest.fixture
 def down(monkeypatch: pytest.MonkeyPatch) -> type[Down]:
     monkeypatch.setattr("headwater.store.history.remote.Remote", Down)
-    monkeypatch.setattr(archiving_module, "_PAUSE_AFTER_FAILURE_S", 0.005)
-    monkeypatch.setattr(archiving_module, "_PAUSE_AFTER_FAILURE_S_MAX", 0.005)
+    monkeypatch.setattr(background, "_PAUSE_AFTER_FAILURE_S", 0.005)
+    monkeypatch.setattr(background, "_PAUSE_AFTER_FAILURE_S_MAX", 0.005)
     Down.is_down, Down.refusals = False, 0
     return Down
 
@@ -260,7 +263,7 @@ async def test_damage_there_is_an_error_and_never_data(place: Place, harm: str) 
 async def test_an_upload_that_arrives_damaged_does_not_count(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archiving_module, "_PAUSE_AFTER_FAILURE_S", 0.005)
+    monkeypatch.setattr(background, "_PAUSE_AFTER_FAILURE_S", 0.005)
     upload, uploads = Remote.upload, 0
 
     def damage(remote: Remote, path: Path) -> None:
@@ -311,6 +314,16 @@ def test_urls_that_lead_nowhere_are_refused_with_words(url: str) -> None:
 def storage() -> Iterator[ObjectStorage]:
     with ObjectStorage() as storage:
         yield storage
+
+
+def test_a_bucket_that_is_not_there(
+    storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in storage.environment.items():
+        monkeypatch.setenv(name, value)
+    nowhere = Remote("s3://nobody-made-this/history")
+    with pytest.raises(HistoryUnavailable, match="create the bucket first"):
+        nowhere.put_catalog("0001", b"{}")
 
 
 def test_a_server_with_its_history_in_s3(storage: ObjectStorage, tmp_path: Path) -> None:

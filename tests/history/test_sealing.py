@@ -15,7 +15,7 @@ from headwater.core.decisions import Create
 from headwater.core.errors import DataCorrupt, StorageUnavailable, StreamNotFound
 from headwater.core.limits import KIB, Limits
 from headwater.core.offsets import Anchor, Offset
-from headwater.service.history import sealing as sealing_module
+from headwater.service.history import background
 from headwater.service.log import Log
 from headwater.store.engine import Problem
 from headwater.store.history import sealing as history_module
@@ -184,8 +184,8 @@ async def test_a_fork_keeps_what_it_inherits_and_its_file(tmp_path: Path) -> Non
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try again at once."""
-    monkeypatch.setattr(sealing_module, "_PAUSE_AFTER_FAILURE_MS_MAX", 1)
-    monkeypatch.setattr(sealing_module, "_PAUSE_MS_MAX", 1)
+    monkeypatch.setattr(background, "_PAUSE_AFTER_FAILURE_S", 0.001)
+    monkeypatch.setattr(background, "_PAUSE_AFTER_FAILURE_S_MAX", 0.001)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -1,7 +1,7 @@
-"""Every answer about a stream, compared over all tiers: the same server data, started three ways.
+"""Every answer about a stream, compared over all tiers: the same server data, started in many ways.
 
-At first everything is in rows, then in files, then in object storage. What a client sees must be
-the same to the last header, but for how long it may be cached.
+At first everything is in rows, then in many files, then in few, then in object storage. What a
+client sees must be the same to the last header, but for how long it may be cached.
 """
 
 from __future__ import annotations
@@ -89,17 +89,20 @@ def count(data: Path, sql: str) -> int:
 def test_no_tier_can_be_told_from_another(tmp_path: Path) -> None:
     data = tmp_path / "data"
     far = (tmp_path / "far").as_uri()
-    files = (*SEALING_AT_ONCE, "--segment-bytes", "8000")
+    files = (*SEALING_AT_ONCE, "--segment-bytes", "8000", "--compact-bytes-per-second", "0")
+    fewer = (*SEALING_AT_ONCE, "--segment-bytes", "400000")
     cold = ("--history-store", far, "--history-local-bytes-max", "0")
     tiers: dict[str, tuple[tuple[str, ...], Callable[[], bool]]] = {
         "rows": (("--no-seal",), lambda: True),
         "files": (files, lambda: count(data, "SELECT count(*) FROM ops") == 0),
+        "fewer": (fewer, lambda: count(data, "SELECT count(*) FROM segments") < 10),
         "cold": (
-            (*files, *cold, "--history-cache-bytes-max", "0"),
+            (*fewer, *cold, "--history-cache-bytes-max", "0"),
             lambda: count(data, "SELECT count(*) FROM segments WHERE local = 1") == 0,
         ),
     }
     answers: dict[str, dict[str, Any]] = {}
+    files_of: dict[str, int] = {}
     offsets: dict[str, list[str]] = {}
     for name, (arguments, there) in tiers.items():
         with ServerProcess("--data", str(data), *ALWAYS, *arguments) as server:
@@ -108,11 +111,53 @@ def test_no_tier_can_be_told_from_another(tmp_path: Path) -> None:
             eventually(there)
             answers[name] = everything(client, offsets)
             assert "Traceback" not in server.stderr
-    assert count(data, "SELECT count(*) FROM segments") > 10
-    for name in ("files", "cold"):
+            files_of[name] = count(data, "SELECT count(*) FROM segments")
+    assert files_of["files"] > 10 > files_of["fewer"]
+    for name in ("files", "fewer", "cold"):
         different = {
             key: (answer, answers[name][key])
             for key, answer in answers["rows"].items()
             if answers[name][key] != answer
         }
         assert different == {}
+
+
+def immutable(client: Client, offsets: dict[str, list[str]]) -> dict[str, object]:
+    """What caches may keep for ever, by address."""
+    found: dict[str, object] = {}
+    for path, tokens in offsets.items():
+        for token in tokens:
+            reply = client.get(path, f"offset={token}")
+            if "immutable" in reply.headers["Cache-Control"]:
+                found[f"{path} {token}"] = plain(reply)
+    return found
+
+
+@pytest.mark.slow
+def test_what_may_be_kept_for_ever_never_changes(tmp_path: Path) -> None:
+    """Whatever is appended, sealed, rewritten and moved after it was sent."""
+    data = tmp_path / "data"
+    many = (*SEALING_AT_ONCE, "--segment-bytes", "8000", "--compact-bytes-per-second", "0")
+    fewer = (*SEALING_AT_ONCE, "--segment-bytes", "400000")
+    cold = ("--history-store", (tmp_path / "far").as_uri(), "--history-local-bytes-max", "0")
+    in_rows, segments = "SELECT count(*) FROM ops", "SELECT count(*) FROM segments"
+    with ServerProcess("--data", str(data), *ALWAYS, *many) as server:
+        client = Client(server)
+        offsets = fill(client)
+        eventually(lambda: count(data, in_rows) == 0)
+        kept = immutable(client, offsets)
+        assert len(kept) > 50
+        for number in range(20):
+            client.post("json", b'{"more": %d}' % number, JSON)
+            client.post("bytes", b"more", {"Content-Type": "a/b"})
+        assert immutable(client, offsets).items() >= kept.items()
+        eventually(lambda: count(data, in_rows) == 0)
+        kept |= immutable(client, offsets)
+    with ServerProcess("--data", str(data), *ALWAYS, *fewer) as server:
+        client = Client(server)
+        eventually(lambda: count(data, segments) < 10)
+        assert immutable(client, offsets).items() >= kept.items()
+    with ServerProcess("--data", str(data), *ALWAYS, *fewer, *cold) as server:
+        client = Client(server)
+        eventually(lambda: count(data, f"{segments} WHERE local = 1") == 0)
+        assert immutable(client, offsets).items() >= kept.items()

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from headwater.core.lineage import Lineage, Span
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended, Created, StreamConfig
-from headwater.store.engine import Engine, Problem
+from headwater.store.engine import Engine, Piece, Problem
 from headwater.store.memory import MemoryEngine
 from headwater.store.sqlite import SqliteEngine
 from tests.support.properties import FEW
-from tests.support.sealing import seal
+from tests.support.sealing import compact_once, seal
 
 BYTES = "application/octet-stream"
 bodies = st.binary(min_size=1, max_size=9)
@@ -28,15 +28,20 @@ steps = st.lists(
         st.none() | st.just(ProducerStamp("a producer", 3, 1)),
         # Seal what is there so far, in files of this size.
         st.none() | st.sampled_from([1, 20, 9_999]),
+        # Make few of the files that are there so far.
+        st.sampled_from([False] * 3 + [True]),
     ),
     min_size=1,
     max_size=25,
 )
-Steps = list[tuple[bytes, int, int, ProducerStamp | None, int | None]]
+Steps = list[tuple[bytes, int, int, ProducerStamp | None, int | None, bool]]
 
 
 def pieces(engine: Engine, span: Span, max_bytes: int) -> bytes:
-    found = engine.read_pieces(span, max_bytes)
+    return joined(engine.read_pieces(span, max_bytes))
+
+
+def joined(found: list[Piece]) -> bytes:
     return b"".join(piece if isinstance(piece, bytes) else piece.read() for piece in found)
 
 
@@ -48,6 +53,9 @@ def compare(memory: MemoryEngine, sqlite: SqliteEngine, appends: list[Appended])
             for max_bytes in (1, 2, 5, 8, 13, 40, 10**6):
                 wanted = memory.read(span, max_bytes)
                 assert sqlite.read(span, max_bytes) == wanted
+                # From reads of the same place that went on to elsewhere.
+                known = sqlite.known_pieces(span, max_bytes)
+                assert known is None or joined(known) == b"".join(wanted)
                 assert pieces(sqlite, span, max_bytes) == b"".join(wanted)
         for position in range(append.start, append.end):
             assert sqlite.append_at(1, position) == append
@@ -69,7 +77,7 @@ def test_all_tiers_agree(made: Steps) -> None:
         for engine in (memory, sqlite):
             engine.commit([created])
         start, message, at_ms = 0, 0, 1_000
-        for body, messages, later_ms, stamp, seal_to in made:
+        for body, messages, later_ms, stamp, seal_to, fewer in made:
             at_ms += later_ms
             append = Appended(1, start, body, message, messages, at_ms, stamp)
             start, message = append.end, message + messages
@@ -78,5 +86,7 @@ def test_all_tiers_agree(made: Steps) -> None:
                 engine.commit([append])
             if seal_to is not None:
                 seal(sqlite, None, seal_to)
+            if fewer:
+                compact_once(sqlite, 9_999)
         compare(memory, sqlite, appends)
         assert [line for line in sqlite.verify() if isinstance(line, Problem)] == []

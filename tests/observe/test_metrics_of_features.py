@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -102,6 +102,24 @@ def test_history(tmp_path: Path) -> None:
         assert now("disk_bytes", part="segments") == now("history_bytes", place="here")
         assert now("uploaded_bytes_total") == now("history_bytes", place="object storage")
         assert now("history_store_down") == 0
+        assert now("compaction_failures_total") == 0
+
+
+def test_files_that_are_rewritten(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"memory": False, "data": tmp_path}
+    settings |= {"seal_after_bytes": 1, "seal_after_ms": 0}
+    with running_server(**settings, compact_bytes_per_second=0) as server:
+        client = Client(cast(ServerProcess, server))
+        path = client.create(JSON)
+        for number in range(8):
+            client.post(path, b"[1,2,3]", JSON)
+            eventually(lambda number=number: figures(client)("sealed_files_total") > number)  # type: ignore[misc]
+        assert figures(client)("compacted_files_total") == 0
+    with running_server(**settings) as server:
+        client = Client(cast(ServerProcess, server))
+        eventually(lambda: figures(client)("compacted_files_total") == 8)
+        assert figures(client)("compacted_bytes_total") == 8 * len("1,2,3,")
+        eventually(lambda: figures(client)("history_files", place="here") == 1)
 
 
 def test_object_storage_that_does_not_answer(tmp_path: Path) -> None:

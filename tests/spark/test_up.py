@@ -88,12 +88,12 @@ def test_what_a_newcomer_sees(up: Up) -> None:
     commands = up.commands()
     wait_until(lambda: READY in up.said or up.process.poll() is not None)
     assert up.process.poll() is None, up.said
-    orders, customers, rollup = map(ask, commands)
-    assert len(orders) == 6
-    assert '"item":' in orders[1]
+    sales, customers, rollup = map(ask, commands)
+    assert len(sales) == 6
+    assert '"item":' in sales[1]
     assert len(customers) == 6
     assert '"city":' in customers[1]
-    assert any("demo/orders" in line for line in rollup)
+    assert any("demo/sales" in line for line in rollup)
     assert len(up.leftovers()) >= 2
     up.process.send_signal(signal.SIGINT)
     assert up.process.wait(PATIENCE_S) == 0, up.said

@@ -2,8 +2,8 @@
 
 What is committed comes from the decisions of `core`, several of them to a commit, as the writer
 does it. From time to time the SQLite engine is closed and opened again, or removes the data of
-deleted streams, or moves appends from rows into files, which must change nothing that anyone can
-see.
+deleted streams, or moves appends from rows into files, or from many files into few, which must
+change nothing that anyone can see.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from headwater.core.producers import ProducerStamp
 from headwater.core.retention import Retention
 from headwater.core.stream import Appended, Mutation, StreamState
 from headwater.store.engine import Engine, LoadedStream, Problem
+from headwater.store.history.choosing import COMPANY
 from headwater.store.memory import MemoryEngine
 from headwater.store.needs import is_needed, needs_of
 from headwater.store.sqlite import SqliteEngine
 from tests.support.decided import DecidedStreams
 from tests.support.properties import FEW
-from tests.support.sealing import seal
+from tests.support.sealing import compact_once, seal
 
 BYTES = "application/octet-stream"
 
@@ -204,6 +205,13 @@ class EnginesAgree(RuleBasedStateMachine):
         if not self.batch:
             self.compare()
 
+    @rule(segment_bytes=st.sampled_from([400, 9999]), company=st.sampled_from([2, COMPANY]))
+    def compact(self, segment_bytes: int, company: int) -> None:
+        """Files that are small or hardly needed become fewer."""
+        compact_once(self.sqlite, segment_bytes, company=company)
+        if not self.batch:
+            self.compare()
+
     @rule()
     def open_again(self) -> None:
         self.sqlite.close()
@@ -242,6 +250,7 @@ class EnginesAgree(RuleBasedStateMachine):
             for position in range(span.start, min(span.start + 12, span.end)):
                 self.same("read", span._replace(start=position), 8)
                 self.same("append_at", span.run, position)
+                self.same("outline_at", span.run, position)
             for number in range(4):
                 self.same("seek", span, "first_message", number)
             self.same("seek", span, "at_ms", self.now_ms - 3)

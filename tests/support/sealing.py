@@ -7,6 +7,8 @@ from typing import Final
 
 from headwater.core.limits import MIB
 from headwater.store.history.archive import Archive
+from headwater.store.history.choosing import choose
+from headwater.store.history.compacting import Rewriting, usable
 from headwater.store.history.ledger import Due, into_files
 from headwater.store.history.policies import SealPolicy
 from headwater.store.sqlite import SqliteEngine
@@ -39,8 +41,27 @@ def archive_all(archive: Archive, local_bytes_max: int) -> None:
             archive.note_uploaded(row)
     for row in archive.to_evict(local_bytes_max):
         archive.evict(row)
-    superfluous = archive.to_remove()
-    archive.catalog(1_000)
-    for row in superfluous:
+    # What nobody needs any more goes when the catalogs that name it have gone.
+    for _ in range(4):
+        archive.catalog(1_000)
+    for row in archive.to_remove():
         archive.remove(row)
         archive.note_removed(row)
+
+
+def compact_once(
+    engine: SqliteEngine, segment_bytes: int, archive: Archive | None = None, company: int = 2
+) -> int:
+    """Rewrite what is worth it as the service does; says how many files came of it."""
+    groups = choose(usable(engine.history), segment_bytes, company)
+    for files in groups:
+        rewriting = Rewriting(engine.history, [one.row for one in files])
+        while rewriting.copy():
+            pass
+        rewriting.finish()
+        rewriting.note(5)
+        while rewriting.record(uploads=archive is not None):
+            if archive is not None and rewriting.is_awaited():
+                archive_all(archive, 10**9)
+        rewriting.end()
+    return len(groups)

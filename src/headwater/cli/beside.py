@@ -27,8 +27,8 @@ _DIRECTORY: Final = "_pipelines"
 _LOG: Final = "spark.log"
 
 QUESTIONS: Final = (
-    "SELECT timestamp, value FROM orders ORDER BY timestamp DESC LIMIT 5",
-    "SELECT key, value FROM customers ORDER BY key LIMIT 5",
+    "SELECT timestamp, value FROM sales ORDER BY timestamp DESC LIMIT 5",
+    "SELECT key, name, city, visits FROM customers ORDER BY visits DESC LIMIT 5",
     "SELECT window_start, stream, messages, bytes FROM rollup ORDER BY window_start, stream",
 )
 """A question about the demo for each of the pipelines."""
@@ -101,7 +101,7 @@ class Plan:
         """Lines to paste. On stdout, because they are what a person came for."""
         lines = []
         if self.demo:
-            lines += [f"A demo feed writes to {demo.ORDERS} and {demo.CUSTOMERS}.", ""]
+            lines += [f"A demo feed writes to {demo.SALES} and {demo.CUSTOMERS}.", ""]
         if self.pipelines:
             names = f"{', '.join(PIPELINES[:-1])} and {PIPELINES[-1]}"
             lines += [

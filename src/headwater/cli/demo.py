@@ -1,8 +1,8 @@
-"""A small café, for people who want to see something: orders, and customers who come and go.
+"""A small café, for people who want to see something: sales, and customers who come and go.
 
 What happens at a tick is a function of its number and of nothing else, and the number is that of
 the producer's request. So the feed goes on where it stopped, whenever it is started again, and what
-was sent twice is stored once. It starts with some hundred orders and ends after an hour.
+was sent twice is stored once. It starts with some hundred sales and ends after an hour.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 from headwater.client import AsyncHeadwater, AsyncStream, HeadwaterError
 from headwater.client.protocol import JSON, ProducerTag
 
-ORDERS: Final = "demo/orders"
+SALES: Final = "demo/sales"
 CUSTOMERS: Final = "demo/customers"
 TICK_S: Final = 1.0
 TICKS_PER_START: Final = 3_600
@@ -23,8 +23,8 @@ TICKS_MAX: Final = 100_000
 """Beyond this there is nothing more, however often it is started."""
 
 _PRODUCER: Final = "headwater-demo"
-_FIRST_ORDERS: Final = 300
-_ORDERS_PER_TICK: Final = 2
+_FIRST_SALES: Final = 300
+_SALES_PER_TICK: Final = 2
 _CUSTOMERS: Final = 40
 _TICKS_PER_ARRIVAL: Final = 5
 _MENU: Final = {"tea": 3.2, "coffee": 3.5, "cake": 4.8, "soup": 6.9, "sandwich": 5.4, "juice": 4.1}
@@ -35,14 +35,14 @@ _CITIES: Final = ("Berlin", "Lyon", "Porto", "Turin", "Utrecht")
 # --- What happens --------------------------------------------------------------------------------
 
 
-def orders_at(tick: int) -> list[dict[str, Any]]:
-    """The orders of a tick. They are numbered without a gap."""
+def sales_at(tick: int) -> list[dict[str, Any]]:
+    """The sales of a tick. They are numbered without a gap."""
     if tick == 0:
-        numbers = range(1, _FIRST_ORDERS + 1)
+        numbers = range(1, _FIRST_SALES + 1)
     else:
-        first = _FIRST_ORDERS + 1 + (tick - 1) * _ORDERS_PER_TICK
-        numbers = range(first, first + _ORDERS_PER_TICK)
-    return [_order(number, tick) for number in numbers]
+        first = _FIRST_SALES + 1 + (tick - 1) * _SALES_PER_TICK
+        numbers = range(first, first + _SALES_PER_TICK)
+    return [_sale(number, tick) for number in numbers]
 
 
 def changes_at(tick: int) -> list[dict[str, Any]]:
@@ -61,12 +61,12 @@ def changes_at(tick: int) -> list[dict[str, Any]]:
     return [*changes, _change("update", somebody, tick)]
 
 
-def _order(number: int, tick: int) -> dict[str, Any]:
-    chance = _chance("order", number)
+def _sale(number: int, tick: int) -> dict[str, Any]:
+    chance = _chance("sale", number)
     item = chance.choice([*_MENU])
     quantity = chance.randint(1, 3)
     return {
-        "order": number,
+        "sale": number,
         "customer": _key(chance.choice(_present(tick))),
         "item": item,
         "quantity": quantity,
@@ -114,7 +114,7 @@ async def feed(
 ) -> None:
     """Write what happens until the time is over, or until the server refuses to take it."""
     ends = await asyncio.gather(
-        _feed_stream(client, ORDERS, orders_at, tick_s, ticks),
+        _feed_stream(client, SALES, sales_at, tick_s, ticks),
         _feed_stream(client, CUSTOMERS, changes_at, tick_s, ticks),
     )
     for end in dict.fromkeys(ends):

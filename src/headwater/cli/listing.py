@@ -17,6 +17,7 @@ from headwater.cli.output import (
     write_json,
     write_line,
 )
+from headwater.cli.records import DetailRecord
 from headwater.cli.shell import say
 from headwater.cli.target import Target, with_target
 
@@ -83,12 +84,23 @@ def info(target: Target, stream: remote.StreamPath, json: Json = False) -> None:
             "created": record.created_at,
             "expires": record.expires_at,
             "time to live": None if record.ttl_s is None else f"{record.ttl_s:,} s",
+            "keeps": _kept(record),
             "forked from": record.forked_from,
             "forks": record.forks,
             "producers": record.producers,
             "readers": record.readers,
         }
     )
+
+
+def _kept(record: DetailRecord) -> str | None:
+    """What a stream keeps of what it has; nothing to say if that is all of it."""
+    limits = []
+    if record.retention_s is not None:
+        limits.append(f"{record.retention_s:,} s")
+    if record.retention_bytes is not None:
+        limits.append(size(record.retention_bytes))
+    return ", at most ".join(limits) or None
 
 
 def _print_table(streams: list[remote.Summary]) -> None:

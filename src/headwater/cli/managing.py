@@ -14,7 +14,7 @@ from headwater.cli import remote
 from headwater.cli.exits import CliError, ExitCode, explain, usage
 from headwater.cli.inputs import check_json
 from headwater.cli.output import Json, write_json
-from headwater.cli.positions import GRAMMAR, locate, parse_span_ms, parse_where
+from headwater.cli.positions import GRAMMAR, locate, parse_seconds, parse_size, parse_where
 from headwater.cli.records import ChangeRecord, RemovalRecord
 from headwater.cli.shell import say
 from headwater.cli.target import Target, with_target
@@ -42,6 +42,16 @@ ExpiresAt = Annotated[
         "--expires-at", metavar="TIME", help="Delete it at a moment: 2026-01-31T12:00:00Z."
     ),
 ]
+Keep = Annotated[
+    str | None,
+    typer.Option("--keep", metavar="TIME", help="Forget what is older than this: 12h, 30d."),
+]
+KeepBytes = Annotated[
+    str | None,
+    typer.Option(
+        "--keep-bytes", metavar="SIZE", help="Forget the oldest beyond this: 500MB, 10GiB."
+    ),
+]
 
 
 @with_target
@@ -56,6 +66,8 @@ def create(
     ] = "json",
     ttl: Ttl = None,
     expires_at: ExpiresAt = None,
+    keep: Keep = None,
+    keep_bytes: KeepBytes = None,
     data: Annotated[
         str | None, typer.Option("--data", metavar="MESSAGE", help="A first message.")
     ] = None,
@@ -75,6 +87,7 @@ def create(
 
       headwater create orders
       headwater create logs --type text --ttl 7d
+      headwater create metrics --keep 30d --keep-bytes 10GiB
       headwater create jobs/42/output --type text --if-missing
     """
     kind = TYPES.get(type, type)
@@ -88,6 +101,8 @@ def create(
                 content_type=kind,
                 ttl_s=_seconds(ttl),
                 expires_at=_moment(expires_at, ttl),
+                retention_s=_seconds(keep),
+                retention_bytes=None if keep_bytes is None else parse_size(keep_bytes),
                 closed=closed,
                 **first,
             )
@@ -115,6 +130,8 @@ def fork(
     ] = None,
     ttl: Ttl = None,
     expires_at: ExpiresAt = None,
+    keep: Keep = None,
+    keep_bytes: KeepBytes = None,
     json: Json = False,
 ) -> None:
     """Make a stream that shares the past of another.
@@ -142,6 +159,8 @@ def fork(
             sub_offset=skip,
             ttl_s=_seconds(ttl),
             expires_at=_moment(expires_at, ttl),
+            retention_s=_seconds(keep),
+            retention_bytes=None if keep_bytes is None else parse_size(keep_bytes),
         )
         _report(fork, fork.head(), "forked", json=json)
 
@@ -243,13 +262,13 @@ def _first_message(text: str, unit: Unit) -> bytes:
     return os.fsencode(text) + (b"\n" if unit is Unit.LINE else b"")
 
 
-def _seconds(ttl: str | None) -> int | None:
-    if ttl is None:
+def _seconds(span: str | None) -> int | None:
+    if span is None:
         return None
-    milliseconds = parse_span_ms(f"{ttl}s" if ttl.isascii() and ttl.isdigit() else ttl)
-    if milliseconds % 1000:
-        raise usage(f"{ttl!r} is no time to live; it is counted in whole seconds")
-    return milliseconds // 1000
+    seconds = parse_seconds(span)
+    if not seconds.is_integer():
+        raise usage(f"{span!r} is too fine; it is counted in whole seconds")
+    return int(seconds)
 
 
 def _moment(expires_at: str | None, ttl: str | None) -> str | None:

@@ -43,6 +43,7 @@ _UNITS_MS: Final = {
 }
 _SPAN = re.compile(r"(?:\d+(?:ms|[smhdw]))+")
 _PART = re.compile(r"(\d+)(ms|[smhdw])")
+_SIZE = re.compile(r"([0-9]+) ?(?:([kKMGT])(i)?)?B?")
 # More than any stream has, and as many digits as the server reads.
 _ALL: Final = 10**15 - 1
 
@@ -89,6 +90,21 @@ def parse_seconds(text: str) -> float:
     (90.0, 90.0, 0.25)
     """
     return parse_span_ms(f"{text}s" if text.isascii() and text.isdigit() else text) / 1000
+
+
+def parse_size(text: str) -> int:
+    """A number of bytes; a number alone counts those.
+
+    >>> parse_size("10GiB"), parse_size("500 kB"), parse_size("1000")
+    (10737418240, 500000, 1000)
+    """
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise usage(f"{text!r} is not a size; write 500MB, 10GiB, or a number of bytes")
+    count, prefix, binary = found.groups()
+    power = "kmgt".index(prefix.lower()) + 1 if prefix else 0
+    unit: int = (1024 if binary else 1000) ** power
+    return int(count) * unit
 
 
 def parse_where(text: str, *, now_ms: int | None = None) -> Where:

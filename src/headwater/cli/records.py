@@ -50,6 +50,8 @@ class DetailRecord(StreamRecord):
     """One stream, with all that is known about it."""
 
     url: A[str, _doc("its address")]
+    retention_s: A[int | None, _doc("seconds after which what it has goes")]
+    retention_bytes: A[int | None, _doc("how much of what it has it keeps")]
     forked_from: A[str | None, _doc("the path of the stream that it is a fork of")]
     forks: A[int | None, _doc("how many forks it has")]
     producers: A[int | None, _doc("how many idempotent producers have written to it")]
@@ -277,6 +279,13 @@ class SegmentRecord(Record):
     place: A[str, _doc("`here`, `object storage`, `both`, or `going` when nobody needs it")]
 
 
+class OrphanRecord(Record):
+    """A file in object storage that nobody knows of."""
+
+    name: A[str, _doc("its name")]
+    removed: A[bool, _doc("whether it was removed")]
+
+
 class CompactRecord(Record):
     """What became of the files that were rewritten."""
 
@@ -449,6 +458,7 @@ BY_COMMAND: dict[str, tuple[type[Record], ...]] = {
     "restore": (RestoreRecord,),
     "segments ls": (SegmentRecord,),
     "segments verify": (VerifyRecord,),
+    "segments sweep": (OrphanRecord,),
     "segments compact": (CompactRecord,),
     "doctor": (DoctorRecord,),
     "backup": (BackupRecord,),

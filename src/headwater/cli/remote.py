@@ -66,6 +66,8 @@ class Summary(msgspec.Struct):
 class Details(Summary):
     """A stream, with everything that the server has to say about it."""
 
+    retention_s: int | None = None
+    retention_bytes: int | None = None
     forked_from: str | None = None
     forks: int | None = None
     producers: int | None = None
@@ -77,6 +79,8 @@ class Details(Summary):
         return DetailRecord(
             **fields,
             url=url,
+            retention_s=self.retention_s,
+            retention_bytes=self.retention_bytes,
             forked_from=self.forked_from,
             forks=self.forks,
             producers=self.producers,
@@ -146,6 +150,7 @@ def info_details(name: str, info: StreamInfo) -> Details:
         name, content_type=info.content_type, tail=info.next_offset, closed=info.closed
     )
     details.ttl_s = info.ttl_s
+    details.retention_s, details.retention_bytes = info.retention_s, info.retention_bytes
     return details
 
 

@@ -12,7 +12,13 @@ import typer
 
 from headwater.cli.exits import CliError, usage
 from headwater.cli.output import Json, instant, size, write_json, write_line
-from headwater.cli.records import CompactRecord, ProblemRecord, SegmentRecord, VerifyRecord
+from headwater.cli.records import (
+    CompactRecord,
+    OrphanRecord,
+    ProblemRecord,
+    SegmentRecord,
+    VerifyRecord,
+)
 from headwater.cli.shell import say
 from headwater.core.limits import MIB
 
@@ -152,6 +158,51 @@ def verify(
 
 
 @app.command()
+def sweep(
+    directory: Directory,
+    store: Annotated[str, typer.Option("--store", metavar="URL", help="The object storage.")],
+    remove: Annotated[bool, typer.Option("--remove", help="Remove them.")] = False,
+    json: Json = False,
+) -> None:
+    """Find files in object storage that nobody knows of.
+
+    That is what a machine that was lost had uploaded after its last catalog,
+    for example. Neither this directory nor any catalog names them. Without
+    --remove they are only listed. Safe while a server is running.
+
+    Examples:
+
+      headwater segments sweep data --store s3://bucket/prefix
+      headwater segments sweep data --store s3://bucket/prefix --remove
+    """
+    from headwater.core.errors import HistoryUnavailable
+    from headwater.store.history.orphans import NotItsOwn, find_orphans
+    from headwater.store.history.remote import Remote
+
+    try:
+        remote = Remote(store)
+    except ValueError as error:
+        raise usage(str(error)) from None
+    with _reading(directory) as query:
+        try:
+            orphans = find_orphans(remote, query)
+            for name in orphans:
+                if remove:
+                    remote.delete(name)
+                if json:
+                    write_json(OrphanRecord(name=name, removed=remove))
+                else:
+                    write_line(name)
+        except NotItsOwn:
+            raise CliError(
+                f"{store} holds the history of another server than {directory}; nothing was removed"
+            ) from None
+        except HistoryUnavailable as error:
+            raise CliError(f"{store} does not answer: {error.problem}") from None
+    say(f"{len(orphans):,} {'removed' if remove else 'found; --remove removes them'}")
+
+
+@app.command()
 def compact(
     directory: Directory,
     segment_bytes: Annotated[
@@ -162,8 +213,9 @@ def compact(
     """Make few files out of many.
 
     Rewrites files that are small or of which little is still needed, and
-    removes the old ones. The server has to be stopped. Files that are only
-    in object storage stay as they are.
+    removes the old ones. A running server does that by itself, bit by bit;
+    this does all of it at once, and the server has to be stopped. Files that
+    are only in object storage stay as they are.
 
     Examples:
 

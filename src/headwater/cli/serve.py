@@ -28,6 +28,7 @@ from headwater.http.app import App
 from headwater.http.beats import Heartbeat
 from headwater.http.live import Hub
 from headwater.http.metrics import Metrics
+from headwater.http.places import CONSOLE
 from headwater.http.server import Server
 from headwater.http.tracing import Tracing, TracingUnavailable, open_tracing
 from headwater.http.traffic import Traffic, log_access
@@ -160,6 +161,7 @@ async def listening(
         live,
         subscriptions,
         cors=bool(settings.cors_origin),
+        console=settings.console,
         gate=gate,
         metrics=metrics,
     )
@@ -193,6 +195,7 @@ async def listening(
         hub.release_polls()
         groups.stop()
         live.release()
+        streams.wind_down()
         await subscriptions.stop()
         await server.stop(settings.shutdown_grace_ms / 1000)
         heartbeat.stop()
@@ -224,7 +227,8 @@ def _greet(settings: Settings, port: int) -> None:
         f"Headwater {__version__} listens on {root} (streams in {where})\n\n"
         f"  curl -X PUT  {base}/hello -H 'Content-Type: application/json'{key}\n"
         f"  curl -X POST {base}/hello -H 'Content-Type: application/json'{key} -d '{{\"n\": 1}}'\n"
-        f"  curl -N     '{base}/hello?offset=-1&live=sse'{key}\n",
+        f"  curl -N     '{base}/hello?offset=-1&live=sse'{key}\n"
+        + (f"\n  in a browser: {root}{CONSOLE}\n" if settings.console else ""),
         flush=True,
     )
     if access_is_on(settings) and not settings.tls_cert and not settings.listens_on_loopback:

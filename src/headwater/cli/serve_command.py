@@ -164,7 +164,7 @@ up = _with_settings(
         Annotated[
             bool,
             typer.Option(
-                "--demo", help="Write a little into demo/orders and demo/customers, for an hour."
+                "--demo", help="Write a little into demo/sales and demo/customers, for an hour."
             ),
         ],
         False,

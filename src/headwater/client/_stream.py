@@ -78,6 +78,8 @@ class AsyncStream:
         content_type: str | None = None,
         ttl_s: int | None = None,
         expires_at: str | None = None,
+        retention_s: int | None = None,
+        retention_bytes: int | None = None,
         closed: bool = False,
         data: Any = NOTHING,
         headers: Mapping[str, str] | None = None,
@@ -88,6 +90,8 @@ class AsyncStream:
             content_type: `application/json` for messages, anything else for bytes.
             ttl_s: seconds without access after which the stream expires.
             expires_at: the instant (RFC 3339) at which it expires instead.
+            retention_s: what is older than so many seconds goes.
+            retention_bytes: what does not fit into so many bytes goes, the oldest first.
             closed: create it closed, with `data` as its whole content.
             data: a first message.
             headers: further headers for servers that know more settings.
@@ -96,6 +100,8 @@ class AsyncStream:
             content_type,
             ttl_s=ttl_s,
             expires_at=expires_at,
+            retention_s=retention_s,
+            retention_bytes=retention_bytes,
             closed=closed,
             data=data,
             headers=headers,
@@ -116,6 +122,8 @@ class AsyncStream:
         content_type: str | None = None,
         ttl_s: int | None = None,
         expires_at: str | None = None,
+        retention_s: int | None = None,
+        retention_bytes: int | None = None,
         version: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> StreamInfo:
@@ -125,7 +133,13 @@ class AsyncStream:
         `version` is higher than the one they have, and change nothing otherwise.
         """
         request = self._create_request(
-            content_type, ttl_s=ttl_s, expires_at=expires_at, version=version, headers=headers
+            content_type,
+            ttl_s=ttl_s,
+            expires_at=expires_at,
+            retention_s=retention_s,
+            retention_bytes=retention_bytes,
+            config_version=version,
+            headers=headers,
         )
         answer = await self._sender.perform(request)
         return self._learned(stream_info(answer.response))
@@ -152,6 +166,8 @@ class AsyncStream:
         sub_offset: int | None = None,
         ttl_s: int | None = None,
         expires_at: str | None = None,
+        retention_s: int | None = None,
+        retention_bytes: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> AsyncStream:
         """Make a new stream at `path` that begins with this one's content.
@@ -162,6 +178,8 @@ class AsyncStream:
             sub_offset: so many messages (bytes, outside JSON) of the next append as well.
             ttl_s: as for `create`; the source's by default.
             expires_at: as for `create`; the source's by default.
+            retention_s: as for `create`; the source's does not count.
+            retention_bytes: as for `create`; the source's does not count.
             headers: further headers for servers that know more settings.
         """
         fork = AsyncStream(self._sender, self._root, path, content_type=self._content_type)
@@ -172,6 +190,8 @@ class AsyncStream:
             sub_offset=sub_offset,
             ttl_s=ttl_s,
             expires_at=expires_at,
+            retention_s=retention_s,
+            retention_bytes=retention_bytes,
             headers=headers,
         )
         answer = await self._sender.perform(request)
@@ -337,28 +357,11 @@ class AsyncStream:
     # --- Inside ----------------------------------------------------------------------------------
 
     def _create_request(
-        self,
-        content_type: str | None,
-        *,
-        ttl_s: int | None,
-        expires_at: str | None,
-        closed: bool = False,
-        data: Any = NOTHING,
-        version: int | None = None,
-        headers: Mapping[str, str] | None,
+        self, content_type: str | None, *, data: Any = NOTHING, **settings: Any
     ) -> Request:
         kind = content_type or self._content_type
         body = b"" if data is NOTHING else encode_body([encode_message(data, kind)], kind)
-        return create_request(
-            self._url,
-            content_type=kind,
-            ttl_s=ttl_s,
-            expires_at=expires_at,
-            closed=closed,
-            body=body,
-            config_version=version,
-            headers=headers,
-        )
+        return create_request(self._url, content_type=kind, body=body, **settings)
 
     async def _append(
         self,

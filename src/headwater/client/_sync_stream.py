@@ -57,6 +57,8 @@ class Stream:
         content_type: str | None = None,
         ttl_s: int | None = None,
         expires_at: str | None = None,
+        retention_s: int | None = None,
+        retention_bytes: int | None = None,
         closed: bool = False,
         data: Any = NOTHING,
         headers: Mapping[str, str] | None = None,
@@ -67,6 +69,8 @@ class Stream:
             content_type: `application/json` for messages, anything else for bytes.
             ttl_s: seconds without access after which the stream expires.
             expires_at: the instant (RFC 3339) at which it expires instead.
+            retention_s: what is older than so many seconds goes.
+            retention_bytes: what does not fit into so many bytes goes, the oldest first.
             closed: create it closed, with `data` as its whole content.
             data: a first message.
             headers: further headers for servers that know more settings.
@@ -76,6 +80,8 @@ class Stream:
                 content_type=content_type,
                 ttl_s=ttl_s,
                 expires_at=expires_at,
+                retention_s=retention_s,
+                retention_bytes=retention_bytes,
                 closed=closed,
                 data=data,
                 headers=headers,
@@ -88,6 +94,8 @@ class Stream:
         content_type: str | None = None,
         ttl_s: int | None = None,
         expires_at: str | None = None,
+        retention_s: int | None = None,
+        retention_bytes: int | None = None,
         version: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> StreamInfo:
@@ -101,6 +109,8 @@ class Stream:
                 content_type=content_type,
                 ttl_s=ttl_s,
                 expires_at=expires_at,
+                retention_s=retention_s,
+                retention_bytes=retention_bytes,
                 version=version,
                 headers=headers,
             )
@@ -122,6 +132,8 @@ class Stream:
         sub_offset: int | None = None,
         ttl_s: int | None = None,
         expires_at: str | None = None,
+        retention_s: int | None = None,
+        retention_bytes: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Stream:
         """Make a new stream at `path` that begins with this one's content.
@@ -132,6 +144,8 @@ class Stream:
             sub_offset: so many messages (bytes, outside JSON) of the next append as well.
             ttl_s: as for `create`; the source's by default.
             expires_at: as for `create`; the source's by default.
+            retention_s: as for `create`; the source's does not count.
+            retention_bytes: as for `create`; the source's does not count.
             headers: further headers for servers that know more settings.
         """
         return Stream(
@@ -143,6 +157,8 @@ class Stream:
                     sub_offset=sub_offset,
                     ttl_s=ttl_s,
                     expires_at=expires_at,
+                    retention_s=retention_s,
+                    retention_bytes=retention_bytes,
                     headers=headers,
                 )
             ),

@@ -118,6 +118,8 @@ class StreamInfo:
         closed: True when the stream takes no more appends.
         ttl_s: seconds without access after which the stream expires, if it has such a limit.
         expires_at: the instant (RFC 3339) at which the stream expires, if it has one.
+        retention_s: how many seconds the stream keeps what it has, if it is not for ever.
+        retention_bytes: how many bytes it keeps, if it is not all of them.
     """
 
     content_type: str | None
@@ -125,6 +127,8 @@ class StreamInfo:
     closed: bool = False
     ttl_s: int | None = None
     expires_at: str | None = None
+    retention_s: int | None = None
+    retention_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +206,8 @@ def create_request(
     content_type: str | None = None,
     ttl_s: int | None = None,
     expires_at: str | None = None,
+    retention_s: int | None = None,
+    retention_bytes: int | None = None,
     closed: bool = False,
     body: bytes = b"",
     config_version: int | None = None,
@@ -212,12 +218,18 @@ def create_request(
         raise ValueError("give ttl_s or expires_at, not both")
     fields = {
         "Content-Type": content_type,
-        "Stream-TTL": None if ttl_s is None else str(ttl_s),
+        "Stream-TTL": _number(ttl_s),
         "Stream-Expires-At": expires_at,
+        "Stream-Retention-Seconds": _number(retention_s),
+        "Stream-Retention-Bytes": _number(retention_bytes),
         "Stream-Closed": "true" if closed else None,
-        "Stream-Config-Version": None if config_version is None else str(config_version),
+        "Stream-Config-Version": _number(config_version),
     }
     return Request("PUT", url, headers=_present(fields, headers), body=body)
+
+
+def _number(value: int | None) -> str | None:
+    return None if value is None else str(value)
 
 
 def fork_request(
@@ -229,16 +241,24 @@ def fork_request(
     content_type: str | None = None,
     ttl_s: int | None = None,
     expires_at: str | None = None,
+    retention_s: int | None = None,
+    retention_bytes: int | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Request:
     """Create a stream that shares another one's content up to an offset."""
     created = create_request(
-        url, content_type=content_type, ttl_s=ttl_s, expires_at=expires_at, headers=headers
+        url,
+        content_type=content_type,
+        ttl_s=ttl_s,
+        expires_at=expires_at,
+        retention_s=retention_s,
+        retention_bytes=retention_bytes,
+        headers=headers,
     )
     fork_fields = {
         "Stream-Forked-From": urlsplit(source_url).path,
         "Stream-Fork-Offset": offset,
-        "Stream-Fork-Sub-Offset": None if sub_offset is None else str(sub_offset),
+        "Stream-Fork-Sub-Offset": _number(sub_offset),
     }
     return Request("PUT", url, headers=_present(fork_fields, created.headers))
 
@@ -313,13 +333,19 @@ def failure(request: Request, response: Response, *, now: float) -> ResponseErro
 
 def stream_info(response: Response) -> StreamInfo:
     """The metadata in the headers of a granted PUT or HEAD."""
-    ttl = response.headers.get("stream-ttl", "")
+
+    def number(name: str) -> int | None:
+        text = response.headers.get(name, "")
+        return int(text) if text.isascii() and text.isdigit() else None
+
     return StreamInfo(
         content_type=response.headers.get("content-type"),
         next_offset=response.next_offset,
         closed=response.closed,
-        ttl_s=int(ttl) if ttl.isascii() and ttl.isdigit() else None,
+        ttl_s=number("stream-ttl"),
         expires_at=response.headers.get("stream-expires-at"),
+        retention_s=number("stream-retention-seconds"),
+        retention_bytes=number("stream-retention-bytes"),
     )
 
 

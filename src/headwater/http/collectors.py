@@ -109,6 +109,20 @@ class Storage:
         yield counter(
             "seal_failures", "Failed attempts to seal.", sealing.failures if sealing else 0
         )
+        compacting = self._log.compacting
+        yield counter(
+            "compacted_files",
+            "Files of history that others took the place of.",
+            compacting.files if compacting else 0,
+        )
+        yield counter(
+            "compacted_bytes", "Bytes copied for it.", compacting.size_bytes if compacting else 0
+        )
+        yield counter(
+            "compaction_failures",
+            "Failed attempts to rewrite files of history.",
+            compacting.failures if compacting else 0,
+        )
         yield counter("uploads", "Files uploaded.", archiving.uploads if archiving else 0)
         yield counter("uploaded_bytes", "Their size.", archiving.uploaded_bytes if archiving else 0)
         yield counter(
@@ -119,7 +133,7 @@ class Storage:
         yield gauge(
             "history_store_down",
             "1 while object storage does not answer.",
-            archiving.is_down if archiving else 0,
+            archiving.is_failing if archiving else 0,
         )
 
 

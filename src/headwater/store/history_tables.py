@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple
 
 import apsw
@@ -10,7 +10,10 @@ import apsw
 from headwater.core.lineage import Span
 from headwater.store.engine import HistoryFigures, SealedPart
 from headwater.store.history.building import ExtentDraft, Mark, SegmentDraft
+from headwater.store.history.choosing import FileUse
+from headwater.store.history.layout import MAGIC
 from headwater.store.history.segment import ABSENT, PRESENT, SegmentRow
+from headwater.store.history.shelf import Shelf
 from headwater.store.inserts import insert_rows
 from headwater.store.rows import Row
 
@@ -68,15 +71,18 @@ def extent_at(query: Query, run: int, position: int) -> FoundExtent | None:
     return FoundExtent(start, until, index_offset, SegmentRow(*segment))
 
 
-def sealed_parts(query: Query, span: Span) -> list[SealedPart]:
+def sealed_parts(query: Query, span: Span, shelf: Shelf) -> list[SealedPart]:
     """The parts of a span that are in files."""
     found = query(
         f"{_FOUND} WHERE e.run = ? AND e.until > ? AND e.start < ? ORDER BY e.start", span
     )
-    return [
-        SealedPart(max(start, span.start), min(until, span.end), name, size, root, index_offset)
-        for start, until, index_offset, _, name, size, root, *_ in found
-    ]
+    parts: list[SealedPart] = []
+    for start, until, index_offset, *columns in found:
+        row = SegmentRow(*columns)
+        place = max(start, span.start), min(until, span.end)
+        about = row.name, row.size_bytes, row.root, index_offset
+        parts.append(SealedPart(*place, *about, *shelf.locations(row)))
+    return parts
 
 
 def sealed_end(query: Query, run: int) -> tuple[int, int] | None:
@@ -96,6 +102,23 @@ def insert_segment(write: apsw.Connection, draft: SegmentDraft, now_ms: int) -> 
 
 def drop_extent(write: apsw.Connection, run: int, start: int) -> None:
     write.execute("DELETE FROM extents WHERE run = ? AND start = ?", (run, start))
+
+
+def move_extents(
+    write: apsw.Connection, old: Sequence[ExtentRow], segment_id: int, new: ExtentDraft
+) -> bool:
+    """Let a piece of a run lie elsewhere; False if it does not lie where it did."""
+    run, start, until = old[0].run, old[0].start, old[-1].until
+    condition = "run = ? AND start >= ? AND start < ?"
+    place = (run, start, until)
+    found = write.execute(
+        f"SELECT {EXTENT_COLUMNS} FROM extents WHERE {condition} ORDER BY start", place
+    ).fetchall()
+    if found != [tuple(row) for row in old]:
+        return False
+    write.execute(f"DELETE FROM extents WHERE {condition}", place)
+    insert_extent(write, segment_id, new, new.marks[-1])
+    return True
 
 
 def has_segment(write: apsw.Connection, segment_id: int) -> bool:
@@ -148,7 +171,7 @@ def drop_extents(write: apsw.Connection, run: int, most: int) -> int:
     return write.changes()
 
 
-_UNUSED: Final = "NOT EXISTS (SELECT 1 FROM extents WHERE segment_id = s.id)"
+_EMPTY: Final = "NOT EXISTS (SELECT 1 FROM extents WHERE segment_id = s.id)"
 
 
 def find_segments(
@@ -159,14 +182,20 @@ def find_segments(
     return [SegmentRow(*row) for row in found]
 
 
-def unused_segments(query: Query, *, local: bool) -> list[SegmentRow]:
-    """Segments that no extent lies in any more: those that have to do with this machine or not."""
+def _is_unused(making: Collection[int]) -> str:
+    """The condition that nothing lies in a segment, and nothing ever will."""
+    return f"({_EMPTY} AND s.id NOT IN ({', '.join(map(str, tuple(making)))}))"
+
+
+def unused_segments(query: Query, making: Collection[int], *, local: bool) -> list[SegmentRow]:
+    """Segments that nobody needs any more: those that have to do with this machine or not."""
     here = f"(local = 1 OR remote = {ABSENT})"
-    return find_segments(query, f"{_UNUSED} AND {here if local else f'NOT {here}'}")
+    return find_segments(query, f"{_is_unused(making)} AND {here if local else f'NOT {here}'}")
 
 
-def not_uploaded(query: Query) -> list[SegmentRow]:
-    return find_segments(query, f"remote <> {PRESENT} AND local = 1 AND NOT {_UNUSED}")
+def not_uploaded(query: Query, making: Collection[int]) -> list[SegmentRow]:
+    condition = f"remote <> {PRESENT} AND local = 1 AND NOT {_is_unused(making)}"
+    return find_segments(query, condition)
 
 
 def evictable(query: Query, local_bytes_max: int) -> list[SegmentRow]:
@@ -182,10 +211,13 @@ def evictable(query: Query, local_bytes_max: int) -> list[SegmentRow]:
     return chosen
 
 
-def note_remote(write: apsw.Connection, segment_id: int, remote: int) -> bool:
+def note_remote(
+    write: apsw.Connection, segment_id: int, remote: int, making: Collection[int]
+) -> bool:
     """Note whether a segment is in object storage; False if nobody needs it any more."""
     write.execute(
-        f"UPDATE segments AS s SET remote = ? WHERE id = ? AND NOT {_UNUSED}", (remote, segment_id)
+        f"UPDATE segments AS s SET remote = ? WHERE id = ? AND NOT {_is_unused(making)}",
+        (remote, segment_id),
     )
     return write.changes() > 0
 
@@ -196,6 +228,38 @@ def note_not_local(write: apsw.Connection, segment_id: int) -> None:
 
 def delete_segment(write: apsw.Connection, segment_id: int) -> None:
     write.execute("DELETE FROM segments WHERE id = ?", (segment_id,))
+
+
+def extents_of(query: Query, segments: Collection[int]) -> list[ExtentRow]:
+    """What lies in some segments, by run and position."""
+    places = ", ".join("?" * len(segments))
+    found = query(
+        f"SELECT {EXTENT_COLUMNS} FROM extents WHERE segment_id IN ({places}) ORDER BY run, start",
+        tuple(segments),
+    )
+    return [ExtentRow(*row) for row in found]
+
+
+def are_elsewhere(query: Query, segments: Collection[int]) -> bool:
+    """Whether any of these segments is, or may be, in object storage."""
+    places = ", ".join("?" * len(segments))
+    sql = f"SELECT 1 FROM segments WHERE id IN ({places}) AND remote <> {ABSENT} LIMIT 1"
+    return bool(query(sql, tuple(segments)))
+
+
+def uses(query: Query) -> list[FileUse]:
+    """How much of each file on this machine is needed."""
+    columns = ", ".join(f"s.{name}" for name in SEGMENT_COLUMNS.split(", "))
+    found = query(
+        f"SELECT {columns}, count(*), sum(e.until - e.start), min(e.index_offset)"
+        " FROM segments s JOIN extents e ON e.segment_id = s.id WHERE s.local = 1"
+        " GROUP BY s.id ORDER BY s.id",
+        (),
+    )
+    return [
+        FileUse(SegmentRow(*row), extents, needed, index_offset - len(MAGIC))
+        for *row, extents, needed, index_offset in found
+    ]
 
 
 def history_figures(query: Query) -> HistoryFigures:

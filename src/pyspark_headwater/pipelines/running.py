@@ -22,9 +22,10 @@ from headwater.client.errors import HeadwaterError
 from pyspark_headwater.errors import InvalidOption
 from pyspark_headwater.options import read_options
 from pyspark_headwater.pipelines.delta import Commit, filesystem
-from pyspark_headwater.pipelines.jobs import Archive, Job, Materialize, Rollup
+from pyspark_headwater.pipelines.jobs import Archive, Job, Rollup
+from pyspark_headwater.pipelines.many_states import MaterializeMany
 from pyspark_headwater.pipelines.snapshots import take_snapshot
-from pyspark_headwater.pipelines.states import MaterializeMany
+from pyspark_headwater.pipelines.state import Materialize
 from pyspark_headwater.selection import Selection
 from pyspark_headwater.wire import Wire, wire_to
 
@@ -195,8 +196,10 @@ class Watcher:
             return []
         self._seen = recent[-1]["batchId"]
         *earlier, last = [_progress(self.pipeline, one) for one in recent]
-        last = with_lag(last, wire_to(self._options.server), self._tails())
+        wire = wire_to(self._options.server)
+        last = with_lag(last, wire, self._tails())
         _note(self.pipeline, last)
+        wire.report(last)
         return [*earlier, last]
 
     def _tails(self) -> dict[str, str] | None:

@@ -33,9 +33,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pyspark_headwater.errors import HeadwaterSparkError, reason
 from pyspark_headwater.java import NoJava
+from pyspark_headwater.pipelines.many_states import left_out
 from pyspark_headwater.pipelines.running import Kind, Pipeline, Watcher, messages_for, start
 from pyspark_headwater.pipelines.session import session
-from pyspark_headwater.pipelines.states import left_out
 
 PIPELINES: Final[tuple[Kind, ...]] = ("archive", "materialize", "rollup")
 TOKEN_VARIABLE: Final = "HEADWATER_TOKEN"

@@ -19,6 +19,10 @@ transaction recorded is removed at the next start.
 - `building` writing one
 - `segment`  reading one, with every block compared with its checksum at first touch
 - `shelf`    the files that are open
+- `places`   where chunks that were read before lie
 - `ledger`   how much of each run is still in rows
 - `sealing`  from rows to recorded extents
+- `choosing`, `compacting`  from many files to few
+- `archive`, `remote`, `catalog`, `cold`  object storage, and back from there
+- `restoring`, `orphans`  what is left of a machine that was lost
 """

@@ -7,17 +7,18 @@
    are not here any more, and only then do they go.
 
 Whenever segments were uploaded, and now and then, a catalog follows; see there. A segment that
-nobody needs any more is removed from object storage only when a catalog was written that does not
-name it, and before its row is.
+nobody needs any more is removed from object storage only when none of the catalogs that are kept
+names it, and before its row is.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from headwater.core.errors import DataCorrupt
 from headwater.store import history_tables as tables
 from headwater.store.database import translating
-from headwater.store.history.catalog import catalog_name, encode_catalog, make_catalog
+from headwater.store.history.catalog import catalog_ms, catalog_name, encode_catalog, make_catalog
 from headwater.store.history.remote import Remote
 from headwater.store.history.sealing import History
 from headwater.store.history.segment import PERHAPS, PRESENT, SegmentRow
@@ -32,24 +33,33 @@ class Archive:
         self._history = history
         self._remote = remote
         self._catalogued = -1
+        self._catalog_ms = 0
+        self._oldest_catalog = ""
+        self._leftovers: list[SegmentRow] = []
+        self._absent_since: dict[int, str] = {}
+        """Leftovers, and the first catalog that does not name them."""
         history.shelf.connect(remote, cache_bytes_max)
 
     # ── What there is to do ──────────────────────────────────────────────────────────────────
 
     def to_upload(self) -> list[SegmentRow]:
-        return tables.not_uploaded(self._history.query)
+        return tables.not_uploaded(self._history.query, self._history.making)
 
     def to_evict(self, local_bytes_max: int) -> list[SegmentRow]:
         return tables.evictable(self._history.query, local_bytes_max)
 
+    def leftovers(self) -> list[SegmentRow]:
+        """Segments in object storage that nobody needs, whether or not a catalog names them."""
+        history = self._history
+        if history.has_shrunk_elsewhere:
+            history.has_shrunk_elsewhere = False
+            self._leftovers = tables.unused_segments(history.query, history.making, local=False)
+        return self._leftovers
+
     def to_remove(self) -> list[SegmentRow]:
-        if not self._history.has_shrunk_elsewhere:
-            return []
-        self._history.has_shrunk_elsewhere = False
-        found = tables.unused_segments(self._history.query, local=False)
-        # If that comes to nothing, it is for the next time.
-        self._history.has_shrunk_elsewhere |= bool(found)
-        return found
+        """Those of them that no catalog names that is kept."""
+        since, oldest = self._absent_since, self._oldest_catalog
+        return [row for row in self.leftovers() if row.id in since and since[row.id] <= oldest]
 
     def has_changed(self) -> bool:
         """Whether anything was committed since a catalog was last made."""
@@ -63,13 +73,24 @@ class Archive:
 
     def catalog(self, now_ms: int) -> None:
         """Write down what there is besides segments."""
-        version = self._version()
+        version, leftovers = self._version(), self.leftovers()
         with translating():
             content = encode_catalog(make_catalog(self._history.reader(), now_ms))
-        self._remote.put_catalog(catalog_name(now_ms), content)
+        known = self._remote.catalogs()
+        # The newest has the last name, whatever the clock says.
+        newest_ms = max([self._catalog_ms, *map(catalog_ms, known)])
+        self._catalog_ms = max(now_ms, newest_ms + 1)
+        name = catalog_name(self._catalog_ms)
+        self._remote.put_catalog(name, content)
+        if self._remote.get_catalog(name) != content:
+            raise DataCorrupt(f"catalog {name} did not arrive whole")
         self._history.step("catalogued")
-        for name in self._remote.catalogs()[:-_CATALOGS_KEPT]:
-            self._remote.delete_catalog(name)
+        kept = sorted({*known, name})[-_CATALOGS_KEPT:]
+        for superfluous in set(known).difference(kept):
+            self._remote.delete_catalog(superfluous)
+        self._oldest_catalog = kept[0]
+        for row in leftovers:
+            self._absent_since.setdefault(row.id, name)
         self._catalogued = version
 
     # ── Uploading ────────────────────────────────────────────────────────────────────────────
@@ -77,7 +98,7 @@ class Archive:
     def note_begun(self, row: SegmentRow) -> bool:
         """False if nobody needs the segment any more."""
         with self._history.transaction() as write:
-            return tables.note_remote(write, row.id, PERHAPS)
+            return tables.note_remote(write, row.id, PERHAPS, self._history.making)
 
     def upload(self, row: SegmentRow) -> bool:
         """Send a file and compare what arrived; False if nobody needed the file any more."""
@@ -93,7 +114,7 @@ class Archive:
 
     def note_uploaded(self, row: SegmentRow) -> None:
         with self._history.transaction() as write:
-            tables.note_remote(write, row.id, PRESENT)
+            tables.note_remote(write, row.id, PRESENT, self._history.making)
         self._history.step("upload recorded")
 
     # ── Evicting, removing ───────────────────────────────────────────────────────────────────
@@ -116,3 +137,9 @@ class Archive:
         with self._history.transaction() as write:
             tables.delete_segment(write, row.id)
         self._history.shelf.drop(row.id)
+        self._leftovers = [one for one in self._leftovers if one.id != row.id]
+        self._absent_since.pop(row.id, None)
+
+    def close(self) -> None:
+        """Let go of object storage: whoever waits for it is told that it does not answer."""
+        self._remote.close()

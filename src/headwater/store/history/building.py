@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from headwater.store.history import layout
 from headwater.store.history.layout import BLOCK_BYTES, Entry, IndexDraft
+from headwater.store.history.segment import SegmentRow
 
 Step = Callable[[str], None]
 """Called with the name of each step that was just taken. Tests end the process there."""
@@ -45,13 +46,16 @@ class SegmentDraft(NamedTuple):
     root: str
     extents: tuple[ExtentDraft, ...]
 
+    def row(self) -> SegmentRow:
+        return SegmentRow(self.id, self.name, self.size_bytes, self.root)
+
 
 class SegmentBuilder:
     """Takes bodies extent by extent; `finish` makes a file of them, `abandon` makes none."""
 
     def __init__(self, directory: Path, segment_id: int, step: Step = nothing) -> None:
         self._directory = directory
-        self._id = segment_id
+        self.id = segment_id
         self._step = step
         self._path = directory / layout.draft_name(segment_id)
         self._file = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
@@ -75,6 +79,16 @@ class SegmentBuilder:
         index, _ = self._drafts[-1]
         index.add(append, len(body), messages)
         self._write(body)
+
+    def add_all(self, columns: layout.Columns, bodies: bytes) -> None:
+        """Appends that follow each other, with their bodies in one piece."""
+        index, _ = self._drafts[-1]
+        index.extend(columns)
+        self._write(bodies)
+
+    def sync(self) -> None:
+        """Bring to disk what is there so far, so that there is less to wait for in the end."""
+        os.fdatasync(self._file)
 
     def mark(self) -> None:
         """The extent may be recorded up to here, if not as a whole."""
@@ -110,13 +124,13 @@ class SegmentBuilder:
         os.close(self._file)
         self._file = -1
         self._step("synced")
-        name = layout.segment_name(self._id, trailer.root)
+        name = layout.segment_name(self.id, trailer.root)
         self._path = self._path.rename(self._directory / name)
         self._step("renamed")
         sync_directory(self._directory)
         self._step("directory synced")
         size = self._written + layout.trailer_bytes(self._written)
-        return SegmentDraft(self._id, name, size, trailer.root, tuple(extents))
+        return SegmentDraft(self.id, name, size, trailer.root, tuple(extents))
 
     def _write_index(self, index: IndexDraft, marks: list[Mark]) -> ExtentDraft:
         offset = self.size_bytes

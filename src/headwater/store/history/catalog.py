@@ -5,8 +5,8 @@ tables of the database but the rows of appends, as of one moment, compressed, wi
 front. It also says how far each stream reached at that moment, so that whoever restores from it can
 say what is missing.
 
-A catalog is written after segments were uploaded, and before any is removed, so the newest one
-names no segment that is not there. Its name begins with the moment, so names sort by age.
+A catalog is written after segments were uploaded, and the last few are kept. None of those names a
+segment that is not there. A name begins with the moment, so names sort by age.
 """
 
 from __future__ import annotations
@@ -103,3 +103,9 @@ def decode_catalog(name: str, content: bytes) -> Catalog:
 
 def catalog_name(made_at_ms: int) -> str:
     return f"{made_at_ms:016d}.catalog"
+
+
+def catalog_ms(name: str) -> int:
+    """The moment in a catalog's name; 0 if it is none."""
+    digits = name.removesuffix(".catalog")
+    return int(digits) if digits.isdecimal() else 0

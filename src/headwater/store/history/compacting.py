@@ -1,22 +1,43 @@
 """Compaction: several files that are small, or that hardly anyone needs, become one.
 
 Streams that are sealed by age leave many short extents, and files in which most was deleted since
-still take their space. Compaction writes what is needed of such files into new ones, the extents of
-each run behind each other and joined where they touch. The new file is synced and verified before
-one transaction lets the extents point there, and then the old files go as all unused ones do.
-Readers notice nothing: positions and bytes stay what they are.
+still take their space. What is needed of such files is written into a new one, the extents of each
+run behind each other and joined where they touch:
+
+1. The new file is written in slices, synced, and read back, exactly as in sealing.
+2. The database notes the file, in which nothing lies yet. If any of the old ones is in object
+   storage, the new one has to be there too before the next step, or a catalog could name less than
+   the one before it.
+3. In transactions of bounded size, extents are made to lie in the new file. One that was dropped
+   or cut off meanwhile stays what it is.
+4. The old files go as all unused ones do: readers who hold them open may finish, and what is in
+   object storage stays there until no catalog names it.
+
+After a crash at any point each extent lies in the old file or in the new one, and a file in which
+nothing lies is unused. Readers notice nothing: positions and bytes stay what they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from time import monotonic
+from typing import Final, NamedTuple
 
+from headwater.core.errors import DataCorrupt
+from headwater.core.limits import KIB
 from headwater.store import history_tables as tables
-from headwater.store.history.building import SegmentBuilder, SegmentDraft
-from headwater.store.history.sealing import History
-from headwater.store.history.segment import Segment, SegmentRow
-from headwater.store.history_tables import EXTENT_COLUMNS, ExtentRow
+from headwater.store.history import layout
+from headwater.store.history.building import SegmentDraft
+from headwater.store.history.choosing import FileUse, choose
+from headwater.store.history.sealing import History, Stopped
+from headwater.store.history.segment import ABSENT, PRESENT, Extent, SegmentRow
+from headwater.store.history_tables import ExtentRow
+
+_SLICE_BYTES: Final = 512 * KIB
+_SLICE_S: Final = 0.01
+_SLICE_APPENDS: Final = 4_096
+_SLICE_EXTENTS: Final = 250
 
 
 class Compacted(NamedTuple):
@@ -27,85 +48,176 @@ class Compacted(NamedTuple):
 
 
 def compact(history: History, segment_bytes: int, now_ms: int) -> Compacted:
-    """Rewrite what is worth it. Nobody else may be sealing or removing meanwhile."""
-    chosen = choose(history, segment_bytes)
-    files = size = 0
-    for batch in _batches(history, chosen, segment_bytes):
-        draft = _rewrite(history, batch, now_ms)
-        files, size = files + 1, size + draft.size_bytes
+    """Rewrite everything that is worth it. Nobody else may use the database meanwhile."""
+    old: list[SegmentRow] = []
+    new: dict[int, SegmentDraft] = {}
+    while groups := choose(usable(history), segment_bytes, company=2):
+        for files in groups:
+            # A new file may still be small, and then it goes into the next one.
+            old += [one.row for one in files if not new.pop(one.row.id, None)]
+            draft = _rewrite(history, files, now_ms)
+            new[draft.id] = draft
     history.shrunk()
     while history.remove_unused(100):
         pass
-    return Compacted(len(chosen), files, sum(row.size_bytes for row in chosen), size)
-
-
-def choose(history: History, segment_bytes: int) -> list[SegmentRow]:
-    """Files on this machine that are small, or of which less than half is needed."""
-    found = history.query(
-        f"SELECT {', '.join(f's.{name}' for name in tables.SEGMENT_COLUMNS.split(', '))}"
-        " FROM segments s JOIN extents e ON e.segment_id = s.id WHERE s.local = 1 GROUP BY s.id"
-        " HAVING s.size < ?1 / 2 OR sum(e.until - e.start) < s.size / 2 ORDER BY s.id",
-        (segment_bytes,),
+    return Compacted(
+        len(old),
+        len(new),
+        sum(row.size_bytes for row in old),
+        sum(draft.size_bytes for draft in new.values()),
     )
-    rows = [SegmentRow(*row) for row in found]
-    # One alone would only be copied, unless there is something to gain.
-    wasteful = [row for row in rows if row.size_bytes >= segment_bytes // 2]
-    return rows if len(rows) > 1 or wasteful else []
 
 
-def _batches(
-    history: History, chosen: list[SegmentRow], segment_bytes: int
-) -> Iterator[list[ExtentRow]]:
-    """The extents of these files, by run and position, in portions for one file each."""
-    ids = {row.id for row in chosen}
-    batch: list[ExtentRow] = []
-    size = 0
-    for row in history.query(f"SELECT {EXTENT_COLUMNS} FROM extents ORDER BY run, start", ()):
-        extent = ExtentRow(*row)
-        if extent.segment_id not in ids:
-            continue
-        length = extent.until - extent.start
-        if batch and size + length > segment_bytes:
-            yield batch
-            batch, size = [], 0
-        batch.append(extent)
-        size += length
-    if batch:
-        yield batch
-
-
-def _rewrite(history: History, batch: list[ExtentRow], now_ms: int) -> SegmentDraft:
-    builder = SegmentBuilder(history.directory, history.take_id(), history.step)
+def _rewrite(history: History, files: Sequence[FileUse], now_ms: int) -> SegmentDraft:
+    rewriting = Rewriting(history, [one.row for one in files])
     try:
-        position: tuple[int, int] | None = None
-        for row in batch:
-            if (row.run, row.start) != position:
-                builder.begin(row.run, row.start, row.first_message)
-            _copy(history, row, builder)
-            position = row.run, row.until
-        draft = builder.finish()
-    except BaseException:
-        builder.abandon()
-        raise
-    made = SegmentRow(draft.id, draft.name, draft.size_bytes, draft.root)
-    Segment.open(history.directory / draft.name, made).check_all()
-    history.step("verified")
-    with history.transaction() as write:
-        for row in batch:
-            tables.drop_extent(write, row.run, row.start)
-        tables.insert_segment(write, draft, now_ms)
-        for extent in draft.extents:
-            tables.insert_extent(write, draft.id, extent, extent.marks[-1])
-        history.step("before commit")
-    history.step("committed")
+        while rewriting.copy():
+            pass
+        draft = rewriting.finish()
+        rewriting.note(now_ms)
+        while rewriting.record():
+            pass
+    finally:
+        rewriting.end()
     return draft
 
 
-def _copy(history: History, row: ExtentRow, builder: SegmentBuilder) -> None:
-    (segment,) = tables.find_segments(history.query, "id = ?", (row.segment_id,))
-    extent = history.shelf.segment(segment).extent(row.index_offset)
-    for number in range(row.appends):
-        append, after = extent.append(number), number + 1
-        messages = extent.first_message(after) - append.first_message
-        builder.add(append, extent.body(append.start, extent.start_of(after)), messages)
-    builder.mark()
+def usable(history: History, *, uploads: bool = True) -> list[FileUse]:
+    """Files on this machine that can be rewritten: those of object storage only with `uploads`."""
+    left_out = history.making | history.damaged
+    return [
+        use
+        for use in tables.uses(history.query)
+        if use.row.id not in left_out and (uploads or use.row.remote == ABSENT)
+    ]
+
+
+class Rewriting:
+    """A new file out of some old ones, step by step."""
+
+    def __init__(self, history: History, files: Sequence[SegmentRow]) -> None:
+        """Raises FileNotFoundError when one of the files has gone."""
+        self._history = history
+        # From here on they can be read to the end, whatever becomes of them.
+        self._segments = {row.id: history.shelf.segment(row) for row in files}
+        self._pieces = [*_pieces(tables.extents_of(history.query, self._segments))]
+        self._builder = history.begin_file()
+        self._copying = self._copy()
+        self._draft: SegmentDraft | None = None
+        self._noted = False
+        self._recorded = 0
+
+    @property
+    def draft(self) -> SegmentDraft:
+        assert self._draft is not None
+        return self._draft
+
+    # ── The file ─────────────────────────────────────────────────────────────────────────────
+
+    def copy(self) -> int:
+        """Copy a slice and say how many bytes that was; 0 when there is no more."""
+        return next(self._copying, 0)
+
+    def _copy(self) -> Iterator[int]:
+        began_s, copied = monotonic(), 0
+        for piece in self._pieces:
+            self._builder.begin(piece[0].run, piece[0].start, piece[0].first_message)
+            for row in piece:
+                for columns, bodies in self._read(row):
+                    self._builder.add_all(columns, bodies)
+                    copied += len(bodies)
+                    if copied >= _SLICE_BYTES or monotonic() - began_s > _SLICE_S:
+                        # A little at a time, for a long sync holds up those of others.
+                        self._builder.sync()
+                        yield copied
+                        began_s, copied = monotonic(), 0
+            self._builder.mark()
+        if copied:
+            yield copied
+
+    def _read(self, row: ExtentRow) -> Iterator[tuple[layout.Columns, bytes]]:
+        try:
+            extent = self._segments[row.segment_id].extent(row.index_offset)
+            number = 0
+            while number < row.appends:
+                if self._history.stopping:
+                    raise Stopped
+                stop = _end_of_slice(extent, number, row.appends)
+                columns = extent.columns(number, stop)
+                yield columns, extent.body(columns.starts[0], columns.end)
+                number = stop
+        except DataCorrupt:
+            # It stays as it is, for reads and `verify` to tell of.
+            self._history.damaged.add(row.segment_id)
+            raise
+
+    def finish(self) -> SegmentDraft:
+        """Sync the file, read it back and compare it."""
+        self._draft = self._history.finish_file(self._builder)
+        return self._draft
+
+    # ── In the database ──────────────────────────────────────────────────────────────────────
+
+    def note(self, now_ms: int) -> None:
+        """Let the database know the file. On the thread that commits, as is `record`."""
+        with self._history.transaction() as write:
+            if not tables.has_segment(write, self.draft.id):
+                tables.insert_segment(write, self.draft, now_ms)
+        self._noted = True
+        self._history.step("noted")
+
+    def is_awaited(self) -> bool:
+        """Whether the file has to be in object storage first and is not."""
+        query = self._history.query
+        (row,) = tables.find_segments(query, "id = ?", (self.draft.id,))
+        return row.remote != PRESENT and tables.are_elsewhere(query, self._segments)
+
+    def record(self, *, uploads: bool = False) -> bool:
+        """Move some extents to the new file; True when there is more.
+
+        With `uploads`, nothing is done as long as the new file is awaited in object storage.
+        """
+        stop, extents = self._recorded, 0
+        with self._history.transaction() as write:
+            if uploads and self.is_awaited():
+                return True
+            while stop < len(self._pieces) and extents < _SLICE_EXTENTS:
+                tables.move_extents(
+                    write, self._pieces[stop], self.draft.id, self.draft.extents[stop]
+                )
+                extents += len(self._pieces[stop])
+                stop += 1
+            self._history.step("before moving")
+        # If that failed, the same is tried again: what has moved already is left as it is then.
+        self._recorded = stop
+        self._history.step("moved")
+        return stop < len(self._pieces)
+
+    def end(self) -> None:
+        """Nothing more will be recorded."""
+        self._segments = {}
+        if self._noted:
+            self._history.made(self.draft.id)
+        else:
+            self._history.give_up(self._builder)
+
+
+def _pieces(extents: Sequence[ExtentRow]) -> Iterator[list[ExtentRow]]:
+    """Extents that touch are one piece from now on."""
+    piece: list[ExtentRow] = []
+    for row in extents:
+        if piece and (piece[-1].run, piece[-1].until) != (row.run, row.start):
+            yield piece
+            piece = []
+        piece.append(row)
+    if piece:
+        yield piece
+
+
+def _end_of_slice(extent: Extent, first: int, stop: int) -> int:
+    """Where to stop with appends from this one on; behind it at least."""
+    limit = extent.start_of(first) + _SLICE_BYTES
+    if stop - first <= _SLICE_APPENDS and extent.start_of(stop) <= limit:
+        return stop
+    numbers = range(first, min(stop, first + _SLICE_APPENDS))
+    return max(first + 1, first + bisect_right(numbers, limit, key=extent.start_of))

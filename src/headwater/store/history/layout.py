@@ -19,8 +19,9 @@ itself but not the one that was recorded is found out too.
 from __future__ import annotations
 
 import struct
+import sys
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -63,6 +64,20 @@ class Append(NamedTuple):
     at_ms: int
     checksum: int
     producer: ProducerStamp | None
+
+
+class Columns(NamedTuple):
+    """Appends that follow each other, property by property, without their bodies."""
+
+    starts: Sequence[int]
+    first_messages: Sequence[int]
+    times: Sequence[int]
+    sums: Sequence[int]
+    stamps: dict[int, ProducerStamp]
+    """By the number of the append, counted from the first of these."""
+    end: int
+    end_message: int
+    """The number of the first message behind them."""
 
 
 class Header(NamedTuple):
@@ -149,6 +164,17 @@ class IndexDraft:
         self.end = append.start + size
         self.messages = append.first_message + messages - self.first_message
 
+    def extend(self, columns: Columns) -> None:
+        """Add many at once."""
+        for number, stamp in columns.stamps.items():
+            self.stamps[len(self.starts) + number] = stamp
+        self.starts.extend([start - self.start for start in columns.starts])
+        self.firsts.extend([first - self.first_message for first in columns.first_messages])
+        self.times.extend(columns.times)
+        self.sums.extend(columns.sums)
+        self.end = columns.end
+        self.messages = columns.end_message - self.first_message
+
     def encode(self) -> bytes:
         count = len(self.starts)
         names = {stamp.id: 0 for stamp in self.stamps.values()}
@@ -185,18 +211,27 @@ class IndexDraft:
 
 
 def _pack(kind: str, values: Sequence[int]) -> bytes:
-    return struct.pack(f"<{len(values)}{kind}", *values)
+    packed = array(kind, values)
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()
 
 
-def unpack_small(data: bytes) -> tuple[int, ...]:
-    """An array of relative positions or message numbers."""
-    return struct.unpack(f"<{len(data) // SMALL.size}I", data)
+def unpack_small(data: bytes) -> array[int]:
+    """Relative positions, message numbers or producers."""
+    return _unpack("I", data)
 
 
-def unpack_large(data: bytes) -> tuple[int, ...]:
-    """An array of times."""
-    """An array of numbers that may be of any size."""
-    return struct.unpack(f"<{len(data) // LARGE.size}q", data)
+def unpack_large(data: bytes) -> array[int]:
+    """Numbers that may be of any size."""
+    return _unpack("q", data)
+
+
+def _unpack(kind: str, data: bytes) -> array[int]:
+    values: array[int] = array(kind, data)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
 
 
 def read_header(data: bytes) -> Header:
@@ -286,6 +321,6 @@ def draft_name(segment_id: int) -> str:
     return f"{segment_id:010d}.new"
 
 
-def blocks_of(offset: int, length: int) -> Iterable[int]:
+def blocks_of(offset: int, length: int) -> range:
     """The blocks that a range of bytes touches."""
     return range(offset // BLOCK_BYTES, -(-(offset + length) // BLOCK_BYTES))

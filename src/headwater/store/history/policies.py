@@ -19,6 +19,8 @@ class SealPolicy:
     """All streams together: beyond this, the largest."""
     segment_bytes: int = 64 * MIB
     """About the size of a file."""
+    compact_bytes_per_second: int = 4 * MIB
+    """How fast small and hardly needed files are made into fewer; 0 for not at all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,18 +3,20 @@
 A URL says where: `file:///directory`, `s3://bucket/prefix`, `gs://…`, `az://…` and whatever else
 obstore knows. Credentials and endpoints come from the environment, as each provider has it.
 
-Every call may take as long as the network likes, so none is made from a thread that others need.
-What fails is `HistoryUnavailable`; whoever asked may try again.
+Every call may take as long as the network likes, so none is made from a thread that others need,
+and each can be given up: it goes on by itself then, and nobody waits for it. What fails or is given
+up is `HistoryUnavailable`; whoever asked may try again.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -25,8 +27,10 @@ from obstore.store import LocalStore, from_url
 from headwater.core.errors import DataCorrupt, HistoryUnavailable
 from headwater.store.history import layout
 from headwater.store.history.building import sync_directory
-from headwater.store.history.segment import SegmentRow, check_blocks
+from headwater.store.history.calls import Calls
+from headwater.store.history.segment import SegmentRow, check_blocks, find_trailer
 
+R = TypeVar("R")
 SEGMENTS: Final = "segments"
 CATALOGS: Final = "catalogs"
 _CONNECT: Final = timedelta(seconds=5)
@@ -39,6 +43,7 @@ class Remote:
     def __init__(self, url: str) -> None:
         """Raises ValueError when the URL is none that can be used."""
         self.url = url
+        self._calls = Calls()
         self._directory: Path | None = None
         try:
             if urlsplit(url).scheme == "file":
@@ -61,6 +66,20 @@ class Remote:
         except (BaseError, OSError, ValueError) as error:
             raise ValueError(f"{url} cannot be used as object storage: {_short(error)}") from None
 
+    def location(self, name: str) -> str:
+        """Where a segment is, for others: without anything that only its owner should know."""
+        parts = urlsplit(self.url)
+        host = parts.netloc.rpartition("@")[2]
+        return f"{parts.scheme}://{host}{parts.path.rstrip('/')}/{SEGMENTS}/{name}"
+
+    def close(self) -> None:
+        """Give up whatever is under way, and refuse everything from now on."""
+        self._calls.end()
+
+    def _ask(self, what: str, call: Callable[[], R]) -> R:
+        with self._asking(what):
+            return self._calls.make(call)
+
     @contextmanager
     def _asking(self, what: str) -> Iterator[None]:
         try:
@@ -73,8 +92,7 @@ class Remote:
     # ── Segments ─────────────────────────────────────────────────────────────────────────────
 
     def upload(self, path: Path) -> None:
-        with self._asking(path.name):
-            self._put(f"{SEGMENTS}/{path.name}", path)
+        self._ask(path.name, lambda: self._put(f"{SEGMENTS}/{path.name}", path))
 
     def verify(self, row: SegmentRow) -> None:
         """Read a segment back and compare every block of it; raises DataCorrupt."""
@@ -88,67 +106,60 @@ class Remote:
 
     def trailer(self, row: SegmentRow) -> layout.Trailer:
         """The end of a segment, if it is the one that was recorded."""
-        guess = min(row.size_bytes, layout.trailer_bytes(row.size_bytes))
-        data = self.read(row, row.size_bytes - guess, guess)
-        try:
-            covered = layout.read_sums_offset(data[-layout.FOOTER_BYTES :])
-            trailer = layout.read_trailer(data[covered - row.size_bytes :])
-        except layout.LayoutError as error:
-            raise DataCorrupt(f"segment {row.name} in {self.url}: {error}") from None
-        if trailer.root != row.root:
-            raise DataCorrupt(f"segment {row.name} in {self.url} is not the recorded one")
-        return trailer
+        return find_trailer(row, partial(self.read, row))
 
     def read(self, row: SegmentRow, offset: int, length: int) -> bytes:
-        with self._asking(row.name):
-            key = f"{SEGMENTS}/{row.name}"
-            data = bytes(obstore.get_range(self._store, key, start=offset, length=length))
+        store, key = self._store, f"{SEGMENTS}/{row.name}"
+        data = self._ask(
+            row.name, lambda: bytes(obstore.get_range(store, key, start=offset, length=length))
+        )
         if len(data) != length:
             raise DataCorrupt(f"segment {row.name} in {self.url} is shorter than it was")
         return data
 
-    def download(self, row: SegmentRow, path: Path) -> None:
-        """Bring a whole segment back."""
-        with self._asking(row.name), path.open("xb") as file:
-            for part in obstore.get(self._store, f"{SEGMENTS}/{row.name}").stream():
-                file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
+    def segments(self) -> list[str]:
+        """The names of all segments."""
+        return self._names(SEGMENTS)
 
     def delete(self, name: str) -> None:
-        """Deleting what is not there is no error."""
-        try:
-            with self._asking(name):
-                obstore.delete(self._store, f"{SEGMENTS}/{name}")
-        except DataCorrupt:
-            return
+        self._delete(f"{SEGMENTS}/{name}")
 
     # ── Catalogs ─────────────────────────────────────────────────────────────────────────────
 
     def put_catalog(self, name: str, content: bytes) -> None:
-        with self._asking(name):
-            self._put(f"{CATALOGS}/{name}", content)
+        self._ask(name, lambda: self._put(f"{CATALOGS}/{name}", content))
 
     def catalogs(self) -> list[str]:
         """The names of all catalogs, oldest first."""
-        with self._asking("the list of catalogs"):
-            found = [
-                entry["path"].rpartition("/")[2]
-                for page in obstore.list(self._store, prefix=CATALOGS)
-                for entry in page
-            ]
-        return sorted(found)
+        return sorted(self._names(CATALOGS))
 
     def get_catalog(self, name: str) -> bytes:
-        with self._asking(name):
-            return bytes(obstore.get(self._store, f"{CATALOGS}/{name}").bytes())
+        key = f"{CATALOGS}/{name}"
+        return self._ask(name, lambda: bytes(obstore.get(self._store, key).bytes()))
 
     def delete_catalog(self, name: str) -> None:
-        with self._asking(name):
-            obstore.delete(self._store, f"{CATALOGS}/{name}")
+        self._delete(f"{CATALOGS}/{name}")
+
+    # ── Objects ──────────────────────────────────────────────────────────────────────────────
+
+    def _names(self, prefix: str) -> list[str]:
+        def names() -> list[str]:
+            pages = obstore.list(self._store, prefix=prefix)
+            return [entry["path"].rpartition("/")[2] for page in pages for entry in page]
+
+        return self._ask(f"the list of {prefix}", names)
+
+    def _delete(self, key: str) -> None:
+        """Deleting what is not there is no error."""
+        with suppress(DataCorrupt):
+            self._ask(key, lambda: obstore.delete(self._store, key))
 
     def _put(self, key: str, content: bytes | Path) -> None:
-        obstore.put(self._store, key, content)
+        try:
+            obstore.put(self._store, key, content)
+        except FileNotFoundError:
+            # What is new cannot be missing: it is the place for it that is.
+            raise HistoryUnavailable(f"there is no {self.url}: create the bucket first") from None
         if self._directory is not None and isinstance(self._store, LocalStore):
             # A directory of this machine gives no promise of its own.
             path = self._directory / key

@@ -26,7 +26,7 @@ from headwater.store.database import DATABASE_NAME, DataDirectoryError, open_wri
 from headwater.store.history.catalog import Catalog, decode_catalog
 from headwater.store.history.cold import ColdSegment, fetching
 from headwater.store.history.remote import Remote
-from headwater.store.history.segment import PRESENT, SegmentRow
+from headwater.store.history.segment import ABSENT, PRESENT, SegmentRow
 from headwater.store.history_tables import SEGMENT_COLUMNS
 from headwater.store.inserts import insert_rows
 from headwater.store.rows import CONFIG_COLUMNS, Row
@@ -118,7 +118,8 @@ class _Restoring:
                 messages = was.messages - there.messages
                 missing.append(Missing(config.path, was.end - there.end, messages))
         missing += self._drop_forks(configs)
-        self._write.execute("DELETE FROM segments WHERE id NOT IN (SELECT segment_id FROM extents)")
+        # Others of which nothing is needed are known to be there, and go as all unused ones do.
+        self._write.execute(f"DELETE FROM segments WHERE remote = {ABSENT}")
         streams = self._one("SELECT count(*) FROM streams WHERE status < 2")
         size = self._one("SELECT sum(until - start) FROM extents")
         return Restored(self._catalog.made_at_ms, streams, size, missing, skipped)
@@ -225,9 +226,8 @@ class _Restoring:
         for index_offset, *row in found:
             segment = ColdSegment.begin(self._scratch / "segment", SegmentRow(*row), self._remote)
             extent = fetching(partial(segment.extent, index_offset))
-            if extent.header.stamped:
-                for stamp in fetching(extent.stamps):
-                    stamps[stamp.id] = stamp
+            everything = partial(extent.stamps, 0, extent.header.appends)
+            stamps |= {stamp.id: stamp for stamp in fetching(everything).values()}
         return stamps
 
     # ── Forks ────────────────────────────────────────────────────────────────────────────────

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
+from itertools import count
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
 import apsw
 
-from headwater.core.errors import DataCorrupt
 from headwater.core.limits import MIB
 from headwater.core.producers import ProducerStamp
 from headwater.store import history_tables as tables
@@ -30,7 +31,7 @@ from headwater.store.history.building import (
     sync_directory,
 )
 from headwater.store.history.ledger import Due, Ledger
-from headwater.store.history.segment import ABSENT, Segment, SegmentRow
+from headwater.store.history.segment import ABSENT, Segment
 from headwater.store.history.shelf import Shelf
 from headwater.store.rows import OP_COLUMNS
 
@@ -38,6 +39,7 @@ from headwater.store.rows import OP_COLUMNS
 _SLICE_APPENDS: Final = 500
 _SLICE_BYTES: Final = 2 * MIB
 _SLICE_EXTENTS: Final = 250
+_PARTS_IN_A_SLICE: Final = 10
 _SURVEY_ROWS: Final = 50_000
 
 Transaction = Callable[[], AbstractContextManager[apsw.Connection]]
@@ -80,9 +82,20 @@ Part = tuple[ExtentDraft, Mark | None, Mark]
 
 
 def _parts(draft: SegmentDraft) -> Iterator[Part]:
+    """In the order in which they were written: what lies side by side in the database goes at once.
+
+    Rows of streams that are written at the same time share pages. To drop them stream by stream
+    would write every page as often as there are streams on it.
+    """
+    parts: list[tuple[int, Part]] = []
     for extent in draft.extents:
+        written_ms = 0
         for since, to in zip((None, *extent.marks), extent.marks, strict=False):
-            yield extent, since, to
+            # Whatever clocks do, the parts of an extent stay in their order.
+            written_ms = max(written_ms, to.last_at_ms)
+            parts.append((written_ms, (extent, since, to)))
+    parts.sort(key=itemgetter(0))
+    return (part for _, part in parts)
 
 
 class History:
@@ -104,19 +117,23 @@ class History:
         """Whether extents may have gone since unused files were last looked for."""
         self.has_shrunk_elsewhere = True
         """The same for files that are only in object storage."""
+        self.making: set[int] = set()
+        """Segments that are not recorded completely yet: nobody else may remove or rewrite them."""
+        self.damaged: set[int] = set()
+        """Segments that could not be read when they were to be rewritten."""
         self.transaction = transaction
         self.reader = reader
         self.query = query
         self.step = step
         self._surveyed_to = 0
-        self._next_id = 1
+        self._ids = count(1)
 
     # ── Starting ─────────────────────────────────────────────────────────────────────────────
 
     def sweep(self, query: tables.Query) -> None:
         """Remove what a crash left: files that no transaction recorded."""
         found = query("SELECT seq FROM sqlite_sequence WHERE name = 'segments'", ())
-        self._next_id = int(found[0][0]) + 1 if found else 1
+        self._ids = count(int(found[0][0]) + 1 if found else 1)
         if not self.directory.is_dir():
             return
         recorded = tables.segment_names(query)
@@ -149,38 +166,48 @@ class History:
         if not self.directory.is_dir():
             self.directory.mkdir()
             sync_directory(self.directory.parent)
-        builder = SegmentBuilder(self.directory, self.take_id(), self.step)
+        builder = self.begin_file()
         try:
             empty = True
             for one in due:
                 empty &= not self._gather_run(builder, one.run, segment_bytes)
                 if builder.size_bytes >= segment_bytes:
                     break
-            if empty:
-                builder.abandon()
-                return None
-            draft = builder.finish()
+            if not empty:
+                return Recording(self.finish_file(builder))
         except BaseException:
-            builder.abandon()
+            self.give_up(builder)
             raise
-        row = SegmentRow(draft.id, draft.name, draft.size_bytes, draft.root)
-        try:
-            Segment.open(self.directory / draft.name, row).check_all()
-        except DataCorrupt:
-            (self.directory / draft.name).unlink()
-            raise
-        self.step("verified")
-        return Recording(draft)
+        self.give_up(builder)
+        return None
 
-    def take_id(self) -> int:
-        """An id for a new segment."""
-        segment_id, self._next_id = self._next_id, self._next_id + 1
-        return segment_id
+    def begin_file(self) -> SegmentBuilder:
+        builder = SegmentBuilder(self.directory, next(self._ids), self.step)
+        self.making.add(builder.id)
+        return builder
+
+    def finish_file(self, builder: SegmentBuilder) -> SegmentDraft:
+        """Sync a file, read it back and compare it."""
+        draft = builder.finish()
+        Segment.open(self.directory / draft.name, draft.row()).check_all()
+        self.step("verified")
+        return draft
+
+    def give_up(self, builder: SegmentBuilder) -> None:
+        """Leave nothing of a file that nothing refers to."""
+        builder.abandon()
+        self.made(builder.id)
+
+    def made(self, segment_id: int) -> None:
+        """A segment is recorded as far as it ever will be; maybe nothing lies in it by now."""
+        self.making.discard(segment_id)
+        self.shrunk()
 
     def _gather_run(self, builder: SegmentBuilder, run: int, segment_bytes: int) -> bool:
         """Add an extent with what is in rows of a run, as far as the file has room."""
         appends = marked_appends = marked_bytes = 0
         position = 0
+        mark_after = _SLICE_APPENDS // _PARTS_IN_A_SLICE
         with translating(), closing(self.reader().cursor()) as cursor:
             for row in cursor.execute(
                 f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = ?1 AND EXISTS"
@@ -206,7 +233,7 @@ class History:
                 appends += 1
                 marked_appends += 1
                 marked_bytes += len(body)
-                if marked_appends >= _SLICE_APPENDS or marked_bytes >= _SLICE_BYTES:
+                if marked_appends >= mark_after or marked_bytes >= _SLICE_BYTES:
                     builder.mark()
                     marked_appends = marked_bytes = 0
         if appends:
@@ -249,6 +276,7 @@ class History:
             self._look_again(extent.run)
         if not recording.begun:
             (self.directory / recording.draft.name).unlink(missing_ok=True)
+        self.made(recording.draft.id)
 
     def forget(self, due: Sequence[Due]) -> None:
         """There was nothing to seal in these: bring the ledger up to date with that."""
@@ -277,7 +305,7 @@ class History:
         """
         if not self.has_shrunk:
             return False
-        unused = tables.unused_segments(self.query, local=True)
+        unused = tables.unused_segments(self.query, self.making, local=True)
         for row in unused[:most]:
             self.shelf.drop(row.id)
             self.step("before removing")

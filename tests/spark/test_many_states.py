@@ -6,10 +6,10 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from pyspark_headwater.pipelines.many_states import left_out
 from pyspark_headwater.pipelines.running import Pipeline, run
-from pyspark_headwater.pipelines.states import left_out
-from tests.spark.test_pipelines import control, gone, put, rows_of, tables
-from tests.spark.world import World
+from tests.spark.test_pipelines import control, gone, put, tables
+from tests.spark.world import World, rows_of
 
 
 def every_stream(world: World) -> Pipeline:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from pyspark_headwater.pipelines import transforms
 from pyspark_headwater.pipelines.delta import Commit, filesystem, open_table
-from pyspark_headwater.pipelines.jobs import Materialize, aside_layout
+from pyspark_headwater.pipelines.state import Materialize, aside_layout
 
 NOTE: Final = "left-out.json"
 
@@ -58,8 +58,8 @@ class MaterializeMany:
         if first is not None:
             self._speaking[stream] = transforms.is_change(first)
         elif stream not in self._speaking:
-            table = open_table(aside_layout(self.root, stream).uri("_aside"))
-            self._speaking[stream] = table is not None
+            layout = aside_layout(self.root, stream)
+            self._speaking[stream] = open_table(layout.uri(layout.name)) is not None
         return self._speaking[stream]
 
     def _leave_out(self, messages: DataFrame) -> set[str]:

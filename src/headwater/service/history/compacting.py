@@ -1,0 +1,115 @@
+"""Compaction in the running log: files that are small or hardly needed become fewer, slowly.
+
+What is copied is bounded in bytes per second, and a thread that copies rests longer than it works,
+so that appends and reads do not feel it. What has to happen between two commits is done in small
+slices. See `headwater.store.history.compacting` for the order of things.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from time import monotonic
+from typing import Final
+
+from headwater.service.clock import Clock
+from headwater.service.history.background import Background
+from headwater.service.writer import Writer
+from headwater.store.history.choosing import FileUse, choose
+from headwater.store.history.compacting import Rewriting, usable
+from headwater.store.history.policies import SealPolicy
+from headwater.store.history.sealing import History, Stopped
+
+_PAUSE_S: Final = 10.0
+_AWAITED_S: Final = 0.2
+_REST_PER_WORK: Final = 2.0
+_REST_PER_LOOK: Final = 100.0
+
+
+class Compacting(Background):
+    name = "compacting"
+
+    def __init__(
+        self, history: History, policy: SealPolicy, writer: Writer, clock: Clock, *, uploads: bool
+    ) -> None:
+        """With `uploads`, there is object storage and somebody who brings new files there."""
+        super().__init__()
+        self._history = history
+        self._policy = policy
+        self._writer = writer
+        self._clock = clock
+        self._uploads = uploads
+        self._unfinished: Rewriting | None = None
+        self.files = 0
+        """Files that were replaced since the start."""
+        self.size_bytes = 0
+        """What was written for it."""
+
+    async def round(self) -> float:
+        await self._record()
+        began_s = monotonic()
+        groups = await self._aside(self._look)
+        pause_s = max(_PAUSE_S, _REST_PER_LOOK * (monotonic() - began_s))
+        for files in groups:
+            if self._stopping.is_set():
+                break
+            if await self._rewrite(files):
+                await self._record()
+                self.files += len(files)
+        return pause_s
+
+    def _look(self) -> list[list[FileUse]]:
+        files = usable(self._history, uploads=self._uploads)
+        return choose(files, self._policy.segment_bytes)
+
+    async def _rewrite(self, files: Sequence[FileUse]) -> bool:
+        """Write a file that is yet to be recorded; False if that came to nothing."""
+        try:
+            rewriting = await self._aside(Rewriting, self._history, [one.row for one in files])
+        except FileNotFoundError:
+            # It was removed, or brought elsewhere to make room: another time, then.
+            return False
+        try:
+            while await self._copy(rewriting):
+                pass
+            await self._aside(rewriting.finish)
+            await self._writer.run(lambda: rewriting.note(self._clock()))
+            self._unfinished = rewriting
+        except Stopped:
+            pass
+        finally:
+            if self._unfinished is None:
+                await self._aside(rewriting.end)
+        return self._unfinished is not None
+
+    async def _copy(self, rewriting: Rewriting) -> int:
+        began_s = monotonic()
+        copied = await self._aside(rewriting.copy)
+        rest_s = _REST_PER_WORK * (monotonic() - began_s)
+        self.size_bytes += copied
+        await self._pause(max(rest_s, copied / self._policy.compact_bytes_per_second))
+        return copied
+
+    async def _record(self) -> None:
+        """Record the file that was written last; if the database refuses, again another time."""
+        rewriting = self._unfinished
+        if rewriting is None:
+            return
+
+        def record() -> tuple[bool, float]:
+            began_s = monotonic()
+            more = rewriting.record(uploads=self._uploads)
+            return more, monotonic() - began_s
+
+        more = True
+        while more:
+            while self._uploads and await self._aside(rewriting.is_awaited):
+                await self._pause(_AWAITED_S)
+                if self._stopping.is_set():
+                    return
+            more, took_s = await self._writer.run(record)
+            await asyncio.sleep(_REST_PER_WORK * took_s)
+            if self._stopping.is_set():
+                return
+        await self._aside(rewriting.end)
+        self._unfinished = None

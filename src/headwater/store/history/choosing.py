@@ -1,0 +1,73 @@
+"""Which files of history are worth being written anew.
+
+Those of which more than half is needed by nobody: what is written then is less than what becomes
+free. And small ones that make a larger one together. To write the same bytes over and over for a
+little that came with them would be a waste, so a file waits for company of about its own size.
+Eight of a size make one of the next, so a byte is written a few times in its life and not more, and
+what is left are a few files of each size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from headwater.store.history.segment import SegmentRow
+
+COMPANY: Final = 8
+# What is held in memory and open at the same time.
+_FILES_MAX: Final = 128
+_EXTENTS_MAX: Final = 50_000
+
+
+class FileUse(NamedTuple):
+    """How much of a file somebody needs."""
+
+    row: SegmentRow
+    extents: int
+    needed_bytes: int
+    bodies_bytes: int
+    """All that was written. Exact while all of it is needed, and never too little."""
+
+    @property
+    def is_wasteful(self) -> bool:
+        return 2 * self.needed_bytes < self.bodies_bytes
+
+
+def choose(
+    files: Sequence[FileUse], segment_bytes: int, company: int = COMPANY
+) -> list[list[FileUse]]:
+    """Files that are to become one, as many times as it is worth it."""
+    chosen = [*_portions([one for one in files if one.is_wasteful], segment_bytes)]
+    alike: dict[int, list[FileUse]] = {}
+    for one in files:
+        if not one.is_wasteful and 2 * one.row.size_bytes < segment_bytes:
+            # Who does not wait for company does not look at sizes either.
+            size = _size_class(one, segment_bytes) if company == COMPANY else 0
+            alike.setdefault(size, []).append(one)
+    for _, small in sorted(alike.items(), reverse=True):
+        for portion in _portions(small, segment_bytes):
+            full = 2 * sum(one.needed_bytes for one in portion) >= segment_bytes
+            if len(portion) >= company or (full and len(portion) > 1):
+                chosen.append(portion)
+    return chosen
+
+
+def _size_class(one: FileUse, segment_bytes: int) -> int:
+    """Eight files of a class are together of the class below."""
+    return (segment_bytes // one.row.size_bytes).bit_length() // 3
+
+
+def _portions(files: Sequence[FileUse], segment_bytes: int) -> Iterator[list[FileUse]]:
+    """Neighbours, as many as fit into one file."""
+    portion: list[FileUse] = []
+    size = extents = 0
+    for one in files:
+        full = size + one.needed_bytes > segment_bytes or extents + one.extents > _EXTENTS_MAX
+        if portion and (full or len(portion) == _FILES_MAX):
+            yield portion
+            portion, size, extents = [], 0, 0
+        portion.append(one)
+        size, extents = size + one.needed_bytes, extents + one.extents
+    if portion:
+        yield portion
