@@ -23,6 +23,8 @@ from tests.conftest import StartServer
 from tests.spark.world import PATIENCE_S, ROOT, World, rows_of
 
 COUNT = 200
+SLOW_START = "Python worker failed to connect back"
+"""Spark gives a Python process ten seconds to start, which a busy machine may not have."""
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -38,6 +40,7 @@ class Driver:
     def __init__(self, world: World, log: Path, until: str) -> None:
         prepare_environment()
         self._log = log
+        self._before = len(log.read_text()) if log.exists() else 0
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 [
@@ -60,8 +63,12 @@ class Driver:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
-    def finish(self) -> None:
-        assert self._process.wait(PATIENCE_S) == 0, self._log.read_text()[-3000:]
+    def finish(self) -> bool:
+        """Whether it came to its good end; if not, it was for a slow start and nothing else."""
+        code = self._process.wait(PATIENCE_S)
+        said = self._log.read_text()[self._before :]
+        assert code == 0 or SLOW_START in said, said[-3000:]
+        return code == 0
 
     def __enter__(self) -> Self:
         return self
@@ -109,10 +116,12 @@ def test_everything_fails_and_every_row_is_there_once(
             server.kill()
             server.start()
             wait_for_rows(chance.randrange(2 * COUNT // 3, COUNT), driver, world)
-        with Driver(world, log, "end") as driver:
-            server.kill()
-            server.start()
-            driver.finish()
+        for _ in range(5):
+            with Driver(world, log, "end") as driver:
+                server.kill()
+                server.start()
+                if driver.finish():
+                    break
         check(world, source.read_json())
 
 
