@@ -13,6 +13,7 @@ import posixpath
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final, Literal
 
 import pyarrow as pa
@@ -30,7 +31,8 @@ from pyspark_headwater.pipelines.layout import Layout, columns_of
 
 COMPACT_AFTER_FILES: Final = 64
 _FILES: Final = (
-    "table string, path string, size long, part string, rows long, low string, high string"
+    "table string, path string, size long, part string, rows long, low string, high string, "
+    "until timestamp"
 )
 
 
@@ -53,6 +55,8 @@ class WrittenFile:
     rows: int
     low: str | None
     high: str | None
+    until: datetime | None
+    """When the last of its messages was stored."""
 
 
 def open_table(uri: str) -> DeltaTable | None:
@@ -119,6 +123,7 @@ class _Files:
         self._writer: Any = None
         self._bounds: list[str] = []
         self._rows = 0
+        self._until: datetime | None = None
         self.done: list[dict[str, Any]] = []
 
     def add(self, table: str, part: str, rows: Any) -> None:
@@ -129,6 +134,7 @@ class _Files:
         self._rows += rows.num_rows
         if "offset" in rows.schema.names:
             self._bounds += [rows["offset"][0].as_py(), rows["offset"][-1].as_py()]
+            self._until = rows["timestamp"][-1].as_py()
 
     def _open(self, table: str, part: str) -> None:
         self._current = (table, part)
@@ -158,14 +164,16 @@ class _Files:
                 "rows": self._rows,
                 "low": min(self._bounds, default=None),
                 "high": max(self._bounds, default=None),
+                "until": self._until,
             }
         )
         self._current, self._writer, self._bounds, self._rows = None, None, [], 0
+        self._until = None
 
 
 def _files_schema() -> Any:
     text, number = pa.string(), pa.int64()
-    kinds = (text, text, number, text, number, text, text)
+    kinds = (text, text, number, text, number, text, text, pa.timestamp("us", tz="UTC"))
     names = [column.split()[0] for column in _FILES.split(", ")]
     return pa.schema(list(zip(names, kinds, strict=True)))
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple, Protocol
 
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame
@@ -24,7 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from headwater.core.offsets import Offset, parse_offset
+from headwater.core.offsets import Offset, format_offset, parse_offset
 from pyspark_headwater.pipelines import transforms
 from pyspark_headwater.pipelines.delta import (
     Commit,
@@ -39,6 +40,8 @@ from pyspark_headwater.pipelines.delta import (
 )
 from pyspark_headwater.pipelines.layout import Layout
 
+FIRST_OFFSET: Final = format_offset(0, 0)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 PLACE_FIELDS: Final = [
     StructField("offset", StringType()),
     StructField("index", IntegerType()),
@@ -69,37 +72,61 @@ class Job(Protocol):
 #
 # Besides the batch, a commit notes how far into each stream it goes. A query that was given a new
 # checkpoint reads everything again, and then has nothing to say up to there.
+#
+# Offsets grow within a stream, and those of a stream that was deleted and created anew are greater
+# than all that its predecessor had. Only the very first one is the same in all streams; there the
+# time tells a new stream from an old one that is read again.
 
 
-def note(stream: str) -> str:
-    return f"headwater:{stream}"
+class Seen(NamedTuple):
+    """How far a table is in a stream: the offset and the time of the last append."""
+
+    offset: str
+    at: datetime
+
+    def notes(self, stream: str) -> dict[str, int]:
+        """The same in numbers, which is all that a commit can carry."""
+        parsed = parse_offset(self.offset)
+        assert isinstance(parsed, Offset), "rows carry offsets, not names of them"
+        micros = (self.at - _EPOCH) // timedelta(microseconds=1)
+        return dict(zip(_notes(stream), (parsed.run, parsed.position, micros), strict=True))
 
 
-def seen_by(table: DeltaTable | None, stream: str) -> int | None:
-    """The position of the last append of a stream that a table has taken in."""
-    return None if table is None else table.transaction_version(note(stream))
+def _notes(stream: str) -> tuple[str, str, str]:
+    name = f"headwater:{stream}"
+    return (f"{name}:run", f"{name}:position", f"{name}:time")
 
 
-def ends_of(batch: DataFrame) -> dict[str, int]:
-    """The position of the last append of each stream in a batch."""
-    rows = batch.groupBy("stream").agg(F.max("offset").alias("last")).collect()
-    return {row.stream: position_of(row.last) for row in rows}
+def seen_by(table: DeltaTable | None, stream: str) -> Seen | None:
+    if table is None:
+        return None
+    numbers = [table.transaction_version(name) for name in _notes(stream)]
+    if None in numbers:
+        return None
+    run, position, micros = (number or 0 for number in numbers)
+    return Seen(format_offset(run, position), _EPOCH + timedelta(microseconds=micros))
 
 
-def unseen(batch: DataFrame, seen: Mapping[str, int | None]) -> DataFrame:
+def ends_of(batch: DataFrame) -> dict[str, Seen]:
+    """The last append of each stream in a batch."""
+    last = F.max(F.struct("offset", "timestamp")).alias("last")
+    rows = batch.groupBy("stream").agg(last).collect()
+    return {row.stream: Seen(row.last.offset, as_utc(row.last.timestamp)) for row in rows}
+
+
+def unseen(batch: DataFrame, seen: Mapping[str, Seen | None]) -> DataFrame:
     """What of a batch is new."""
-    position = F.substring("offset", 18, 16).cast("long")
     for stream, done in seen.items():
         if done is not None:
-            batch = batch.where((F.col("stream") != stream) | (position > done))
+            is_of_a_new_stream = (F.col("offset") == FIRST_OFFSET) & (F.col("timestamp") > done.at)
+            is_new = (F.col("offset") > done.offset) | is_of_a_new_stream
+            batch = batch.where((F.col("stream") != stream) | is_new)
     return batch
 
 
-def position_of(offset: str) -> int:
-    """The position in an offset. Within a stream positions grow."""
-    parsed = parse_offset(offset)
-    assert isinstance(parsed, Offset), "rows carry offsets, not names of them"
-    return parsed.position
+def as_utc(moment: datetime) -> datetime:
+    """A moment from Spark, which hands it over in the time of this machine."""
+    return moment.astimezone(UTC)
 
 
 # --- archive -------------------------------------------------------------------------------------
@@ -122,15 +149,15 @@ class Archive:
             stream: seen
             for stream, mine in files.items()
             if (seen := seen_by(open_table(layout.uri(stream)), stream)) is not None
-            and any(position_of(one.low or "") <= seen for one in mine)
+            and any((one.low or "") <= seen.offset for one in mine)
         }
         if overlap:
             # Rare enough to read and write everything again, without what is there.
             new = transforms.archived(unseen(batch, overlap))
             files = by_table(write_files(new, layout))
         for stream, mine in sorted(files.items()):
-            end = max(position_of(one.high or "") for one in mine)
-            commit_files(layout, stream, mine, commit, notes={note(stream): end})
+            end = max(Seen(one.high or "", as_utc(one.until or _EPOCH)) for one in mine)
+            commit_files(layout, stream, mine, commit, notes=end.notes(stream))
             compact(layout.uri(stream))
 
 
@@ -171,7 +198,9 @@ class Rollup:
             paths = [path for day in days for path in parts.get(day, [])]
             held = read_files(spark, layout, "rollup", paths)
             files = write_files(transforms.summed([new, held]).coalesce(1), layout)
-            notes = {note(stream): end for stream, end in ends.items()}
+            notes = {
+                name: n for stream, end in ends.items() for name, n in end.notes(stream).items()
+            }
             commit_files(layout, "rollup", files, commit, replaced=days, notes=notes)
         finally:
             batch.unpersist()

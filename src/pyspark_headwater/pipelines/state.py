@@ -31,7 +31,7 @@ from pyspark_headwater.pipelines.delta import (
     write_files,
 )
 from pyspark_headwater.pipelines.folding import Control, Fold, Place, fold_controls
-from pyspark_headwater.pipelines.jobs import PLACE_FIELDS, note, position_of, seen_by, unseen
+from pyspark_headwater.pipelines.jobs import PLACE_FIELDS, Seen, as_utc, seen_by, unseen
 from pyspark_headwater.pipelines.layout import Layout, columns_of, plain_name, safe_path
 
 # A name with an underscore leaves the name without it to the fields of values.
@@ -99,7 +99,11 @@ class Materialize:
         waiting = read_files(batch.sparkSession, layout, layout.name, paths).drop("part")
         every = transforms.changes(new).unionByName(waiting).cache()
         try:
-            end = every.agg(F.max(transforms.place()).alias("last")).collect()[0].last
+            end = (
+                every.agg(F.max(F.struct("offset", "index", "timestamp")).alias("last"))
+                .collect()[0]
+                .last
+            )
             if end is None:
                 return
             last = Place(end.offset, end["index"])
@@ -109,7 +113,7 @@ class Materialize:
             if fold.aside is not None:
                 kept = every.where(transforms.behind(fold.aside)).withColumn("part", F.lit(0))
                 files = write_files(kept, layout)
-            notes = {note(self.stream): position_of(last.offset)}
+            notes = Seen(last.offset, as_utc(end.timestamp)).notes(self.stream)
             commit_files(layout, layout.name, files, commit, replaced="all", notes=notes)
         finally:
             every.unpersist()
