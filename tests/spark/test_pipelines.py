@@ -23,7 +23,7 @@ from headwater.client import MaterializedState
 from pyspark_headwater.pipelines import delta, state
 from pyspark_headwater.pipelines.__main__ import main as submitted
 from pyspark_headwater.pipelines.delta import Commit
-from pyspark_headwater.pipelines.jobs import Archive
+from pyspark_headwater.pipelines.jobs import Archive, Rollup
 from pyspark_headwater.pipelines.layout import columns_of
 from pyspark_headwater.pipelines.replay import replay
 from pyspark_headwater.pipelines.running import Kind, Pipeline, Progress, noted, run
@@ -98,6 +98,40 @@ def test_a_batch_is_archived_once(
     (file,) = DeltaTable(f"{archive.root}/archive/{world.name('a')}").file_uris()
     assert f"/date={datetime.now(UTC).date()}/" in file
     assert pq.ParquetFile(file).metadata.row_group(0).column(0).compression == "ZSTD"
+
+
+def test_a_stream_created_anew_is_taken_in_whole(spark: SparkSession, world: World) -> None:
+    """And once, also by a query that starts over. Its state has nothing of its predecessor's."""
+    root = str(world.directory / "lake")
+    jobs = (Archive(root), Rollup(root, 1), Materialize(root, world.name()))
+    for number, key in enumerate("abb"):
+        if number:
+            world.client.stream(world.name()).delete()
+        world.stream("events", [put(key, number), put("c", number)], [put("d", number)])
+        for job in jobs:
+            job(world.batch(spark), Commit("q", number))
+    for job in jobs:
+        job(world.batch(spark), Commit("another checkpoint", 0))
+    stored = [json.loads(row["value"]) for row in rows_of(f"{root}/archive/{world.name()}")]
+    numbers = sorted((one["key"], one["value"]) for one in stored)
+    assert numbers == [("a", 0), ("b", 1), ("b", 2), *((k, n) for k in "cd" for n in range(3))]
+    assert sum(row["messages"] for row in rows_of(f"{root}/rollup")) == 9
+    state = rows_of(f"{root}/state/{world.name()}/user")
+    assert sorted((row["key"], row["_value"]) for row in state) == [(k, "2") for k in "bcd"]
+
+
+def test_files_that_were_replaced_go_in_the_end(
+    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta, "_TIDY_EVERY", 1)
+    tidied: list[bool] = []
+    monkeypatch.setattr(DeltaTable, "vacuum", lambda _, dry_run: tidied.append(dry_run))
+    rollup = Rollup(str(world.directory / "lake"), 1)
+    stream = world.stream("events", [1])
+    for number in range(2):
+        rollup(world.batch(spark), Commit("q", number))
+        stream.append(number)
+    assert tidied == [False, False]
 
 
 def test_a_table_that_was_never_archived(spark: SparkSession, world: World) -> None:

@@ -13,7 +13,6 @@ import posixpath
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any, Final, Literal
 
 import pyarrow as pa
@@ -30,9 +29,10 @@ from pyspark.sql.types import StructType
 from pyspark_headwater.pipelines.layout import Layout, columns_of
 
 COMPACT_AFTER_FILES: Final = 64
+_TIDY_EVERY: Final = 100
 _FILES: Final = (
     "table string, path string, size long, part string, rows long, low string, high string, "
-    "until timestamp"
+    "until_us long"
 )
 
 
@@ -55,7 +55,7 @@ class WrittenFile:
     rows: int
     low: str | None
     high: str | None
-    until: datetime | None
+    until_us: int | None
     """When the last of its messages was stored."""
 
 
@@ -123,7 +123,7 @@ class _Files:
         self._writer: Any = None
         self._bounds: list[str] = []
         self._rows = 0
-        self._until: datetime | None = None
+        self._until_us: int | None = None
         self.done: list[dict[str, Any]] = []
 
     def add(self, table: str, part: str, rows: Any) -> None:
@@ -134,7 +134,7 @@ class _Files:
         self._rows += rows.num_rows
         if "offset" in rows.schema.names:
             self._bounds += [rows["offset"][0].as_py(), rows["offset"][-1].as_py()]
-            self._until = rows["timestamp"][-1].as_py()
+            self._until_us = rows["timestamp"][-1].value
 
     def _open(self, table: str, part: str) -> None:
         self._current = (table, part)
@@ -164,16 +164,16 @@ class _Files:
                 "rows": self._rows,
                 "low": min(self._bounds, default=None),
                 "high": max(self._bounds, default=None),
-                "until": self._until,
+                "until_us": self._until_us,
             }
         )
         self._current, self._writer, self._bounds, self._rows = None, None, [], 0
-        self._until = None
+        self._until_us = None
 
 
 def _files_schema() -> Any:
     text, number = pa.string(), pa.int64()
-    kinds = (text, text, number, text, number, text, text, pa.timestamp("us", tz="UTC"))
+    kinds = (text, text, number, text, number, text, text, number)
     names = [column.split()[0] for column in _FILES.split(", ")]
     return pa.schema(list(zip(names, kinds, strict=True)))
 
@@ -219,6 +219,9 @@ def commit_files(
     ]
     marks = [Transaction(commit.app_id, commit.version)]
     marks += [Transaction(name, version) for name, version in (notes or {}).items()]
+    if found.version() % _TIDY_EVERY == _TIDY_EVERY - 1:
+        # Files that were replaced long ago: a week, unless the table itself says otherwise.
+        found.vacuum(dry_run=False)
     found.create_write_transaction(
         [*actions],
         # Only a transaction that overwrites changes the schema.

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, Protocol
 
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     DateType,
@@ -41,7 +40,6 @@ from pyspark_headwater.pipelines.delta import (
 from pyspark_headwater.pipelines.layout import Layout
 
 FIRST_OFFSET: Final = format_offset(0, 0)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 PLACE_FIELDS: Final = [
     StructField("offset", StringType()),
     StructField("index", IntegerType()),
@@ -79,20 +77,20 @@ class Job(Protocol):
 
 
 class Seen(NamedTuple):
-    """How far a table is in a stream: the offset and the time of the last append."""
+    """How far a table is in a stream: the offset of the last append, and its time."""
 
     offset: str
-    at: datetime
+    at_us: int
 
     def notes(self, stream: str) -> dict[str, int]:
         """The same in numbers, which is all that a commit can carry."""
         parsed = parse_offset(self.offset)
         assert isinstance(parsed, Offset), "rows carry offsets, not names of them"
-        micros = (self.at - _EPOCH) // timedelta(microseconds=1)
-        return dict(zip(_notes(stream), (parsed.run, parsed.position, micros), strict=True))
+        numbers = (parsed.run, parsed.position, self.at_us)
+        return dict(zip(_names_of_notes(stream), numbers, strict=True))
 
 
-def _notes(stream: str) -> tuple[str, str, str]:
+def _names_of_notes(stream: str) -> tuple[str, str, str]:
     name = f"headwater:{stream}"
     return (f"{name}:run", f"{name}:position", f"{name}:time")
 
@@ -100,33 +98,33 @@ def _notes(stream: str) -> tuple[str, str, str]:
 def seen_by(table: DeltaTable | None, stream: str) -> Seen | None:
     if table is None:
         return None
-    numbers = [table.transaction_version(name) for name in _notes(stream)]
-    if None in numbers:
+    noted = [table.transaction_version(name) for name in _names_of_notes(stream)]
+    known = [number for number in noted if number is not None]
+    if len(known) < len(noted):
         return None
-    run, position, micros = (number or 0 for number in numbers)
-    return Seen(format_offset(run, position), _EPOCH + timedelta(microseconds=micros))
+    run, position, at_us = known
+    return Seen(format_offset(run, position), at_us)
+
+
+def moment() -> Column:
+    return F.unix_micros("timestamp")
 
 
 def ends_of(batch: DataFrame) -> dict[str, Seen]:
     """The last append of each stream in a batch."""
-    last = F.max(F.struct("offset", "timestamp")).alias("last")
+    last = F.max(F.struct("offset", moment().alias("at_us"))).alias("last")
     rows = batch.groupBy("stream").agg(last).collect()
-    return {row.stream: Seen(row.last.offset, as_utc(row.last.timestamp)) for row in rows}
+    return {row.stream: Seen(*row.last) for row in rows}
 
 
 def unseen(batch: DataFrame, seen: Mapping[str, Seen | None]) -> DataFrame:
     """What of a batch is new."""
     for stream, done in seen.items():
         if done is not None:
-            is_of_a_new_stream = (F.col("offset") == FIRST_OFFSET) & (F.col("timestamp") > done.at)
+            is_of_a_new_stream = (F.col("offset") == FIRST_OFFSET) & (moment() > done.at_us)
             is_new = (F.col("offset") > done.offset) | is_of_a_new_stream
             batch = batch.where((F.col("stream") != stream) | is_new)
     return batch
-
-
-def as_utc(moment: datetime) -> datetime:
-    """A moment from Spark, which hands it over in the time of this machine."""
-    return moment.astimezone(UTC)
 
 
 # --- archive -------------------------------------------------------------------------------------
@@ -156,7 +154,7 @@ class Archive:
             new = transforms.archived(unseen(batch, overlap))
             files = by_table(write_files(new, layout))
         for stream, mine in sorted(files.items()):
-            end = max(Seen(one.high or "", as_utc(one.until or _EPOCH)) for one in mine)
+            end = max(Seen(one.high or "", one.until_us or 0) for one in mine)
             commit_files(layout, stream, mine, commit, notes=end.notes(stream))
             compact(layout.uri(stream))
 
@@ -198,9 +196,9 @@ class Rollup:
             paths = [path for day in days for path in parts.get(day, [])]
             held = read_files(spark, layout, "rollup", paths)
             files = write_files(transforms.summed([new, held]).coalesce(1), layout)
-            notes = {
-                name: n for stream, end in ends.items() for name, n in end.notes(stream).items()
-            }
+            notes: dict[str, int] = {}
+            for stream, end in ends.items():
+                notes |= end.notes(stream)
             commit_files(layout, "rollup", files, commit, replaced=days, notes=notes)
         finally:
             batch.unpersist()

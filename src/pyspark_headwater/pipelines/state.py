@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from deltalake import DeltaTable
 from pyarrow import fs
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType, TimestampType
 
@@ -31,7 +31,14 @@ from pyspark_headwater.pipelines.delta import (
     write_files,
 )
 from pyspark_headwater.pipelines.folding import Control, Fold, Place, fold_controls
-from pyspark_headwater.pipelines.jobs import PLACE_FIELDS, Seen, as_utc, seen_by, unseen
+from pyspark_headwater.pipelines.jobs import (
+    FIRST_OFFSET,
+    PLACE_FIELDS,
+    Seen,
+    moment,
+    seen_by,
+    unseen,
+)
 from pyspark_headwater.pipelines.layout import Layout, columns_of, plain_name, safe_path
 
 # A name with an underscore leaves the name without it to the fields of values.
@@ -93,27 +100,27 @@ class Materialize:
         aside = open_table(layout.uri(layout.name))
         if has_commit(aside, commit):
             return
-        new = unseen(batch, {self.stream: seen_by(aside, self.stream)})
+        seen = seen_by(aside, self.stream)
+        new = unseen(batch, {self.stream: seen})
         parts = {} if aside is None else parts_of(aside, layout)
         paths = [path for part in parts.values() for path in part]
         waiting = read_files(batch.sparkSession, layout, layout.name, paths).drop("part")
         every = transforms.changes(new).unionByName(waiting).cache()
         try:
-            end = (
-                every.agg(F.max(F.struct("offset", "index", "timestamp")).alias("last"))
-                .collect()[0]
-                .last
-            )
+            end, anew = _summary(every, seen)
             if end is None:
                 return
             last = Place(end.offset, end["index"])
+            if anew is not None:
+                # What the stream's predecessor left is nothing to the new one.
+                every = every.where(anew)
             fold = fold_controls(controls_of(every), last)
-            self._apply(every, fold, commit)
+            self._apply(every, replace(fold, replaces=fold.replaces or anew is not None), commit)
             files = []
             if fold.aside is not None:
                 kept = every.where(transforms.behind(fold.aside)).withColumn("part", F.lit(0))
                 files = write_files(kept, layout)
-            notes = Seen(last.offset, as_utc(end.timestamp)).notes(self.stream)
+            notes = Seen(last.offset, end.at_us).notes(self.stream)
             commit_files(layout, layout.name, files, commit, replaced="all", notes=notes)
         finally:
             every.unpersist()
@@ -143,6 +150,15 @@ class Materialize:
                 commit_files(layout, one.table, mine, commit, replaced=one.parts)
         finally:
             last.unpersist()
+
+
+def _summary(changes: DataFrame, seen: Seen | None) -> tuple[Row | None, Column | None]:
+    """The last change; and which are of a stream that was created anew, if any are."""
+    last = F.max(F.struct("offset", "index", moment().alias("at_us")))
+    later = moment() > (-1 if seen is None else seen.at_us)
+    begins = F.max((F.col("offset") == FIRST_OFFSET) & later)
+    found = changes.agg(last.alias("last"), begins.alias("begins")).collect()[0]
+    return found.last, later if seen is not None and found.begins else None
 
 
 @dataclass(frozen=True, slots=True)
