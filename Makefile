@@ -9,25 +9,33 @@ HARNESS := tests/conformance
 PIP     := $(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check
 
 # Installs are recorded by a stamp, so that repeating them costs nothing until an input changes.
-RUN_STAMP  := $(VENV)/.installed-run
-DEV_STAMP  := $(VENV)/.installed-dev
-NODE_STAMP := $(HARNESS)/node_modules/.package-lock.json
+RUN_STAMP   := $(VENV)/.installed-run
+SPARK_STAMP := $(VENV)/.installed-spark
+DEV_STAMP   := $(VENV)/.installed-dev
+NODE_STAMP  := $(HARNESS)/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-dev run serve test check conformance sim bench lock clean need-python need-node
+.PHONY: help install install-spark install-dev run serve test check conformance sim bench lock clean \
+	need-python need-node
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(RUN_STAMP) ## Install what the server needs into .venv
 
+install-spark: $(SPARK_STAMP) ## Install what the pipelines need too
+
 install-dev: $(DEV_STAMP) ## Install the test and lint tools too
 
-run: $(RUN_STAMP) ## Install, then serve from ./data (ARGS="--port 8080")
-	@exec $(BIN)/headwater serve --data ./data $(ARGS)
+# Where Spark cannot be installed there is still a server.
+run: $(RUN_STAMP) ## Install, then serve ./data, with a demo and tables in ./lake (ARGS="--port 8080")
+	@$(MAKE) --no-print-directory install-spark || echo "headwater: Spark could not be installed (see \
+	above); the server starts without pipelines, and the next make run tries again" >&2
+	@exec $(BIN)/headwater up --data ./data --lake ./lake --demo $(ARGS)
 
-serve: run ## Same as run
+serve: $(RUN_STAMP) ## Install, then serve ./data and nothing else (ARGS="--port 8080")
+	@exec $(BIN)/headwater serve --data ./data $(ARGS)
 
 test: need-node $(DEV_STAMP) $(NODE_STAMP) ## Run every test (ARGS="-k name")
 	$(BIN)/python -m pytest $(ARGS)
@@ -47,14 +55,14 @@ sim: $(DEV_STAMP) ## Run the seeded simulation (SEED=7)
 bench: $(DEV_STAMP) ## Run the benchmarks (ARGS="--help")
 	$(BIN)/python -m benchmarks $(ARGS)
 
-clean: ## Remove installs and caches; ./data is kept
+clean: ## Remove installs and caches; ./data and ./lake are kept
 	rm -rf $(VENV) $(HARNESS)/node_modules build dist
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .schemathesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- Locking -------------------------------------------------------------------------------------
 # The lock files hold versions and hashes for every platform and no addresses, so that they work
-# with any package index. dev.txt is constrained by run.txt: tests run against what is shipped.
+# with any package index. Each is constrained by the one before: tests run against what is shipped.
 
 UV := build/lock/bin/uv
 COMPILE = $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
@@ -65,8 +73,9 @@ lock: need-python need-node ## Refresh requirements/*.txt; bring the npm lock in
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/pip install --quiet --no-input --upgrade uv
 	$(COMPILE) --output-file build/lock/run.txt
-	$(COMPILE) --output-file build/lock/dev.txt --extra dev --constraint build/lock/run.txt
-	for name in run dev; do \
+	$(COMPILE) --output-file build/lock/spark.txt --extra spark --constraint build/lock/run.txt
+	$(COMPILE) --output-file build/lock/dev.txt --extra dev --constraint build/lock/spark.txt
+	for name in run spark dev; do \
 		{ echo '$(LOCK_NOTE)'; cat build/lock/$$name.txt; } > requirements/$$name.txt; done
 	cd $(HARNESS) && npm install --package-lock-only --ignore-scripts
 	@! grep -nE '"resolved"' $(HARNESS)/package-lock.json \
@@ -80,6 +89,11 @@ $(BIN)/python: | need-python
 $(RUN_STAMP): requirements/run.txt pyproject.toml | $(BIN)/python
 	$(PIP) --require-hashes --requirement requirements/run.txt
 	$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(SPARK_STAMP): requirements/spark.txt $(RUN_STAMP)
+	@echo "Installing Spark: 500 MB, which takes a minute or two the first time"
+	$(PIP) --require-hashes --requirement requirements/spark.txt
 	@touch $@
 
 $(DEV_STAMP): requirements/dev.txt $(RUN_STAMP)

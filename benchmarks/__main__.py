@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import machine, procfs, subjects
+from benchmarks import machine, nginx, procfs, subjects
 from benchmarks.brokers import PEERS
 from benchmarks.errors import BenchmarkError
 from benchmarks.loading import wrk_installed
@@ -18,7 +18,7 @@ from benchmarks.peers import PEER_PACKAGE, peer_version
 from benchmarks.plan import FULL, QUICK
 from benchmarks.plot import draw
 from benchmarks.report import print_machine, print_results
-from benchmarks.results import PEER_CLIENT, Results
+from benchmarks.results import NGINX, PEER_CLIENT, SPARK_READERS, Results
 from benchmarks.runner import run_scenario
 from benchmarks.scenarios import SCENARIOS
 from benchmarks.scenarios.base import Context
@@ -26,6 +26,8 @@ from benchmarks.scenarios.base import Context
 _CLIENT = "client"
 _GROUPS = "groups"
 _QUERIES = "queries"
+_HISTORY = "history"
+_SPARK = "spark"
 _DEFAULT_OUT = Path(__file__).parent / "results"
 
 
@@ -64,6 +66,10 @@ def _measure(options: argparse.Namespace, console: Console) -> None:
         subjects.install_reference()
         peer = subjects.prisma_streams()
         names[peer.name] = peer.label
+    if _HISTORY in scenarios and not options.skip_reference:
+        names[NGINX] = nginx.label()
+    if _SPARK in scenarios:
+        names |= SPARK_READERS
     use_wrk = wrk_installed() if options.generator == "auto" else options.generator == "wrk"
     if use_wrk and not wrk_installed():
         raise BenchmarkError("wrk is not installed; use --generator own")
@@ -91,7 +97,7 @@ def _measure(options: argparse.Namespace, console: Console) -> None:
 def _chosen_subjects(options: argparse.Namespace, scenarios: list[str]) -> list[subjects.Subject]:
     chosen = [] if options.skip_headwater else [subjects.headwater(options.python)]
     # The reference server takes no part in these.
-    if not options.skip_reference and not set(scenarios) <= {_CLIENT, _GROUPS, _QUERIES}:
+    if not options.skip_reference and not set(scenarios) <= {_CLIENT, _GROUPS, _QUERIES, _SPARK}:
         subjects.install_reference()
         chosen += [subjects.reference_file(), subjects.reference_memory()]
     if not chosen:

@@ -4,7 +4,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks.plan import FULL, MIB
-from benchmarks.results import HEADWATER, NATS, PEER_CLIENT, REDIS, Results, figure, times
+from benchmarks.results import (
+    HEADWATER,
+    NATS,
+    NGINX,
+    PEER_CLIENT,
+    REDIS,
+    SPARK_FROM_JSON,
+    SPARK_PARQUET,
+    SPARK_READY,
+    Results,
+    figure,
+    times,
+)
 
 _FILE, _MEMORY = "reference-file", "reference-memory"
 
@@ -59,6 +71,30 @@ def verdicts(results: Results) -> list[Verdict]:
                   20_000, "queries", "changes_per_second", _over("")),
         _limit(results, "memory with 10,000 waiting queries: within 300 MiB", 300,
                "queries", "memory_mib", _over(f"{FULL.queries_waiters:,} waiters")),
+        _ratio(results, "history, reading it from the start: 10× the reference", 10,
+               "history", "mb_per_second", [_FILE, _MEMORY], _over("")),
+        _ratio(results, "history, reading it from the start: half of what nginx does", 0.5,
+               "history", "mb_per_second", [NGINX], _over("")),
+        _limit(results, "history, first byte from anywhere in 10,000,000 messages: within 1.5× "
+               "of 100,000", 1.5,
+               "history", "first_byte_ratio",
+               _over(f"{FULL.history_long_messages:,} messages")),
+        _at_least(results, "history, appends while sealing: within 5 % of those without", 0.95,
+                  "history", "sealing_rate", _over("")),
+        _limit(results, "history, memory with 256 readers: within 1.2× of one reader", 1.2,
+               "history", "memory_growth", _over("")),
+        _at_least(results, "Spark, history from files: 1,000,000 rows a second", 1_000_000,
+                  "spark", "rows_per_second", _over("history from files")),
+        _ratio(results, "Spark, history from files: 0.68× a source of ready batches", 0.68,
+               "spark", "rows_per_second", [SPARK_READY], _over("history from files")),
+        _at_least(results, "Spark, history over HTTP: 600,000 rows a second", 600_000,
+                  "spark", "rows_per_second", _over("history over HTTP")),
+        _ratio(results, "Spark, history over HTTP: 0.41× a source of ready batches", 0.41,
+               "spark", "rows_per_second", [SPARK_READY], _over("history over HTTP")),
+        _ratio(results, "Spark, typed rows: 2× from_json", 2,
+               "spark", "rows_per_second", [SPARK_FROM_JSON], _over("typed rows")),
+        _ratio(results, "Spark, table: 0.8× a plain Parquet read", 0.8,
+               "spark", "rows_per_second", [SPARK_PARQUET], _over("table")),
     ]  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from benchmarks import procfs
 from benchmarks.errors import LoadFailed
 from benchmarks.load.jobs import Append, Job
+from benchmarks.spark.job import Figures, SparkJob
 
 Result = dict[str, float]
 
@@ -24,6 +25,13 @@ def run_job(job: Job, seconds_max: float) -> Result:
     output = _run([sys.executable, "-m", "benchmarks.load"], seconds_max, job.to_json())
     result: Result = json.loads(output)
     return result
+
+
+def run_spark(python: str, job: SparkJob, seconds_max: float) -> Figures:
+    """Run a Spark session in its own process and return what it measured of each reader."""
+    output = _run([python, "-m", "benchmarks.spark"], seconds_max, job.to_json())
+    figures: Figures = json.loads(output.splitlines()[-1])
+    return figures
 
 
 def wrk_installed() -> bool:

@@ -100,6 +100,32 @@ SHOWN: dict[str, tuple[Metric, ...]] = {
         _GENERATOR,
         _GENERATOR_LAG,
     ),
+    "history": (
+        Metric("mb_per_second", "MB/s", "higher"),
+        Metric("server_cpu_s_per_gb", "server CPU per GB, s", "lower"),
+        Metric("memory_mib", "memory meanwhile, MiB", "lower"),
+        Metric("memory_growth", "memory, times that with one reader"),
+        Metric("first_byte_p50_ms", "first byte p50, ms", "lower"),
+        Metric("first_byte_p99_ms", "first byte p99, ms", "lower"),
+        Metric("short_first_byte_p50_ms", "of the short stream p50, ms"),
+        Metric("short_first_byte_p99_ms", "of the short stream p99, ms"),
+        Metric("first_byte_ratio", "p50, times that of the short stream"),
+        Metric("untouched_first_byte_p50_ms", "where nobody has read before, p50, ms"),
+        Metric("appends_per_second", "appends/s", "higher"),
+        Metric("unsealed_appends_per_second", "appends/s without sealing"),
+        Metric("sealing_rate", "appends/s, times those without sealing"),
+        Metric("server_cpu_us_per_append", "server CPU per append, µs", "lower"),
+        Metric("unsealed_server_cpu_us_per_append", "server CPU per append without sealing, µs"),
+        Metric("sealed_mb_per_second", "sealed meanwhile, MB/s"),
+        _ERRORS,
+        _GENERATOR,
+    ),
+    "spark": (
+        Metric("rows_per_second", "rows/s", "higher"),
+        Metric("cpu_us_per_row", "CPU per row, µs", "lower"),
+        Metric("p50_ms", "append to row p50, ms", "lower"),
+        Metric("p99_ms", "append to row p99, ms", "lower"),
+    ),
 }
 
 TITLES = {
@@ -112,4 +138,6 @@ TITLES = {
     "client": "Python clients",
     "groups": "Work distribution",
     "queries": "Live queries",
+    "history": "History",
+    "spark": "Spark",
 }

@@ -54,7 +54,22 @@ class Plan:
     queries_seconds: float
     queries_settle_seconds: float
 
+    history_readers: tuple[int, ...]
+    history_seconds: float
+    history_long_messages: int
+    history_append_rounds: int
+    history_append_seconds: float
+
+    spark_messages: int
+    spark_rounds: int
+    spark_latency_samples: int
+
+    spark_message_bytes: int = 220
     message_bytes: int = 200
+    # With 256 readers the reference needs half a minute for this, and gives up after a whole one.
+    history_bytes: int = 8 * MIB
+    history_short_messages: int = 100_000
+    history_samples: int = 390
     catchup_batch_messages: int = 1_000
     settle_seconds: float = 2.0
     live_warmup_seconds: float = 1.0
@@ -95,6 +110,14 @@ FULL = Plan(
     queries_waiters=10_000,
     queries_seconds=10.0,
     queries_settle_seconds=60.0,
+    history_readers=(1, 16, 256),
+    history_seconds=4.0,
+    history_long_messages=10_000_000,
+    history_append_rounds=3,
+    history_append_seconds=4.0,
+    spark_messages=1_000_000,
+    spark_rounds=4,
+    spark_latency_samples=45,
 )
 
 QUICK = Plan(
@@ -130,6 +153,14 @@ QUICK = Plan(
     queries_waiters=2_000,
     queries_seconds=2.0,
     queries_settle_seconds=10.0,
+    history_readers=(1, 16, 256),
+    history_seconds=2.0,
+    history_long_messages=1_000_000,
+    history_append_rounds=5,
+    history_append_seconds=2.0,
+    spark_messages=200_000,
+    spark_rounds=2,
+    spark_latency_samples=15,
     settle_seconds=1.0,
     live_warmup_seconds=0.5,
     live_drain_seconds=2.0,

@@ -14,7 +14,20 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from benchmarks.metrics import Better
-from benchmarks.results import HEADWATER, NATS, PEER_CLIENT, PRISMA, REDIS, Results, figure
+from benchmarks.results import (
+    HEADWATER,
+    NATS,
+    NGINX,
+    PEER_CLIENT,
+    PRISMA,
+    REDIS,
+    SPARK_FROM_JSON,
+    SPARK_PARQUET,
+    SPARK_READY,
+    SPARK_TEXT,
+    Results,
+    figure,
+)
 
 PLOT_NAME = "results.png"
 
@@ -26,6 +39,11 @@ _COLOURS = {
     REDIS: "#c6302b",
     NATS: "#34a574",
     PRISMA: "#5a67d8",
+    NGINX: "#2f7d4f",
+    SPARK_READY: "#9aa0a6",
+    SPARK_PARQUET: "#e08b2c",
+    SPARK_TEXT: "#c9b458",
+    SPARK_FROM_JSON: "#7a5195",
 }
 _COLUMNS = 3
 _LABEL_CHARACTERS_PER_PANEL = 78
@@ -45,12 +63,13 @@ class _Panel:
     variants: str = ""
 
     def places(self, results: Results) -> "list[_Place]":
-        """Where bars stand: the variants that begin with ``variants``, each metric of them."""
+        """Where bars stand: the variants that begin with ``variants``, each metric they have."""
         return [
             _Place(variant, metric, f"{variant.removeprefix(self.variants)} {suffix}".strip())
             for variant in results.variants(self.scenario)
             if variant.startswith(self.variants)
             for metric, suffix in self.metrics
+            if any(results.values(self.scenario, variant, s, metric) for s in results.subjects)
         ]
 
 
@@ -126,6 +145,10 @@ _PANELS = (
         goal=300,
         variants="10,000 waiters",
     ),
+    _Panel("History, MB/s", "history", (("mb_per_second", ""),), "higher"),
+    _Panel("History, server CPU per GB, s", "history", (("server_cpu_s_per_gb", ""),), "lower"),
+    _Panel("Spark, rows per second", "spark", (("rows_per_second", ""),), "higher", log=False),
+    _Panel("Append to row in Spark, ms", "spark", _PERCENTILES, "lower", variants="micro-batches"),
 )
 
 

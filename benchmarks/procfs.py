@@ -29,6 +29,11 @@ def cpu_seconds(pid: int) -> float:
     return sum(_cpu_seconds_of_one(member) for member in process_tree(pid))
 
 
+def cpu_by_process(pid: int) -> dict[int, float]:
+    """The same for each of its processes, to compare where some come and go meanwhile."""
+    return {member: _cpu_seconds_of_one(member) for member in process_tree(pid)}
+
+
 def resident_bytes(pid: int) -> int:
     """Resident memory of the process tree."""
     return sum(_resident_bytes_of_one(member) for member in process_tree(pid))

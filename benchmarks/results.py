@@ -12,6 +12,18 @@ PEER_CLIENT = "peer-client"
 REDIS = "redis"
 NATS = "nats"
 PRISMA = "prisma"
+NGINX = "nginx"
+SPARK_READY = "spark-ready"
+SPARK_PARQUET = "spark-parquet"
+SPARK_TEXT = "spark-text"
+SPARK_FROM_JSON = "spark-from-json"
+SPARK_READERS = {
+    SPARK_READY: "ready batches",
+    SPARK_PARQUET: "Parquet",
+    SPARK_TEXT: "text",
+    SPARK_FROM_JSON: "from_json",
+}
+"""What the Spark source is compared with."""
 FILE_NAME = "results.json"
 
 _OTHERS = "others_cpu_share"

@@ -28,9 +28,10 @@ class Subject:
     """For a server without HTTP: what to say to it, and how its answer begins when it serves."""
 
 
-def headwater(python: str) -> Subject:
+def headwater(python: str, *options: str) -> Subject:
     def command(port: int, data_dir: Path) -> list[str]:
-        return [python, "-m", "headwater", "serve", "--data", str(data_dir), "--port", str(port)]
+        serve = [python, "-m", "headwater", "serve", "--data", str(data_dir)]
+        return [*serve, "--port", str(port), *options]
 
     return Subject("headwater", "Headwater", True, "/healthz", command)
 
@@ -40,6 +41,15 @@ def headwater_in_memory(python: str, *options: str) -> Subject:
         return [python, "-m", "headwater", "serve", "--memory", "--port", str(port), *options]
 
     return Subject("headwater-memory", "Headwater in memory", False, "/healthz", command)
+
+
+def headwater_sealing(python: str) -> Subject:
+    """Durable, and everything that was appended goes into files of history at once."""
+
+    def command(port: int, data_dir: Path) -> list[str]:
+        return [*headwater(python).command(port, data_dir), "--seal-after-ms", "1000"]
+
+    return Subject("headwater-sealing", "Headwater", True, "/healthz", command)
 
 
 def reference_file() -> Subject:

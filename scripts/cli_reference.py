@@ -150,7 +150,7 @@ def section(name: str, command: Any) -> str:
             table(("Argument", "Meaning"), [(f"`{p.metavar}`", p.help) for p in arguments])
         )
         parts.append("\n")
-    if name == "serve":
+    if name in ("serve", "up"):
         # They have a page of their own.
         options = [p for p in options if p.name not in Settings.model_fields]
         parts.append("One option per setting: see [configuration](configuration.md).\n")
@@ -166,6 +166,8 @@ def section(name: str, command: Any) -> str:
 
 def record_parts(label: str, record: type[records.Record]) -> list[str]:
     meaning = (record.__doc__ or "").strip()
+    if not msgspec.structs.fields(record):
+        return [f"{label}: {meaning[0].lower()}{meaning[1:]}\n"]
     rows = table(("Field", "Type", "Meaning"), record_rows(record))
     return [f"{label}: {meaning[0].lower()}{meaning[1:]}\n", rows]
 

@@ -88,6 +88,13 @@ class ResponseParser:
         self.body_bytes += size
         return True
 
+    @property
+    def skippable(self) -> int:
+        """How many of the bytes that follow lie inside the body for certain, and can be skipped."""
+        if not self.head:
+            return 0
+        return self._chunk_left if self._chunked else self._left - 1
+
     def next_response(self) -> None:
         """Forget the finished response, ready for the next one."""
         self.head = b""

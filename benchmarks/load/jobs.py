@@ -34,6 +34,7 @@ class FillStream(Job):
     batch_messages: int
     record: bool = False
     """Whether a message is a record with several fields, or else one text."""
+    connections: int = 2
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,29 @@ class Fanout(Job):
     message_bytes: int
     settle_seconds: float
     seconds: float
+
+
+@dataclass(frozen=True)
+class Replay(Job):
+    """Read the same stream, or file, over and over from its start on each connection."""
+
+    path: str
+    readers: int
+    seconds: float
+    """At least; until everyone has read all of it once."""
+    range_bytes: int = 0
+    """For a static file: the size of the pieces that are asked for."""
+
+
+@dataclass(frozen=True)
+class FirstByte(Job):
+    """Read from random places of two streams in turn, each of equal appends."""
+
+    long_path: str
+    long_appends: int
+    short_path: str
+    short_appends: int
+    samples: int
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,6 @@ from benchmarks.load.http import connect, json_message, json_record, request, st
 from benchmarks.load.jobs import CreateStreams, FillStream
 from benchmarks.load.measure import Result
 
-_FILL_CONNECTIONS = 2
-
 
 async def create_streams(job: CreateStreams) -> Result:
     started = time.monotonic()
@@ -22,7 +20,7 @@ async def fill_stream(job: FillStream) -> Result:
     started = time.monotonic()
     path = stream_path(job.path)
     await _send_all(job.port, iter([request("PUT", path)]), connections=1)
-    await _send_all(job.port, _batches(job, path), _FILL_CONNECTIONS)
+    await _send_all(job.port, _batches(job, path), job.connections)
     return {"messages": job.messages, "seconds": time.monotonic() - started}
 
 

@@ -7,8 +7,10 @@ from benchmarks.scenarios import (
     editor,
     fanout,
     groups,
+    history,
     latency,
     queries,
+    spark,
     startup,
 )
 from benchmarks.scenarios.base import Scenario
@@ -23,4 +25,6 @@ SCENARIOS: dict[str, Scenario] = {
     "client": client.steps,
     "groups": groups.steps,
     "queries": queries.steps,
+    "history": history.steps,
+    "spark": spark.steps,
 }

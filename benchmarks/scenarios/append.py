@@ -20,11 +20,15 @@ def steps(context: Context, subject: Subject) -> Generator[Step]:
             noun = "stream" if streams == 1 else "streams"
             yield Step(
                 f"{streams:,} {noun}, {connections} connections",
-                lambda s=streams, c=connections: _take(context, server, s, c),  # type: ignore[misc]
+                lambda s=streams, c=connections: take(  # type: ignore[misc]
+                    context, server, s, c, plan.append_seconds
+                ),
             )
 
 
-def _take(context: Context, server: Server, streams: int, connections: int) -> Result:
+def take(
+    context: Context, server: Server, streams: int, connections: int, seconds: float
+) -> Result:
     plan = context.plan
     job = Append(
         port=server.port,
@@ -35,7 +39,7 @@ def _take(context: Context, server: Server, streams: int, connections: int) -> R
         connections=connections,
         body_bytes=plan.message_bytes,
         warmup_seconds=plan.append_warmup_seconds,
-        seconds=plan.append_seconds,
+        seconds=seconds,
     )
     if context.use_wrk:
         create = CreateStreams(server.port, server.pid, job.prefix, streams, _CREATE_CONNECTIONS)

@@ -95,6 +95,7 @@ class Settings(BaseSettings):
         description="Origins whose pages may read, with commas between them; * for all, empty for "
         "none.",
     )
+    console: bool = Field(True, description="Show the server to browsers under /console/.")
     body_bytes_max: int = Field(
         _LIMITS.body_bytes_max, ge=1, description="Largest request body (413 beyond)."
     )

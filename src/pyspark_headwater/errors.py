@@ -5,10 +5,14 @@ HeadwaterSparkError
 ├── UnknownStream       the server has no such stream
 ├── DataLoss            what was to be read is no longer there
 ├── MalformedMessage    a message, or a row, does not fit
+├── NotReadDirectly     history that was to be read without the server cannot be
 └── NotWritten          the server does not take what the sink sends
 """
 
 from __future__ import annotations
+
+import re
+from typing import Final
 
 
 class HeadwaterSparkError(Exception):
@@ -31,5 +35,20 @@ class MalformedMessage(HeadwaterSparkError):
     """A message does not fit the schema, or a row cannot become a message."""
 
 
+class NotReadDirectly(HeadwaterSparkError):
+    """Sealed history was to be read without the server, and cannot be."""
+
+
 class NotWritten(HeadwaterSparkError):
     """The server refuses what the sink sends, and sending it again would not help."""
+
+
+_OURS: Final = ("pyspark_headwater.", "headwater.")
+_DETAILS = re.compile(r"\n\tat |\n=== Streaming Query")
+_REASON_CHARS_MAX: Final = 500
+
+
+def reason(text: str) -> str:
+    """What went wrong, out of a traceback that came through Spark."""
+    ours = [line for line in text.splitlines() if line.startswith(_OURS)]
+    return ours[-1].partition(": ")[2] if ours else _DETAILS.split(text)[0][:_REASON_CHARS_MAX]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, cast, get_args
 
 import msgspec
 
@@ -17,8 +17,9 @@ from headwater.client.protocol import stream_root
 from pyspark_headwater.errors import InvalidOption
 
 Use = Literal["batch read", "stream read", "batch write", "stream write"]
-Mode = Literal["FAILFAST", "PERMISSIVE"]
+Mode = Literal["FAILFAST", "PERMISSIVE", "DROPMALFORMED"]
 Ordering = Literal["partition", "global"]
+SealedReads = Literal["auto", "server", "direct"]
 
 READ: Final[tuple[Use, ...]] = ("batch read", "stream read")
 WRITE: Final[tuple[Use, ...]] = ("batch write", "stream write")
@@ -53,6 +54,9 @@ OPTIONS: Final = (
         "",
         "All streams whose path matches: `*` is one segment or a part of it, `**` any number. "
         "Streams that are created later join from their beginning.",
+    ),
+    Option(
+        "onlyJson", READ, "`false`", "With `streamPattern`: leave out streams that are not JSON."
     ),
     Option(
         "startingOffsets",
@@ -91,13 +95,21 @@ OPTIONS: Final = (
         "`true`",
         "Whether a query fails when a stream was deleted or created anew under its name.",
     ),
+    Option(
+        "sealedReads",
+        READ,
+        "`auto`",
+        "How tasks read [history](history.md) that is in files: `auto` takes it from the files "
+        "where a task can reach them, `server` never does, `direct` fails where it cannot.",
+    ),
     Option("includeHeaders", READ, "`false`", "Add the columns about producers."),
     Option(
         "mode",
         READ,
         "`FAILFAST`",
         "With a schema of your own, what happens to a message that does not fit: `FAILFAST` fails "
-        "the query, `PERMISSIVE` puts its text into the column `_corrupt`.",
+        "the query, `PERMISSIVE` puts its text into the column `_corrupt`, `DROPMALFORMED` leaves "
+        "it out.",
     ),
     Option(
         "retryTimeout",
@@ -177,6 +189,7 @@ class ReadOptions:
     server: Server
     streams: tuple[str, ...]
     pattern: str | None
+    only_json: bool
     starting: str | Mapping[str, str]
     ending: str | Mapping[str, str]
     starting_timestamp_ms: int | None
@@ -186,6 +199,7 @@ class ReadOptions:
     fail_on_data_loss: bool
     include_headers: bool
     mode: Mode
+    sealed_reads: SealedReads = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +288,7 @@ def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
         server=given.server(),
         streams=streams,
         pattern=given.text("streamPattern"),
+        only_json=given.truth("onlyJson", False),
         starting=starting,
         ending=ending,
         starting_timestamp_ms=at_ms,
@@ -282,9 +297,8 @@ def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
         min_partitions=given.number("minPartitions", 1, PARTITIONS_MAX),
         fail_on_data_loss=given.truth("failOnDataLoss", True),
         include_headers=given.truth("includeHeaders", False),
-        mode="PERMISSIVE"
-        if given.choice("mode", ("FAILFAST", "PERMISSIVE")) == "PERMISSIVE"
-        else "FAILFAST",
+        sealed_reads=_sealed_reads(given.choice("sealedReads", ("auto", "server", "direct"))),
+        mode=cast(Mode, given.choice("mode", get_args(Mode))),
     )
 
 
@@ -316,6 +330,10 @@ def write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
         producer_id=producer_id,
         txn_version=version,
     )
+
+
+def _sealed_reads(choice: str) -> SealedReads:
+    return "server" if choice == "server" else "direct" if choice == "direct" else "auto"
 
 
 def _selected(given: _Given) -> tuple[str, ...]:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Final
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
 from headwater.client.errors import ResponseError
-from headwater.client.protocol import Response
-from pyspark_headwater.errors import MalformedMessage
+from headwater.core.content_types import is_json
+from pyspark_headwater.errors import MalformedMessage, NotReadDirectly
 from pyspark_headwater.options import ReadOptions
 from pyspark_headwater.planning import RangesPartition, StreamRange
+from pyspark_headwater.sealed import NotReadable, read_sealed
 from pyspark_headwater.selection import data_loss, is_data_loss
 from pyspark_headwater.wire import Wire, wire_to
 
 # Arrow batches of this size cost Spark the least: smaller ones are mostly overhead.
 ROWS_PER_BATCH: Final = 20_000
-_BULK_BYTES: Final = 4 * 2**20
+_BULK_BYTES: Final = 8 * 2**20
 
+T = TypeVar("T")
 Shape = Callable[[str, Any], Any]
 """Makes the rows that Spark was promised of a stream's rows as the server sends them."""
 
@@ -29,7 +31,7 @@ def read_partition(options: ReadOptions, partition: RangesPartition, shape: Shap
     wire = wire_to(options.server)
     for one in partition.ranges:
         try:
-            for rows in _read_range(wire, one, headers=options.include_headers):
+            for rows in ahead(_read_range(wire, one, options)):
                 for start in range(0, rows.num_rows, ROWS_PER_BATCH):
                     yield shape(one.stream, rows.slice(start, ROWS_PER_BATCH))
         except ResponseError as error:
@@ -39,21 +41,48 @@ def read_partition(options: ReadOptions, partition: RangesPartition, shape: Shap
                 raise data_loss(one.stream, error) from error
 
 
-def _read_range(wire: Wire, one: StreamRange, *, headers: bool) -> Iterator[Any]:
-    """Record batches as the server sends them; the next request is under way meanwhile."""
+def ahead(batches: Iterator[T]) -> Iterator[T]:
+    """The same; while one of them is put to use, the next is on its way."""
+    with ThreadPoolExecutor(1, "headwater-read") as thread:
+        coming = thread.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = thread.submit(next, batches, None)
+            yield batch
 
-    def fetch(offset: str) -> Response:
-        return wire.bulk(one.stream, offset, one.until, headers=headers, max_bytes=_BULK_BYTES)
 
-    with ThreadPoolExecutor(1, "headwater-read") as ahead:
-        coming: Future[Response] | None = ahead.submit(fetch, one.offset)
-        position = one.offset
-        while coming is not None:
-            answer = coming.result()
-            reached = answer.next_offset or position
-            if reached == position:
-                raise MalformedMessage(f"the server stopped at {reached} before {one.until}")
-            position = reached
-            coming = None if reached == one.until else ahead.submit(fetch, reached)
-            with pa.ipc.open_stream(answer.body) as reader:
-                yield from reader
+def _read_range(wire: Wire, one: StreamRange, options: ReadOptions) -> Iterator[Any]:
+    headers = options.include_headers
+    if options.sealed_reads == "server":
+        yield from _from_server(wire, one.stream, one.offset, one.until, headers=headers)
+        return
+    found = wire.pieces(one.stream, one.offset, one.until)
+    json = is_json(found.content_type)
+    for piece in found.ranges:
+        reached = piece.offset
+        try:
+            if piece.file is not None:
+                sealed = read_sealed(piece.file, reached, piece.until, json=json, headers=headers)
+                for rows, behind in sealed:
+                    reached = behind
+                    yield rows
+        except NotReadable as error:
+            if options.sealed_reads == "direct":
+                raise NotReadDirectly(
+                    f"sealedReads is direct, but a task cannot read {one.stream!r} from {reached} "
+                    f"to {piece.until} by itself: {error}"
+                ) from None
+        if reached != piece.until:
+            yield from _from_server(wire, one.stream, reached, piece.until, headers=headers)
+
+
+def _from_server(
+    wire: Wire, stream: str, offset: str, until: str, *, headers: bool
+) -> Iterator[Any]:
+    while offset != until:
+        answer = wire.bulk(stream, offset, until, headers=headers, max_bytes=_BULK_BYTES)
+        reached = answer.next_offset or offset
+        if reached == offset:
+            raise MalformedMessage(f"the server stopped at {reached} before {until}")
+        offset = reached
+        with pa.ipc.open_stream(answer.body) as reader:
+            yield from reader

@@ -53,7 +53,12 @@ class Selection:
         if self._options.pattern is not None and self._regex is not None:
             prefix = _WILDCARD.split(self._options.pattern, maxsplit=1)[0]
             found = self._wire.list_streams(prefix)
-            return [one for one in found if self._regex.fullmatch(one.name)]
+            return [
+                one
+                for one in found
+                if self._regex.fullmatch(one.name)
+                and (is_json(one.content_type) or not self._options.only_json)
+            ]
         return [one for name in self._options.streams if (one := self._look(name)) is not None]
 
     def existing(self) -> list[Listed]:

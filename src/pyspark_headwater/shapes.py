@@ -88,7 +88,7 @@ def messages_parsed(schema: StructType, mode: Mode) -> Shape:
     wanted = pa.schema([field.with_nullable(True) for field in target if field.name not in PLACES])
 
     def shape(stream: str, rows: Any) -> Any:
-        values = rows.column("value").cast(pa.string())
+        values = _texts(rows.column("value"))
         table, corrupt = _parse_all(values, wanted, mode, stream, rows)
         columns = {
             "_stream": lambda: pa.repeat(pa.scalar(stream, pa.string()), rows.num_rows),
@@ -101,9 +101,19 @@ def messages_parsed(schema: StructType, mode: Mode) -> Shape:
             columns[name]() if name in columns else table.column(name).combine_chunks()
             for name in target.names
         ]
-        return pa.RecordBatch.from_arrays(arrays, schema=target)
+        batch = pa.RecordBatch.from_arrays(arrays, schema=target)
+        return batch.filter(pc.is_null(corrupt)) if mode == "DROPMALFORMED" else batch
 
     return shape
+
+
+def _texts(values: Any) -> Any:
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        # Bytes that are no text become escapes that JSON does not know, so that they fit nothing.
+        texts = [value.decode("utf-8", "backslashreplace") for value in values.to_pylist()]
+        return pa.array(texts, pa.string())
 
 
 def _check(schema: StructType, mode: Mode) -> None:
@@ -131,7 +141,8 @@ def _parse_all(values: Any, wanted: Any, mode: Mode, stream: str, rows: Any) -> 
         text = values[first].as_py()[:_EXCERPT_CHARS]
         raise MalformedMessage(
             f"a message of {stream!r} at {place} does not fit the schema: {text}. "
-            f"Mode PERMISSIVE with a column {CORRUPT} keeps such messages apart."
+            f"Mode PERMISSIVE with a column {CORRUPT} keeps such messages apart, "
+            "DROPMALFORMED leaves them out."
         )
     marks = [values[at].as_py() if at in bad else None for at in range(len(values))]
     return pa.concat_tables(good), pa.array(marks, pa.string())

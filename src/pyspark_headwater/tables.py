@@ -20,7 +20,8 @@ from pyspark.sql import functions as F
 
 from pyspark_headwater.pipelines import transforms
 from pyspark_headwater.pipelines.delta import open_table, parts_of, read_files, read_table
-from pyspark_headwater.pipelines.jobs import archive_layout, rollup_layout, state_layout
+from pyspark_headwater.pipelines.jobs import archive_layout, rollup_layout
+from pyspark_headwater.pipelines.state import state_layout
 
 
 @dataclass(frozen=True)
@@ -56,24 +57,20 @@ class HeadwaterTables:
     def state(self, stream: str, type: str, schema: str | None = None) -> DataFrame:
         """The current state of one type of entity, as of the last run of `materialize`.
 
-        With a schema, the fields of the values are columns beside `key`.
+        The fields of the values are columns beside `key`: as the table has them, or with a schema
+        as that says.
         """
-        layout = state_layout(self.root, stream)
-        found = read_table(self.spark, layout, type)
-        empty = self.spark.createDataFrame([], layout.schema)
-        rows = (empty if found is None else found).drop("bucket")
+        rows = read_table(self.spark, state_layout(self.root, stream), type).drop("_bucket")
         if schema is None:
             return rows
-        return rows.select("key", F.from_json("value", schema).alias("fields")).select(
+        return rows.select("key", F.from_json("_value", schema).alias("fields")).select(
             "key", "fields.*"
         )
 
     def rollup(self, minutes: int = 1) -> DataFrame:
         """Messages, bytes and rates for each window, stream and entity."""
         layout = rollup_layout(self.root)
-        found = read_table(self.spark, layout, "rollup")
-        empty = self.spark.createDataFrame([], layout.schema)
-        return transforms.with_rates(empty if found is None else found, minutes)
+        return transforms.with_rates(read_table(self.spark, layout, "rollup"), minutes)
 
 
 def last_offset(archive: DeltaTable) -> str | None:

@@ -69,6 +69,34 @@ class PlannedRange:
 
 
 @dataclass(frozen=True, slots=True)
+class SealedFile:
+    """The file of history that holds a piece, and where to read it, if the server says that."""
+
+    name: str
+    size_bytes: int
+    checksum: str
+    index_offset: int
+    location: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A range that lies in one file, or in none."""
+
+    offset: str
+    until: str
+    file: SealedFile | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Where a stretch of a stream is at the moment."""
+
+    content_type: str
+    ranges: list[Piece]
+
+
+@dataclass(frozen=True, slots=True)
 class _Place:
     offset: str
 
@@ -220,6 +248,11 @@ class Wire:
         }
         return self._ask(f"{self.url(stream)}/_segments", params, _Plan).ranges
 
+    def pieces(self, stream: str, offset: str, until: str) -> Pieces:
+        """A stretch cut where files of history begin and end, which changes as time passes."""
+        params = {"offset": offset, "until": until, "max_bytes": str(2**40)}
+        return self._ask(f"{self.url(stream)}/_segments", params, Pieces)
+
     def first_timestamp(self, stream: str, offset: str) -> int:
         """When the first message behind an offset was stored."""
         params = {"offset": offset, "max_bytes": str(2**40)}
@@ -242,6 +275,14 @@ class Wire:
         # Whatever it is that keeps the server from answering, the next question will tell.
         with suppress(HeadwaterError):
             self.once(request, answer_s=wait_s)
+
+    def report(self, progress: object) -> None:
+        """Tell the server how far a pipeline is, for its console. Nothing depends on it."""
+        request = Request(
+            "POST", f"{self.server.base}/pipelines", body=msgspec.json.encode(progress)
+        )
+        with suppress(HeadwaterError):
+            self.once(request)
 
     def _ask(self, url: str, params: Mapping[str, str], kind: type[T]) -> T:
         answer: Any = msgspec.json.decode(self.perform(Request("GET", url, params)).body)

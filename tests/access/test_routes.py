@@ -90,6 +90,14 @@ def test_control_names_never_pass_for_streams(name: str, method: str) -> None:
         assert (place.kind, place.path) == (name, "a/b")
 
 
+def test_pipelines_are_seen_by_admins_and_reported_by_anyone() -> None:
+    place = locate("GET", b"/v1/pipelines")
+    rules.permit(Request("POST", b"/v1/pipelines", b"", {}), place, caller(read=["a"]))
+    rules.permit(Request("GET", b"/v1/pipelines", b"", {}), place, caller(admin=["**"]))
+    with pytest.raises(Forbidden):
+        rules.permit(Request("GET", b"/v1/pipelines", b"", {}), place, caller(read=["**"]))
+
+
 def test_subscriptions_are_for_admins_but_for_those_with_tokens_of_their_own() -> None:
     def public(method: str, rest: str) -> bool:
         target = f"/v1/stream/{CONTROL_ROOT}/{rest}".encode()

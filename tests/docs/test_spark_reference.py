@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from pyspark_headwater.options import EVERY, OPTIONS, READ, WRITE, Option
-from pyspark_headwater.pipelines.jobs import archive_layout, rollup_layout, state_layout
+from pyspark_headwater.pipelines.columns import COLUMNS_MAX, NAME_CHARS_MAX, ColumnType
+from pyspark_headwater.pipelines.jobs import archive_layout, rollup_layout
 from pyspark_headwater.pipelines.running import KINDS
+from pyspark_headwater.pipelines.state import state_layout
 from pyspark_headwater.shapes import PLACES, message_schema
 from tests.docs.markdown import DOCS, Page, code_spans
 
@@ -47,3 +51,10 @@ def test_every_table_is_there_with_its_columns() -> None:
     for row, layout in zip(PAGE.table("Tables"), layouts, strict=True):
         assert code_spans(row[1]) == layout.schema.fieldNames()
         assert code_spans(row[2]) == [layout.partition]
+
+
+def test_every_type_of_a_field_is_there_and_every_limit() -> None:
+    rows = PAGE.table("Fields as columns")
+    assert [code_spans(row[1])[0] for row in rows] == [*get_args(ColumnType)]
+    for limit in (COLUMNS_MAX, NAME_CHARS_MAX):
+        assert f" {limit:,}" in PAGE.text

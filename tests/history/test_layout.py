@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.core.blocks import Block
 from headwater.core.errors import DataCorrupt
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended
@@ -64,6 +65,19 @@ def write(directory: Path, made: list[list[Appended]]) -> SegmentDraft:
     return builder.finish()
 
 
+def assert_same(found: Block, wanted: Block) -> None:
+    """The same appends, whatever their numbers are counted from."""
+    assert (found.run, found.start, found.data) == (wanted.run, wanted.start, wanted.data)
+    for mine, other in ((found.starts, wanted.starts), (found.firsts, wanted.firsts)):
+        assert [n - mine[0] for n in mine] == [n - other[0] for n in other]
+    assert found.times == wanted.times
+    assert producers(found) == producers(wanted)
+
+
+def producers(block: Block) -> list[ProducerStamp | None]:
+    return [block.stamps.stamp(n) if block.stamps else None for n in range(block.appends)]
+
+
 def row_of(draft: SegmentDraft) -> SegmentRow:
     return SegmentRow(draft.id, draft.name, draft.size_bytes, draft.root)
 
@@ -88,6 +102,13 @@ def test_what_is_written_is_read_back(made: Extents) -> None:
             start, end = entry.start, entry.end
             assert extent.bodies(start, end) == [a.body for a in appends]
             assert extent.range(start, end).read() == b"".join(a.body for a in appends)
+            assert_same(extent.block(start, end, end), Block.of(appends, end))
+            for one in appends:
+                # Cut at a limit, and in the middle of an append as forks do it.
+                inside = max(one.start + 1, one.end - 1)
+                cut = Block.of([one], inside)
+                assert_same(extent.block(one.start, inside, end), cut)
+                assert_same(extent.block(one.start, end, one.end), Block.of([one], end))
             for number, append in enumerate(appends):
                 assert extent.number_at(append.start) == number
                 assert extent.number_at(append.end - 1) == number

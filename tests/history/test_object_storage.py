@@ -316,6 +316,16 @@ def storage() -> Iterator[ObjectStorage]:
         yield storage
 
 
+def test_a_bucket_that_is_not_there(
+    storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in storage.environment.items():
+        monkeypatch.setenv(name, value)
+    nowhere = Remote("s3://nobody-made-this/history")
+    with pytest.raises(HistoryUnavailable, match="create the bucket first"):
+        nowhere.put_catalog("0001", b"{}")
+
+
 def test_a_server_with_its_history_in_s3(storage: ObjectStorage, tmp_path: Path) -> None:
     arguments = [
         *("--data", str(tmp_path / "data"), *SEALING_AT_ONCE),

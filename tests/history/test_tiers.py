@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headwater.core.lineage import Lineage, Span
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended, Created, StreamConfig
-from headwater.store.engine import Engine, Problem
+from headwater.store.engine import Engine, Piece, Problem
 from headwater.store.memory import MemoryEngine
 from headwater.store.sqlite import SqliteEngine
 from tests.support.properties import FEW
@@ -38,7 +38,10 @@ Steps = list[tuple[bytes, int, int, ProducerStamp | None, int | None, bool]]
 
 
 def pieces(engine: Engine, span: Span, max_bytes: int) -> bytes:
-    found = engine.read_pieces(span, max_bytes)
+    return joined(engine.read_pieces(span, max_bytes))
+
+
+def joined(found: list[Piece]) -> bytes:
     return b"".join(piece if isinstance(piece, bytes) else piece.read() for piece in found)
 
 
@@ -50,6 +53,9 @@ def compare(memory: MemoryEngine, sqlite: SqliteEngine, appends: list[Appended])
             for max_bytes in (1, 2, 5, 8, 13, 40, 10**6):
                 wanted = memory.read(span, max_bytes)
                 assert sqlite.read(span, max_bytes) == wanted
+                # From reads of the same place that went on to elsewhere.
+                known = sqlite.known_pieces(span, max_bytes)
+                assert known is None or joined(known) == b"".join(wanted)
                 assert pieces(sqlite, span, max_bytes) == b"".join(wanted)
         for position in range(append.start, append.end):
             assert sqlite.append_at(1, position) == append

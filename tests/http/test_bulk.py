@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import httpx
 import pyarrow as pa
 import pytest
 
 from headwater.http.bulk import ARROW_TYPE
+from headwater.http.messages import Peer, Request
 from tests.support.sealing import SEALING_AT_ONCE
 from tests.support.server import ServerProcess
 
@@ -154,7 +158,41 @@ def test_ranges_of_history_name_their_file(http: httpx.Client) -> None:
             break
     assert any(files) == sealed
     if sealed:
-        assert set(files[0]) == {"name", "size_bytes", "checksum", "index_offset"}
+        assert set(files[0]) == {"name", "size_bytes", "checksum", "index_offset", "location"}
+
+
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "Via", "X-Real-IP"])
+def test_paths_of_this_machine_are_not_told_elsewhere(http: httpx.Client, header: str) -> None:
+    if http.headers["x-engine"] != "sealed":
+        return
+    stream = Stream(http, f"told-{header.lower()}", [1])
+    while (file := stream.get("/_segments").json()["ranges"][0]["file"]) is None:
+        pass
+    path = Path(url2pathname(urlsplit(file["location"]).path))
+    assert (path.name, path.stat().st_size) == (file["name"], file["size_bytes"])
+    answer = http.get(f"{stream.url}/_segments", headers={header: "192.0.2.7"})
+    assert answer.json()["ranges"][0]["file"] == {**file, "location": None}
+    assert str(path.parent) not in answer.text
+
+
+@pytest.mark.parametrize(
+    "address, local",
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("10.0.0.1", False),
+        ("192.0.2.7", False),
+        ("::ffff:192.0.2.7", False),
+        ("2001:db8::1", False),
+        ("", False),
+    ],
+)
+def test_who_is_on_this_machine(address: str, local: bool) -> None:
+    request = Request("GET", b"/", b"", {})
+    request.peer = Peer(address)
+    assert request.is_local is local
 
 
 def test_an_empty_stream_has_no_ranges(http: httpx.Client) -> None:

@@ -61,7 +61,7 @@ async def log(start_log: StartLog) -> Log:
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is tried again later is tried again very soon."""
     monkeypatch.setattr("headwater.service.work.burial._RETRY_MS", 20)
-    monkeypatch.setattr("headwater.service.work.groups._LOOK_AGAIN_MS", 20, raising=False)
+    monkeypatch.setattr("headwater.service.work.directory._LOOK_AGAIN_MS", 20)
 
 
 @pytest.fixture

@@ -2,45 +2,47 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any, Self
 
 import pytest
-from pyspark.sql import SparkSession
 
-from headwater.client import Headwater
+from headwater.client import Headwater, MaterializedState
 from pyspark_headwater.java import prepare_environment
 from tests.conftest import StartServer
-from tests.spark.world import PATIENCE_S, ROOT, World
+from tests.spark.world import PATIENCE_S, ROOT, World, rows_of
 
-MESSAGES = [[n, n + 1] for n in range(0, 400, 2)]
-EVERY_NUMBER = [*range(400)]
+COUNT = 200
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, "nothing happens any more"
-        time.sleep(0.02)
+        time.sleep(0.1)
 
 
 class Driver:
     """A process with a session of its own, and all that belongs to it."""
 
-    def __init__(self, world: World, log: Path) -> None:
+    def __init__(self, world: World, log: Path, until: str) -> None:
         prepare_environment()
         self._log = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "tests.spark.query_child", world.url),
-                    *(world.name("events"), world.name("sink"), world.checkpoint()),
+                    *(sys.executable, "-m", "tests.spark.chaos_child", world.url),
+                    *(world.name("events"), world.name("sink"), str(world.directory), until),
                 ],
                 cwd=ROOT,
                 env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
@@ -54,62 +56,87 @@ class Driver:
 
     def kill(self) -> None:
         """The whole group: Python, the JVM and the workers."""
-        os.killpg(self._process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def finish(self) -> None:
-        try:
-            assert self._process.wait(PATIENCE_S) == 0, self._log.read_text()[-3000:]
-        finally:
-            if not self.has_ended():
-                self.kill()
+        assert self._process.wait(PATIENCE_S) == 0, self._log.read_text()[-3000:]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
 
-def kill_after(rows: int, driver: Driver, world: World) -> None:
-    try:
-        wait_until(lambda: len(world.read()) >= rows or driver.has_ended())
-    finally:
-        driver.kill()
+def changes(numbers: range) -> list[Any]:
+    """Changes of ten entities, of which some are deleted now and then; `n` says which change."""
+    return [
+        {
+            "type": "even" if n % 2 == 0 else "odd",
+            "key": str(n % 10),
+            "value": {"n": n, ("old" if n < COUNT // 2 else "new"): str(n)},
+            "headers": {"operation": "delete" if n % 13 == 0 else "upsert"},
+        }
+        for n in numbers
+    ]
+
+
+def wait_for_rows(rows: int, driver: Driver, world: World) -> None:
+    wait_until(lambda: len(world.read()) >= rows or driver.has_ended())
 
 
 @pytest.mark.slow
 @pytest.mark.crash
-def test_a_driver_that_is_killed_again_and_again(world: World) -> None:
-    world.stream("events", *MESSAGES)
-    world.stream("sink")
-    chance = random.Random()
-    log = world.directory / "log"
-    for rows in (chance.randrange(1, 150), chance.randrange(150, 390)):
-        kill_after(rows, Driver(world, log), world)
-    Driver(world, log).finish()
-    assert sorted(world.read()) == EVERY_NUMBER
-
-
-@pytest.mark.crash
-def test_a_server_that_is_killed_under_a_query(
-    spark: SparkSession, start_server: StartServer, tmp_path: Path
+def test_everything_fails_and_every_row_is_there_once(
+    start_server: StartServer, tmp_path: Path
 ) -> None:
+    """Tasks are lost after their work, drivers and the server are killed at random, all in one."""
+    chance = random.Random()
     server = start_server("--data", str(tmp_path / "data"))
+    log = tmp_path / "log"
     with Headwater(server.url) as client:
-        world = World(client, server.url, "crash", tmp_path)
-        source = world.stream("events", *MESSAGES[:100])
+        world = World(client, server.url, "chaos", tmp_path)
+        source = world.stream("events", *[[one] for one in changes(range(COUNT // 2))])
         world.stream("sink")
-        query = (
-            world.live(spark, maxOffsetsPerTrigger=50)
-            .select("value")
-            .writeStream.format("headwater")
-            .options(**world.options("sink", rowsPerRequest=7))
-            .option("checkpointLocation", world.checkpoint())
-            .start()
-        )
-        try:
-            wait_until(lambda: len(world.read()) >= 60 or not query.isActive)
+        with Driver(world, log, "follow") as driver:
+            wait_for_rows(chance.randrange(1, COUNT // 2), driver, world)
+        for one in changes(range(COUNT // 2, COUNT)):
+            source.append(one)
+        with Driver(world, log, "follow") as driver:
+            wait_for_rows(chance.randrange(COUNT // 2, 2 * COUNT // 3), driver, world)
             server.kill()
             server.start()
-            for messages in MESSAGES[100:]:
-                source.append_all(messages)
-            wait_until(lambda: len(world.read()) >= len(EVERY_NUMBER) or not query.isActive)
-            assert query.exception() is None
-        finally:
-            query.stop()
-        assert sorted(world.read()) == EVERY_NUMBER
+            wait_for_rows(chance.randrange(2 * COUNT // 3, COUNT), driver, world)
+        with Driver(world, log, "end") as driver:
+            server.kill()
+            server.start()
+            driver.finish()
+        check(world, source.read_json())
+
+
+def check(world: World, messages: list[Any]) -> None:
+    """Row by row: the stream, the archive, and the tables of the state."""
+    assert messages == changes(range(COUNT))
+    assert sorted(world.read()) == [*range(COUNT)]
+    lake = f"{world.directory}/lake"
+    archive = rows_of(f"{lake}/archive/{world.name()}")
+    archive.sort(key=lambda row: (row["offset"], row["index"]))
+    assert [json.loads(row["value"]) for row in archive] == messages
+    state = MaterializedState()
+    state.apply_messages(messages)
+    for kind in ("even", "odd"):
+        rows = rows_of(f"{lake}/state/{world.name()}/{kind}")
+        assert len(rows) == len(state.of_type(kind))
+        for row in rows:
+            value = state.get(kind, row["key"])
+            assert json.loads(row["_value"]) == value
+            assert [row[name] for name in ("n", "old", "new")] == [
+                value.get(name) for name in ("n", "old", "new")
+            ]
+    # It was as bad as it was meant to be: each batch lost a task, wherever it was written to.
+    lost = Counter(one.name.split("-")[0] for one in (world.directory / "marks").iterdir())
+    assert lost["date"] >= COUNT // 60
+    assert lost["_bucket"] >= COUNT // 60
+    assert sum(lost.values()) - lost["date"] - lost["_bucket"] >= COUNT // 40

@@ -75,7 +75,7 @@ def test_exactly_one_way_to_name_streams(chosen: dict[str, str]) -> None:
         ("startingOffsets", "first"),
         ("startingOffsets", '{"a": 5}'),
         ("startingOffsets", '{"b": "earliest"}'),
-        ("mode", "DROPMALFORMED"),
+        ("mode", "LENIENT"),
         ("endpoint", "localhost:4437"),
         ("retryTimeout", "soon"),
     ],

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from typer.testing import CliRunner
 
 from headwater.cli.main import app
 from headwater.client import MaterializedState
-from pyspark_headwater.pipelines import delta, jobs
+from pyspark_headwater.pipelines import delta, state
+from pyspark_headwater.pipelines.__main__ import main as submitted
 from pyspark_headwater.pipelines.delta import Commit
-from pyspark_headwater.pipelines.jobs import Archive, Materialize
+from pyspark_headwater.pipelines.jobs import Archive
+from pyspark_headwater.pipelines.layout import columns_of
 from pyspark_headwater.pipelines.replay import replay
 from pyspark_headwater.pipelines.running import Kind, Pipeline, Progress, noted, run
+from pyspark_headwater.pipelines.state import Materialize, state_layout
 from pyspark_headwater.tables import HeadwaterTables
-from tests.spark.world import World
+from tests.spark.values import entities, says_the_same
+from tests.spark.world import World, rows_of
 
 
 def put(key: str, value: Any, kind: str = "user", operation: str = "upsert") -> dict[str, Any]:
@@ -45,11 +53,6 @@ def tables(spark: SparkSession, world: World) -> HeadwaterTables:
     return HeadwaterTables(spark, world.url, str(world.directory / "lake"))
 
 
-def rows_of(uri: str) -> list[dict[str, Any]]:
-    """A table as any other reader of Delta sees it."""
-    return [*pa.table(DeltaTable(uri).to_pyarrow_table()).to_pylist()]
-
-
 # ── archive ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -59,7 +62,8 @@ def test_an_archive_and_its_live_end(spark: SparkSession, world: World) -> None:
     job = pipeline(world, "archive", maxOffsetsPerTrigger=2)
     run(spark, job, seen.append)
     assert [one.rows for one in seen] == [2, 1]
-    assert seen[-1].lag_messages == 0
+    assert all(one.batch_ms > 0 for one in seen)
+    assert (seen[-1].lag_messages, seen[-1].lag_s) == (0, 0.0)
     stream.append({"n": 4})
     assert [one.name for one in noted(job.root)] == [job.name]
 
@@ -91,7 +95,9 @@ def test_a_batch_is_archived_once(
     assert sorted(row.value for row in found.table(world.name("a")).collect()) == ["1", "2", "4"]
     assert [row.value for row in found.table(world.name("b")).collect()] == ["3"]
     # Two small files have become one.
-    assert len(DeltaTable(f"{archive.root}/archive/{world.name('a')}").file_uris()) == 1
+    (file,) = DeltaTable(f"{archive.root}/archive/{world.name('a')}").file_uris()
+    assert f"/date={datetime.now(UTC).date()}/" in file
+    assert pq.ParquetFile(file).metadata.row_group(0).column(0).compression == "ZSTD"
 
 
 def test_a_table_that_was_never_archived(spark: SparkSession, world: World) -> None:
@@ -101,6 +107,7 @@ def test_a_table_that_was_never_archived(spark: SparkSession, world: World) -> N
 
 # ── materialize and snapshot ─────────────────────────────────────────────────────────────────
 
+KINDS = ("user", "order")
 HISTORY = [
     [put("a", 1), put("b", {"x": [1.50]}), put("o", 1, "order")],
     [gone("a"), put("b", 2)],
@@ -113,12 +120,13 @@ HISTORY = [
 ]
 
 
-def state_of(spark: SparkSession, world: World) -> dict[tuple[str, str], Any]:
-    found = tables(spark, world)
+def state_of(world: World) -> dict[tuple[str, str], Any]:
+    tables = {kind: f"{world.directory}/lake/state/{world.name()}/{kind}" for kind in KINDS}
     return {
-        (kind, row.key): json.loads(row.value)
-        for kind in ("user", "order")
-        for row in found.state(world.name(), kind).collect()
+        (kind, row["key"]): json.loads(row["_value"])
+        for kind, uri in tables.items()
+        if DeltaTable.is_deltatable(uri)
+        for row in rows_of(uri)
     }
 
 
@@ -141,40 +149,132 @@ def test_the_current_state(spark: SparkSession, world: World) -> None:
         job(batch, Commit("q", number))
         if number % 3 == 0:
             job(batch, Commit("q", number))
-        assert state_of(spark, world) == reference(done), number
+        assert state_of(world) == reference(done), number
     # A new checkpoint reads everything again, and nothing goes backwards.
     job(world.batch(spark), Commit("another checkpoint", 0))
-    assert state_of(spark, world) == reference(done)
+    assert state_of(world) == reference(done)
     users = rows_of(f"{job.root}/state/{world.name()}/user")
     assert sorted(row["key"] for row in users) == ["g", "h"]
 
 
 changes = st.builds(
-    lambda key, kind, value: put(key, value, kind) if value else gone(key, kind),
+    lambda key, kind, value, lives: put(key, value, kind) if lives else gone(key, kind),
     st.sampled_from("abc"),
-    st.sampled_from(["user", "order"]),
-    st.integers(0, 9),
+    st.sampled_from(KINDS),
+    entities,
+    st.sampled_from([True, True, False]),
 )
 controls = st.sampled_from(["snapshot-start", "snapshot-end", "reset"]).map(control)
-histories = st.lists(st.lists(changes | changes | controls, min_size=1, max_size=5), min_size=2)
+appends = st.lists(changes | changes | changes | controls, min_size=1, max_size=5)
+histories = st.lists(appends, min_size=2, max_size=9)
+orders = st.sampled_from([[0, 1], [0, 1, 1], [0, 1, 0], [0, 0, 1]])
+"""In which the parts of a history come; what comes late comes with a checkpoint of its own."""
 
 
-@settings(max_examples=4, suppress_health_check=[*HealthCheck])
-@given(histories, st.integers(1, 9))
+def batch_of(spark: SparkSession, stream: str, first: int, part: list[Any]) -> DataFrame:
+    """A batch without a server."""
+    rows = [
+        (stream, f"{1:016d}_{first + at:016d}", index, None, json.dumps(message))
+        for at, append in enumerate(part)
+        for index, message in enumerate(append)
+    ]
+    columns = "stream string, offset string, index int, timestamp timestamp, value string"
+    return spark.createDataFrame(rows, columns)
+
+
+@settings(max_examples=5, suppress_health_check=[*HealthCheck])
+@given(histories, st.integers(1, 8), orders)
 def test_any_history_folds_as_the_client_folds_it(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, history: Any, cut: int
+    spark: SparkSession,
+    tmp_path_factory: pytest.TempPathFactory,
+    history: list[Any],
+    cut: int,
+    order: list[int],
 ) -> None:
     world = World(None, "", "any", tmp_path_factory.mktemp("any"))  # type: ignore[arg-type]
     job = Materialize(str(world.directory / "lake"), world.name())
-    for number, part in enumerate((history[:cut], history[cut:])):
-        rows = [
-            (world.name(), f"{1:016d}_{number * 100 + at:016d}", index, None, json.dumps(message))
-            for at, append in enumerate(part)
-            for index, message in enumerate(append)
-        ]
-        columns = "stream string, offset string, index int, timestamp timestamp, value string"
-        job(spark.createDataFrame(rows, columns), Commit("q", number))
-    assert state_of(spark, world) == reference([one for append in history for one in append])
+    parts = [history[:cut], history[cut:]]
+    for turn, number in enumerate(order):
+        late = number < max(order[:turn], default=0)
+        batch = batch_of(spark, world.name(), number * cut, parts[number])
+        job(batch, Commit("late" if late else "q", number))
+    expected = reference([one for append in history for one in append])
+    assert state_of(world) == expected
+    for kind in KINDS:
+        values = {key: value for (type_, key), value in expected.items() if type_ == kind}
+        check_columns(spark, world, kind, values)
+
+
+def check_columns(spark: SparkSession, world: World, kind: str, values: dict[str, Any]) -> None:
+    """Whoever reads the table finds in its columns what is in the values."""
+    uri = f"{world.directory}/lake/state/{world.name()}/{kind}"
+    columns = columns_of(delta.open_table(uri))
+    theirs = rows_of(uri) if columns else []
+    ours = tables(spark, world).state(world.name(), kind).collect() if columns else []
+    for rows in (theirs, [row.asDict() for row in ours]):
+        assert sorted(row["key"] for row in rows) == sorted(values if columns else [])
+        for row in rows:
+            fields = values[row["key"]]
+            for one in columns:
+                field = fields.get(one.field) if isinstance(fields, dict) else None
+                assert says_the_same(field, row[one.name], one.type), (one, field)
+
+
+def test_columns_grow_and_widen(spark: SparkSession, world: World) -> None:
+    stream = world.stream("events")
+    uri = f"{world.directory}/lake/state/{world.name()}/user"
+
+    def take_in(*changes: Any) -> dict[str, str]:
+        """The columns after some changes."""
+        stream.append_all(changes)
+        run(spark, pipeline(world, "materialize"))
+        own = state_layout("", "").schema.fieldNames()
+        fields = DeltaTable(uri).schema().fields
+        return {one.name: one.type.type for one in fields if one.name not in own}
+
+    assert take_in(put("a", {"n": 1, "at": None}), put("b", {"n": 2**60})) == {"n": "long"}
+    first = {file: Path(file).stat().st_ino for file in DeltaTable(uri).file_uris()}
+    # A new column changes none of the files that are there.
+    assert take_in(put("c", {"at": "noon", "N": 0.5})) == {
+        "n": "long",
+        "N_2": "double",
+        "at": "string",
+    }
+    assert first.keys() < set(DeltaTable(uri).file_uris())
+    assert DeltaTable(uri).version() == 2
+    # A column that becomes wider is made anew for all rows, and exactly.
+    assert take_in(put("d", {"n": 0.5}))["n"] == "string"
+    assert not first.keys() & set(DeltaTable(uri).file_uris())
+    table = tables(spark, world).state(world.name(), "user")
+    found = {row.key: (row.n, row.N_2, row.at) for row in table.collect()}
+    assert found == {
+        "a": ("1", None, None),
+        "b": (str(2**60), None, None),
+        "c": (None, 0.5, "noon"),
+        "d": ("0.5", None, None),
+    }
+    assert {row["key"]: row["n"] for row in rows_of(uri)} == {k: v[0] for k, v in found.items()}
+    # Who wants other columns says so.
+    asked = tables(spark, world).state(world.name(), "user", "n double, at string")
+    assert sorted(map(tuple, asked.collect()))[2:] == [("c", None, "noon"), ("d", 0.5, None)]
+    assert tables(spark, world).state(world.name(), "unknown").count() == 0
+    # The past stays what it was.
+    past = DeltaTable(uri, version=2).to_pyarrow_table()
+    assert sorted(pa.table(past)["n"].drop_null().to_pylist()) == [1, 2**60]
+
+
+def test_types_with_strange_names(spark: SparkSession, world: World) -> None:
+    names = ["../../up", "_aside", ".hidden", "a/b", "a", "ä %2F", "*"]
+    stream = world.stream("events", [put("k", {"n": 1}, name) for name in names])
+    run(spark, pipeline(world, "materialize"))
+    found = tables(spark, world)
+    for name in names:
+        assert [row.n for row in found.state(world.name(), name).collect()] == [1]
+    stream.append(control("reset"))
+    run(spark, pipeline(world, "materialize"))
+    layout = state_layout(str(world.directory / "lake"), world.name())
+    assert [rows_of(layout.uri(name)) for name in names] == [[]] * len(names)
+    assert [one.name for one in world.directory.iterdir()] == ["lake"]
 
 
 def test_a_crash_between_two_tables(
@@ -191,13 +291,13 @@ def test_a_crash_between_two_tables(
             raise OSError("the driver dies here")
         commit_files(layout, table, *arguments, **more)
 
-    monkeypatch.setattr(jobs, "commit_files", failing)
+    monkeypatch.setattr(state, "commit_files", failing)
     with pytest.raises(PySparkException, match="the driver dies here"):
         run(spark, job)
-    assert state_of(spark, world) == {("user", "a"): 1, ("order", "o"): 2}
+    assert state_of(world) == {("user", "a"): 1, ("order", "o"): 2}
     monkeypatch.undo()
     run(spark, job)
-    assert state_of(spark, world) == {("user", "a"): 2, ("order", "o"): 2}
+    assert state_of(world) == {("user", "a"): 2, ("order", "o"): 2}
 
 
 def test_snapshots_to_begin_with(spark: SparkSession, world: World) -> None:
@@ -215,16 +315,6 @@ def test_snapshots_to_begin_with(spark: SparkSession, world: World) -> None:
             state.apply_messages(latest.read_json(answer.headers["stream-next-offset"]))
             assert {(kind, key): state.get(kind, key) for kind, key in state} == reference(done)
             assert answer.headers["stream-next-offset"] > "0"
-
-
-def test_fields_as_columns(spark: SparkSession, world: World) -> None:
-    stream = world.stream("events", [put("a", {"n": 1}), put("b", {"n": 2})])
-    run(spark, pipeline(world, "materialize"))
-    stream.append(put("b", {"n": 3, "later": "x"}))
-    run(spark, pipeline(world, "materialize"))
-    state = tables(spark, world).state(world.name(), "user", "n long, later string")
-    assert sorted(map(tuple, state.collect())) == [("a", 1, None), ("b", 3, "x")]
-    assert tables(spark, world).state(world.name(), "unknown").count() == 0
 
 
 def test_what_is_no_change_is_named(spark: SparkSession, world: World) -> None:
@@ -285,10 +375,28 @@ def test_pipelines_from_a_prompt(spark: SparkSession, world: World) -> None:
     code, out, _ = headwater(world, "status", "--root", root, "--json")
     status = json.loads(out)
     assert (code, status["pipeline"], status["lag_messages"]) == (0, "archive", 1)
+    assert status["lag_s"] > 0
     table = f"{root}/archive/{world.name()}"
     code, _, said = headwater(world, "replay", table, world.name("copy"), "--name", "again")
     assert code == 0, said
     assert world.read("copy") == [put("a", 1)]
+
+
+def test_what_is_submitted(
+    spark: SparkSession,
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What `spark-submit` runs, in the session that is there."""
+    world.stream("events", [1], [2])
+    root = str(world.directory / "lake")
+    where = ["--endpoint", world.url, "--pattern", f"{world.prefix}/*", "--root", root]
+    options = ["--option", "maxOffsetsPerTrigger=1"]
+    monkeypatch.setattr(sys, "argv", ["run.py", "archive", *where, *options])
+    submitted()
+    assert capsys.readouterr().out.count(": batch ") == 2
+    assert len(rows_of(f"{root}/archive/{world.name()}")) == 2
 
 
 def test_what_is_wrong_is_one_line(spark: SparkSession, world: World) -> None:

@@ -81,7 +81,9 @@ def test_places() -> None:
     }
 
 
-@pytest.mark.parametrize("bad", ['{"n":"x"}', "7", '"text"', "[1]", '{"n":1.5}', "null"])
+@pytest.mark.parametrize(
+    "bad", ['{"n":"x"}', "7", '"text"', "[1]", '{"n":1.5}', "null", '{"n":', "{", ""]
+)
 def test_what_does_not_fit_fails_or_is_kept_apart(bad: str) -> None:
     values = ['{"n":1}', '{"n":2}', bad, '{"n":4}']
     with pytest.raises(MalformedMessage, match="offset-1, index 0"):
@@ -89,6 +91,7 @@ def test_what_does_not_fit_fails_or_is_kept_apart(bad: str) -> None:
     kept = parsed(values, WITH_CORRUPT, "PERMISSIVE")
     assert [row["n"] for row in kept] == [1, 2, None, 4]
     assert [row["_corrupt"] for row in kept] == [None, None, bad, None]
+    assert [row["n"] for row in parsed(values, SCHEMA, "DROPMALFORMED")] == [1, 2, 4]
 
 
 def test_permissive_needs_a_place_for_what_does_not_fit() -> None:
@@ -118,6 +121,16 @@ def test_every_message_is_a_row_and_nothing_is_lost(messages: list[Any]) -> None
             assert row == {"n": message["n"], "s": message["s"], "_corrupt": None}
         else:
             assert row == {"n": None, "s": None, "_corrupt": value}
+
+
+def test_bytes_that_are_no_text_do_not_fit() -> None:
+    batch = rows(["", ""])
+    batch = batch.set_column(3, "value", pa.array([b'{"s":"\xff"}', b'{"s":"a"}'], pa.binary()))
+    found = messages_parsed(WITH_CORRUPT, "PERMISSIVE")("s", batch).to_pylist()
+    assert [(row["s"], row["_corrupt"]) for row in found] == [
+        (None, r'{"s":"\xff"}'),
+        ("a", None),
+    ]
 
 
 def test_bytes_where_text_was_promised() -> None:

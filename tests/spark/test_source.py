@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import pytest
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
-from tests.spark.world import World, values
+from tests.spark.world import Fate, Gateway, World, values
 
 
 def test_a_stream_as_a_table(spark: SparkSession, world: World) -> None:
@@ -51,6 +54,8 @@ def test_typed_rows(spark: SparkSession, world: World) -> None:
     assert [row.n for row in rows] == [None, 1, 3]
     assert [row._corrupt for row in rows] == ['{"n":"x"}', None, None]
     assert rows[1].at.year == 2026
+    dropped = typed.option("mode", "DROPMALFORMED").load().orderBy("n").collect()
+    assert [row.n for row in dropped] == [1, 3]
     with pytest.raises(PySparkException, match="does not fit the schema"):
         typed.option("mode", "FAILFAST").load().collect()
 
@@ -83,3 +88,35 @@ def test_wrong_input_is_said_clearly(spark: SparkSession, world: World) -> None:
         world.batch(spark, "nothing")
     with pytest.raises(AnalysisException, match=r"ConnectError|refused"):
         world.batch(spark, endpoint="http://127.0.0.1:9", retryTimeout=0)
+
+
+def test_a_stream_created_anew_under_a_query(spark: SparkSession, world: World) -> None:
+    stream = world.stream("events", [1, 2])
+    world.stream("sink")
+    world.run(world.live(spark).select("value"))
+    stream.delete()
+    world.stream("events", [3])
+    with pytest.raises(StreamingQueryException, match=r"created anew.*new checkpoint.*failOnData"):
+        world.run(world.live(spark).select("value"))
+    world.run(world.live(spark, failOnDataLoss="false").select("value"))
+    assert sorted(world.read()) == [1, 2, 3]
+
+
+def test_a_server_that_is_unavailable_for_a_while(spark: SparkSession, world: World) -> None:
+    """For a hundredth of the time that a query has patience, or for longer than that."""
+    world.stream("events", [1, 2])
+    world.stream("sink")
+    began = time.monotonic()
+    patience_s = 300 / 100
+
+    def fate(number: int, method: str, headers: Any) -> Fate:
+        return "unavailable" if time.monotonic() < began + patience_s else "pass"
+
+    with Gateway(world.url, fate).running() as gateway:
+        frame = world.live(spark, endpoint=gateway.url).select("value")
+        world.run(frame, endpoint=gateway.url)
+        assert ("HEAD", "unavailable") in gateway.seen
+    assert world.read() == [1, 2]
+    never = Gateway(world.url, lambda *_: "unavailable")
+    with never.running(), pytest.raises(AnalysisException, match="503"):
+        world.batch(spark, endpoint=never.url, retryTimeout=0)

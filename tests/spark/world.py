@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import httpx
+import pyarrow as pa
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -138,6 +140,11 @@ def values(frame: DataFrame) -> list[Any]:
     """The messages of a DataFrame in the order of the stream."""
     rows = frame.select("stream", "offset", "index", "value").collect()
     return [json.loads(row.value) for row in sorted(rows)]
+
+
+def rows_of(uri: str) -> list[dict[str, Any]]:
+    """A table as any other reader of Delta sees it."""
+    return [*pa.table(DeltaTable(uri).to_pyarrow_table()).to_pylist()]
 
 
 class Gateway:

@@ -237,7 +237,11 @@ def test_an_append_is_found_by_any_byte_in_it(
 ) -> None:
     found = three_appends.append_at(run, position)
     assert (found.start if found else None) == start
-    if found is not None:
+    outline = three_appends.outline_at(run, position)
+    if found is None:
+        assert outline is None
+    else:
+        assert outline == (found.start, found.end, found.first_message, found.at_ms)
         bodies = {0: b"aaa", 3: b"bb", 5: b"cccc"}
         assert (found.stream_id, found.body) == (1, bodies[found.start])
         numbers = {0: 0, 3: 1, 5: 2}

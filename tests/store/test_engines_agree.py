@@ -250,6 +250,7 @@ class EnginesAgree(RuleBasedStateMachine):
             for position in range(span.start, min(span.start + 12, span.end)):
                 self.same("read", span._replace(start=position), 8)
                 self.same("append_at", span.run, position)
+                self.same("outline_at", span.run, position)
             for number in range(4):
                 self.same("seek", span, "first_message", number)
             self.same("seek", span, "at_ms", self.now_ms - 3)

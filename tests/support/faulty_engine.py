@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Final
 
+from headwater.core.blocks import Block
 from headwater.core.errors import StorageUnavailable
 from headwater.core.groups.state import GroupState
 from headwater.core.lineage import Span
@@ -36,6 +37,7 @@ from headwater.store.engine import (
     Engine,
     EngineFigures,
     LoadedStream,
+    Outline,
     Piece,
     Problem,
     SealedPart,
@@ -205,9 +207,12 @@ class FaultyEngine:
         self._before("read")
         return self.inner.read_pieces(span, max_bytes)
 
-    def appends(self, span: Span, max_bytes: int) -> list[Appended]:
+    def known_pieces(self, span: Span, max_bytes: int) -> list[Piece] | None:
+        return self.inner.known_pieces(span, max_bytes)
+
+    def blocks(self, span: Span, max_bytes: int) -> list[Block]:
         self._before("read")
-        return self.inner.appends(span, max_bytes)
+        return self.inner.blocks(span, max_bytes)
 
     def sealed_parts(self, span: Span) -> list[SealedPart]:
         return self.inner.sealed_parts(span)
@@ -215,6 +220,9 @@ class FaultyEngine:
     def append_at(self, run: int, position: int) -> Appended | None:
         self._before("append_at")
         return self.inner.append_at(run, position)
+
+    def outline_at(self, run: int, position: int) -> Outline | None:
+        return self.inner.outline_at(run, position)
 
     def seek(self, span: Span, by: SeekBy, value: int) -> Appended | None:
         self._before("seek")

@@ -19,8 +19,9 @@ from headwater.cli.managing import close, create, fork, rm
 from headwater.cli.presigning import presign
 from headwater.cli.reading import read, tail
 from headwater.cli.restore import restore
-from headwater.cli.serve_command import serve
+from headwater.cli.serve_command import serve, up
 from headwater.cli.shell import Shell
+from headwater.cli.sql import sql
 from headwater.cli.top import top
 from headwater.cli.verify import verify
 
@@ -48,6 +49,7 @@ COMMANDS: Final[dict[str, dict[str, Callable[..., None]]]] = {
     "Groups": {"consume": consume},
     "Servers": {
         "serve": serve,
+        "up": up,
         "doctor": doctor,
         "verify": verify,
         "backup": backup,
@@ -55,6 +57,7 @@ COMMANDS: Final[dict[str, dict[str, Callable[..., None]]]] = {
         "top": top,
         "bench": bench,
     },
+    "Pipelines": {"sql": sql},
 }
 
 
@@ -80,6 +83,7 @@ def _root(
     Examples:
 
       headwater serve                        # a server, data in ./data
+      headwater up --demo                    # the same with tables and a demo
       headwater create orders                # a stream of JSON messages
       headwater append orders '{"id": 1}'    # write
       headwater read orders                  # read

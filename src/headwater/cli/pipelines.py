@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 
 KINDS: Final = ("archive", "materialize", "snapshot", "rollup")
-_OURS: Final = ("pyspark_headwater.", "headwater.")
-_MESSAGE_CHARS_MAX: Final = 500
 
 Root = Annotated[
     str,
@@ -206,7 +204,7 @@ def _spark() -> Iterator[None]:
     try:
         from pyspark.errors import PySparkException
 
-        from pyspark_headwater.errors import HeadwaterSparkError
+        from pyspark_headwater.errors import HeadwaterSparkError, reason
     except ModuleNotFoundError as error:
         raise CliError(
             f"pipelines need Spark ({error.name} is missing): pip install 'headwater[spark]'"
@@ -214,13 +212,7 @@ def _spark() -> Iterator[None]:
     try:
         yield
     except (PySparkException, HeadwaterSparkError, HeadwaterError) as error:
-        raise CliError(one_line(_reason(str(error)))) from error
-
-
-def _reason(text: str) -> str:
-    """What went wrong, out of a traceback that came through Spark."""
-    ours = [line for line in text.splitlines() if line.startswith(_OURS)]
-    return ours[-1].partition(": ")[2] if ours else text[:_MESSAGE_CHARS_MAX]
+        raise CliError(one_line(reason(str(error)))) from error
 
 
 def _announce(pipeline: Pipeline) -> None:

@@ -422,6 +422,10 @@ class PipelineRecord(Record):
     lag_s: A[float | None, _doc("age of the oldest of those, in seconds")]
 
 
+class RowRecord(Record):
+    """A row of the answer: a field for each column, by its name."""
+
+
 BY_COMMAND: dict[str, tuple[type[Record], ...]] = {
     "create": (ChangeRecord,),
     "append": (AppendRecord,),
@@ -447,6 +451,7 @@ BY_COMMAND: dict[str, tuple[type[Record], ...]] = {
     "group resume": (GroupRecord,),
     "group rm": (GroupRemovalRecord,),
     "pipeline status": (PipelineRecord,),
+    "sql": (RowRecord,),
     "top": (TopRecord,),
     "bench": (BenchRecord,),
     "verify": (VerifyRecord,),

@@ -8,8 +8,8 @@ import resource
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Final
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from typing import Final, Protocol
 
 import structlog
 import uvloop
@@ -28,6 +28,7 @@ from headwater.http.app import App
 from headwater.http.beats import Heartbeat
 from headwater.http.live import Hub
 from headwater.http.metrics import Metrics
+from headwater.http.places import CONSOLE
 from headwater.http.server import Server
 from headwater.http.tracing import Tracing, TracingUnavailable, open_tracing
 from headwater.http.traffic import Traffic, log_access
@@ -54,7 +55,13 @@ def open_engine(settings: Settings) -> Engine:
     return SqliteEngine(settings.data, settings.limits().producers_preloaded_max)
 
 
-def serve(settings: Settings) -> None:
+class Beside(Protocol):
+    """What runs beside a server, from when it listens to just before it stops."""
+
+    def running(self, url: str, hurry: asyncio.Event) -> AbstractAsyncContextManager[None]: ...
+
+
+def serve(settings: Settings, beside: Beside | None = None) -> None:
     check_address(settings)
     try:
         tracing = open_tracing() if settings.otel else None
@@ -66,7 +73,7 @@ def serve(settings: Settings) -> None:
     sys.setswitchinterval(0.0002)
     _rest_collector()
     _raise_file_limit()
-    uvloop.run(_serve(settings, engine, tracing))
+    uvloop.run(_serve(settings, engine, tracing, beside))
 
 
 def _rest_collector() -> None:
@@ -86,18 +93,25 @@ def _raise_file_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, allowed))
 
 
-async def _serve(settings: Settings, engine: Engine, tracing: Tracing | None) -> None:
-    stop = asyncio.Event()
+async def _serve(
+    settings: Settings, engine: Engine, tracing: Tracing | None, beside: Beside | None
+) -> None:
+    stop, hurry = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        (hurry if stop.is_set() else stop).set()
+
     for number in _STOP_SIGNALS:
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, end)
     reloader = Reloader()
     async with listening(settings, engine, reloader, tracing) as (server, port):
         if reloader.has_work:
             # Without files to read again, it still means that the terminal was closed.
             loop.add_signal_handler(signal.SIGHUP, reloader.reload)
         _greet(settings, port)
-        await stop.wait()
+        async with beside.running(_address(settings, port), hurry) if beside else nullcontext():
+            await stop.wait()
         log.info("stopping", connections=server.connections)
     log.info("stopped")
     for number in _STOP_SIGNALS:
@@ -147,6 +161,7 @@ async def listening(
         live,
         subscriptions,
         cors=bool(settings.cors_origin),
+        console=settings.console,
         gate=gate,
         metrics=metrics,
     )
@@ -197,10 +212,14 @@ def _traffic(settings: Settings) -> Traffic:
     return traffic
 
 
+def _address(settings: Settings, port: int) -> str:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"{'https' if settings.tls_cert else 'http'}://{host}:{port}"
+
+
 def _greet(settings: Settings, port: int) -> None:
     """Lines to paste. On stdout, because they are what a person came for."""
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    root = f"{'https' if settings.tls_cert else 'http'}://{host}:{port}"
+    root = _address(settings, port)
     base = f"{root}/v1/stream"
     where = "memory" if settings.memory else settings.data
     key = ' -H "Authorization: Bearer $HEADWATER_TOKEN"' if access_is_on(settings) else ""
@@ -208,7 +227,8 @@ def _greet(settings: Settings, port: int) -> None:
         f"Headwater {__version__} listens on {root} (streams in {where})\n\n"
         f"  curl -X PUT  {base}/hello -H 'Content-Type: application/json'{key}\n"
         f"  curl -X POST {base}/hello -H 'Content-Type: application/json'{key} -d '{{\"n\": 1}}'\n"
-        f"  curl -N     '{base}/hello?offset=-1&live=sse'{key}\n",
+        f"  curl -N     '{base}/hello?offset=-1&live=sse'{key}\n"
+        + (f"\n  in a browser: {root}{CONSOLE}\n" if settings.console else ""),
         flush=True,
     )
     if access_is_on(settings) and not settings.tls_cert and not settings.listens_on_loopback:

@@ -1,17 +1,22 @@
-"""`headwater serve`: one option per setting, so that the two cannot drift apart."""
+"""`headwater serve` and `headwater up`: one option per setting, so that they cannot drift apart."""
 
 from __future__ import annotations
 
 import inspect
+import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from headwater.cli.exits import CliError, usage
+from headwater.cli.shell import say
 from headwater.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from headwater.cli.beside import Plan
 
 
 def _serve(config: Path | None = None, **flags: Any) -> None:
@@ -27,11 +32,63 @@ def _serve(config: Path | None = None, **flags: Any) -> None:
       headwater serve --data /var/lib/headwater --port 8080
       headwater serve --memory
     """
+    _run(_settings(config, flags))
+
+
+def _up(
+    lake: Path = Path("lake"),
+    pipelines: bool = True,
+    demo: bool = False,
+    config: Path | None = None,
+    **flags: Any,
+) -> None:
+    """Run the server and keep tables of its streams: everything on one machine.
+
+    Beside the server run the pipelines archive, materialize and rollup, in one
+    Spark session on this machine. They take in all JSON streams, also those
+    that are created later; `headwater sql` asks their tables. If they die they
+    are started again. Where Spark or Java is missing, the server goes on
+    without them.
+
+    Ctrl-C ends everything in good order, and the next start goes on from
+    there. All options of `headwater serve` are understood too.
+
+    Examples:
+
+      headwater up
+      headwater up --demo
+      headwater up --data /var/lib/headwater --lake /var/lib/lake --port 8080
+    """
+    from headwater.cli.beside import TOKEN_VARIABLE, Plan
+    from headwater.cli.serve_access import access_is_on
+
+    settings = _settings(config, flags)
+    if pipelines and settings.memory:
+        raise usage("tables outlive streams in memory: leave --memory out, or use --no-pipelines")
+    if settings.tls_cert:
+        raise usage("with TLS, use `headwater serve` and `headwater pipeline run`, one by one")
+    token = os.environ.get(TOKEN_VARIABLE, "").removeprefix("Bearer ") or None
+    if access_is_on(settings) and token is None and (pipelines or demo):
+        say(f"only the server runs: set {TOKEN_VARIABLE} to a key that may admin all streams")
+        pipelines = demo = False
+    _run(settings, Plan(lake, pipelines, demo, token))
+
+
+def _run(settings: Settings, beside: Plan | None = None) -> None:
     # The server's own modules take a while to load, and no other command needs them.
     from headwater.cli.logs import configure_logs
     from headwater.cli.serve import serve
     from headwater.cli.serve_access import CannotServe
 
+    configure_logs(settings.log_level, settings.log_format)
+    try:
+        serve(settings, beside)
+    except CannotServe as error:
+        raise CliError(str(error)) from None
+
+
+def _settings(config: Path | None, flags: dict[str, Any]) -> Settings:
+    """What flags, environment and file say together, if that makes sense."""
     given = {name: value for name, value in flags.items() if value is not None}
     try:
         settings = load_settings(config, given)
@@ -42,11 +99,7 @@ def _serve(config: Path | None = None, **flags: Any) -> None:
         raise usage(f"{where}: {first['msg']}") from None
     except (ValueError, OSError) as error:
         raise usage(str(error)) from None
-    configure_logs(settings.log_level, settings.log_format)
-    try:
-        serve(settings)
-    except CannotServe as error:
-        raise CliError(str(error)) from None
+    return settings
 
 
 def _option(name: str, info: FieldInfo) -> inspect.Parameter:
@@ -68,7 +121,13 @@ def _shown(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value) or "none"
 
 
-def _with_settings(command: Any) -> Any:
+def _own_option(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
+
+
+def _with_settings(command: Any, *own: inspect.Parameter) -> Any:
     config = inspect.Parameter(
         "config",
         inspect.Parameter.KEYWORD_ONLY,
@@ -79,11 +138,35 @@ def _with_settings(command: Any) -> Any:
         ],
     )
     options = [_option(name, info) for name, info in Settings.model_fields.items()]
-    command.__signature__ = inspect.Signature([config, *options])
-    command.__annotations__ = {
-        parameter.name: parameter.annotation for parameter in (config, *options)
-    }
+    parameters = [*own, config, *options]
+    command.__signature__ = inspect.Signature(parameters)
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
 
 
 serve = _with_settings(_serve)
+up = _with_settings(
+    _up,
+    _own_option(
+        "lake",
+        Annotated[Path, typer.Option("--lake", metavar="DIR", help="Directory of the tables.")],
+        Path("lake"),
+    ),
+    _own_option(
+        "pipelines",
+        Annotated[
+            bool, typer.Option("--pipelines/--no-pipelines", help="Run the pipelines, or not.")
+        ],
+        True,
+    ),
+    _own_option(
+        "demo",
+        Annotated[
+            bool,
+            typer.Option(
+                "--demo", help="Write a little into demo/sales and demo/customers, for an hour."
+            ),
+        ],
+        False,
+    ),
+)

@@ -26,8 +26,9 @@ from headwater.core.errors import InvalidOffset
 
 BEGINNING: Final = "-1"
 NOW: Final = "now"
-_WIDTH: Final = 16
-_TOKEN_LENGTH: Final = 2 * _WIDTH + 1
+WIDTH: Final = 16
+POSITION_MAX: Final = 10**WIDTH - 1
+_TOKEN_LENGTH: Final = 2 * WIDTH + 1
 
 
 class Anchor(Enum):
@@ -58,10 +59,10 @@ def parse_offset(text: str) -> Anchor | Offset:
         return Anchor.START
     if text == NOW:
         return Anchor.TAIL
-    run, position = text[:_WIDTH], text[_WIDTH + 1 :]
+    run, position = text[:WIDTH], text[WIDTH + 1 :]
     well_formed = (
         len(text) == _TOKEN_LENGTH
-        and text[_WIDTH] == "_"
+        and text[WIDTH] == "_"
         and text.isascii()
         and run.isdigit()
         and position.isdigit()

@@ -18,6 +18,7 @@ from headwater.http.access.gate import Gate
 from headwater.http.access.listing import list_readable
 from headwater.http.access.signing import SignResource
 from headwater.http.bulk import BulkResource
+from headwater.http.console.resource import Console
 from headwater.http.errors import error_response, plain_error
 from headwater.http.groups import GroupResource
 from headwater.http.headers import METHODS, preflight_headers
@@ -31,6 +32,7 @@ from headwater.http.messages import (
     Response,
 )
 from headwater.http.metrics import Metrics
+from headwater.http.pipelines import PipelineResource
 from headwater.http.places import STREAM, Place, locate, route_of
 from headwater.http.queries import number_in, query_of
 from headwater.http.snapshots import SnapshotResource
@@ -66,6 +68,7 @@ class App:
         subscriptions: Subscriptions,
         *,
         cors: bool = True,
+        console: bool = True,
         gate: Gate | None = None,
         metrics: Metrics | None = None,
     ) -> None:
@@ -84,6 +87,7 @@ class App:
         bulk = BulkResource(log)
         self._snapshots = SnapshotResource(log)
         figures = metrics or Metrics()
+        pipelines = PipelineResource(log.clock)
         self.resources: dict[str, Resource] = {
             places.STREAM: self._stream,
             CONTROL_ROOT: self._reserved,
@@ -97,6 +101,7 @@ class App:
             TOUCH: self._touch_of,
             places.TRANSACTION: _posting(lambda request, _: self._transactions.handle(request)),
             places.LIST: _reading(self._list),
+            places.PIPELINES: lambda request, _: pipelines.handle(request),
             places.INDEX: _reading(self._index),
             places.HEALTH: _reading(self._healthz),
             places.READY: _reading(self._readyz),
@@ -104,6 +109,11 @@ class App:
             places.OPENAPI: _reading(self._openapi),
         }
         """By kind of place. Each kind has its permission in `headwater.http.access.rules`."""
+        if console:
+            page = Console()
+            self.resources[places.CONSOLE] = _reading(
+                lambda request, place: page.handle(request, place.rest[0])
+            )
         if gate is not None and gate.identity is not None:
             signing = SignResource(gate.identity.secret, log.clock)
             self.resources[places.SIGN] = _posting(lambda request, _: signing.handle(request))
@@ -187,16 +197,20 @@ class App:
     # ── Fixed resources ──────────────────────────────────────────────────────────────────────
 
     def _index(self, request: Request, place: Place) -> Response:
+        if places.CONSOLE in self.resources and "text/html" in (request.header(b"accept") or ""):
+            return Response(303, [("Location", places.CONSOLE), ("Cache-Control", "no-store")])
         body = (
             f"Headwater {__version__}\n\n"
             "GET  /v1/streams        the streams of this server\n"
             "PUT  /v1/stream/{path}  create one\n"
             "POST /v1/transaction    acknowledge and publish, all or nothing\n"
             "GET  /v1/stream/__ds/subscriptions  who is woken when streams have something new\n"
+            "GET  /v1/pipelines      how far pipelines are\n"
             "GET  /healthz           is the process alive\n"
             "GET  /readyz            does its storage answer\n"
             "GET  /metrics           figures for Prometheus\n"
             "GET  /openapi.json      all of this for machines\n"
+            "GET  /console/          all of this for people, in a browser\n"
         )
         return Response(200, [("Content-Type", "text/plain; charset=utf-8")], body.encode())
 

@@ -7,20 +7,22 @@ written. A response ends where its size says so; `Stream-Next-Offset` tells wher
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from headwater.core import json_mode
+from headwater.core.blocks import Block
 from headwater.core.errors import InvalidQuery
 from headwater.core.limits import KIB, MIB
 from headwater.core.offsets import Anchor, Offset, parse_offset
-from headwater.core.stream import Appended, StreamConfig
+from headwater.core.stream import StreamConfig
 from headwater.http.messages import Headers, Request, Response
 from headwater.http.queries import number_in, query_of
 from headwater.http.reads import parse_until
 from headwater.service.log import Log
 from headwater.service.ranges import Range, plan_ranges
+from headwater.store.engine import SealedPart
 
 ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
 NDJSON_TYPE: Final = "application/x-ndjson"
@@ -30,7 +32,7 @@ _RANGE_BYTES_MIN: Final = 64 * KIB
 _BULK_BYTES_DEFAULT: Final = 8 * MIB
 _BULK_BYTES_MAX: Final = 64 * MIB
 
-Render = Callable[[StreamConfig, Sequence[Appended], bool], bytes]
+Render = Callable[[StreamConfig, Sequence[Block], bool], bytes]
 
 
 class BulkResource:
@@ -55,7 +57,7 @@ class BulkResource:
             "closed": view.closed,
             "content_type": view.config.content_type,
             "messages": view.messages,
-            "ranges": [_range_json(view.config, one) for one in ranges],
+            "ranges": [_range_json(view.config, one, request.is_local) for one in ranges],
         }
         return Response(200, list(_JSON), msgspec.json.encode(body))
 
@@ -64,11 +66,11 @@ class BulkResource:
         size = _size(query, _BULK_BYTES_DEFAULT, _BULK_BYTES_MAX)
         start, until = _stretch(query)
         entry = await self._log.entry(path)
-        view, position, appends = await self._log.read_appends(entry, start, until, size)
+        view, position, blocks = await self._log.read_blocks(entry, start, until, size)
         content_type, render = _choose(request)
         details = query.get("headers") == "true"
-        body = await self._log.in_thread(render, view.config, appends, details)
-        end = appends[-1].end if appends else position
+        body = await self._log.in_thread(render, view.config, blocks, details)
+        end = blocks[-1].end if blocks else position
         headers: Headers = [
             ("Content-Type", content_type),
             ("Stream-Next-Offset", str(view.config.lineage.offset_at(end))),
@@ -98,7 +100,7 @@ def _choose(request: Request) -> tuple[str, Render]:
     return (ARROW_TYPE, render_arrow) if ARROW_TYPE in accepted else (NDJSON_TYPE, render_ndjson)
 
 
-def _range_json(config: StreamConfig, one: Range) -> dict[str, object]:
+def _range_json(config: StreamConfig, one: Range, is_local: bool) -> dict[str, object]:
     sealed = one.sealed
     return {
         "offset": str(config.lineage.offset_at(one.start)),
@@ -115,66 +117,67 @@ def _range_json(config: StreamConfig, one: Range) -> dict[str, object]:
             "size_bytes": sealed.size_bytes,
             "checksum": sealed.checksum,
             "index_offset": sealed.index_offset,
+            "location": _location(sealed, is_local),
         },
     }
+
+
+def _location(sealed: SealedPart, is_local: bool) -> str | None:
+    """Where the caller can read a file without the server, with what it is permitted itself.
+
+    Directories of this machine are nobody's business elsewhere.
+    """
+    if sealed.url is not None and not sealed.url.startswith("file:"):
+        return sealed.url
+    if not is_local:
+        return None
+    return sealed.url or (sealed.path.as_uri() if sealed.path is not None else None)
 
 
 # ── Rendering, on a thread ───────────────────────────────────────────────────────────────────
 
 
-def _messages(config: StreamConfig, append: Appended) -> list[bytes]:
-    return json_mode.decode(append.body) if config.is_json else [append.body]
-
-
-def _token(config: StreamConfig, append: Appended) -> str:
-    return str(config.lineage.offset_at(append.start))
-
-
-def render_ndjson(config: StreamConfig, appends: Sequence[Appended], details: bool) -> bytes:
+def render_ndjson(config: StreamConfig, blocks: Sequence[Block], details: bool) -> bytes:
     lines: list[bytes] = []
-    for append in appends:
-        about: dict[str, object] = {"timestamp": append.at_ms}
-        if details:
-            id_, epoch, seq = append.producer or (None, None, None)
-            about |= {"producer_id": id_, "producer_epoch": epoch, "producer_seq": seq}
-        offset = _token(config, append)
-        for index, message in enumerate(_messages(config, append)):
-            value = {"value": msgspec.Raw(message)} if config.is_json else {"data": message}
-            lines.append(msgspec.json.encode({"offset": offset, "index": index, **about, **value}))
+    for block in blocks:
+        for number, body in enumerate(block.bodies()):
+            about = _about(config, block, number, details)
+            messages = json_mode.decode(body) if config.is_json else [body]
+            for index, message in enumerate(messages):
+                value = {"value": msgspec.Raw(message)} if config.is_json else {"data": message}
+                lines.append(msgspec.json.encode({**about, "index": index, **value}))
     return b"\n".join([*lines, b""])
 
 
-def render_arrow(config: StreamConfig, appends: Sequence[Appended], details: bool) -> bytes:
-    # A large library, and most servers are never asked for this.
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    values: list[bytes] = []
-    ends: list[int] = []
-    for append in appends:
-        values += _messages(config, append)
-        ends.append(len(values))
-
-    def repeated(of_appends: list[Any], kind: Any) -> Any:
-        """A column of what is the same for all messages of an append."""
-        array = pa.array(of_appends, kind)
-        runs = pa.RunEndEncodedArray.from_arrays(pa.array(ends, pa.int64()), array)
-        return pc.run_end_decode(runs) if ends else array
-
-    starts = repeated([0, *ends[:-1]] if ends else [], pa.int64())
-    columns = {
-        "offset": repeated([_token(config, append) for append in appends], pa.string()),
-        "index": pc.subtract(pa.arange(0, len(values)), starts).cast(pa.int32()),
-        "timestamp": repeated([one.at_ms * 1000 for one in appends], pa.timestamp("us", tz="UTC")),
-        "value": pa.array(values, pa.string() if config.is_json else pa.binary()),
+def _about(config: StreamConfig, block: Block, number: int, details: bool) -> dict[str, object]:
+    """What is the same for all messages of an append."""
+    position = block.origin + block.starts[number]
+    about: dict[str, object] = {
+        "offset": str(config.lineage.offset_at(position)),
+        "index": 0,
+        "timestamp": block.times[number],
     }
     if details:
-        stamps = [append.producer or (None, None, None) for append in appends]
-        kinds = (pa.string(), pa.int64(), pa.int64())
-        for number, name in enumerate(("producer_id", "producer_epoch", "producer_seq")):
-            columns[name] = repeated([stamp[number] for stamp in stamps], kinds[number])
-    batch = pa.RecordBatch.from_pydict(columns)
+        stamp = block.stamps.stamp(number) if block.stamps else None
+        id_, epoch, seq = stamp or (None, None, None)
+        about |= {"producer_id": id_, "producer_epoch": epoch, "producer_seq": seq}
+    return about
+
+
+def render_arrow(config: StreamConfig, blocks: Sequence[Block], details: bool) -> bytes:
+    # A large library, and most servers are never asked for this.
+    import pyarrow as pa
+
+    from headwater.core.columns import rows_of, schema_of
+
+    json = config.is_json
+    batches = [
+        rows_of(one, config.lineage.offset_at(one.start), json=json, headers=details)
+        for one in blocks
+    ]
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
+    with pa.ipc.new_stream(sink, schema_of(json=json, headers=details)) as writer:
+        if batches:
+            # One behind the other as one: many small ones cost the reader much.
+            writer.write_batch(pa.concat_batches(batches) if len(batches) > 1 else batches[0])
     return bytes(sink.getvalue().to_pybytes())

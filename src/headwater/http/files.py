@@ -44,7 +44,11 @@ class FileSending:
 
     def __init__(self, owner: Owner, head: bytes, body: FileBody) -> None:
         self._owner = owner
-        self._parts: list[Piece] = [*reversed(body.parts), head]
+        first, *others = body.parts
+        # The bracket of a JSON array goes along with the head.
+        begin = [head + first] if isinstance(first, bytes) else [head, first]
+        self._parts: list[Piece] = [*begin, *others]
+        self._parts.reverse()
         self._sent = 0
         self._socket = -1
         self._watched = -1

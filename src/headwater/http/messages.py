@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from ipaddress import IPv6Address, ip_address
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -20,6 +21,7 @@ from headwater.http.room import Room
 from headwater.store.engine import Piece
 
 Headers = list[tuple[str, str]]
+_PROXY_HEADERS: Final = (b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip")
 
 
 class Peer(NamedTuple):
@@ -91,6 +93,18 @@ class Request:
     def holder(self) -> str:
         """Whose live read it is, if it becomes one."""
         return self.peer.address if self.caller is None else self.caller.name
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it was sent on this machine, and not on behalf of someone elsewhere."""
+        if any(name in self.headers for name in _PROXY_HEADERS):
+            return False
+        try:
+            address = ip_address(self.peer.address)
+        except ValueError:
+            return False
+        mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+        return (mapped or address).is_loopback
 
     def demand(self, permission: Permission, path: str) -> None:
         """Refuse the request if its sender has no such permission for a stream that it names."""

@@ -7,6 +7,7 @@ So a resource cannot be reached in a way that its permission was not asked for. 
 - the name of a control resource of a stream (`_details`, `_groups`, …), and `touch`, everything of
   live queries but their profile;
 - `__ds`, everything below that reserved name;
+- `/console/`, the console and its parts;
 - for everything else the whole target, `/healthz`, whether there is such a resource or not."""
 
 from __future__ import annotations
@@ -32,8 +33,11 @@ READY: Final = "/readyz"
 LIST: Final = "/v1/streams"
 TRANSACTION: Final = "/v1/transaction"
 SIGN: Final = "/v1/presign"
+PIPELINES: Final = "/v1/pipelines"
 METRICS: Final = "/metrics"
 OPENAPI: Final = "/openapi.json"
+CONSOLE: Final = "/console/"
+_CONSOLE: Final = CONSOLE.encode()
 _STREAM_ROUTE: Final = "/v1/stream/{path}"
 
 
@@ -57,6 +61,8 @@ def route_of(kind: str) -> str:
 def locate(method: str, target: bytes) -> Place:
     target = target if target[:1] == b"/" else origin_form(target)
     if not target.startswith(STREAM_ROOT):
+        if target.startswith(_CONSOLE):
+            return Place(CONSOLE, "", (target[len(_CONSOLE) :].decode("latin-1"),))
         return Place(target.decode("latin-1"))
     if target.startswith(SUBSCRIPTIONS_ROOT):
         return Place(CONTROL_ROOT, "", tuple(decode_segments(target[len(SUBSCRIPTIONS_ROOT) :])))

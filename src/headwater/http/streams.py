@@ -122,6 +122,8 @@ class StreamResource:
         if entry is None:
             return self._get_cold(request, path, query)
         chunk = self._log.read_hot(entry, query.offset, query.until)
+        if chunk is None and query.until is None:
+            chunk = self._log.read_known(entry, query.offset)
         if chunk is None:
             return self._read_cold(request, entry, query)
         return self._read(request, entry, query, chunk)

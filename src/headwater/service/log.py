@@ -7,21 +7,18 @@ writer, and read back from the hot tail or the engine.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
-from itertools import pairwise
-from typing import NamedTuple
+from collections.abc import Awaitable, Iterable
 
 from headwater.core import decisions
-from headwater.core.content import IsKnown, nothing_known, read_content
-from headwater.core.decisions import Append, AppendReply, Create, CreateReply, ForkPoint
-from headwater.core.errors import SequenceGap, StreamError, UnknownOffset
+from headwater.core.content import IsKnown, nothing_known
+from headwater.core.decisions import Append, AppendReply, Create, CreateReply
+from headwater.core.errors import SequenceGap, StreamError
 from headwater.core.limits import Limits
-from headwater.core.lineage import ForkRequest, measure_sub_offset
 from headwater.core.producers import worth_waiting
-from headwater.core.retention import locate
-from headwater.core.stream import Created, Mutation, StreamConfig, StreamState
+from headwater.core.stream import Created, Mutation, StreamState
 from headwater.service.clock import Clock, wall_clock_ms
-from headwater.service.entries import Entry, Registry, View
+from headwater.service.entries import Entry, Registry
+from headwater.service.families import Families, ids_of
 from headwater.service.history.archiving import Archiving, open_archive
 from headwater.service.history.background import Background
 from headwater.service.history.compacting import Compacting
@@ -34,23 +31,6 @@ from headwater.service.reading import ReadingLog
 from headwater.service.writer import Effect, Writer
 from headwater.store.engine import Engine, LoadedStream
 from headwater.store.history.policies import ArchivePolicy, SealPolicy
-
-
-class _MeasuredFork(NamedTuple):
-    """Where a fork parts from its source, as long as the source is still the same stream."""
-
-    source: Entry
-    view: View
-    position: int
-    messages: int
-
-    @property
-    def is_current(self) -> bool:
-        return self.source.shows(self.view)
-
-    def point(self, now_ms: int) -> ForkPoint:
-        state = decisions.require_source(self.source.state, self.source.path, now_ms)
-        return ForkPoint(state, self.position, self.messages)
 
 
 class Log(ReadingLog):
@@ -69,6 +49,7 @@ class Log(ReadingLog):
         self.limits = limits
         self.clock = clock
         self._registry = Registry(limits, self._fetch)
+        self._families = Families(self, self._registry)
         self.writer = Writer(engine, limits, linger_ms, self._registry.release_hot)
         self._waiting_room = WaitingRoom(limits.producer_wait_ms, self._append_again)
         self._next_stream_id = next_stream_id
@@ -133,52 +114,16 @@ class Log(ReadingLog):
     def _fetch(self, path: str) -> Awaitable[LoadedStream | None]:
         return self.in_thread(self.engine.load, path)
 
-    async def _with_ancestors(self, path: str) -> tuple[Entry, tuple[Entry, ...]]:
-        """An entry and those of its sources that go when it goes, all loaded at the same moment."""
-        while True:
-            family: list[Entry] = []
-            try:
-                await self._gather_family(path, family)
-            finally:
-                for member in family:
-                    member.pins -= 1
-            if self._is_family(family):
-                return family[0], tuple(family[1:])
-
-    async def _gather_family(self, path: str, family: list[Entry]) -> None:
-        """Load a stream and its sources. They are pinned, or a long line would not fit in."""
-        next_path: str | None = path
-        while next_path is not None:
-            family.append(await self._registry.get(next_path))
-            family[-1].pins += 1
-            source_id = _next_ancestor(family)
-            found = None
-            if source_id is not None:
-                found = await self.in_thread(self.engine.load_id, source_id)
-            next_path = found.state.config.path if found else None
-
-    def _is_family(self, entries: Sequence[Entry]) -> bool:
-        """Whether all are in memory, and each is the source of the one before it.
-
-        While one was being loaded, another may have been dropped or replaced.
-        """
-        return all(self._registry.ready(entry.path) is entry for entry in entries) and all(
-            fork.state is not None
-            and source.state is not None
-            and fork.state.config.source_id == source.state.config.id
-            for fork, source in pairwise(entries)
-        )
-
     # ── Create ───────────────────────────────────────────────────────────────────────────────
 
     async def create(self, command: Create) -> CreateReply:
         inherited_ids: set[str] = set()
         while True:
-            measured = await self._measure_fork(command)
+            measured = await self._families.measure_fork(command)
             try:
                 if measured is not None:
-                    inherited_ids = await self._inherited_ids(measured, command)
-                entry, ancestors = await self._with_ancestors(command.path)
+                    inherited_ids = await self._families.inherited_ids(measured, command)
+                entry, ancestors = await self._families.with_ancestors(command.path)
             finally:
                 if measured is not None:
                     measured.source.pins -= 1
@@ -215,67 +160,6 @@ class Log(ReadingLog):
         self._next_stream_id += 1
         effects = _effects(family, decision.mutations)
         return await self.writer.submit(effects, decision.reply, len(command.body))
-
-    async def _measure_fork(self, command: Create) -> _MeasuredFork | None:
-        """Where the fork that is asked for parts from its source; None if there is none to make.
-
-        The source is pinned, for the caller to let go.
-        """
-        fork = command.fork
-        while fork is not None:
-            entry = await self._registry.get(command.path)
-            if decisions.is_taken(entry.state, self.clock()):
-                break
-            source = await self._registry.get(fork.source)
-            source.pins += 1
-            measured = None
-            try:
-                # A fork inherits only what is committed, so nothing of it can still go away.
-                await self.writer.reply_after(source, None)
-                measured = await self._measure(source, fork)
-                if measured is not None:
-                    return measured
-            finally:
-                if measured is None:
-                    source.pins -= 1
-        return None
-
-    async def _measure(self, source: Entry, fork: ForkRequest) -> _MeasuredFork | None:
-        """Measure a fork; None if the source became another stream meanwhile."""
-        view = source.view
-        try:
-            decisions.require_source(source.state, source.path, self.clock())
-            view = source.require_view()
-            return _MeasuredFork(source, view, *await self._fork_position(view, fork))
-        except StreamError as error:
-            if source.shows(view):
-                await self.writer.fail_after(source, error)
-        return None
-
-    async def _fork_position(self, view: View, fork: ForkRequest) -> tuple[int, int]:
-        """The position and message count at which a fork parts from its source."""
-        lineage, json = view.config.lineage, view.config.is_json
-        position = locate(view.config, fork.anchor(), view.tail)
-        if position == view.tail:
-            measure_sub_offset(None, fork.sub_offset, json=json)
-            return position, view.messages
-        span = lineage.spans(position, view.tail)[0]
-        append = await self.in_thread(self.engine.append_at, span.run, position)
-        if append is None or append.start != position:
-            raise UnknownOffset(str(lineage.offset_at(position)))
-        # Inherited data may end inside an append of the stream that wrote it.
-        stored = append.body[: span.end - position]
-        size, count = measure_sub_offset(stored, fork.sub_offset, json=json)
-        return position + size, append.first_message + count
-
-    async def _inherited_ids(self, measured: _MeasuredFork, command: Create) -> set[str]:
-        """Which ids of a fork's first body are known from what it inherits."""
-        config = measured.view.config
-        if not command.body or config.unique_ids is None:
-            return set()
-        ids = _ids_of(config, Append(command.body, message_id=command.message_id))
-        spans = config.lineage.spans(0, measured.position)
-        return await self.in_thread(self.engine.known_ids, spans, ids)
 
     # ── Append, close ────────────────────────────────────────────────────────────────────────
 
@@ -330,7 +214,7 @@ class Log(ReadingLog):
                 state = entry.state
                 if state is None:
                     return await self._append(entry, command)
-                ids = _ids_of(state.config, command)
+                ids = ids_of(state.config, command)
                 fresh = entry.fresh_ids.intersection(ids)
                 spans = state.config.lineage.spans(0, state.tail)
                 stored = await self.in_thread(self.engine.known_ids, spans, ids)
@@ -387,7 +271,7 @@ class Log(ReadingLog):
     # ── Delete ───────────────────────────────────────────────────────────────────────────────
 
     async def delete(self, path: str) -> None:
-        entry, ancestors = await self._with_ancestors(path)
+        entry, ancestors = await self._families.with_ancestors(path)
         now_ms = self.clock()
         try:
             state = decisions.require(entry.state, path, now_ms)
@@ -413,7 +297,7 @@ class Log(ReadingLog):
 
     async def expire(self, path: str) -> bool:
         """Delete a stream if its time is over. Used by housekeeping."""
-        entry, ancestors = await self._with_ancestors(path)
+        entry, ancestors = await self._families.with_ancestors(path)
         if entry.state is None:
             return False
         decision = decisions.decide_expire(entry.state, _states(ancestors), self.clock())
@@ -426,26 +310,6 @@ class Log(ReadingLog):
 
 def _checks_ids(entry: Entry) -> bool:
     return entry.state is not None and entry.state.config.unique_ids is not None
-
-
-def _ids_of(config: StreamConfig, command: Append) -> tuple[str, ...]:
-    """The ids to look up. What is wrong with the request is the decision's to say."""
-    try:
-        return read_content(config, command.body, command.message_id).ids
-    except StreamError:
-        return ()
-
-
-def _next_ancestor(family: Sequence[Entry]) -> int | None:
-    """The source of the last one, if it may have to go when the first one goes."""
-    state = family[-1].state
-    if state is None or state.deleted:
-        return None
-    if len(family) == 1:
-        goes = state.forks == 0
-    else:
-        goes = state.soft_deleted and state.forks <= 1
-    return state.config.source_id if goes else None
 
 
 def _states(entries: tuple[Entry, ...]) -> tuple[StreamState, ...]:

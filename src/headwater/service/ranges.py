@@ -14,10 +14,9 @@ import msgspec
 from headwater.core.errors import UnknownOffset
 from headwater.core.lineage import Span
 from headwater.core.offsets import Anchor, Offset
-from headwater.core.stream import Appended
 from headwater.service.entries import Entry, View
 from headwater.service.reading import ReadingLog
-from headwater.store.engine import Engine, SealedPart
+from headwater.store.engine import Engine, Outline, SealedPart
 
 RANGES_MAX = 10_000
 
@@ -69,8 +68,8 @@ class _Planner:
         ranges: list[Range] = []
         for index, (span, part) in enumerate(cuts):
             first, last = (
-                self._append_at(span.run, span.start),
-                self._append_at(span.run, span.end - 1),
+                self._outline_at(span.run, span.start),
+                self._outline_at(span.run, span.end - 1),
             )
             count = numbers[index + 1] - numbers[index]
             ranges.append(
@@ -94,14 +93,14 @@ class _Planner:
         while position < span.end:
             stop = position + self._target_bytes
             if stop < span.end:
-                append = self._append_at(span.run, stop)
+                append = self._outline_at(span.run, stop)
                 stop = append.start if append.start > position else append.end
             stop = min(stop, span.end)
             yield Span(span.run, position, stop), part
             position = stop
 
-    def _append_at(self, run: int, position: int) -> Appended:
-        append = self._engine.append_at(run, position)
+    def _outline_at(self, run: int, position: int) -> Outline:
+        append = self._engine.outline_at(run, position)
         if append is None:
             # The stream was deleted or has let go of its past meanwhile.
             raise UnknownOffset(str(self._lineage.offset_at(position)))
@@ -112,4 +111,4 @@ class _Planner:
         if position == self._tail:
             return self._messages
         run = self._lineage.spans(position, self._tail)[0].run
-        return self._append_at(run, position).first_message
+        return self._outline_at(run, position).first_message

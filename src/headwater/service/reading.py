@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from headwater.core import decisions
+from headwater.core.blocks import Block
 from headwater.core.errors import HistoryUnavailable, InvalidQuery, StreamError, UnknownOffset
 from headwater.core.limits import KIB, Limits
 from headwater.core.lineage import Span
@@ -163,6 +164,19 @@ class ReadingLog:
         bodies = view.hot.read(position, max_bytes or self.limits.chunk_bytes_max)
         return None if bodies is None else _chunk(view, position, bodies)
 
+    def read_known(self, entry: Entry, offset: Anchor | Offset) -> Chunk | None:
+        """One chunk of history without waiting, if it was read before and can be sent at once."""
+        view, position, spans = self._spans(entry, offset)
+        first, most = spans[0], self.limits.chunk_bytes_max
+        pieces = self.engine.known_pieces(first, most)
+        if pieces is None or min(map(len, pieces)) < _SENT_BYTES_MIN:
+            return None
+        size = sum(map(len, pieces))
+        if len(spans) > 1 and size == first.end - first.start and size < most:
+            # There is room for some of what comes behind the seam.
+            return None
+        return _chunk(view, position, [], pieces, is_history=True)
+
     async def read_cold(
         self, entry: Entry, offset: Anchor | Offset, max_bytes: int | None = None
     ) -> Chunk:
@@ -194,7 +208,10 @@ class ReadingLog:
         end = _end_of_range(view, position, until)
         if end < view.tail:
             # Not in the middle of an append: half of one would be no answer.
-            await self.message_number(entry, end)
+            (span, *_) = view.config.lineage.spans(end, view.tail)
+            append = await self.in_thread(self.engine.outline_at, span.run, end)
+            if append is None or append.start != end:
+                raise UnknownOffset(str(until))
         return view, position, view.config.lineage.spans(position, end)
 
     async def _ask(
@@ -212,13 +229,13 @@ class ReadingLog:
             self.view(entry)
             raise
 
-    async def read_appends(
+    async def read_blocks(
         self, entry: Entry, offset: Anchor | Offset, until: Offset | None, max_bytes: int
-    ) -> tuple[View, int, list[Appended]]:
+    ) -> tuple[View, int, list[Block]]:
         """Appends with all that is known of them, and where they begin."""
         view, position, spans = await self.spans_until(entry, offset, until)
-        appends = await self._ask(entry, _read_appends, spans, max_bytes)
-        return view, position, appends
+        blocks = await self._ask(entry, _read_blocks, spans, max_bytes)
+        return view, position, blocks
 
     async def find_last(self, path: str, count: int) -> tuple[Offset, int]:
         """Where the last messages begin: an offset, and how many messages to skip behind it."""
@@ -344,15 +361,15 @@ def _read_pieces(engine: Engine, spans: list[Span], max_bytes: int) -> tuple[lis
     ], is_history
 
 
-def _read_appends(engine: Engine, spans: list[Span], max_bytes: int) -> list[Appended]:
-    found: list[Appended] = []
+def _read_blocks(engine: Engine, spans: list[Span], max_bytes: int) -> list[Block]:
+    found: list[Block] = []
     for span in spans:
         if max_bytes <= 0:
             break
-        part = engine.appends(span, max_bytes)
-        found += part
-        max_bytes -= part[-1].end - span.start
-        if part[-1].end < span.end:
+        found += engine.blocks(span, max_bytes)
+        end = found[-1].end
+        max_bytes -= end - span.start
+        if end < span.end:
             break
     return found
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 import apsw
 
+from headwater.core.blocks import Block
 from headwater.core.errors import DataCorrupt, UnknownOffset
 from headwater.core.lineage import Span
 from headwater.core.offsets import format_offset
@@ -19,7 +20,8 @@ from headwater.core.stream import Appended
 from headwater.store import rows
 from headwater.store.checksums import append_checksum
 from headwater.store.database import translating
-from headwater.store.engine import Piece, SeekBy, cut_last
+from headwater.store.engine import Outline, Piece, SeekBy
+from headwater.store.history.places import Places
 from headwater.store.history.segment import Extent
 from headwater.store.history.shelf import Shelf
 from headwater.store.history_tables import FoundExtent, Query, extent_at, sealed_end
@@ -30,20 +32,12 @@ _TRIES: Final = 3
 _EXTENT_KEYS: Final[dict[SeekBy, str]] = {"first_message": "first_message", "at_ms": "first_at"}
 
 
-class _Outline(NamedTuple):
-    """An append without its body."""
-
-    start: int
-    end: int
-    first_message: int
-    at_ms: int
-
-
 class Appends:
     def __init__(self, reader: Callable[[], apsw.Connection], query: Query, shelf: Shelf) -> None:
         self._reader = reader
         self._query = query
         self._shelf = shelf
+        self._places = Places(shelf)
 
     # ── Bodies ───────────────────────────────────────────────────────────────────────────────
 
@@ -51,7 +45,12 @@ class Appends:
         return self._gather(span, max_bytes, Extent.bodies)
 
     def read_pieces(self, span: Span, max_bytes: int) -> list[Piece]:
-        return self._gather(span, max_bytes, _range)
+        pieces = self._gather(span, max_bytes, _range)
+        self._places.note(span, max_bytes, pieces)
+        return pieces
+
+    def known_pieces(self, span: Span, max_bytes: int) -> list[Piece] | None:
+        return self._places.find(span, max_bytes)
 
     def _gather(
         self, span: Span, max_bytes: int, take: Callable[[Extent, int, int], Sequence[P]]
@@ -125,24 +124,25 @@ class Appends:
             return found, extent
         raise DataCorrupt(f"the file of stream {run} at {position} is missing")
 
-    def appends(self, span: Span, max_bytes: int) -> list[Appended]:
-        """Whole appends from the start of a span on, as `read` gives their bodies."""
-        found: list[Appended] = []
+    def blocks(self, span: Span, max_bytes: int) -> list[Block]:
+        """Appends from the start of a span on, as `read` gives their bodies."""
+        found: list[Block] = []
         position, limit = span.start, span.start + max_bytes
         while position < span.end and (not found or position < limit):
-            part = span._replace(start=position)
-            appends = self._whole_rows(part, limit - position)
-            if not appends:
+            appends = self._whole_rows(span._replace(start=position), limit - position)
+            if appends:
+                block = Block.of(appends, span.end)
+            else:
                 sealed = self._extent(span.run, position)
                 if sealed is None:
                     break
                 row, extent = sealed
-                appends = extent.appends(position, min(row.until, span.end), limit)
-            found += appends
-            position = found[-1].end
+                block = extent.block(position, min(row.until, span.end), limit)
+            found.append(block)
+            position = block.end
         if not found:
             raise UnknownOffset(format_offset(span.run, span.start))
-        return cut_last(found, span.end)
+        return found
 
     def _whole_rows(self, span: Span, max_bytes: int) -> list[Appended]:
         """Appends that are in rows; none if no row begins there."""
@@ -181,14 +181,14 @@ class Appends:
         sealed = self._extent(run, position)
         return sealed[1].appended(sealed[1].number_at(position)) if sealed else None
 
-    def _outline_at(self, run: int, position: int) -> _Outline | None:
+    def outline_at(self, run: int, position: int) -> Outline | None:
         found = self._query(
             "SELECT start, start + length(body), first_message, created_at FROM ops"
             " WHERE stream_id = ? AND start <= ? ORDER BY start DESC LIMIT 1",
             (run, position),
         )
         if found:
-            return _Outline(*found[0]) if position < found[0][1] else None
+            return Outline(*found[0]) if position < found[0][1] else None
         sealed = self._extent(run, position)
         if sealed is None:
             return None
@@ -196,15 +196,15 @@ class Appends:
         number = extent.number_at(position)
         append = extent.append(number)
         end = extent.start_of(number + 1)
-        return _Outline(append.start, end, append.first_message, append.at_ms)
+        return Outline(append.start, end, append.first_message, append.at_ms)
 
     def seek(self, span: Span, by: SeekBy, value: int) -> Appended | None:
         # Message numbers and times grow with the position, so halving the span finds the append
         # with a few look-ups and without an index of their own.
-        found: _Outline | None = None
+        found: Outline | None = None
         low, high = self._narrow(span, by, value)
         while low < high:
-            outline = self._outline_at(span.run, (low + high) // 2)
+            outline = self.outline_at(span.run, (low + high) // 2)
             if outline is None:
                 break
             if getattr(outline, by) <= value:

@@ -13,10 +13,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-import msgspec
-
+from headwater.core.blocks import Block
 from headwater.core.errors import DataCorrupt
 from headwater.core.groups.state import GroupState
 from headwater.core.histograms import Histogram
@@ -126,6 +126,15 @@ class FileRange:
         return data
 
 
+class Outline(NamedTuple):
+    """An append without its body."""
+
+    start: int
+    end: int
+    first_message: int
+    at_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class SealedPart:
     """A part of a run that lies in a file: which one, and where its index is in it."""
@@ -136,16 +145,10 @@ class SealedPart:
     size_bytes: int
     checksum: str
     index_offset: int
-
-
-def cut_last(appends: list[Appended], end: int) -> list[Appended]:
-    """Cut the last of some appends where a fork parts from its source, if that is inside of it."""
-    if appends and appends[-1].end > end:
-        last = appends[-1]
-        body = last.body[: end - last.start]
-        # How many of its messages are inherited is for whoever knows what a message is.
-        appends[-1] = msgspec.structs.replace(last, body=body)
-    return appends
+    url: str | None = None
+    """Where object storage has it."""
+    path: Path | None = None
+    """Where it is on this machine."""
 
 
 Piece = bytes | FileRange
@@ -213,7 +216,10 @@ class Engine(Protocol):
     def read_pieces(self, span: Span, max_bytes: int) -> list[Piece]:
         """The very bytes of `read`, but cut anywhere: what is history, as parts of files."""
 
-    def appends(self, span: Span, max_bytes: int) -> list[Appended]:
+    def known_pieces(self, span: Span, max_bytes: int) -> list[Piece] | None:
+        """The same at once, if all of it is history that was read before; on any thread."""
+
+    def blocks(self, span: Span, max_bytes: int) -> list[Block]:
         """The appends of `read`, with all that is known of them."""
 
     def sealed_parts(self, span: Span) -> list[SealedPart]:
@@ -221,6 +227,9 @@ class Engine(Protocol):
 
     def append_at(self, run: int, position: int) -> Appended | None:
         """The append of a run that holds the byte behind the position."""
+
+    def outline_at(self, run: int, position: int) -> Outline | None:
+        """The same without looking at its bytes, which may be many or far away."""
 
     def seek(self, span: Span, by: SeekBy, value: int) -> Appended | None:
         """The last append of a span that starts at or before a message number or a time."""

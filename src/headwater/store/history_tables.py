@@ -13,6 +13,7 @@ from headwater.store.history.building import ExtentDraft, Mark, SegmentDraft
 from headwater.store.history.choosing import FileUse
 from headwater.store.history.layout import MAGIC
 from headwater.store.history.segment import ABSENT, PRESENT, SegmentRow
+from headwater.store.history.shelf import Shelf
 from headwater.store.inserts import insert_rows
 from headwater.store.rows import Row
 
@@ -70,15 +71,18 @@ def extent_at(query: Query, run: int, position: int) -> FoundExtent | None:
     return FoundExtent(start, until, index_offset, SegmentRow(*segment))
 
 
-def sealed_parts(query: Query, span: Span) -> list[SealedPart]:
+def sealed_parts(query: Query, span: Span, shelf: Shelf) -> list[SealedPart]:
     """The parts of a span that are in files."""
     found = query(
         f"{_FOUND} WHERE e.run = ? AND e.until > ? AND e.start < ? ORDER BY e.start", span
     )
-    return [
-        SealedPart(max(start, span.start), min(until, span.end), name, size, root, index_offset)
-        for start, until, index_offset, _, name, size, root, *_ in found
-    ]
+    parts: list[SealedPart] = []
+    for start, until, index_offset, *columns in found:
+        row = SegmentRow(*columns)
+        place = max(start, span.start), min(until, span.end)
+        about = row.name, row.size_bytes, row.root, index_offset
+        parts.append(SealedPart(*place, *about, *shelf.locations(row)))
+    return parts
 
 
 def sealed_end(query: Query, run: int) -> tuple[int, int] | None:

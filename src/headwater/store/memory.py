@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from threading import RLock
 
+from headwater.core.blocks import Block
 from headwater.core.errors import UnknownOffset
 from headwater.core.expiry import touch_interval_ms
 from headwater.core.groups.state import GroupMutation, GroupState
@@ -41,12 +42,12 @@ from headwater.core.subscriptions.state import (
 from headwater.store.engine import (
     EngineFigures,
     LoadedStream,
+    Outline,
     Piece,
     Problem,
     SealedPart,
     SeekBy,
     StreamSummary,
-    cut_last,
 )
 from headwater.store.memory_groups import MemoryGroups
 from headwater.store.memory_subscriptions import MemorySubscriptions
@@ -236,12 +237,15 @@ class MemoryEngine:
     def read_pieces(self, span: Span, max_bytes: int) -> list[Piece]:
         return [*self.read(span, max_bytes)]
 
-    def appends(self, span: Span, max_bytes: int) -> list[Appended]:
+    def known_pieces(self, span: Span, max_bytes: int) -> list[Piece] | None:
+        return None
+
+    def blocks(self, span: Span, max_bytes: int) -> list[Block]:
         with self._lock:
             bodies = self.read(span, max_bytes)
             appends = self._appends(span.run)
             first = bisect_left(appends, span.start, key=_START)
-            return cut_last(list(appends[first : first + len(bodies)]), span.end)
+            return [Block.of(appends[first : first + len(bodies)], span.end)]
 
     def sealed_parts(self, span: Span) -> list[SealedPart]:
         return []
@@ -253,6 +257,10 @@ class MemoryEngine:
             if index < 0 or appends[index].end <= position:
                 return None
             return appends[index]
+
+    def outline_at(self, run: int, position: int) -> Outline | None:
+        found = self.append_at(run, position)
+        return Outline(found.start, found.end, found.first_message, found.at_ms) if found else None
 
     def seek(self, span: Span, by: SeekBy, value: int) -> Appended | None:
         with self._lock:

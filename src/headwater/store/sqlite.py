@@ -15,6 +15,7 @@ from typing import Final
 
 import apsw
 
+from headwater.core.blocks import Block
 from headwater.core.groups.state import GroupMutation, GroupState
 from headwater.core.histograms import SECONDS, Histogram
 from headwater.core.lineage import Span
@@ -49,6 +50,7 @@ from headwater.store.database import (
 from headwater.store.engine import (
     EngineFigures,
     LoadedStream,
+    Outline,
     Piece,
     Problem,
     SealedPart,
@@ -329,6 +331,9 @@ class SqliteEngine:
     def read_pieces(self, span: Span, max_bytes: int) -> list[Piece]:
         return self._appends.read_pieces(span, max_bytes)
 
+    def known_pieces(self, span: Span, max_bytes: int) -> list[Piece] | None:
+        return self._appends.known_pieces(span, max_bytes)
+
     def known_ids(self, spans: Sequence[Span], ids: Sequence[str]) -> set[str]:
         found: set[str] = set()
         for first in range(0, len(ids), _IDS_PER_QUERY):
@@ -343,14 +348,17 @@ class SqliteEngine:
                 found.update(row[0] for row in rows_found)
         return found
 
-    def appends(self, span: Span, max_bytes: int) -> list[Appended]:
-        return self._appends.appends(span, max_bytes)
+    def blocks(self, span: Span, max_bytes: int) -> list[Block]:
+        return self._appends.blocks(span, max_bytes)
 
     def sealed_parts(self, span: Span) -> list[SealedPart]:
-        return sealed_parts(self._query, span)
+        return sealed_parts(self._query, span, self.history.shelf)
 
     def append_at(self, run: int, position: int) -> Appended | None:
         return self._appends.append_at(run, position)
+
+    def outline_at(self, run: int, position: int) -> Outline | None:
+        return self._appends.outline_at(run, position)
 
     def seek(self, span: Span, by: SeekBy, value: int) -> Appended | None:
         return self._appends.seek(span, by, value)

@@ -11,57 +11,27 @@ from __future__ import annotations
 import json
 import posixpath
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake.transaction import AddAction
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
+
+from pyspark_headwater.pipelines.layout import Layout, columns_of
 
 COMPACT_AFTER_FILES: Final = 64
 _FILES: Final = (
     "table string, path string, size long, part string, rows long, low string, high string"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How the rows of a DataFrame become tables.
-
-    Attributes:
-        root: the directory, or address of an object store, that holds the tables.
-        schema: the columns of a table, the one it is partitioned by included.
-        partition: the column that a table is partitioned by.
-        table: the column that says which table a row is for; it is not kept. None: `name` says it.
-        name: the table of all rows.
-    """
-
-    root: str
-    schema: StructType
-    partition: str
-    table: str | None = None
-    name: str = ""
-
-    @property
-    def arrow(self) -> Any:
-        return to_arrow_schema(self.schema, timezone="UTC")
-
-    @property
-    def stored(self) -> Any:
-        """What is in the files: the partition is in their names."""
-        return pa.schema([field for field in self.arrow if field.name != self.partition])
-
-    def uri(self, table: str) -> str:
-        return posixpath.join(self.root, *table.split("/"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,23 +74,20 @@ def write_files(frame: DataFrame, layout: Layout) -> list[WrittenFile]:
     ordered = [name for name in ("offset", "index") if name in names]
     rows = frame.select(table.alias("_table"), *names)
     rows = rows.sortWithinPartitions("_table", layout.partition, *ordered)
-    root, stored, partition = layout.root, layout.stored, layout.partition
 
     def write(batches: Iterator[Any]) -> Iterator[Any]:
         task = TaskContext.get()
         assert task is not None, "files are written in tasks"
-        yield from _write_task(batches, root, stored, partition, task.taskAttemptId())
+        yield from _write_task(batches, layout, task.taskAttemptId())
 
     found = rows.mapInArrow(write, _FILES).collect()
     return [WrittenFile(**row.asDict()) for row in found]
 
 
-def _write_task(
-    batches: Iterator[Any], root: str, stored: Any, partition: str, attempt: int
-) -> Iterator[Any]:
-    files = _Files(root, stored, partition, f"{time.time_ns():x}-{attempt}")
+def _write_task(batches: Iterator[Any], layout: Layout, attempt: int) -> Iterator[Any]:
+    files = _Files(layout, f"{time.time_ns():x}-{attempt}")
     for batch in batches:
-        for table, part, rows in _groups(batch, partition):
+        for table, part, rows in _groups(batch, layout.partition):
             files.add(table, part, rows)
     files.finish()
     yield pa.RecordBatch.from_pylist(files.done, schema=_files_schema())
@@ -144,10 +111,9 @@ def _groups(batch: Any, partition: str) -> Iterator[tuple[str, str, Any]]:
 class _Files:
     """The files of one task, one open at a time."""
 
-    def __init__(self, root: str, stored: Any, partition: str, tag: str) -> None:
-        self._filesystem, self._root = filesystem(root)
-        self._stored = stored
-        self._partition = partition
+    def __init__(self, layout: Layout, tag: str) -> None:
+        self._layout = layout
+        self._filesystem, self._root = filesystem(layout.root)
         self._tag = tag
         self._current: tuple[str, str] | None = None
         self._writer: Any = None
@@ -159,19 +125,23 @@ class _Files:
         if self._current != (table, part):
             self.finish()
             self._open(table, part)
-        self._writer.write_batch(rows.select(self._stored.names).cast(self._stored))
+        self._writer.write_batch(self._layout.filled(table, rows))
         self._rows += rows.num_rows
-        if "offset" in self._stored.names:
+        if "offset" in rows.schema.names:
             self._bounds += [rows["offset"][0].as_py(), rows["offset"][-1].as_py()]
 
     def _open(self, table: str, part: str) -> None:
         self._current = (table, part)
-        directory = posixpath.join(self._root, *table.split("/"), f"{self._partition}={part}")
+        self._part = f"{self._layout.partition}={part}"
+        directory = posixpath.join(self._root, self._layout.directory(table), self._part)
         self._filesystem.create_dir(directory)
         self._name = f"part-{self._tag}-{len(self.done):04d}.zstd.parquet"
         self._path = posixpath.join(directory, self._name)
         self._writer = pq.ParquetWriter(
-            self._path, self._stored, filesystem=self._filesystem, compression="zstd"
+            self._path,
+            self._layout.stored(table),
+            filesystem=self._filesystem,
+            compression="zstd",
         )
 
     def finish(self) -> None:
@@ -182,7 +152,7 @@ class _Files:
         self.done.append(
             {
                 "table": table,
-                "path": f"{self._partition}={part}/{self._name}",
+                "path": f"{self._part}/{self._name}",
                 "size": self._filesystem.get_file_info(self._path).size,
                 "part": part,
                 "rows": self._rows,
@@ -217,31 +187,39 @@ def commit_files(
     files: Sequence[WrittenFile],
     commit: Commit,
     *,
-    replaced: Sequence[str] = (),
+    replaced: Collection[str] | Literal["all"] = (),
     notes: Mapping[str, int] | None = None,
 ) -> None:
-    """Add files to a table, and take others out of it, in one step and once."""
+    """Add files to a table, in one step and once.
+
+    They take the place of the files of those parts that are replaced. A table of which something
+    is replaced gets the columns of the layout in the same step.
+    """
     uri = layout.uri(table)
+    schema = layout.delta(table)
     found = open_table(uri)
     if has_commit(found, commit):
         return
     if found is None:
         filesystem_, path = filesystem(uri)
         filesystem_.create_dir(path)
-        found = DeltaTable.create(uri, layout.arrow, mode="ignore", partition_by=[layout.partition])
+        found = DeltaTable.create(uri, schema, mode="ignore", partition_by=[layout.partition])
     now_ms = time.time_ns() // 1_000_000
-    actions: list[AddAction | RemoveAction] = [
+    actions = [
         AddAction(one.path, one.size, {layout.partition: one.part}, now_ms, True, _statistics(one))
         for one in files
     ]
-    actions += [RemoveAction(path, True, now_ms) for path in replaced]
     marks = [Transaction(commit.app_id, commit.version)]
     marks += [Transaction(name, version) for name, version in (notes or {}).items()]
     found.create_write_transaction(
-        actions,
-        "append",
-        layout.arrow,
+        [*actions],
+        # Only a transaction that overwrites changes the schema.
+        "overwrite" if replaced else "append",
+        schema,
         [layout.partition],
+        partition_filters=(
+            [(layout.partition, "in", [*replaced])] if replaced and replaced != "all" else None
+        ),
         commit_properties=CommitProperties(app_transactions=marks),
     )
 
@@ -274,17 +252,23 @@ def parts_of(table: DeltaTable, layout: Layout) -> dict[str, list[str]]:
 
 def read_files(spark: SparkSession, layout: Layout, table: str, paths: Sequence[str]) -> DataFrame:
     """Some files of a table as a DataFrame."""
+    schema = StructType([*layout.schema.fields])
+    for column in layout.columns.get(table, ()):
+        schema = schema.add(column.name, column.type)
     if not paths:
-        return spark.createDataFrame([], layout.schema)
+        return spark.createDataFrame([], schema)
     uri = layout.uri(table)
     files = [posixpath.join(uri, path) for path in paths]
-    return spark.read.schema(layout.schema).option("basePath", uri).parquet(*files)
+    return spark.read.schema(schema).option("basePath", uri).parquet(*files)
 
 
-def read_table(spark: SparkSession, layout: Layout, table: str) -> DataFrame | None:
-    """A whole table as it is now; None if there is no such table."""
+def read_table(spark: SparkSession, layout: Layout, table: str) -> DataFrame:
+    """A whole table as it is now; without rows if there is no such table."""
     found = open_table(layout.uri(table))
-    if found is None:
-        return None
-    paths = [path for part in parts_of(found, layout).values() for path in part]
+    paths = (
+        []
+        if found is None
+        else [path for part in parts_of(found, layout).values() for path in part]
+    )
+    layout = replace(layout, columns={table: columns_of(found)})
     return read_files(spark, layout, table, paths)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from pyspark_headwater.errors import InvalidOption
 from pyspark_headwater.pipelines.delta import filesystem, open_table
@@ -45,5 +47,7 @@ def _rows(spark: SparkSession, source: str, form: str) -> DataFrame:
         files = table.file_uris()
         if not files:
             raise InvalidOption(f"the table {source} is empty")
-        return spark.read.option("basePath", source).parquet(*files)
+        # The table knows more columns than its older files do.
+        schema = StructType.fromJson(msgspec.json.decode(table.schema().to_json()))
+        return spark.read.schema(schema).option("basePath", source).parquet(*files)
     return spark.read.format(form).load(source)

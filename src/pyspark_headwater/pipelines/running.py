@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -22,14 +22,17 @@ from headwater.client.errors import HeadwaterError
 from pyspark_headwater.errors import InvalidOption
 from pyspark_headwater.options import read_options
 from pyspark_headwater.pipelines.delta import Commit, filesystem
-from pyspark_headwater.pipelines.jobs import Archive, Job, Materialize, Rollup
+from pyspark_headwater.pipelines.jobs import Archive, Job, Rollup
+from pyspark_headwater.pipelines.many_states import MaterializeMany
 from pyspark_headwater.pipelines.snapshots import take_snapshot
+from pyspark_headwater.pipelines.state import Materialize
+from pyspark_headwater.selection import Selection
 from pyspark_headwater.wire import Wire, wire_to
 
 Kind = Literal["archive", "materialize", "snapshot", "rollup"]
 KINDS: Final[dict[Kind, str]] = {
     "archive": "streams into one append-only table each",
-    "materialize": "a State Protocol stream into tables of its current state",
+    "materialize": "State Protocol streams into tables of their current state",
     "snapshot": "the current state of a stream, left at the server for new readers",
     "rollup": "messages and bytes per window of time, stream and entity",
 }
@@ -47,6 +50,7 @@ class Pipeline:
         options: options of the format, above all `endpoint` and `stream` or `streamPattern`.
         minutes: the length of the windows of a rollup.
         follow: go on for ever; otherwise end when everything that is there has been taken in.
+        every_s: when it goes on, the least time from one micro-batch to the next.
     """
 
     kind: Kind
@@ -54,6 +58,7 @@ class Pipeline:
     options: dict[str, str] = field(default_factory=dict)
     minutes: int = 1
     follow: bool = False
+    every_s: int = 0
 
     @property
     def name(self) -> str:
@@ -70,6 +75,8 @@ class Pipeline:
             case "archive":
                 return Archive(self.root)
             case "materialize":
+                if "streamPattern" in self.options:
+                    return MaterializeMany(self.root, self.directory)
                 return Materialize(self.root, self._one_stream())
             case "rollup":
                 return Rollup(self.root, self.minutes)
@@ -104,7 +111,7 @@ def run(spark: SparkSession, pipeline: Pipeline, watch: Watch = lambda _: None) 
     if pipeline.kind == "snapshot":
         _run_snapshot(spark, pipeline, watch)
         return
-    query = start(spark, pipeline)
+    query = start(pipeline, messages_for(spark, pipeline))
     try:
         _watch(query, pipeline, watch)
         query.awaitTermination()
@@ -112,21 +119,27 @@ def run(spark: SparkSession, pipeline: Pipeline, watch: Watch = lambda _: None) 
         query.stop()
 
 
-def start(spark: SparkSession, pipeline: Pipeline) -> StreamingQuery:
+def messages_for(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
+    """What a pipeline takes in."""
+    options = {"startingOffsets": "earliest", **pipeline.options}
+    read_options(options, "stream read")
+    return spark.readStream.format("headwater").options(**options).load()
+
+
+def start(pipeline: Pipeline, messages: DataFrame) -> StreamingQuery:
     """Start the query of a pipeline."""
     checkpoint = f"{pipeline.directory}/checkpoint"
     job = pipeline.job()
-    options = {"startingOffsets": "earliest", **pipeline.options}
-    read_options(options, "stream read")
 
     def take_in(batch: DataFrame, number: int) -> None:
         job(batch, Commit(_query_id(checkpoint), number))
 
-    messages = spark.readStream.format("headwater").options(**options).load()
     writing = messages.writeStream.foreachBatch(take_in).queryName(pipeline.name)
     writing = writing.option("checkpointLocation", checkpoint)
     if not pipeline.follow:
         writing = writing.trigger(availableNow=True)
+    elif pipeline.every_s:
+        writing = writing.trigger(processingTime=f"{pipeline.every_s} seconds")
     return writing.start()
 
 
@@ -153,19 +166,48 @@ def _run_snapshot(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> None
 
 
 def _watch(query: StreamingQuery, pipeline: Pipeline, watch: Watch) -> None:
-    seen = -1
-    wire = wire_to(read_options(pipeline.options, "stream read").server)
+    watcher = Watcher(query, pipeline)
     while True:
         active = query.isActive
-        for one in query.recentProgress:
-            if one["batchId"] > seen and one["numInputRows"]:
-                seen = one["batchId"]
-                found = with_lag(_progress(pipeline, one), wire)
-                _note(pipeline, found)
-                watch(found)
+        for found in watcher.news():
+            watch(found)
         if not active:
             return
         query.awaitTermination(_POLL_S)
+
+
+class Watcher:
+    """What a query does, noted beside its checkpoint as it happens."""
+
+    def __init__(self, query: StreamingQuery, pipeline: Pipeline) -> None:
+        self.query = query
+        self.pipeline = pipeline
+        self._options = read_options(pipeline.options, "stream read")
+        self._seen = -1
+
+    def news(self) -> list[Progress]:
+        """The micro-batches with something in them since the last time."""
+        recent = [
+            one
+            for one in self.query.recentProgress
+            if one["batchId"] > self._seen and one["numInputRows"]
+        ]
+        if not recent:
+            return []
+        self._seen = recent[-1]["batchId"]
+        *earlier, last = [_progress(self.pipeline, one) for one in recent]
+        wire = wire_to(self._options.server)
+        last = with_lag(last, wire, self._tails())
+        _note(self.pipeline, last)
+        wire.report(last)
+        return [*earlier, last]
+
+    def _tails(self) -> dict[str, str] | None:
+        """Where the streams end, to ask only about those that are not read to there."""
+        try:
+            return Selection(self._options, wire_to(self._options.server)).tails()
+        except HeadwaterError:
+            return None
 
 
 def _progress(pipeline: Pipeline, one: Any) -> Progress:
@@ -183,12 +225,14 @@ def _progress(pipeline: Pipeline, one: Any) -> Progress:
     )
 
 
-def with_lag(progress: Progress, wire: Wire) -> Progress:
+def with_lag(progress: Progress, wire: Wire, tails: Mapping[str, str] | None = None) -> Progress:
     """The same with how far behind it is now, if the server can tell."""
     messages, oldest_ms = 0, None
     now_ms = time.time_ns() // 1_000_000
     try:
         for stream, offset in progress.offsets.items():
+            if tails is not None and tails.get(stream, offset) == offset:
+                continue
             reach = wire.reach(stream, offset)
             messages += reach.messages
             if reach.messages:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import SparkSession
 
 from pyspark_headwater.java import prepare_environment
 
 
-def session(master: str | None = None, name: str = "headwater") -> SparkSession:
+def session(
+    master: str | None = None, name: str = "headwater", more: Mapping[str, str] | None = None
+) -> SparkSession:
     """The running session, or a new one: on this machine unless a master is named.
 
     Under `spark-submit` everything comes from there and nothing is named here.
@@ -23,6 +27,6 @@ def session(master: str | None = None, name: str = "headwater") -> SparkSession:
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
     }
-    for key, value in settings.items():
+    for key, value in {**settings, **(more or {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

@@ -17,7 +17,7 @@ from headwater.client.protocol import JSON, Request
 from pyspark_headwater.errors import HeadwaterSparkError
 from pyspark_headwater.options import read_options
 from pyspark_headwater.pipelines import transforms
-from pyspark_headwater.pipelines.jobs import folded, state_rows
+from pyspark_headwater.pipelines.state import folded, state_rows
 from pyspark_headwater.selection import BEGINNING, Selection
 from pyspark_headwater.wire import Wire, wire_to
 

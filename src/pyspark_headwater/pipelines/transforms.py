@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pyspark_headwater.errors import MalformedMessage
+from pyspark_headwater.pipelines.columns import COLUMNS_MAX, Columns, Kind, news_in
 from pyspark_headwater.pipelines.folding import Place, Stretch
 
 BUCKETS: Final = 16
@@ -21,6 +22,8 @@ CHANGES: Final = (
 STATE: Final = (
     "type string, key string, value string, offset string, index int, timestamp timestamp"
 )
+_BOOKKEEPING: Final = ("value", "offset", "index", "timestamp")
+NEWS: Final = "type string, field string, kinds int, known int, n long"
 DELETE: Final = "delete"
 
 
@@ -102,6 +105,35 @@ def _not_a_change(batch: Any, row: int, why: str) -> MalformedMessage:
     return MalformedMessage(f"not a State Protocol message: {where}: {why}")
 
 
+def is_change(text: str) -> bool:
+    """Whether a message is one of the State Protocol."""
+    try:
+        _read({"stream": [""], "offset": [""], "index": [0]}, 0, text)
+    except MalformedMessage:
+        return False
+    return True
+
+
+def misfits(messages: DataFrame) -> DataFrame:
+    """The messages that are none of the State Protocol, and why."""
+    return messages.select("stream", "offset", "index", "value").mapInArrow(
+        _find_misfits, "stream string, why string"
+    )
+
+
+def _find_misfits(batches: Iterator[Any]) -> Iterator[Any]:
+    for batch in batches:
+        found: dict[str, list[str]] = {"stream": [], "why": []}
+        for row, text in enumerate(batch["value"].to_pylist()):
+            try:
+                _read(batch, row, text)
+            except MalformedMessage as error:
+                found["stream"].append(batch["stream"][row].as_py())
+                found["why"].append(str(error))
+        columns = {name: pa.array(values, pa.string()) for name, values in found.items()}
+        yield pa.RecordBatch.from_pydict(columns)
+
+
 def place() -> Column:
     return F.struct("offset", "index")
 
@@ -162,7 +194,55 @@ def merged(state: DataFrame, last: DataFrame) -> DataFrame:
 
 def bucketed(state: DataFrame) -> DataFrame:
     """With the part of the table that an entity belongs to: the part that a change rewrites."""
-    return state.withColumn("bucket", (F.crc32("key") % BUCKETS).cast("int"))
+    kept = [F.col(name).alias(f"_{name}") for name in _BOOKKEEPING]
+    return state.select(
+        "type", "key", *kept, (F.crc32("key") % BUCKETS).cast("int").alias("_bucket")
+    )
+
+
+def as_state(table: DataFrame, type_: str) -> DataFrame:
+    """Rows of a table of one type as they were before they were put there."""
+    kept = [F.col(f"_{name}").alias(name) for name in _BOOKKEEPING]
+    return table.select(F.lit(type_).alias("type"), "key", *kept)
+
+
+def new_fields(last: DataFrame, known: Mapping[str, Columns]) -> DataFrame:
+    """The fields in changed values for which the tables have no column, or none of the right type.
+
+    There are as many for a type as a table has columns at most: those of columns that have to
+    change first, then the most frequent ones.
+    """
+    kinds = {name: {one.field: one.kinds for one in columns} for name, columns in known.items()}
+
+    def look(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            yield _news(batch, kinds)
+
+    found = (
+        last.where((F.col("operation") != DELETE) & F.col("value").isNotNull())
+        .select("type", "value")
+        .mapInArrow(look, NEWS)
+        .groupBy("type", "field")
+        .agg(F.bit_or("kinds").alias("kinds"), F.max("known").alias("known"), F.sum("n").alias("n"))
+    )
+    order = Window.partitionBy("type").orderBy(F.desc("known"), F.desc("n"), "field")
+    ranked = found.withColumn("rank", F.row_number().over(order))
+    return ranked.where(F.col("rank") <= COLUMNS_MAX).select("type", "field", "kinds")
+
+
+def _news(batch: Any, known: Mapping[str, Mapping[str, Kind]]) -> Any:
+    by_type: dict[str, list[str]] = {}
+    for type_, value in zip(batch["type"].to_pylist(), batch["value"].to_pylist(), strict=True):
+        by_type.setdefault(type_, []).append(value)
+    rows = [
+        (type_, field, kinds, int(field in known[type_]), count)
+        for type_, values in by_type.items()
+        for field, (kinds, count) in news_in(values, known[type_]).items()
+    ]
+    columns = zip(*rows, strict=True) if rows else [()] * 5
+    kinds = (pa.string(), pa.string(), pa.int32(), pa.int32(), pa.int64())
+    arrays = [pa.array(values, kind) for values, kind in zip(columns, kinds, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=["type", "field", "kinds", "known", "n"])
 
 
 # --- rollup --------------------------------------------------------------------------------------

@@ -52,6 +52,12 @@ def _administers(request: Request, place: Place, caller: Caller) -> None:
     caller.demand_server()
 
 
+def _pipelines(request: Request, place: Place, caller: Caller) -> None:
+    """Reports name streams that not everyone may know of. To report, any pipeline will do."""
+    if request.method in _READS:
+        caller.demand_server()
+
+
 RULES: Final[dict[str, Rule]] = {
     places.STREAM: _stream,
     "_details": _reads,
@@ -67,9 +73,12 @@ RULES: Final[dict[str, Rule]] = {
     places.TRANSACTION: _anyone,
     places.SIGN: _anyone,
     places.METRICS: _administers,
+    places.PIPELINES: _pipelines,
 }
 
-PUBLIC: Final = frozenset({places.INDEX, places.HEALTH, places.READY, places.OPENAPI})
+PUBLIC: Final = frozenset(
+    {places.INDEX, places.HEALTH, places.READY, places.OPENAPI, places.CONSOLE}
+)
 """Open to everyone: they tell nothing about streams."""
 
 

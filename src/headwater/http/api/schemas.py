@@ -17,6 +17,7 @@ from headwater.core.subscriptions.state import StreamInfo
 from headwater.http.access.signing import SignBody
 from headwater.http.api.model import TEXT, WHOLE, Schema, listing, nullable, obj, ref
 from headwater.http.groups import AckBody, ExtendBody, FetchBody, NackBody, SeekBody
+from headwater.http.pipelines import PipelineReport
 from headwater.http.subscriptions import ClaimBody, ReleaseBody, SettleBody, StreamsBody
 from headwater.http.touch import ActivateBody, WaitBody
 from headwater.http.transactions import AckPart, ProducerPart
@@ -44,6 +45,7 @@ _PARSED: Final = (
     SettleBody,
     ReleaseBody,
     SignBody,
+    PipelineReport,
 )
 _BOOLEAN: Final[Schema] = {"type": "boolean"}
 _STREAM_FIELDS: Final[dict[str, Schema]] = {
@@ -81,7 +83,15 @@ _RANGE: Final = obj(
         "first_timestamp": {"type": "integer"},
         "last_timestamp": {"type": "integer"},
         "file": nullable(
-            obj({"name": TEXT, "size_bytes": WHOLE, "checksum": TEXT, "index_offset": WHOLE})
+            obj(
+                {
+                    "name": TEXT,
+                    "size_bytes": WHOLE,
+                    "checksum": TEXT,
+                    "index_offset": WHOLE,
+                    "location": nullable(TEXT),
+                }
+            )
         ),
     }
 )
@@ -181,6 +191,7 @@ _WRITTEN: Final[dict[str, Schema]] = {
     ),
     "Stream": obj(_STREAM_FIELDS),
     "StreamDetails": obj(_STREAM_FIELDS | _DETAIL_FIELDS),
+    "Pipelines": obj({"pipelines": listing(ref("PipelineReport"))}),
     "StreamList": obj({"streams": listing(ref("Stream")), "next": nullable(TEXT)}),
     "Position": obj(
         {"offset": TEXT},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from headwater.core.limits import LIST_PAGE_MAX
+from headwater.http.api import headers
 from headwater.http.api.model import (
     JSON_TYPE,
     TEXT,
@@ -78,9 +79,40 @@ _INDEX = Operation(
     "GET",
     "/",
     "A few lines of text that name the above.",
-    {200: Answer("The text.", content={"text/plain": TEXT})},
+    {
+        200: Answer("The text.", content={"text/plain": TEXT}),
+        303: Answer("To the console, for who asks for HTML."),
+    },
     public=True,
 )
 
-_LOOKED_AT: Final = (_LIST, _HEALTHZ, _READYZ, _METRICS, _OPENAPI, _INDEX)
-OPERATIONS: Final = (*(one for get in _LOOKED_AT for one in with_head(get)), _SIGN)
+_CONSOLE = Operation(
+    "GET",
+    "/console/",
+    "The server in a browser. Its parts are below this path.",
+    {
+        200: Answer("The page.", content={"text/html": TEXT}),
+        304: Answer("It has not changed."),
+    },
+    headers=headers.request("If-None-Match"),
+    public=True,
+)
+
+_PIPELINES = Operation(
+    "GET",
+    "/v1/pipelines",
+    "How far pipelines are, as they last said.",
+    {200: Answer("What they said, and when.", content={JSON_TYPE: ref("Pipelines")})},
+)
+_REPORT = Operation(
+    "POST",
+    "/v1/pipelines",
+    "A pipeline says how far it is. Kept in memory, for people to look at.",
+    {204: Answer("Noted.")},
+    errors=("invalid_body",),
+    body={JSON_TYPE: ref("PipelineReport")},
+    body_required=True,
+)
+
+_LOOKED_AT: Final = (_LIST, _HEALTHZ, _READYZ, _METRICS, _OPENAPI, _INDEX, _CONSOLE, _PIPELINES)
+OPERATIONS: Final = (*(one for get in _LOOKED_AT for one in with_head(get)), _SIGN, _REPORT)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -217,14 +217,21 @@ def _pack(kind: str, values: Sequence[int]) -> bytes:
     return packed.tobytes()
 
 
-def unpack_small(data: bytes) -> tuple[int, ...]:
-    """An array of relative positions or message numbers."""
-    return struct.unpack(f"<{len(data) // SMALL.size}I", data)
+def unpack_small(data: bytes) -> array[int]:
+    """Relative positions, message numbers or producers."""
+    return _unpack("I", data)
 
 
-def unpack_large(data: bytes) -> tuple[int, ...]:
-    """An array of numbers that may be of any size."""
-    return struct.unpack(f"<{len(data) // LARGE.size}q", data)
+def unpack_large(data: bytes) -> array[int]:
+    """Numbers that may be of any size."""
+    return _unpack("q", data)
+
+
+def _unpack(kind: str, data: bytes) -> array[int]:
+    values: array[int] = array(kind, data)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
 
 
 def read_header(data: bytes) -> Header:
@@ -314,6 +321,6 @@ def draft_name(segment_id: int) -> str:
     return f"{segment_id:010d}.new"
 
 
-def blocks_of(offset: int, length: int) -> Iterable[int]:
+def blocks_of(offset: int, length: int) -> range:
     """The blocks that a range of bytes touches."""
     return range(offset // BLOCK_BYTES, -(-(offset + length) // BLOCK_BYTES))

@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
@@ -27,7 +28,7 @@ from headwater.core.errors import DataCorrupt, HistoryUnavailable
 from headwater.store.history import layout
 from headwater.store.history.building import sync_directory
 from headwater.store.history.calls import Calls
-from headwater.store.history.segment import SegmentRow, check_blocks
+from headwater.store.history.segment import SegmentRow, check_blocks, find_trailer
 
 R = TypeVar("R")
 SEGMENTS: Final = "segments"
@@ -65,6 +66,12 @@ class Remote:
         except (BaseError, OSError, ValueError) as error:
             raise ValueError(f"{url} cannot be used as object storage: {_short(error)}") from None
 
+    def location(self, name: str) -> str:
+        """Where a segment is, for others: without anything that only its owner should know."""
+        parts = urlsplit(self.url)
+        host = parts.netloc.rpartition("@")[2]
+        return f"{parts.scheme}://{host}{parts.path.rstrip('/')}/{SEGMENTS}/{name}"
+
     def close(self) -> None:
         """Give up whatever is under way, and refuse everything from now on."""
         self._calls.end()
@@ -99,16 +106,7 @@ class Remote:
 
     def trailer(self, row: SegmentRow) -> layout.Trailer:
         """The end of a segment, if it is the one that was recorded."""
-        guess = min(row.size_bytes, layout.trailer_bytes(row.size_bytes))
-        data = self.read(row, row.size_bytes - guess, guess)
-        try:
-            covered = layout.read_sums_offset(data[-layout.FOOTER_BYTES :])
-            trailer = layout.read_trailer(data[covered - row.size_bytes :])
-        except layout.LayoutError as error:
-            raise DataCorrupt(f"segment {row.name} in {self.url}: {error}") from None
-        if trailer.root != row.root:
-            raise DataCorrupt(f"segment {row.name} in {self.url} is not the recorded one")
-        return trailer
+        return find_trailer(row, partial(self.read, row))
 
     def read(self, row: SegmentRow, offset: int, length: int) -> bytes:
         store, key = self._store, f"{SEGMENTS}/{row.name}"
@@ -157,7 +155,11 @@ class Remote:
             self._ask(key, lambda: obstore.delete(self._store, key))
 
     def _put(self, key: str, content: bytes | Path) -> None:
-        obstore.put(self._store, key, content)
+        try:
+            obstore.put(self._store, key, content)
+        except FileNotFoundError:
+            # What is new cannot be missing: it is the place for it that is.
+            raise HistoryUnavailable(f"there is no {self.url}: create the bucket first") from None
         if self._directory is not None and isinstance(self._store, LocalStore):
             # A directory of this machine gives no promise of its own.
             path = self._directory / key

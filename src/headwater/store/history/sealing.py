@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from itertools import count
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +39,7 @@ from headwater.store.rows import OP_COLUMNS
 _SLICE_APPENDS: Final = 500
 _SLICE_BYTES: Final = 2 * MIB
 _SLICE_EXTENTS: Final = 250
+_PARTS_IN_A_SLICE: Final = 10
 _SURVEY_ROWS: Final = 50_000
 
 Transaction = Callable[[], AbstractContextManager[apsw.Connection]]
@@ -80,9 +82,20 @@ Part = tuple[ExtentDraft, Mark | None, Mark]
 
 
 def _parts(draft: SegmentDraft) -> Iterator[Part]:
+    """In the order in which they were written: what lies side by side in the database goes at once.
+
+    Rows of streams that are written at the same time share pages. To drop them stream by stream
+    would write every page as often as there are streams on it.
+    """
+    parts: list[tuple[int, Part]] = []
     for extent in draft.extents:
+        written_ms = 0
         for since, to in zip((None, *extent.marks), extent.marks, strict=False):
-            yield extent, since, to
+            # Whatever clocks do, the parts of an extent stay in their order.
+            written_ms = max(written_ms, to.last_at_ms)
+            parts.append((written_ms, (extent, since, to)))
+    parts.sort(key=itemgetter(0))
+    return (part for _, part in parts)
 
 
 class History:
@@ -194,6 +207,7 @@ class History:
         """Add an extent with what is in rows of a run, as far as the file has room."""
         appends = marked_appends = marked_bytes = 0
         position = 0
+        mark_after = _SLICE_APPENDS // _PARTS_IN_A_SLICE
         with translating(), closing(self.reader().cursor()) as cursor:
             for row in cursor.execute(
                 f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = ?1 AND EXISTS"
@@ -219,7 +233,7 @@ class History:
                 appends += 1
                 marked_appends += 1
                 marked_bytes += len(body)
-                if marked_appends >= _SLICE_APPENDS or marked_bytes >= _SLICE_BYTES:
+                if marked_appends >= mark_after or marked_bytes >= _SLICE_BYTES:
                     builder.mark()
                     marked_appends = marked_bytes = 0
         if appends:

@@ -11,17 +11,20 @@ still being sent to somebody.
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
+from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from headwater.core.blocks import Block, Stamps
 from headwater.core.errors import DataCorrupt, UnknownOffset
 from headwater.core.offsets import format_offset
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended
 from headwater.store.engine import FileRange
-from headwater.store.history import layout
+from headwater.store.history import layout, page_cache
 from headwater.store.history.layout import BLOCK_BYTES, LARGE, SMALL, Entry, LayoutError, Places
 
 _STARTS_AT_ONCE_MAX: Final = 1_024
@@ -46,31 +49,58 @@ PERHAPS: Final = 2
 """An upload was begun, and may or may not have come to its end."""
 
 
-class Segment:
+class BlockReader(ABC):
+    """A segment, wherever it is. What is read was compared with its checksums."""
+
+    def __init__(self, row: SegmentRow, trailer: layout.Trailer) -> None:
+        self.row = row
+        self._trailer = trailer
+
+    @abstractmethod
+    def read(self, offset: int, length: int) -> bytes:
+        """Some bytes of it; raises DataCorrupt when they are not what was written."""
+
+    def damaged(self, problem: str) -> DataCorrupt:
+        return DataCorrupt(f"segment {self.row.name}: {problem}")
+
+    def require_within(self, offset: int, length: int) -> None:
+        if not 0 <= offset <= offset + length <= self._trailer.sums_offset:
+            raise self.damaged(f"it has no bytes {offset} to {offset + length}")
+
+    def directory(self) -> list[Entry]:
+        offset = self._trailer.directory_offset
+        try:
+            return layout.read_directory(self.read(offset, self._trailer.sums_offset - offset))
+        except LayoutError as error:
+            raise self.damaged(str(error)) from None
+
+    def extent(self, index_offset: int) -> Extent:
+        try:
+            header = layout.read_header(self.read(index_offset, layout.HEADER_BYTES))
+        except LayoutError as error:
+            raise self.damaged(str(error)) from None
+        return Extent(self, index_offset, header)
+
+
+class Segment(BlockReader):
     """One open file, shared by everyone who reads from it."""
 
     def __init__(self, row: SegmentRow, file: int, trailer: layout.Trailer) -> None:
-        self.row = row
+        super().__init__(row, trailer)
         self.file = file
-        self._trailer = trailer
         self._known_good = bytearray(len(trailer.sums))
 
     @classmethod
     def open(cls, path: Path, row: SegmentRow) -> Segment:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return cls(row, file, _read_trailer(file, row))
+            return cls(row, file, find_trailer(row, lambda at, size: os.pread(file, size, at)))
         except BaseException:
             os.close(file)
             raise
 
     def __del__(self) -> None:
         os.close(self.file)
-
-    def damaged(self, problem: str) -> DataCorrupt:
-        return DataCorrupt(f"segment {self.row.name}: {problem}")
-
-    # ── Blocks ───────────────────────────────────────────────────────────────────────────────
 
     def ensure(self, offset: int, length: int) -> None:
         """Make sure that a range is what was written; raises DataCorrupt otherwise."""
@@ -79,10 +109,6 @@ class Segment:
             if not self._known_good[number]:
                 self._check(number)
                 self._known_good[number] = 1
-
-    def require_within(self, offset: int, length: int) -> None:
-        if not 0 <= offset <= offset + length <= self._trailer.sums_offset:
-            raise self.damaged(f"it has no bytes {offset} to {offset + length}")
 
     def _check(self, number: int) -> None:
         start = number * BLOCK_BYTES
@@ -108,27 +134,17 @@ class Segment:
         return data
 
     def range(self, offset: int, length: int) -> FileRange:
-        """Good bytes to be sent without being read here; the kernel fetches them meanwhile."""
+        """Good bytes to be sent without being read here, nor waited for by whoever sends them."""
         self.ensure(offset, length)
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(self.file, offset, length, os.POSIX_FADV_WILLNEED)
+        if not page_cache.is_in_memory(self.file, offset, length):
+            page_cache.bring(self.file, offset, length)
         return FileRange(self, self.file, offset, length)
 
-    # ── Contents ─────────────────────────────────────────────────────────────────────────────
-
-    def directory(self) -> list[Entry]:
-        offset = self._trailer.directory_offset
-        try:
-            return layout.read_directory(self.read(offset, self._trailer.sums_offset - offset))
-        except LayoutError as error:
-            raise self.damaged(str(error)) from None
-
-    def extent(self, index_offset: int) -> Extent:
-        try:
-            header = layout.read_header(self.read(index_offset, layout.HEADER_BYTES))
-        except LayoutError as error:
-            raise self.damaged(str(error)) from None
-        return Extent(self, index_offset, header)
+    def is_at_hand(self, offset: int, length: int) -> bool:
+        """Whether a range is known to be good and can be had without waiting."""
+        blocks = layout.blocks_of(offset, length)
+        is_known = 0 not in self._known_good[blocks.start : blocks.stop]
+        return is_known and page_cache.is_in_memory(self.file, offset, length)
 
 
 def check_blocks(row: SegmentRow, trailer: layout.Trailer, first: int, data: bytes) -> None:
@@ -140,11 +156,13 @@ def check_blocks(row: SegmentRow, trailer: layout.Trailer, first: int, data: byt
             raise DataCorrupt(f"segment {row.name}: block {number} does not match its checksum")
 
 
-def _read_trailer(file: int, row: SegmentRow) -> layout.Trailer:
+def find_trailer(row: SegmentRow, read: Callable[[int, int], bytes]) -> layout.Trailer:
+    """The end of a segment, if it is the one that was recorded; reads it at once."""
+    size = min(row.size_bytes, layout.trailer_bytes(row.size_bytes))
     try:
-        footer = os.pread(file, layout.FOOTER_BYTES, row.size_bytes - layout.FOOTER_BYTES)
-        covered = layout.read_sums_offset(footer)
-        trailer = layout.read_trailer(os.pread(file, row.size_bytes - covered, covered))
+        data = read(row.size_bytes - size, size)
+        covered = layout.read_sums_offset(data[-layout.FOOTER_BYTES :])
+        trailer = layout.read_trailer(data[covered - row.size_bytes :])
     except (LayoutError, OSError, OverflowError) as error:
         raise DataCorrupt(f"segment {row.name}: {error}") from None
     if trailer.root != row.root:
@@ -155,7 +173,7 @@ def _read_trailer(file: int, row: SegmentRow) -> layout.Trailer:
 class Extent:
     """A piece of a run in a segment, and its index. Numbers of appends count from 0."""
 
-    def __init__(self, segment: Segment, index_offset: int, header: layout.Header) -> None:
+    def __init__(self, segment: BlockReader, index_offset: int, header: layout.Header) -> None:
         self.segment = segment
         self.header = header
         self._offset = index_offset
@@ -176,10 +194,16 @@ class Extent:
     def number_at(self, position: int) -> int:
         """The append that holds the byte behind a position of the run."""
         relative = position - self.header.start
-        numbers = range(self.header.appends)
-        return (
-            bisect_right(numbers, relative, key=lambda n: self._small(self._places.starts, n)) - 1
-        )
+        first, stop = 0, self.header.appends
+        # Few entries are read at once: each read is a system call, and lets other threads in.
+        while stop - first > _STARTS_AT_ONCE_MAX:
+            middle = (first + stop) // 2
+            if self._small(self._places.starts, middle) <= relative:
+                first = middle
+            else:
+                stop = middle
+        starts = self._small_array(self._places.starts, first, stop)
+        return first + bisect_right(starts, relative) - 1
 
     def start_of(self, number: int) -> int:
         if number == self.header.appends:
@@ -213,34 +237,28 @@ class Extent:
             self._large(places.seqs, number),
         )
 
-    def stamps(self, first: int, stop: int) -> dict[int, ProducerStamp]:
-        """The stamps of some appends, by their numbers counted from the first of them."""
-        if not self.header.stamped:
-            return {}
-        places, names = self._places, self._names()
-        who = self._array(places.producers, layout.unpack_small, SMALL.size, first, stop)
-        epochs = self._array(places.epochs, layout.unpack_large, LARGE.size, first, stop)
-        seqs = self._array(places.seqs, layout.unpack_large, LARGE.size, first, stop)
-        return {
-            number: ProducerStamp(names[name - 1], epochs[number], seqs[number])
-            for number, name in enumerate(who)
-            if name
-        }
-
     def columns(self, first: int, stop: int) -> layout.Columns:
         """All there is about some appends but their bodies."""
         header, places = self.header, self._places
-        starts = self._array(places.starts, layout.unpack_small, SMALL.size, first, stop)
-        messages = self._array(places.messages, layout.unpack_small, SMALL.size, first, stop)
+        starts = self._small_array(places.starts, first, stop)
+        messages = self._small_array(places.messages, first, stop)
         return layout.Columns(
             [header.start + relative for relative in starts],
             [header.first_message + number for number in messages],
-            self._array(places.times, layout.unpack_large, LARGE.size, first, stop),
-            self._array(places.sums, layout.unpack_large, LARGE.size, first, stop),
+            self._large_array(places.times, first, stop),
+            self._large_array(places.sums, first, stop),
             self.stamps(first, stop),
             self.start_of(stop),
             self.first_message(stop),
         )
+
+    def stamps(self, first: int, stop: int) -> dict[int, ProducerStamp]:
+        """The stamps of some appends, by their numbers counted from the first of them."""
+        if not self.header.stamped:
+            return {}
+        stamps = self._stamp_columns(first, stop)
+        found = ((number, stamps.stamp(number)) for number in range(stop - first))
+        return {number: stamp for number, stamp in found if stamp is not None}
 
     def _names(self) -> list[str]:
         place = self._offset + self._places.names
@@ -263,7 +281,7 @@ class Extent:
             append.producer,
         )
 
-    def appends(self, start: int, end: int, limit: int) -> list[Appended]:
+    def block(self, start: int, end: int, limit: int) -> Block:
         """Appends from a position to another, at least one, none that ends behind the limit."""
         first = self.number_at(start)
         if self.start_of(first) != start:
@@ -271,28 +289,39 @@ class Extent:
         stop = self.header.appends if end >= self.header.end else self.number_at(end - 1) + 1
         if self.start_of(stop) > limit:
             stop = max(first + 1, self.number_at(limit))
-        columns = self.columns(first, stop)
-        data = memoryview(self.body(start, columns.end))
-        starts = [*columns.starts, columns.end]
-        messages = [*columns.first_messages, columns.end_message]
-        return [
-            Appended(
-                self.header.run,
-                starts[n],
-                bytes(data[starts[n] - start : starts[n + 1] - start]),
-                messages[n],
-                messages[n + 1] - messages[n],
-                columns.times[n],
-                columns.stamps.get(n),
-            )
-            for n in range(stop - first)
-        ]
+        places, header = self._places, self.header
+        starts = self._small_array(places.starts, first, stop)
+        starts.append(self.start_of(stop) - header.start)
+        firsts = self._small_array(places.messages, first, stop)
+        firsts.append(self.first_message(stop) - header.first_message)
+        return Block(
+            header.run,
+            self.body(start, min(self.start_of(stop), end)),
+            header.start,
+            starts,
+            firsts,
+            self._large_array(places.times, first, stop),
+            self._stamp_columns(first, stop) if header.stamped else None,
+        )
 
-    def _array(
-        self, place: int, unpack: Callable[[bytes], Sequence[int]], size: int, first: int, stop: int
-    ) -> Sequence[int]:
-        """Entries of an array, read at once."""
-        return unpack(self.segment.read(self._offset + place + size * first, size * (stop - first)))
+    def _stamp_columns(self, first: int, stop: int) -> Stamps:
+        places = self._places
+        return Stamps(
+            self._names(),
+            self._small_array(places.producers, first, stop),
+            self._large_array(places.epochs, first, stop),
+            self._large_array(places.seqs, first, stop),
+        )
+
+    def _small_array(self, place: int, first: int, stop: int) -> array[int]:
+        size = SMALL.size
+        place += self._offset + size * first
+        return layout.unpack_small(self.segment.read(place, size * (stop - first)))
+
+    def _large_array(self, place: int, first: int, stop: int) -> array[int]:
+        size = LARGE.size
+        place += self._offset + size * first
+        return layout.unpack_large(self.segment.read(place, size * (stop - first)))
 
     # ── Bodies ───────────────────────────────────────────────────────────────────────────────
 
@@ -313,6 +342,8 @@ class Extent:
         return self.segment.read(self._place(start), end - start)
 
     def range(self, start: int, end: int) -> FileRange:
+        """Bodies to be sent by the kernel, from a file of this machine."""
+        assert isinstance(self.segment, Segment)
         return self.segment.range(self._place(start), end - start)
 
     def bodies(self, start: int, end: int) -> list[bytes]:

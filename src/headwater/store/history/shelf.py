@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from headwater.core.errors import HistoryUnavailable
 from headwater.core.limits import MIB
 from headwater.store.history.cold import ColdSegment, FetchNeeded
-from headwater.store.history.segment import Segment, SegmentRow
+from headwater.store.history.segment import PRESENT, Segment, SegmentRow
 
 if TYPE_CHECKING:
     from headwater.store.history.remote import Remote
@@ -46,6 +46,11 @@ class Shelf:
         shutil.rmtree(self._cache, ignore_errors=True)
         self._cache.mkdir()
 
+    def locations(self, row: SegmentRow) -> tuple[str | None, Path | None]:
+        """Where others find a segment: in object storage, on this machine."""
+        url = self._remote.location(row.name) if self._remote and row.remote == PRESENT else None
+        return url, (self.directory / row.name).absolute() if row.local else None
+
     @property
     def cached_bytes(self) -> int:
         """What was fetched from object storage and is here still."""
@@ -67,6 +72,10 @@ class Shelf:
             while len(self._open) > _OPEN_MAX:
                 self._open.popitem(last=False)
         return kept
+
+    def held(self, segment_id: int) -> Segment | None:
+        """A segment if it is open. Needs no lock: a look into a dict is one step."""
+        return self._open.get(segment_id) or self._cold.get(segment_id)
 
     def _cold_segment(self, row: SegmentRow) -> ColdSegment:
         with self._lock:

@@ -1,0 +1,159 @@
+"""What `headwater up` has running beside the server: the pipelines, and a demo feed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from headwater.cli import demo
+from headwater.cli.bulletin import Bulletin
+from headwater.cli.companion import Companion
+from headwater.cli.shell import say
+from headwater.client import AsyncHeadwater
+from headwater.store.database import DataDirectoryError, DirectoryLock
+
+PIPELINES: Final = ("archive", "materialize", "rollup")
+TOKEN_VARIABLE: Final = "HEADWATER_TOKEN"
+_DIRECTORY: Final = "_pipelines"
+_LOG: Final = "spark.log"
+
+QUESTIONS: Final = (
+    "SELECT timestamp, value FROM sales ORDER BY timestamp DESC LIMIT 5",
+    "SELECT key, name, city, visits FROM customers ORDER BY visits DESC LIMIT 5",
+    "SELECT window_start, stream, messages, bytes FROM rollup ORDER BY window_start, stream",
+)
+"""A question about the demo for each of the pipelines."""
+
+
+class CannotRun(Exception):
+    """The pipelines cannot run; the message is one line that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to run beside the server.
+
+    Attributes:
+        lake: where the tables are.
+        pipelines: whether there are pipelines.
+        demo: whether there is a demo feed.
+        token: what they show to the server.
+        command: what the pipelines are.
+    """
+
+    lake: Path
+    pipelines: bool
+    demo: bool
+    token: str | None = field(default=None, repr=False)
+    command: tuple[str, ...] = (sys.executable, "-m", "pyspark_headwater.pipelines.together")
+
+    @asynccontextmanager
+    async def running(self, url: str, hurry: asyncio.Event) -> AsyncIterator[None]:
+        """All of it, until the block is left. The server has to be there for that long."""
+        url = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+        self._greet()
+        companion = self._companion(url)
+        tasks: list[asyncio.Task[None]] = []
+        async with AsyncHeadwater(url, token=self.token) as client:
+            if self.demo:
+                tasks.append(asyncio.create_task(_guarded(demo.feed(client, say))))
+            if companion is not None:
+                tasks.append(asyncio.create_task(_guarded(companion.keep_running())))
+            try:
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                if companion is not None:
+                    await companion.stop(hurry)
+
+    def _companion(self, url: str) -> Companion | None:
+        """The process of the pipelines, if they can run here."""
+        if not self.pipelines:
+            return None
+        directory = self.lake.absolute() / _DIRECTORY
+        try:
+            _require_packages()
+            _occupy(directory)
+        except CannotRun as error:
+            say(f"the pipelines do not run: {error}; the server goes on without")
+            return None
+        arguments = ("--endpoint", url, "--root", str(self.lake.absolute()))
+        environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
+        if self.token is not None:
+            environment[TOKEN_VARIABLE] = self.token
+        bulletin = Bulletin(PIPELINES, say)
+        log = directory / _LOG
+        command = (*self.command, *arguments)
+        return Companion("the pipelines", command, environment, log, bulletin.take, say)
+
+    def _greet(self) -> None:
+        """Lines to paste. On stdout, because they are what a person came for."""
+        lines = []
+        if self.demo:
+            lines += [f"A demo feed writes to {demo.SALES} and {demo.CUSTOMERS}.", ""]
+        if self.pipelines:
+            names = f"{', '.join(PIPELINES[:-1])} and {PIPELINES[-1]}"
+            lines += [
+                f"Tables in {self.lake}, kept by {names}. Spark takes a moment to start; then:"
+            ]
+            lines += ["", *(f"  {self.asking(question)}" for question in self._questions()), ""]
+        print("\n".join(lines), flush=True)
+
+    def _questions(self) -> tuple[str, ...]:
+        return QUESTIONS if self.demo else ("",)
+
+    def asking(self, question: str) -> str:
+        """The command line for a question, ready to be pasted."""
+        words = [_this_command(), "sql"]
+        if question:
+            words.append(f'"{question}"')
+        if self.lake != Path("lake"):
+            words += ["--root", shlex.quote(str(self.lake))]
+        return " ".join(words)
+
+
+def _this_command() -> str:
+    """How to call this very command in the directory that we are in."""
+    script = Path(sys.argv[0]).absolute()
+    found = shutil.which("headwater")
+    if found is not None and script.exists() and Path(found).samefile(script):
+        return "headwater"
+    if script.name != "headwater" or not script.is_relative_to(Path.cwd()):
+        return f"{shlex.quote(sys.executable)} -m headwater"
+    return shlex.quote(str(script.relative_to(Path.cwd())))
+
+
+def _require_packages() -> None:
+    for name in ("pyspark", "deltalake"):
+        if find_spec(name) is None:
+            raise CannotRun(f"they need Spark ({name} is missing): pip install 'headwater[spark]'")
+
+
+def _occupy(directory: Path) -> DirectoryLock:
+    """Make the directory ours for as long as this process lives."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        return DirectoryLock(directory)
+    except OSError as error:
+        raise CannotRun(f"{error.filename or directory}: {error.strerror or error}") from None
+    except DataDirectoryError as error:
+        raise CannotRun(str(error)) from None
+
+
+async def _guarded(work: Coroutine[Any, Any, None]) -> None:
+    """Whatever happens to it, the server goes on, and somebody is told."""
+    try:
+        await work
+    except Exception as error:
+        say(f"unexpected {type(error).__name__}: {error}; report it")

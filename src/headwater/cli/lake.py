@@ -1,0 +1,169 @@
+"""The tables that pipelines made, under names that SQL knows, and questions to them.
+
+A table has up to three names: its path below the root in quotes (`"archive/shop/orders"`), the same
+in one word (`archive_shop_orders`), and the last part of it (`orders`) unless two tables would
+share it. A state goes before an archive there: whoever says `customers` wants to know how they are,
+not how they came to be so.
+
+Everything is answered in this process: no Spark and no Java is needed to read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from headwater.cli.exits import CliError, ExitCode, one_line, usage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KINDS: Final = ("rollup", "state", "archive")
+"""In the order in which they may have a short name."""
+
+_LOG: Final = "_delta_log"
+_READING: Final = frozenset({"select", "with", "explain", "describe", "desc", "values"})
+_WORD = re.compile(r'"([^"]+)"|([A-Za-z_][A-Za-z0-9_]*)')
+_UNKNOWN_TABLE = re.compile(r"table '(?:datafusion\.public\.)?([^']*)' not found")
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTable:
+    """A table below a root."""
+
+    path: str
+    uri: str
+
+    @property
+    def kind(self) -> str:
+        return self.path.partition("/")[0]
+
+    @property
+    def word(self) -> str:
+        return re.sub(r"[^a-z0-9]+", "_", self.path.lower()).strip("_")
+
+    @property
+    def last_word(self) -> str:
+        return re.sub(r"[^a-z0-9]+", "_", self.path.rpartition("/")[2].lower()).strip("_")
+
+
+# --- Which tables there are ----------------------------------------------------------------------
+
+
+def find_tables(root: str) -> list[LakeTable]:
+    """All tables below a root: a directory, or an address of an object store."""
+    from pyarrow import fs
+
+    try:
+        where, path = (
+            fs.FileSystem.from_uri(root) if "://" in root else (fs.LocalFileSystem(), root)
+        )
+        found = [one for kind in KINDS for one in _tables_below(where, path, kind)]
+    except (OSError, ValueError) as error:
+        raise CliError(f"cannot look into {root}: {one_line(str(error))}") from None
+    return [LakeTable(one, f"{root.rstrip('/')}/{one}") for one in found]
+
+
+def _tables_below(where: Any, root: str, path: str) -> Iterator[str]:
+    from pyarrow import fs
+
+    entries = where.get_file_info(fs.FileSelector(f"{root}/{path}", allow_not_found=True))
+    names = sorted(one.base_name for one in entries if one.type == fs.FileType.Directory)
+    if _LOG in names:
+        yield path
+    for name in names:
+        # Neither the parts of a table nor what pipelines keep for themselves.
+        if "=" not in name and not name.startswith("_"):
+            yield from _tables_below(where, root, f"{path}/{name}")
+
+
+def names_of(tables: list[LakeTable]) -> dict[str, LakeTable]:
+    """What can be written in SQL, without quotes, and which table that is."""
+    names: dict[str, LakeTable] = {}
+    for one in tables:
+        # Only those that are nobody else's: a name that means two tables means none.
+        if [other.word for other in tables].count(one.word) == 1:
+            names[one.word] = one
+    for kind in KINDS:
+        of_kind = [one for one in tables if one.kind == kind]
+        words = [one.last_word for one in of_kind]
+        for one in of_kind:
+            if words.count(one.last_word) == 1:
+                names.setdefault(one.last_word, one)
+    return names
+
+
+def shortest_name(table: LakeTable, names: dict[str, LakeTable]) -> str:
+    known = [name for name, one in names.items() if one == table]
+    return min(known, key=len, default=f'"{table.path}"')
+
+
+# --- Asking --------------------------------------------------------------------------------------
+
+
+def ask(root: str, sql: str) -> pa.RecordBatchReader:
+    """The answer to a question in SQL."""
+    first = re.match(r"[\s(]*([A-Za-z]*)", sql)
+    if first is None or first[1].lower() not in _READING:
+        raise usage(f"only questions are answered: {', '.join(sorted(_READING))}")
+    # The words and what comes of them are ours; all else is DataFusion's.
+    import pyarrow as pa
+    from deltalake import DeltaTable, QueryBuilder
+    from deltalake.exceptions import DeltaError
+
+    tables = find_tables(root)
+    builder = QueryBuilder()
+    for name, table in _mentioned(sql, tables).items():
+        # In quotes, or a capital letter would get lost.
+        builder.register(f'"{name}"', DeltaTable(table.uri))
+    try:
+        return pa.RecordBatchReader.from_stream(builder.execute(sql))
+    except DeltaError as error:
+        raise _refused(str(error), root, tables) from None
+
+
+def rows_of(reader: pa.RecordBatchReader) -> Iterator[tuple[Any, ...]]:
+    """The rows of an answer, as they come."""
+    try:
+        for batch in reader:
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    except Exception as error:
+        # Whatever goes wrong while a question is answered comes as a bare exception.
+        raise CliError(one_line(str(error))) from None
+
+
+def _mentioned(sql: str, tables: list[LakeTable]) -> dict[str, LakeTable]:
+    """The tables that a question may be about, by the names that it uses for them."""
+    names = names_of(tables)
+    paths = {one.path: one for one in tables}
+    found: dict[str, LakeTable] = {}
+    for quoted, word in _WORD.findall(sql):
+        table = paths.get(quoted) or names.get((quoted or word).lower())
+        if table is not None:
+            found[quoted or word] = table
+    return found
+
+
+def _refused(why: str, root: str, tables: list[LakeTable]) -> CliError:
+    unknown = _UNKNOWN_TABLE.search(why)
+    if unknown is None:
+        return usage(
+            re.sub(r"^(SQL error|Error during planning|Schema error): ", "", one_line(why))
+        )
+    if not tables:
+        return no_tables(root)
+    names = names_of(tables)
+    there = ", ".join(shortest_name(one, names) for one in tables)
+    return CliError(
+        f"there is no table {unknown[1]!r} in {root}; there are: {there}", ExitCode.NOT_FOUND
+    )
+
+
+def no_tables(root: str) -> CliError:
+    return CliError(
+        f"no tables in {root} yet: where pipelines run, the first batch is on its way; else see "
+        "`headwater pipeline run --help`",
+        ExitCode.NOT_FOUND,
+    )

@@ -1,0 +1,115 @@
+"""Blocks: many appends of one run at once, as columns instead of objects.
+
+Whoever reads in bulk wants a million messages, and an object for each of them costs more than
+everything else. A block has the stored bytes of its appends as one piece and an array for each of
+their properties. The arrays of positions and of message numbers have one entry more than there are
+appends, so each entry and the next are where an append begins and ends.
+
+A fork may inherit only the first part of an append. Then the bytes of a block end before its
+arrays say so, and how many messages of the last append that leaves is for whoever takes it apart.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from headwater.core import json_mode
+from headwater.core.producers import ProducerStamp
+from headwater.core.stream import Appended
+
+
+@dataclass(frozen=True, slots=True)
+class Stamps:
+    """The producers of a block's appends."""
+
+    names: Sequence[str]
+    who: array[int]
+    """For each append the place of its producer in the names, from 1 on; 0 if it has none."""
+    epochs: array[int]
+    seqs: array[int]
+
+    def stamp(self, number: int) -> ProducerStamp | None:
+        who = self.who[number]
+        if who == 0:
+            return None
+        return ProducerStamp(self.names[who - 1], self.epochs[number], self.seqs[number])
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    run: int
+    data: bytes
+    origin: int
+    """The position that those in `starts` are counted from."""
+    starts: array[int]
+    firsts: array[int]
+    """Numbers of messages, counted from any."""
+    times: array[int]
+    stamps: Stamps | None = None
+
+    @classmethod
+    def of(cls, appends: Sequence[Appended], end: int) -> Block:
+        """The same appends, at least one, cut at a position if the last one ends behind it."""
+        first, last = appends[0], appends[-1]
+        origin, number = first.start, first.first_message
+        starts = array("I", [one.start - origin for one in appends])
+        starts.append(last.end - origin)
+        firsts = array("I", [one.first_message - number for one in appends])
+        firsts.append(last.first_message + last.messages - number)
+        times = array("q", [one.at_ms for one in appends])
+        data = b"".join([one.body for one in appends])
+        stamps = _stamps_of([one.producer for one in appends])
+        return cls(first.stream_id, data[: end - origin], origin, starts, firsts, times, stamps)
+
+    @property
+    def appends(self) -> int:
+        return len(self.times)
+
+    @property
+    def start(self) -> int:
+        return self.origin + self.starts[0]
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.data)
+
+    @property
+    def has_single_messages(self) -> bool:
+        """Whether each append is one message. None has less."""
+        return self.firsts[-1] - self.firsts[0] == self.appends
+
+    def bodies(self) -> Iterator[bytes]:
+        """The stored bytes of one append after the other."""
+        first = self.starts[0]
+        for number in range(self.appends):
+            yield self.data[self.starts[number] - first : self.starts[number + 1] - first]
+
+    def message_sizes(self) -> array[int]:
+        """How long each message of JSON is, taken apart in pieces that fit a cache."""
+        sizes = array("i")
+        begin, first = 0, self.starts[0]
+        for number in range(1, self.appends + 1):
+            end = min(self.starts[number] - first, len(self.data))
+            if end - begin >= _PIECE_BYTES or number == self.appends:
+                sizes.extend(json_mode.sizes(self.data[begin:end]))
+                begin = end
+        return sizes
+
+
+_PIECE_BYTES = 512 * 1024
+
+
+def _stamps_of(producers: Sequence[ProducerStamp | None]) -> Stamps | None:
+    if not any(producers):
+        return None
+    names = {stamp.id: 0 for stamp in producers if stamp is not None}
+    for number, name in enumerate(names, start=1):
+        names[name] = number
+    return Stamps(
+        list(names),
+        array("I", [names[stamp.id] if stamp else 0 for stamp in producers]),
+        array("q", [stamp.epoch if stamp else 0 for stamp in producers]),
+        array("q", [stamp.seq if stamp else 0 for stamp in producers]),
+    )

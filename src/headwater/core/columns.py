@@ -1,0 +1,131 @@
+"""A block as rows of Arrow: every message with its place and time, and with its producer.
+
+The server and those who read files of history by themselves both use this, so that a message is the
+same row whichever way it came. Nothing here is done message by message but finding where they end,
+and not even that if each append is one message.
+
+- `offset`     of the message's append
+- `index`      its place in that append
+- `timestamp`  when it was stored
+- `value`      JSON text, or bytes
+- `producer_id`, `producer_epoch`, `producer_seq`  on request, null where there was no producer
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.core.blocks import Block, Stamps
+from headwater.core.errors import DataCorrupt
+from headwater.core.offsets import POSITION_MAX, WIDTH, Offset, format_offset
+
+_TIME: Final = pa.timestamp("us", tz="UTC")
+_PLAIN: Final = (
+    pa.field("offset", pa.string()),
+    pa.field("index", pa.int32()),
+    pa.field("timestamp", _TIME),
+)
+_PRODUCER: Final = (
+    pa.field("producer_id", pa.string()),
+    pa.field("producer_epoch", pa.int64()),
+    pa.field("producer_seq", pa.int64()),
+)
+
+
+def schema_of(*, json: bool, headers: bool) -> Any:
+    value = pa.field("value", pa.string() if json else pa.binary())
+    return pa.schema([*_PLAIN, value, *(_PRODUCER if headers else ())])
+
+
+def rows_of(block: Block, first: Offset, *, json: bool, headers: bool) -> Any:
+    """A record batch of a block's messages.
+
+    `first` is the offset that the block begins at: where a fork parts from its source, that one
+    names another run than those behind it.
+    """
+    of_appends = [_tokens(block, first), _times(block)]
+    if headers:
+        of_appends += _stamp_columns(block)
+    if json and not block.has_single_messages:
+        index, value, parents = _messages(block)
+        of_appends = [column.take(parents) for column in of_appends]
+    else:
+        index = pa.repeat(pa.scalar(0, pa.int32()), block.appends)
+        value = _cut(block, _append_ends(block)) if json else _pieces(block, _append_ends(block))
+    offset, timestamp, *producer = of_appends
+    columns = [offset, index, timestamp, value, *producer]
+    return pa.RecordBatch.from_arrays(columns, schema=schema_of(json=json, headers=headers))
+
+
+def _messages(block: Block) -> tuple[Any, Any, Any]:
+    """Of each message its place in its append, its text, and the number of its append."""
+    sizes = _numbers(pa.int32(), block.message_sizes())
+    begins = _begins(block, len(sizes))
+    parents = pc.list_parent_indices(pa.ListArray.from_arrays(begins, sizes))
+    index = pc.subtract(pa.arange(0, len(sizes)), begins.take(parents)).cast(pa.int32())
+    ends = pc.cumulative_sum(pc.add(sizes, pa.scalar(1, pa.int32())))
+    return index, _cut(block, pa.concat_arrays([pa.array([0], pa.int32()), ends])), parents
+
+
+def _append_ends(block: Block) -> Any:
+    """Where each append begins in the data, and where the last one ends."""
+    starts = _numbers(pa.uint32(), block.starts)
+    ends = pc.subtract(starts, starts[0]).cast(pa.int32())
+    return pc.min_element_wise(ends, pa.scalar(len(block.data), pa.int32()))
+
+
+def _numbers(kind: Any, values: array[int]) -> Any:
+    """An array of Arrow over the very memory of another one."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def _begins(block: Block, messages: int) -> Any:
+    """With which message each append begins, and how many there are.
+
+    The last append may have been cut, so what it has is what the others leave.
+    """
+    firsts = _numbers(pa.uint32(), block.firsts)
+    begins = pc.subtract(firsts, firsts[0]).cast(pa.int32())[:-1]
+    if begins[-1].as_py() >= messages:
+        raise DataCorrupt(f"stream {block.run} at {block.start} has fewer messages than it says")
+    return pa.concat_arrays([begins, pa.array([messages], pa.int32())])
+
+
+def _pieces(block: Block, ends: Any) -> Any:
+    """The data, cut without copying it."""
+    buffers = [None, ends.buffers()[1], pa.py_buffer(block.data)]
+    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers)
+
+
+def _cut(block: Block, ends: Any) -> Any:
+    """Messages of JSON, without the commas behind them."""
+    return pc.binary_slice(_pieces(block, ends), 0, -1).view(pa.string())
+
+
+def _tokens(block: Block, first: Offset) -> Any:
+    positions = _numbers(pa.uint32(), block.starts)[1:-1].cast(pa.int64())
+    # A number with one digit more than a token has room for shows all of its zeros, and its first
+    # digit makes way for the run.
+    wide = pc.add(positions, POSITION_MAX + 1 + block.origin).cast(pa.string())
+    rest = pc.binary_replace_slice(wide, 0, 1, format_offset(block.run, 0)[:-WIDTH])
+    return pa.concat_arrays([pa.array([str(first)], pa.string()), rest])
+
+
+def _times(block: Block) -> Any:
+    return _numbers(pa.timestamp("ms", tz="UTC"), block.times).cast(_TIME)
+
+
+def _stamp_columns(block: Block) -> list[Any]:
+    if block.stamps is None:
+        return [pa.nulls(block.appends, field.type) for field in _PRODUCER]
+    stamps: Stamps = block.stamps
+    who = _numbers(pa.uint32(), stamps.who)
+    known = pc.greater(who, pa.scalar(0, pa.uint32()))
+    ids = pa.array([None, *stamps.names], pa.string()).take(who)
+    epochs, seqs = (_numbers(pa.int64(), column) for column in (stamps.epochs, stamps.seqs))
+    nothing = pa.scalar(None, pa.int64())
+    return [ids, pc.if_else(known, epochs, nothing), pc.if_else(known, seqs, nothing)]

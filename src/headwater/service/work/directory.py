@@ -1,0 +1,210 @@
+"""Finding the groups of streams, and keeping those in memory that are in use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from contextlib import suppress
+from typing import Final, Self
+
+from headwater.core.errors import (
+    GroupNotFound,
+    StorageUnavailable,
+    StreamError,
+    StreamGone,
+    StreamNotFound,
+)
+from headwater.core.groups.state import GroupState
+from headwater.service.entries import Entry, Event
+from headwater.service.log import Log
+from headwater.service.timers import Timers
+from headwater.service.work.burial import Burial
+from headwater.service.work.group import Group, GroupFigures
+from headwater.service.work.messages import MessageReader
+
+_STREAMS_IN_MEMORY_MAX: Final = 10_000
+_LOOK_AGAIN_MS: Final = 1_000
+
+
+class StreamGroups:
+    """The groups of one stream, while some of them are in use."""
+
+    def __init__(self, entry: Entry, stream_id: int) -> None:
+        self.entry = entry
+        self.stream_id = stream_id
+        self.groups: dict[str, Group] = {}
+        self.complete = False
+        """Whether these are the groups: not before they are loaded, nor after one became void."""
+        self.losses = 0
+        self.loading = asyncio.Lock()
+        entry.listeners.add(self.on_event)
+
+    def on_event(self, event: Event) -> None:
+        if event is Event.DELETED:
+            view = self.entry.view
+            gone = view is not None and view.soft_deleted
+            error = StreamGone(self.entry.path) if gone else StreamNotFound(self.entry.path)
+            for group in self.groups.values():
+                group.dismiss(error)
+            return
+        for group in self.groups.values():
+            if group.waiters:
+                group.kick()
+
+    @property
+    def idle(self) -> bool:
+        return not self.loading.locked() and not any(g.busy for g in self.groups.values())
+
+    @property
+    def void(self) -> bool:
+        """Whether the stream is gone, be it that another one took its place."""
+        view = self.entry.view
+        return view is None or view.config.id != self.stream_id or view.soft_deleted
+
+    def close(self) -> None:
+        self.entry.listeners.discard(self.on_event)
+
+
+class GroupDirectory:
+    """Groups by the path of their stream and by their own name."""
+
+    def __init__(self, streams: Log, next_group_id: int) -> None:
+        self._streams = streams
+        self._next_id = next_group_id
+        self._timers = Timers(streams.clock)
+        self._reader = MessageReader(streams)
+        self._bury = Burial(streams, self._reader, self._timers)
+        self._by_path: OrderedDict[str, StreamGroups] = OrderedDict()
+        self._streams_max = min(_STREAMS_IN_MEMORY_MAX, streams.limits.streams_in_memory_max)
+        self._looking: set[asyncio.Task[None]] = set()
+        self.figures = GroupFigures()
+
+    @classmethod
+    async def start(cls, streams: Log) -> Self:
+        return cls(streams, await streams.in_thread(streams.engine.next_group_id))
+
+    def stop(self) -> None:
+        self._timers.stop()
+        for task in self._looking:
+            task.cancel()
+        for stream in self._by_path.values():
+            for group in stream.groups.values():
+                group.dismiss(StorageUnavailable("the server is shutting down; try again"))
+
+    # ── Finding ──────────────────────────────────────────────────────────────────────────────
+
+    async def of(self, path: str) -> StreamGroups:
+        """The groups of a stream that is there."""
+        while True:
+            entry = await self._streams.entry(path)
+            view = self._streams.view(entry)
+            stream = self._by_path.get(path)
+            if stream is not None and (stream.entry is not entry or stream.void):
+                self._forget(path)
+                stream = None
+            if stream is None:
+                # While this listens the entry stays, so nothing decided meanwhile can be missed.
+                self._shrink()
+                stream = self._by_path[path] = StreamGroups(entry, view.config.id)
+            if stream.complete:
+                self._by_path.move_to_end(path)
+                return stream
+            await self._load(stream)
+
+    async def _load(self, stream: StreamGroups) -> None:
+        """Fetch what is not there, or void. Copies that are good know more than the engine."""
+        async with stream.loading:
+            if stream.complete:
+                return
+            losses = stream.losses
+            # Of the missing ones something may be on its way to the disk still.
+            with suppress(StorageUnavailable):
+                await self._streams.writer.reply_after_all(None)
+            engine = self._streams.engine
+            states = await self._streams.in_thread(engine.groups, stream.stream_id)
+            if stream.void or stream.losses != losses:
+                # What was read may be older than what the latest void copy had stored.
+                return
+            stream.complete = True
+            good = {name: group for name, group in stream.groups.items() if not group.gone}
+            missing = [state for state in states if state.record.name not in good]
+            stream.groups = {s.record.name: self._group(s, stream) for s in missing} | good
+
+    def ready(self, path: str, name: str) -> Group | None:
+        """The group if it is in memory: the fast path, without waiting for anything."""
+        stream, entry = self._by_path.get(path), self._streams.ready(path)
+        group = stream.groups.get(name) if stream is not None else None
+        if stream is None or group is None or group.gone or stream.entry is not entry:
+            return None
+        if self._streams.view(entry).config.id != stream.stream_id:
+            return None
+        self._by_path.move_to_end(path)
+        return group
+
+    def in_memory(self) -> list[Group]:
+        return [group for stream in self._by_path.values() for group in stream.groups.values()]
+
+    async def get(self, path: str, name: str) -> Group:
+        stream = await self.of(path)
+        group = stream.groups.get(name)
+        if group is None:
+            # Its deletion may be on its way to the disk still.
+            await self._streams.writer.reply_after_all(None)
+            raise GroupNotFound(name)
+        return group
+
+    def _group(self, state: GroupState, stream: StreamGroups) -> Group:
+        streams = self._streams
+        group = Group(
+            state,
+            stream.entry,
+            streams.writer,
+            self._reader,
+            self._timers,
+            streams.clock,
+            self._bury,
+            lambda: self._lost(stream),
+            self.figures,
+        )
+        # What a restart interrupted goes on: leases that end, messages that were given up.
+        group.kick()
+        return group
+
+    def _lost(self, stream: StreamGroups) -> None:
+        """A copy became void. What it was about to do goes on, even if nobody asks."""
+        stream.complete = False
+        stream.losses += 1
+        self._look_later(stream.entry.path)
+
+    def _look_later(self, path: str) -> None:
+        def look() -> None:
+            task = asyncio.get_running_loop().create_task(self._look(path))
+            self._looking.add(task)
+            task.add_done_callback(self._looking.discard)
+
+        self._timers.at(self._streams.clock() + _LOOK_AGAIN_MS, look)
+
+    async def _look(self, path: str) -> None:
+        try:
+            await self.of(path)
+        except StorageUnavailable:
+            self._look_later(path)
+        except StreamError:
+            # There is nothing to see to any more.
+            return
+
+    def _forget(self, path: str) -> None:
+        stream = self._by_path.pop(path)
+        stream.close()
+        # Whoever holds it still must not go on with it.
+        stream.complete = False
+        for group in stream.groups.values():
+            group.dismiss(StreamNotFound(path))
+
+    def _shrink(self) -> None:
+        """Make room for one more."""
+        if len(self._by_path) < self._streams_max:
+            return
+        for path, stream in list(self._by_path.items())[:64]:
+            if stream.idle:
+                self._forget(path)

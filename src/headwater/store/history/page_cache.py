@@ -1,0 +1,42 @@
+"""Whether bytes of a file can be had without waiting for the disk.
+
+The kernel can be asked to read only what it has in memory. One byte of each stretch is enough to
+tell: what it keeps and what it drops are larger pieces than that.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Final
+
+from headwater.core.limits import KIB
+
+_STRETCH_BYTES: Final = 128 * KIB
+_WITHOUT_WAITING: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
+
+
+def is_in_memory(file: int, offset: int, length: int) -> bool:
+    """False where the system cannot tell, too."""
+    if _WITHOUT_WAITING is None:
+        return False
+    byte = [bytearray(1)]
+    try:
+        for place in _one_of_each(offset, length):
+            os.preadv(file, byte, place, _WITHOUT_WAITING)
+    except OSError:
+        return False
+    return True
+
+
+def bring(file: int, offset: int, length: int) -> None:
+    """Wait until it is in memory. Not on the event loop."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(file, offset, length, os.POSIX_FADV_WILLNEED)
+    for place in _one_of_each(offset, length):
+        os.pread(file, 1, place)
+
+
+def _one_of_each(offset: int, length: int) -> Iterator[int]:
+    yield from range(offset, offset + length, _STRETCH_BYTES)
+    yield offset + length - 1

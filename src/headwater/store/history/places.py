@@ -1,0 +1,63 @@
+"""Where chunks that were read before lie, so that nobody has to look for them again.
+
+What is history never changes, and neither does where a chunk of it ends: that depends on the sizes
+of the appends alone. So the thread that finds a chunk leaves a note here, and the next one who
+wants it needs neither a thread nor the database. A note holds numbers and no file: if its segment
+is not open any more, the note says nothing.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from threading import Lock
+from typing import Final, NamedTuple
+
+from headwater.core.lineage import Span
+from headwater.store.engine import FileRange, Piece
+from headwater.store.history.segment import Segment
+from headwater.store.history.shelf import Shelf
+
+_NOTES_MAX: Final = 4_096
+
+
+class _Note(NamedTuple):
+    end: int
+    is_full: bool
+    """Whether the chunk ends because it is full, and not because there was no more to read."""
+    parts: tuple[tuple[int, int, int], ...]
+    """Segment, offset and length of each."""
+
+
+class Places:
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+        self._notes: OrderedDict[tuple[int, int, int], _Note] = OrderedDict()
+        self._lock = Lock()
+
+    def note(self, span: Span, max_bytes: int, pieces: Sequence[Piece]) -> None:
+        """These pieces are the chunk at the start of a span."""
+        parts: list[tuple[int, int, int]] = []
+        for piece in pieces:
+            if isinstance(piece, bytes) or not isinstance(piece.holder, Segment):
+                return
+            parts.append((piece.holder.row.id, piece.offset, piece.length))
+        end = span.start + sum(map(len, pieces))
+        note = _Note(end, end < span.end, tuple(parts))
+        with self._lock:
+            self._notes[span.run, span.start, max_bytes] = note
+            if len(self._notes) > _NOTES_MAX:
+                self._notes.popitem(last=False)
+
+    def find(self, span: Span, max_bytes: int) -> list[Piece] | None:
+        """A chunk that can be sent at once. Waits for nothing, neither a disk nor a lock."""
+        note = self._notes.get((span.run, span.start, max_bytes))
+        if note is None or not (note.end == span.end or (note.is_full and note.end < span.end)):
+            return None
+        pieces: list[Piece] = []
+        for segment_id, offset, length in note.parts:
+            segment = self._shelf.held(segment_id)
+            if segment is None or not segment.is_at_hand(offset, length):
+                return None
+            pieces.append(FileRange(segment, segment.file, offset, length))
+        return pieces

@@ -1,0 +1,130 @@
+"""Where tables are and what their columns are."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import DeltaTable, Field, Schema
+from deltalake.schema import PrimitiveType
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from pyspark_headwater.pipelines.columns import ARROW_TYPES, Column, Columns, arrays_of
+
+_FIELD_NOTE: Final = "headwater.field"
+_KINDS_NOTE: Final = "headwater.kinds"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the rows of a DataFrame become tables.
+
+    Attributes:
+        root: the directory, or address of an object store, that holds the tables.
+        schema: the columns of a table, the one it is partitioned by included.
+        partition: the column that a table is partitioned by.
+        table: the column that says which table a row is for; it is not kept. None: `name` says it.
+        name: the table of all rows.
+        nested: whether a slash in the name of a table makes a directory, as in paths of streams.
+        source: the column with JSON objects whose fields are columns too.
+        columns: those columns, by table.
+    """
+
+    root: str
+    schema: StructType
+    partition: str
+    table: str | None = None
+    name: str = ""
+    nested: bool = True
+    source: str = ""
+    columns: Mapping[str, Columns] = field(default_factory=dict)
+
+    def uri(self, table: str) -> str:
+        return posixpath.join(self.root, self.directory(table))
+
+    def directory(self, table: str) -> str:
+        """Where a table is, below the root."""
+        return safe_path(table) if self.nested else safe_name(table)
+
+    def stored(self, table: str) -> Any:
+        """What is in the files of a table: the partition is in their names."""
+        fields = [one for one in self._arrow if one.name != self.partition]
+        made = [pa.field(one.name, ARROW_TYPES[one.type]) for one in self._columns(table)]
+        return pa.schema([*fields, *made])
+
+    def filled(self, table: str, rows: Any) -> Any:
+        """Rows of a table as they are stored, with the columns that are made of others."""
+        stored = self.stored(table)
+        columns = self._columns(table)
+        made = arrays_of(rows[self.source].to_pylist(), columns) if columns else []
+        fixed = [rows[name] for name in stored.names[: len(stored.names) - len(made)]]
+        arrays = [one.cast(kind.type) for one, kind in zip([*fixed, *made], stored, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=stored)
+
+    def delta(self, table: str) -> Schema:
+        """The schema of a table. It says of each column what it was made of."""
+        made = [
+            Field(one.name, PrimitiveType(one.type), metadata=_notes(one))
+            for one in self._columns(table)
+        ]
+        return Schema([*Schema.from_arrow(self._arrow).fields, *made])
+
+    @property
+    def _arrow(self) -> Any:
+        return to_arrow_schema(self.schema, timezone="UTC")
+
+    def _columns(self, table: str) -> Columns:
+        return self.columns.get(table, ())
+
+
+def _notes(column: Column) -> dict[str, Any]:
+    return {_FIELD_NOTE: column.field, _KINDS_NOTE: column.kinds}
+
+
+def columns_of(table: DeltaTable | None) -> Columns:
+    """The columns of a table that are made of fields."""
+    found = [] if table is None else table.schema().fields
+    return tuple(
+        Column(str(one.metadata[_FIELD_NOTE]), one.name, int(one.metadata[_KINDS_NOTE]))
+        for one in found
+        if _FIELD_NOTE in one.metadata
+    )
+
+
+# --- Names ---------------------------------------------------------------------------------------
+
+
+def safe_path(path: str) -> str:
+    """A path in which no segment is hidden, leads elsewhere or means something to a reader."""
+    return "/".join(safe_name(one) for one in path.split("/"))
+
+
+def safe_name(name: str) -> str:
+    """One segment of such a path.
+
+    >>> safe_name("orders"), safe_name("_a/ö")
+    ('orders', '~5Fa~2F~C3~B6')
+    """
+    return re.sub(r"^[._]|[^A-Za-z0-9._-]", lambda found: _escaped(found[0]), name)
+
+
+def plain_name(name: str) -> str:
+    """What was made a safe name.
+
+    >>> plain_name(safe_name("_a/ö"))
+    '_a/ö'
+    """
+    return re.sub(r"(?:~[0-9A-F]{2})+", lambda found: _unescaped(found[0]), name)
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"~{byte:02X}" for byte in text.encode())
+
+
+def _unescaped(text: str) -> str:
+    return bytes.fromhex(text.replace("~", "")).decode()

@@ -1,0 +1,177 @@
+"""`archive`, `materialize` and `rollup` over all JSON streams, in one session, for a supervisor.
+
+    python -m pyspark_headwater.pipelines.together --endpoint http://127.0.0.1:4437 --root lake
+
+What happens is told on stdout, an object a line:
+
+    {"is": "running"}                                        the queries have been started
+    {"is": "progress", "pipeline": …, "rows": …,             a micro-batch is in the tables
+     "lag_messages": …, "lag_s": …}
+    {"is": "left out", "stream": …, "why": …}                a stream that cannot be materialized
+    {"is": "failed", "why": …, "final": …}                   the end; final: again would not help
+
+It ends in good order when its stdin does, so it never outlives whoever started it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import msgspec
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from pyspark_headwater.errors import HeadwaterSparkError, reason
+from pyspark_headwater.java import NoJava
+from pyspark_headwater.pipelines.many_states import left_out
+from pyspark_headwater.pipelines.running import Kind, Pipeline, Watcher, messages_for, start
+from pyspark_headwater.pipelines.session import session
+
+PIPELINES: Final[tuple[Kind, ...]] = ("archive", "materialize", "rollup")
+TOKEN_VARIABLE: Final = "HEADWATER_TOKEN"
+BATCH_BYTES_MAX: Final = 64 * 2**20
+SETTLE_S_MAX: Final = 20.0
+_POLL_S: Final = 0.5
+
+# For a machine that has other things to do: little memory, a quick start, nothing that listens to
+# the network.
+SETTINGS: Final = {
+    "spark.driver.memory": "1g",
+    # Spark takes long errors apart with regular expressions that need a deep stack.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss8m",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+}
+
+
+def pipelines(endpoint: str, root: str, every_s: int) -> list[Pipeline]:
+    """The pipelines, each over all streams that there are and will be.
+
+    Streams come and go on a server that people play with, so one that is gone is no failure.
+    """
+    options = {
+        "endpoint": endpoint,
+        "streamPattern": "**",
+        "onlyJson": "true",
+        "failOnDataLoss": "false",
+        "maxBytesPerTrigger": str(BATCH_BYTES_MAX),
+    }
+    if token := os.environ.get(TOKEN_VARIABLE):
+        options["token"] = token
+    return [Pipeline(kind, root, options, follow=True, every_s=every_s) for kind in PIPELINES]
+
+
+def tell(what: str, **more: Any) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode({"is": what, **more}) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--endpoint", required=True)
+    parser.add_argument("--root", required=True)
+    parser.add_argument("--master", default="local[*]")
+    parser.add_argument("--every", type=int, default=2, metavar="SECONDS")
+    asked = parser.parse_args(given)
+    stopping = _until_stdin_ends()
+    try:
+        spark = session(asked.master, "headwater", SETTINGS)
+    except NoJava as error:
+        tell("failed", why=str(error), final=True)
+        return 1
+    except PySparkException as error:
+        why = f"Spark does not start: {reason(str(error))}; is JAVA_HOME a Java 17 or later?"
+        tell("failed", why=why, final=True)
+        return 1
+    try:
+        follow(spark, pipelines(asked.endpoint, asked.root, asked.every), stopping)
+    except Exception as error:
+        # Whatever it was, it may be over by the next time.
+        traceback.print_exc()
+        tell("failed", why=reason(str(error)), final=False)
+        return 1
+    finally:
+        spark.stop()
+    return 0
+
+
+def follow(spark: SparkSession, chosen: Sequence[Pipeline], stopping: threading.Event) -> None:
+    """Run pipelines until told to stop, or until one of them fails."""
+    watchers: list[Watcher] = []
+    known = {stream for one in chosen for stream in left_out(one.directory)}
+    try:
+        # All read the same, and asking the server about it takes a while.
+        messages = messages_for(spark, chosen[0])
+        for one in chosen:
+            watchers.append(Watcher(start(one, messages), one))
+            _let_settle(watchers[-1].query, stopping)
+        tell("running")
+        while not stopping.wait(_POLL_S):
+            for watcher in watchers:
+                _tell_news(watcher, known)
+                if not watcher.query.isActive:
+                    raise watcher.query.exception() or HeadwaterSparkError("a query has ended")
+    finally:
+        with ThreadPoolExecutor(len(chosen)) as pool:
+            list(pool.map(lambda watcher: watcher.query.stop(), watchers))
+
+
+def _let_settle(query: StreamingQuery, stopping: threading.Event) -> None:
+    """Wait until a query has found out what there is to read.
+
+    That takes a Python process, which Spark gives up on if it is not up within ten seconds. On a
+    small machine, several at a time might not make it.
+    """
+    deadline = time.monotonic() + SETTLE_S_MAX
+    while query.isActive and time.monotonic() < deadline:
+        status = query.status
+        found = status["isDataAvailable"] or status["message"].startswith("Waiting")
+        if found or stopping.wait(_POLL_S):
+            return
+
+
+def _tell_news(watcher: Watcher, known: set[str]) -> None:
+    for found in watcher.news():
+        tell(
+            "progress",
+            pipeline=found.kind,
+            rows=found.rows,
+            lag_messages=found.lag_messages,
+            lag_s=found.lag_s,
+        )
+        for stream, why in left_out(watcher.pipeline.directory).items():
+            if stream not in known:
+                known.add(stream)
+                tell("left out", stream=stream, why=why)
+
+
+def _until_stdin_ends() -> threading.Event:
+    """An event that is set when stdin ends or somebody asks for the end."""
+    stopping = threading.Event()
+
+    def wait() -> None:
+        while os.read(0, 1024):
+            pass
+        stopping.set()
+
+    threading.Thread(target=wait, name="headwater-stdin", daemon=True).start()
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    # Ctrl-C is for whoever started this, and they end it in good order.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return stopping
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""Reading sealed history where it is, not through the server.
+
+The server says which file holds a piece of a stream, and where that file is. Whoever may read
+it there takes the rows from it, each block compared with its checksum, and they are the rows that
+the server would have sent. The server remains the one to ask for everything else, and for whatever
+cannot be read that way.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from headwater.core.columns import rows_of
+from headwater.core.errors import DataCorrupt, HistoryUnavailable
+from headwater.core.offsets import Offset, parse_offset
+from pyspark_headwater.wire import SealedFile
+
+try:
+    from headwater.store.history.direct import open_segment
+except ImportError as error:
+    # Object storage needs a native library. Without it the server is there as ever.
+    _missing: str | None = str(error)
+else:
+    _missing = None
+
+_BLOCK_BYTES: Final = 8 * 2**20
+# Someone who may not read a place, or does not reach it, need not find that out for every file.
+_REST_S: Final = 60.0
+
+log = logging.getLogger(__name__)
+_resting: Final[dict[str, float]] = {}
+
+
+class NotReadable(Exception):
+    """A piece, or what is left of it, cannot be read without the server."""
+
+
+def read_sealed(
+    file: SealedFile, offset: str, until: str, *, json: bool, headers: bool
+) -> Iterator[tuple[Any, str]]:
+    """Record batches of a piece, each with the offset behind it."""
+    place = _place(file)
+    first, end = _offset(offset), _offset(until)
+    try:
+        segment = open_segment(place, file.name, file.size_bytes, file.checksum)
+        extent = segment.extent(file.index_offset)
+        header = extent.header
+        if header.run != end.run or not header.start <= first.position < end.position <= header.end:
+            raise segment.damaged(f"it does not hold {offset} to {until}")
+        while first.position < end.position:
+            limit = first.position + _BLOCK_BYTES
+            block = extent.block(first.position, end.position, limit)
+            rows = rows_of(block, first, json=json, headers=headers)
+            first = Offset(end.run, block.end)
+            yield rows, str(first)
+    except HistoryUnavailable as error:
+        _rest(place, error)
+        raise NotReadable(error.problem) from None
+    except DataCorrupt as error:
+        # Removed since the server named it, or damaged: the server knows which, and what to do.
+        log.warning("%s cannot be used, asking the server instead: %s", place, error.where)
+        raise NotReadable(error.where) from None
+
+
+def _offset(token: str) -> Offset:
+    found = parse_offset(token)
+    assert isinstance(found, Offset)
+    return found
+
+
+def _place(file: SealedFile) -> str:
+    if _missing is not None:
+        raise NotReadable(f"it takes a package that is not installed: {_missing}")
+    if file.location is None:
+        raise NotReadable(f"the server does not say where {file.name} is")
+    if _resting.get(_directory(file.location), 0.0) > time.monotonic():
+        raise NotReadable(f"{file.location} could not be read a moment ago")
+    return file.location
+
+
+def _rest(place: str, error: HistoryUnavailable) -> None:
+    log.info("%s cannot be read here, asking the server instead: %s", place, error.problem)
+    if not place.startswith("file:"):
+        _resting[_directory(place)] = time.monotonic() + _REST_S
+
+
+def _directory(place: str) -> str:
+    return place.rpartition("/")[0]

@@ -1,0 +1,113 @@
+"""up: a server and what runs beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headwater.cli import beside, demo
+from headwater.cli.beside import Plan
+from headwater.client import Headwater
+from headwater.settings import Settings
+from tests.cli.conftest import Run, Spawn
+
+PRETEND = """
+import json, sys
+print(json.dumps({"is": "progress", "pipeline": "archive", "rows": 3}), flush=True)
+sys.stdin.read()
+open(sys.argv[sys.argv.index("--root") + 1] + "/ended", "w").close()
+"""
+
+
+def address(process: subprocess.Popen[bytes]) -> str:
+    """Where it says that it listens."""
+    assert process.stdout is not None
+    line = process.stdout.readline().decode()
+    return next(word for word in line.split() if word.startswith("http://"))
+
+
+def rest_of(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+    """What it has written, also that of which a first line was read already."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    return process.stdout.read(), process.stderr.read()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_server_with_a_demo(spawn: Spawn, tmp_path: Path, number: signal.Signals) -> None:
+    data = str(tmp_path / "data")
+    process = spawn("up", "--data", data, "--port", "0", "--demo", "--no-pipelines")
+    with Headwater(address(process)) as client:
+        sales = client.stream(demo.SALES)
+        sales.ensure(content_type="application/json")
+        with sales.follow() as reader:
+            assert next(reader.messages())["sale"] == 1
+    process.send_signal(number)
+    assert process.wait(timeout=20) == 0
+    out, err = rest_of(process)
+    assert b"demo/sales and demo/customers" in out
+    assert b"Traceback" not in err
+    assert b"sql" not in out
+
+
+def test_it_takes_the_settings_of_a_server(run: Run) -> None:
+    words = run("up", "--help", COLUMNS="200").out.split()
+    for name in ("lake", "demo", "no-pipelines", *Settings.model_fields):
+        assert f"--{name.replace('_', '-')}" in " ".join(words)
+
+
+def test_what_makes_no_sense(run: Run) -> None:
+    assert "--no-pipelines" in run("up", "--memory", code=2).err
+    assert "TLS" in run("up", "--tls-cert", "c", "--tls-key", "k", code=2).err
+
+
+def test_pipelines_beside_it(
+    base_url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lake = tmp_path / "a lake"
+    plan = Plan(lake, pipelines=True, demo=True, command=(sys.executable, "-c", PRETEND))
+
+    async def run() -> None:
+        async with plan.running(base_url, asyncio.Event()):
+            said = ""
+            async with asyncio.timeout(30):
+                while "archive +3 rows" not in said:
+                    await asyncio.sleep(0.02)
+                    said += capfd.readouterr().err
+
+    asyncio.run(run())
+    assert (lake / "ended").exists()
+
+
+def test_commands_to_paste(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Plan(Path("lake"), pipelines=True, demo=True)._greet()
+    shown = capsys.readouterr().out
+    for question in beside.QUESTIONS:
+        assert f'sql "{question}"\n' in shown
+    Plan(tmp_path / "a lake", pipelines=True, demo=False)._greet()
+    assert capsys.readouterr().out.rstrip().endswith(f"sql --root '{tmp_path}/a lake'")
+
+
+def test_the_server_goes_on_without(
+    base_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "file").touch()
+    for lake in (tmp_path / "file" / "lake", tmp_path / "lake"):
+        assert Plan(lake, pipelines=True, demo=False)._companion(base_url) is None or lake.exists()
+    assert "the pipelines do not run" in capsys.readouterr().err
+    # The second one is taken by now.
+    assert Plan(tmp_path / "lake", pipelines=True, demo=False)._companion(base_url) is None
+    assert "in use by another" in capsys.readouterr().err
+    monkeypatch.setattr(beside, "find_spec", lambda name: None)
+    assert Plan(tmp_path / "other", pipelines=True, demo=False)._companion(base_url) is None
+    said = capsys.readouterr().err
+    assert "pyspark is missing" in said
+    assert said.count("\n") == 1

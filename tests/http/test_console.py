@@ -1,0 +1,73 @@
+"""The console is served whole, and reaches for nothing that is not there."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+import pytest
+
+from headwater.http.api import OPERATIONS
+from tests.http.client import Client
+from tests.support.server import ServerProcess
+
+PARTS = {part.name: part.read_text() for part in files("headwater.http.console").iterdir()}
+SCRIPTS = {name: text for name, text in PARTS.items() if name.endswith(".js")}
+
+
+def test_a_browser_is_sent_to_the_console(client: Client) -> None:
+    answer = client.send("GET", "/", {"Accept": "text/html,*/*;q=0.8"})
+    assert answer.status == 303
+    assert answer.headers["location"] == "/console/"
+    assert client.send("GET", "/").headers["content-type"].startswith("text/plain")
+
+
+def test_the_page_may_load_nothing_from_elsewhere(client: Client) -> None:
+    page = client.send("GET", "/console/")
+    assert page.status == 200
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert b"http" not in page.body.replace(b"http-equiv", b"")
+
+
+@pytest.mark.parametrize("name", sorted(name for name in PARTS if not name.endswith(".py")))
+def test_every_part_is_served(client: Client, name: str) -> None:
+    part = client.send("GET", f"/console/{name}")
+    assert part.status == 200
+    assert part.body.decode() == PARTS[name]
+    known = client.send("GET", f"/console/{name}", {"If-None-Match": part.headers["etag"]})
+    assert (known.status, known.body) == (304, b"")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["nothing.js", "__init__.py", "resource.py", "../settings.py", "%2e%2e/settings.py", "a/b.js"],
+)
+def test_nothing_else_is(client: Client, name: str) -> None:
+    assert client.send("GET", f"/console/{name}").status == 404
+
+
+@pytest.mark.parametrize("name", sorted(SCRIPTS))
+def test_imports_name_what_the_other_part_exports(name: str) -> None:
+    for names, other in re.findall(r'^import \{ (.+?) \} from "\./(.+?)";$', SCRIPTS[name], re.M):
+        exported = re.findall(
+            r"^export (?:async )?(?:function|const|class) (\w+)", SCRIPTS[other], re.M
+        )
+        assert set(names.split(", ")) <= set(exported)
+
+
+def test_it_asks_only_for_what_the_server_has() -> None:
+    """Addresses in the scripts, with what is filled in cut off, begin documented ones."""
+    documented = [re.sub(r"\{.*", "", one.path) for one in OPERATIONS]
+    addresses = re.findall(r'["`](/[\w./]+)', "".join(SCRIPTS.values()))
+    resources = set(re.findall(r"/(_\w+)", "".join(SCRIPTS.values())))
+    assert len(addresses) > 5
+    assert all(any(path.startswith(one) for path in documented) for one in addresses), addresses
+    assert resources <= {part for one in OPERATIONS for part in one.path.split("/")}, resources
+
+
+def test_a_server_without_it() -> None:
+    with ServerProcess("--memory", "--no-console") as server:
+        client = Client(server)
+        assert client.send("GET", "/console/").status == 404
+        assert client.send("GET", "/", {"Accept": "text/html"}).status == 200
