@@ -172,6 +172,7 @@ def test_a_file_that_is_still_being_recorded_is_left_alone(
         assert everything(engine, streams) == before
 
 
+@pytest.mark.slow
 def test_at_every_step_everything_is_here_and_can_be_restored(tmp_path: Path) -> None:
     """What a crash would leave behind is copied, and so is what object storage has then."""
     data, moments = tmp_path / "data", list[Path]()

@@ -44,9 +44,9 @@ def archive_all(archive: Archive, local_bytes_max: int) -> None:
     # What nobody needs any more goes when the catalogs that name it have gone.
     for _ in range(4):
         archive.catalog(1_000)
-    for row in archive.to_remove():
-        archive.remove(row)
-        archive.note_removed(row)
+        for row in archive.to_remove():
+            archive.remove(row)
+            archive.note_removed(row)
 
 
 def compact_once(
