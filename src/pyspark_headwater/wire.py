@@ -294,6 +294,8 @@ def _new_client(server: Server) -> httpx.Client:
         headers={"Accept-Encoding": "identity"},
         # An address on this machine is not for a proxy.
         trust_env=not server.root.startswith(("http://127.0.0.1", "http://localhost")),
+        # Certificates take long to load, in every process, and only TLS has a use for them.
+        verify=server.root.startswith("https:"),
     )
 
 
