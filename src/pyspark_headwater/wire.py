@@ -22,11 +22,11 @@ from headwater.client.protocol import (
     Request,
     Response,
     StreamInfo,
-    failure,
     read_request,
     stream_info,
     stream_url,
 )
+from headwater.client.refusals import failure
 from headwater.client.retry import Retries, RetryPolicy
 from headwater.client.transport import Timeouts, failure_of
 from pyspark_headwater.options import Server

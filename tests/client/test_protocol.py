@@ -17,16 +17,15 @@ from headwater.client.protocol import (
     Response,
     append_request,
     create_request,
-    failure,
     fork_request,
     is_json,
     producer_receipt,
     read_request,
-    retry_after_s,
     stream_info,
     stream_root,
     stream_url,
 )
+from headwater.client.refusals import failure, retry_after_s
 
 URL = "http://localhost:4437/v1/stream/orders"
 POST = Request("POST", URL)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from headwater.client.errors import HeadwaterError, UnexpectedAnswer
-from headwater.client.protocol import Request, Response, failure
+from headwater.client.protocol import Request, Response
+from headwater.client.refusals import failure
 from headwater.client.retry import Retries, RetryPolicy
 from headwater.client.transport import OpenResponse, Transport
 
