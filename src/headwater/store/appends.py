@@ -21,7 +21,7 @@ from headwater.store import rows
 from headwater.store.checksums import append_checksum
 from headwater.store.database import translating
 from headwater.store.engine import Outline, Piece, SeekBy
-from headwater.store.history.places import Places
+from headwater.store.history.known_chunks import KnownChunks
 from headwater.store.history.segment import Extent
 from headwater.store.history.shelf import Shelf
 from headwater.store.history_tables import FoundExtent, Query, extent_at, sealed_end
@@ -37,7 +37,7 @@ class Appends:
         self._reader = reader
         self._query = query
         self._shelf = shelf
-        self._places = Places(shelf)
+        self._known = KnownChunks(shelf)
 
     # ── Bodies ───────────────────────────────────────────────────────────────────────────────
 
@@ -46,11 +46,11 @@ class Appends:
 
     def read_pieces(self, span: Span, max_bytes: int) -> list[Piece]:
         pieces = self._gather(span, max_bytes, _range)
-        self._places.note(span, max_bytes, pieces)
+        self._known.note(span, max_bytes, pieces)
         return pieces
 
     def known_pieces(self, span: Span, max_bytes: int) -> list[Piece] | None:
-        return self._places.find(span, max_bytes)
+        return self._known.find(span, max_bytes)
 
     def _gather(
         self, span: Span, max_bytes: int, take: Callable[[Extent, int, int], Sequence[P]]

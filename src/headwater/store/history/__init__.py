@@ -19,7 +19,7 @@ transaction recorded is removed at the next start.
 - `building` writing one
 - `segment`  reading one, with every block compared with its checksum at first touch
 - `shelf`    the files that are open
-- `places`   where chunks that were read before lie
+- `known_chunks`  where chunks that were read before lie
 - `ledger`   how much of each run is still in rows
 - `sealing`  from rows to recorded extents
 - `choosing`, `compacting`  from many files to few

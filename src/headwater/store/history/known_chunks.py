@@ -29,7 +29,7 @@ class _Note(NamedTuple):
     """Segment, offset and length of each."""
 
 
-class Places:
+class KnownChunks:
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
         self._notes: OrderedDict[tuple[int, int, int], _Note] = OrderedDict()

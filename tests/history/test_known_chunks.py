@@ -12,7 +12,7 @@ import pytest
 from headwater.core.lineage import Lineage, Span
 from headwater.core.stream import Appended, Created, StreamConfig
 from headwater.store.engine import FileRange, Piece
-from headwater.store.history import page_cache, places
+from headwater.store.history import known_chunks, page_cache
 from headwater.store.sqlite import SqliteEngine
 from tests.support.sealing import seal
 
@@ -116,7 +116,7 @@ def test_what_the_disk_has_to_be_asked_for_is_not_known(
 
 
 def test_only_so_many_are_remembered(engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "_NOTES_MAX", 2)
+    monkeypatch.setattr(known_chunks, "_NOTES_MAX", 2)
     for start in range(3):
         engine.read_pieces(span(start), FULL)
     known = [engine.known_pieces(span(start), FULL) is not None for start in range(3)]
