@@ -15,8 +15,8 @@ from pyspark.sql.datasource import InputPartition
 
 from headwater.client.errors import ResponseError
 from pyspark_headwater.options import ReadOptions
-from pyspark_headwater.selection import BEGINNING, Offsets, data_loss, is_data_loss
-from pyspark_headwater.wire import PlannedRange, Wire
+from pyspark_headwater.selection import Offsets, data_loss, is_data_loss
+from pyspark_headwater.wire import BEGINNING, PlannedRange, Wire
 
 PARTITION_BYTES: Final = 16 * 2**20
 PARTITION_BYTES_MIN: Final = 64 * 2**10

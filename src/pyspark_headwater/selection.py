@@ -14,12 +14,9 @@ from headwater.client.errors import BadRequest, ResponseError, StreamGone, Strea
 from headwater.client.protocol import NOW, START, is_json
 from pyspark_headwater.errors import DataLoss, InvalidOption, UnknownStream
 from pyspark_headwater.options import EARLIEST, LATEST, ReadOptions
-from pyspark_headwater.wire import Listed, Wire
+from pyspark_headwater.wire import BEGINNING, Listed, Wire
 
 Offsets = dict[str, str]
-BEGINNING: Final = f"{0:016d}_{0:016d}"
-"""The offset of every stream's beginning."""
-
 _WILDCARD = re.compile(r"\*\*/|\*\*|\*|\?")
 _AS_REGEX: Final = {"**/": r"(?:.*/)?", "**": r".*", "*": r"[^/]*", "?": r"[^/]"}
 
@@ -121,18 +118,25 @@ def _named_offset(asked: str, stream: Listed) -> str:
     return BEGINNING if asked in (EARLIEST, START) else stream.tail
 
 
+_LOSSES: Final = {
+    "unknown_offset": "was deleted and created anew",
+    "offset_expired": "has let go of its past",
+}
+
+
 def is_data_loss(error: ResponseError) -> bool:
     """Whether an answer says that what was to be read is gone."""
-    gone = isinstance(error, StreamNotFound | StreamGone)
-    return gone or (isinstance(error, BadRequest) and error.code == "unknown_offset")
+    return is_gone(error) or error.code in ("unknown_offset", "offset_expired")
+
+
+def is_gone(error: ResponseError) -> bool:
+    """Whether there is no such stream any more."""
+    is_missing = isinstance(error, StreamNotFound | StreamGone)
+    return is_missing and error.code != "offset_expired"
 
 
 def data_loss(stream: str, error: ResponseError) -> DataLoss:
-    what = (
-        "was deleted and created anew"
-        if isinstance(error, BadRequest)
-        else "does not exist any more"
-    )
+    what = _LOSSES.get(error.code or "", "does not exist any more")
     return DataLoss(
         f"the stream {stream!r} {what} while it was being read ({error}). Start with a new "
         "checkpoint, or set failOnDataLoss to false to go on with what is there."

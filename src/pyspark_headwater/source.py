@@ -30,10 +30,10 @@ from pyspark_headwater.options import ReadOptions, Use, WriteOptions, read_optio
 from pyspark_headwater.planning import Planner, RangesPartition
 from pyspark_headwater.pushdown import is_switched_on, narrowed
 from pyspark_headwater.reading import Shape, read_partition
-from pyspark_headwater.selection import BEGINNING, Offsets, Selection, data_loss, is_data_loss
+from pyspark_headwater.selection import Offsets, Selection, data_loss, is_data_loss
 from pyspark_headwater.shapes import message_schema, messages_as_rows, messages_parsed
 from pyspark_headwater.sink import BatchSink, StreamSink
-from pyspark_headwater.wire import Reach, Wire, wire_to
+from pyspark_headwater.wire import BEGINNING, Reach, Wire, wire_to
 
 # Spark asks for news without a pause. Waiting here for a while keeps an idle query quiet, and
 # stopping it still prompt.

@@ -5,7 +5,8 @@
 
 The archive is read up to the last append it holds and the server from there on. An append is in the
 archive as a whole or not at all, so there is neither gap nor overlap, however far behind the
-archive is.
+archive is. Where both end is found out when a table is asked for: it stays the same however often
+it is used.
 """
 
 from __future__ import annotations
@@ -18,10 +19,14 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from headwater.client.errors import ResponseError
+from pyspark_headwater.options import read_options
 from pyspark_headwater.pipelines import transforms
 from pyspark_headwater.pipelines.delta import open_table, parts_of, read_files, read_table
 from pyspark_headwater.pipelines.jobs import archive_layout, rollup_layout
 from pyspark_headwater.pipelines.state import state_layout
+from pyspark_headwater.selection import is_data_loss, is_gone
+from pyspark_headwater.wire import BEGINNING, wire_to
 
 
 @dataclass(frozen=True)
@@ -35,24 +40,43 @@ class HeadwaterTables:
 
     def table(self, stream: str) -> DataFrame:
         """All messages of a stream: `stream`, `offset`, `index`, `timestamp`, `value`, `date`."""
-        options = {"endpoint": self.endpoint, "stream": stream}
-        if self.token is not None:
-            options["token"] = self.token
         layout = archive_layout(self.root)
         archive = open_table(layout.uri(stream))
         parts = {} if archive is None else parts_of(archive, layout)
         paths = [path for part in parts.values() for path in part]
         last = None if archive is None else last_offset(archive)
-        if last is not None:
-            options["startingOffsets"] = msgspec.json.encode({stream: last}).decode()
-        live = self.spark.read.format("headwater").options(**options).load()
-        if last is not None:
-            live = live.where(F.col("offset") > last)
-        live = transforms.archived(live)
-        if not paths:
+        live = self._live(stream, last)
+        if live is not None and not paths:
             return live
         past = read_files(self.spark, layout, stream, paths).withColumn("stream", F.lit(stream))
-        return past.select(*live.columns).unionByName(live)
+        past = past.select("stream", *layout.schema.fieldNames())
+        return past if live is None else past.unionByName(live)
+
+    def _live(self, stream: str, last: str | None) -> DataFrame | None:
+        """What the server has behind the last append of the archive; None if that is nothing."""
+        options = {"endpoint": self.endpoint, "stream": stream}
+        if self.token is not None:
+            options["token"] = self.token
+        only_new = F.lit(True)
+        if last is not None:
+            wire = wire_to(read_options(options, "batch read").server)
+            try:
+                reach = wire.reach(stream, last, messages=1)
+            except ResponseError as error:
+                if not is_data_loss(error):
+                    raise
+                if is_gone(error):
+                    return None
+                # It is kept no more, or the stream was created anew. Its first offset is greater
+                # than none, but the archive cannot have it either.
+                only_new = (F.col("offset") > last) | (F.col("offset") == BEGINNING)
+            else:
+                if reach.messages_behind == 0:
+                    return None
+                options["startingOffsets"] = _at(stream, reach.offset)
+                options["endingOffsets"] = _at(stream, reach.tail)
+        live = self.spark.read.format("headwater").options(**options).load()
+        return transforms.archived(live.where(only_new))
 
     def state(self, stream: str, type: str, schema: str | None = None) -> DataFrame:
         """The current state of one type of entity, as of the last run of `materialize`.
@@ -71,6 +95,10 @@ class HeadwaterTables:
         """Messages, bytes and rates for each window, stream and entity."""
         layout = rollup_layout(self.root)
         return transforms.with_rates(read_table(self.spark, layout, "rollup"), minutes)
+
+
+def _at(stream: str, offset: str) -> str:
+    return msgspec.json.encode({stream: offset}).decode()
 
 
 def last_offset(archive: DeltaTable) -> str | None:

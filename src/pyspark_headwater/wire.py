@@ -19,6 +19,7 @@ import msgspec
 
 from headwater.client.errors import HeadwaterError, StreamGone, StreamNotFound, UnexpectedAnswer
 from headwater.client.protocol import (
+    START,
     Request,
     Response,
     StreamInfo,
@@ -29,10 +30,13 @@ from headwater.client.protocol import (
 from headwater.client.refusals import failure
 from headwater.client.retry import Retries, RetryPolicy
 from headwater.client.transport import Timeouts, failure_of
+from headwater.core.offsets import format_offset
 from pyspark_headwater.options import Server
 
 ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
 PAGE: Final = 1_000
+BEGINNING: Final = format_offset(0, 0)
+"""The offset of every stream's beginning."""
 _TIMEOUTS: Final = Timeouts()
 
 T = TypeVar("T")
@@ -227,7 +231,7 @@ class Wire:
         size_bytes: int | None = None,
     ) -> Reach:
         """How far a read from an offset gets with so much."""
-        params = {"offset": offset}
+        params = {"offset": _from(offset)}
         if messages is not None:
             params["messages"] = str(messages)
         if size_bytes is not None:
@@ -241,7 +245,7 @@ class Wire:
     def ranges(self, stream: str, offset: str, until: str, target_bytes: int) -> list[PlannedRange]:
         """A stretch cut into ranges, the same ones whenever it is asked for."""
         params = {
-            "offset": offset,
+            "offset": _from(offset),
             "until": until,
             "max_bytes": str(target_bytes),
             "files": "false",
@@ -255,7 +259,7 @@ class Wire:
 
     def first_timestamp(self, stream: str, offset: str) -> int:
         """When the first message behind an offset was stored."""
-        params = {"offset": offset, "max_bytes": str(2**40)}
+        params = {"offset": _from(offset), "max_bytes": str(2**40)}
         plan = self._ask(f"{self.url(stream)}/_segments", params, _Times)
         return plan.ranges[0].first_timestamp
 
@@ -287,6 +291,11 @@ class Wire:
     def _ask(self, url: str, params: Mapping[str, str], kind: type[T]) -> T:
         answer: Any = msgspec.json.decode(self.perform(Request("GET", url, params)).body)
         return msgspec.convert(answer, kind)
+
+
+def _from(offset: str) -> str:
+    """The beginning by its name: on a stream that lets go of its past, it moves."""
+    return START if offset == BEGINNING else offset
 
 
 def _new_client(server: Server) -> httpx.Client:

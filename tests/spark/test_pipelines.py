@@ -134,6 +134,24 @@ def test_files_that_were_replaced_go_in_the_end(
     assert tidied == [False, False]
 
 
+def test_a_table_outlives_its_stream(spark: SparkSession, world: World) -> None:
+    stream = world.stream("events", [1, 2], [3])
+    archive = Archive(str(world.directory / "lake"))
+    archive(world.batch(spark), Commit("q", 0))
+
+    def values() -> list[str]:
+        return sorted(row.value for row in tables(spark, world).table(world.name()).collect())
+
+    before = tables(spark, world).table(world.name())
+    stream.append(4)
+    assert values() == ["1", "2", "3", "4"]
+    assert before.count() == 3, "a table is that of the moment when it was asked for"
+    stream.delete()
+    assert values() == ["1", "2", "3"]
+    world.stream("events", [5, 6])
+    assert values() == ["1", "2", "3", "5", "6"]
+
+
 def test_a_table_that_was_never_archived(spark: SparkSession, world: World) -> None:
     world.stream("events", [1])
     assert tables(spark, world).table(world.name()).count() == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import httpx
 import pytest
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -17,10 +18,11 @@ from pyspark_headwater import source
 from pyspark_headwater.errors import DataLoss, InvalidOption, UnknownStream
 from pyspark_headwater.options import read_options
 from pyspark_headwater.planning import StreamRange, packed
-from pyspark_headwater.selection import BEGINNING, Selection, pattern_regex
+from pyspark_headwater.selection import Selection, pattern_regex
 from pyspark_headwater.shapes import message_schema, messages_as_rows
 from pyspark_headwater.source import StreamReader
-from pyspark_headwater.wire import Wire, wire_to
+from pyspark_headwater.wire import BEGINNING, Wire, wire_to
+from tests.http.client import eventually
 from tests.spark.world import Fate, Gateway, World
 
 EVERYTHING: ReadLimit = ReadAllAvailable()
@@ -216,6 +218,22 @@ def test_a_deleted_stream_is_data_loss(world: World, monkeypatch: pytest.MonkeyP
     assert tolerant.latestOffset(end, EVERYTHING) == end
     assert tolerant.partitions(start, end) == []
     assert [*tolerant.read(partition)] == []
+
+
+def test_a_stream_that_lets_go_of_its_past(world: World) -> None:
+    stream = world.client.stream(world.name())
+    stream.ensure(content_type="application/json", retention_bytes=30)
+    offsets = [stream.append("x" * 20).next_offset for _ in range(3)]
+    one, tolerant = reader(world, maxOffsetsPerTrigger=9), reader(world, failOnDataLoss="false")
+    start = one.initialOffset()
+    details = f"{world.url}/v1/stream/{world.name()}/_details"
+    eventually(lambda: httpx.get(details).json()["earliest"] == offsets[1])
+    end = one.latestOffset(start, ReadMaxRows(9))
+    assert rows(one, start, end) == [['"xxxxxxxxxxxxxxxxxxxx"']], "earliest is what there is"
+    behind = {world.name(): str(offsets[0])}
+    with pytest.raises(DataLoss, match="let go of its past"):
+        one.partitions(behind, end)
+    assert rows(tolerant, behind, end) == rows(one, start, end)
 
 
 # ── A server in trouble ──────────────────────────────────────────────────────────────────────

@@ -23,8 +23,7 @@ from pyspark_headwater.errors import NotReadDirectly
 from pyspark_headwater.options import SealedReads, read_options
 from pyspark_headwater.planning import Planner, RangesPartition
 from pyspark_headwater.reading import read_partition
-from pyspark_headwater.selection import BEGINNING
-from pyspark_headwater.wire import Piece, Wire, close_wires, wire_to
+from pyspark_headwater.wire import BEGINNING, Piece, Wire, close_wires, wire_to
 from tests.support.object_storage import ObjectStorage
 from tests.support.sealing import SEALING_AT_ONCE
 from tests.support.server import ServerProcess, free_port

@@ -38,8 +38,8 @@ from pyspark_headwater.pipelines.delta import (
     write_files,
 )
 from pyspark_headwater.pipelines.layout import Layout
+from pyspark_headwater.wire import BEGINNING
 
-FIRST_OFFSET: Final = format_offset(0, 0)
 PLACE_FIELDS: Final = [
     StructField("offset", StringType()),
     StructField("index", IntegerType()),
@@ -121,7 +121,7 @@ def unseen(batch: DataFrame, seen: Mapping[str, Seen | None]) -> DataFrame:
     """What of a batch is new."""
     for stream, done in seen.items():
         if done is not None:
-            is_of_a_new_stream = (F.col("offset") == FIRST_OFFSET) & (moment() > done.at_us)
+            is_of_a_new_stream = (F.col("offset") == BEGINNING) & (moment() > done.at_us)
             is_new = (F.col("offset") > done.offset) | is_of_a_new_stream
             batch = batch.where((F.col("stream") != stream) | is_new)
     return batch

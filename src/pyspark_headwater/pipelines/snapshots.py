@@ -18,8 +18,8 @@ from pyspark_headwater.errors import HeadwaterSparkError
 from pyspark_headwater.options import read_options
 from pyspark_headwater.pipelines import transforms
 from pyspark_headwater.pipelines.state import folded, state_rows
-from pyspark_headwater.selection import BEGINNING, Selection
-from pyspark_headwater.wire import Wire, wire_to
+from pyspark_headwater.selection import Selection
+from pyspark_headwater.wire import BEGINNING, Wire, wire_to
 
 SNAPSHOT_BYTES_MAX: Final = 64 * 2**20
 

@@ -32,7 +32,6 @@ from pyspark_headwater.pipelines.delta import (
 )
 from pyspark_headwater.pipelines.folding import Control, Fold, Place, fold_controls
 from pyspark_headwater.pipelines.jobs import (
-    FIRST_OFFSET,
     PLACE_FIELDS,
     Seen,
     moment,
@@ -40,6 +39,7 @@ from pyspark_headwater.pipelines.jobs import (
     unseen,
 )
 from pyspark_headwater.pipelines.layout import Layout, columns_of, plain_name, safe_path
+from pyspark_headwater.wire import BEGINNING
 
 # A name with an underscore leaves the name without it to the fields of values.
 STATE_SCHEMA: Final = StructType(
@@ -156,7 +156,7 @@ def _summary(changes: DataFrame, seen: Seen | None) -> tuple[Row | None, Column 
     """The last change; and which are of a stream that was created anew, if any are."""
     last = F.max(F.struct("offset", "index", moment().alias("at_us")))
     later = moment() > (-1 if seen is None else seen.at_us)
-    begins = F.max((F.col("offset") == FIRST_OFFSET) & later)
+    begins = F.max((F.col("offset") == BEGINNING) & later)
     found = changes.agg(last.alias("last"), begins.alias("begins")).collect()[0]
     return found.last, later if seen is not None and found.begins else None
 
