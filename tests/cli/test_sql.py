@@ -24,11 +24,11 @@ def lake(tmp_path: Path) -> Path:
     """A root with tables as pipelines leave them, and what else they leave there."""
     root = tmp_path / "lake"
     tables = {
-        "archive/shop/orders": {"value": ['{"id":1}', '{"id":2}'], "timestamp": [MOMENT, MOMENT]},
-        "archive/shop/customers": {"value": ["change"]},
+        "archive/shop.orders": {"value": ['{"id":1}', '{"id":2}'], "timestamp": [MOMENT, MOMENT]},
+        "archive/shop.customers": {"value": ["change"]},
         "archive/shop": {"value": ["a stream beside others below it"]},
-        "state/shop/customers/customers": {"key": ["ann"], "value": ["[31m\nred"]},
-        "state/shop/customers/_aside": {"value": ["not for people"]},
+        "state/shop.customers/customers": {"key": ["ann"], "value": ["[31m\nred"]},
+        "state/shop.customers/_aside": {"value": ["not for people"]},
         "rollup": {"stream": ["shop/orders"], "messages": [2]},
     }
     for path, columns in tables.items():
@@ -41,15 +41,15 @@ def test_the_tables(run: Run, lake: Path) -> None:
     listed = run("sql", "--root", str(lake), "--json").records
     assert {one["table"]: one["path"] for one in listed} == {
         "rollup": "rollup",
-        "customers": "state/shop/customers/customers",
+        "customers": "state/shop.customers/customers",
         "shop": "archive/shop",
-        "archive_shop_customers": "archive/shop/customers",
-        "orders": "archive/shop/orders",
+        "archive_shop_customers": "archive/shop.customers",
+        "orders": "archive/shop.orders",
     }
 
 
 @pytest.mark.parametrize(
-    "name", ["orders", "ORDERS", '"orders"', "archive_shop_orders", '"archive/shop/orders"']
+    "name", ["orders", "ORDERS", '"orders"', "archive_shop_orders", '"archive/shop.orders"']
 )
 def test_names(run: Run, lake: Path, name: str) -> None:
     ran = run("sql", f"SELECT count(*) AS n FROM {name}", "--root", str(lake), "--json")

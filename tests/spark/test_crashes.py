@@ -130,13 +130,13 @@ def check(world: World, messages: list[Any]) -> None:
     assert messages == changes(range(COUNT))
     assert sorted(world.read()) == [*range(COUNT)]
     lake = f"{world.directory}/lake"
-    archive = rows_of(f"{lake}/archive/{world.name()}")
+    archive = rows_of(f"{lake}/archive/{world.table()}")
     archive.sort(key=lambda row: (row["offset"], row["index"]))
     assert [json.loads(row["value"]) for row in archive] == messages
     state = MaterializedState()
     state.apply_messages(messages)
     for kind in ("even", "odd"):
-        rows = rows_of(f"{lake}/state/{world.name()}/{kind}")
+        rows = rows_of(f"{lake}/state/{world.table()}/{kind}")
         assert len(rows) == len(state.of_type(kind))
         for row in rows:
             value = state.get(kind, row["key"])

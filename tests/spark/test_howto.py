@@ -18,6 +18,7 @@ GUIDE = ROOT / "docs" / "howto" / "spark.md"
 def test_the_guide(spark: SparkSession, world: World, capsys: pytest.CaptureFixture[str]) -> None:
     """All snippets of the page, in one go, in the session that runs."""
     page = GUIDE.read_text().replace("shop/", f"{world.prefix}/")
+    page = page.replace("shop.orders", world.table("orders"))
     blocks = snippets.fenced(page)
     assert len(blocks) >= 11
     program = "\n".join(blocks).replace(snippets.SERVER, world.url)

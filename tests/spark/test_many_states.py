@@ -36,8 +36,9 @@ def test_those_that_have_one(spark: SparkSession, world: World) -> None:
     run(spark, job)
     assert keys(spark, world, "users") == ["b"]
     assert keys(spark, world, "later") == ["c"]
-    states = Path(job.root) / "state" / world.prefix
-    assert sorted(one.name for one in states.iterdir()) == ["later", "users"]
+    states = Path(job.root) / "state"
+    mine = [one.name for one in states.iterdir()]
+    assert sorted(mine) == [world.table("later"), world.table("users")]
     assert left_out(job.directory) == {}
 
 
@@ -56,4 +57,4 @@ def test_one_that_cannot_go_on_does_not_stop_the_others(spark: SparkSession, wor
     assert keys(spark, world, "bad") == ["a"]
     assert [*left_out(job.directory)] == [world.name("bad")]
     assert "index 1" in left_out(job.directory)[world.name("bad")]
-    assert len(rows_of(f"{job.root}/state/{world.name('bad')}/user")) == 1
+    assert len(rows_of(f"{job.root}/state/{world.table('bad')}/user")) == 1

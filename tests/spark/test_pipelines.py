@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ def test_an_archive_and_its_live_end(spark: SparkSession, world: World) -> None:
         return sorted(json.loads(row.value)["n"] for row in table.collect())
 
     assert numbers() == [1, 2, 3, 4]
-    stored = rows_of(f"{job.root}/archive/{world.name()}")
+    stored = rows_of(f"{job.root}/archive/{world.table()}")
     assert sorted(json.loads(row["value"])["n"] for row in stored) == [1, 2, 3]
     assert {*stored[0]} == {"offset", "index", "timestamp", "value", "date"}
     run(spark, job)
@@ -95,7 +95,7 @@ def test_a_batch_is_archived_once(
     assert sorted(row.value for row in found.table(world.name("a")).collect()) == ["1", "2", "4"]
     assert [row.value for row in found.table(world.name("b")).collect()] == ["3"]
     # Two small files have become one.
-    (file,) = DeltaTable(f"{archive.root}/archive/{world.name('a')}").file_uris()
+    (file,) = DeltaTable(f"{archive.root}/archive/{world.table('a')}").file_uris()
     assert f"/date={datetime.now(UTC).date()}/" in file
     assert pq.ParquetFile(file).metadata.row_group(0).column(0).compression == "ZSTD"
 
@@ -112,11 +112,11 @@ def test_a_stream_created_anew_is_taken_in_whole(spark: SparkSession, world: Wor
             job(world.batch(spark), Commit("q", number))
     for job in jobs:
         job(world.batch(spark), Commit("another checkpoint", 0))
-    stored = [json.loads(row["value"]) for row in rows_of(f"{root}/archive/{world.name()}")]
+    stored = [json.loads(row["value"]) for row in rows_of(f"{root}/archive/{world.table()}")]
     numbers = sorted((one["key"], one["value"]) for one in stored)
     assert numbers == [("a", 0), ("b", 1), ("b", 2), *((k, n) for k in "cd" for n in range(3))]
     assert sum(row["messages"] for row in rows_of(f"{root}/rollup")) == 9
-    state = rows_of(f"{root}/state/{world.name()}/user")
+    state = rows_of(f"{root}/state/{world.table()}/user")
     assert sorted((row["key"], row["_value"]) for row in state) == [(k, "2") for k in "bcd"]
 
 
@@ -173,7 +173,7 @@ HISTORY = [
 
 
 def state_of(world: World) -> dict[tuple[str, str], Any]:
-    tables = {kind: f"{world.directory}/lake/state/{world.name()}/{kind}" for kind in KINDS}
+    tables = {kind: f"{world.directory}/lake/state/{world.table()}/{kind}" for kind in KINDS}
     return {
         (kind, row["key"]): json.loads(row["_value"])
         for kind, uri in tables.items()
@@ -205,7 +205,7 @@ def test_the_current_state(spark: SparkSession, world: World) -> None:
     # A new checkpoint reads everything again, and nothing goes backwards.
     job(world.batch(spark), Commit("another checkpoint", 0))
     assert state_of(world) == reference(done)
-    users = rows_of(f"{job.root}/state/{world.name()}/user")
+    users = rows_of(f"{job.root}/state/{world.table()}/user")
     assert sorted(row["key"] for row in users) == ["g", "h"]
 
 
@@ -223,10 +223,14 @@ orders = st.sampled_from([[0, 1], [0, 1, 1], [0, 1, 0], [0, 0, 1]])
 """In which the parts of a history come; what comes late comes with a checkpoint of its own."""
 
 
+def moment(number: int) -> datetime:
+    return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=number)
+
+
 def batch_of(spark: SparkSession, stream: str, first: int, part: list[Any]) -> DataFrame:
     """A batch without a server."""
     rows = [
-        (stream, f"{1:016d}_{first + at:016d}", index, None, json.dumps(message))
+        (stream, f"{1:016d}_{first + at:016d}", index, moment(first + at), json.dumps(message))
         for at, append in enumerate(part)
         for index, message in enumerate(append)
     ]
@@ -259,7 +263,7 @@ def test_any_history_folds_as_the_client_folds_it(
 
 def check_columns(spark: SparkSession, world: World, kind: str, values: dict[str, Any]) -> None:
     """Whoever reads the table finds in its columns what is in the values."""
-    uri = f"{world.directory}/lake/state/{world.name()}/{kind}"
+    uri = f"{world.directory}/lake/state/{world.table()}/{kind}"
     columns = columns_of(delta.open_table(uri))
     theirs = rows_of(uri) if columns else []
     ours = tables(spark, world).state(world.name(), kind).collect() if columns else []
@@ -274,7 +278,7 @@ def check_columns(spark: SparkSession, world: World, kind: str, values: dict[str
 
 def test_columns_grow_and_widen(spark: SparkSession, world: World) -> None:
     stream = world.stream("events")
-    uri = f"{world.directory}/lake/state/{world.name()}/user"
+    uri = f"{world.directory}/lake/state/{world.table()}/user"
 
     def take_in(*changes: Any) -> dict[str, str]:
         """The columns after some changes."""
@@ -396,7 +400,7 @@ def test_a_table_back_into_a_stream(spark: SparkSession, world: World) -> None:
     world.stream("events", [3, 1], [2])
     job = pipeline(world, "archive")
     run(spark, job)
-    table = f"{job.root}/archive/{world.name()}"
+    table = f"{job.root}/archive/{world.table()}"
     for _ in range(2):
         replay(spark, table, world.options("copy"), name="restore", version=1)
     assert world.read("copy") == [3, 1, 2]
@@ -428,7 +432,7 @@ def test_pipelines_from_a_prompt(spark: SparkSession, world: World) -> None:
     status = json.loads(out)
     assert (code, status["pipeline"], status["lag_messages"]) == (0, "archive", 1)
     assert status["lag_s"] > 0
-    table = f"{root}/archive/{world.name()}"
+    table = f"{root}/archive/{world.table()}"
     code, _, said = headwater(world, "replay", table, world.name("copy"), "--name", "again")
     assert code == 0, said
     assert world.read("copy") == [put("a", 1)]
@@ -448,7 +452,7 @@ def test_what_is_submitted(
     monkeypatch.setattr(sys, "argv", ["run.py", "archive", *where, *options])
     submitted()
     assert capsys.readouterr().out.count(": batch ") == 2
-    assert len(rows_of(f"{root}/archive/{world.name()}")) == 2
+    assert len(rows_of(f"{root}/archive/{world.table()}")) == 2
 
 
 def test_what_is_wrong_is_one_line(spark: SparkSession, world: World) -> None:

@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater.client import Headwater, Stream
+from pyspark_headwater.pipelines.layout import safe_path
 
 ROOT: Final = Path(__file__).parent.parent.parent
 PATIENCE_S: Final = 240
@@ -55,6 +56,10 @@ class World:
 
     def name(self, name: str = "events") -> str:
         return f"{self.prefix}/{name}"
+
+    def table(self, name: str = "events") -> str:
+        """What the table of a stream is called."""
+        return safe_path(self.name(name))
 
     def stream(
         self, name: str = "events", *appends: Iterable[Any], content_type: str = "application/json"

@@ -1,6 +1,6 @@
 """The tables that pipelines made, under names that SQL knows, and questions to them.
 
-A table has up to three names: its path below the root in quotes (`"archive/shop/orders"`), the same
+A table has up to three names: its path below the root in quotes (`"archive/shop.orders"`), the same
 in one word (`archive_shop_orders`), and the last part of it (`orders`) unless two tables would
 share it. A state goes before an archive there: whoever says `customers` wants to know how they are,
 not how they came to be so.
@@ -42,11 +42,17 @@ class LakeTable:
 
     @property
     def word(self) -> str:
-        return re.sub(r"[^a-z0-9]+", "_", self.path.lower()).strip("_")
+        return _word(self.path)
 
     @property
     def last_word(self) -> str:
-        return re.sub(r"[^a-z0-9]+", "_", self.path.rpartition("/")[2].lower()).strip("_")
+        """An archive is called by a stream, and a state by a type of entity."""
+        name = self.path.rpartition("/")[2]
+        return _word(name.rpartition(".")[2] if self.kind == "archive" else name)
+
+
+def _word(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
 
 
 # --- Which tables there are ----------------------------------------------------------------------

@@ -48,7 +48,7 @@ def sql(
 
     Without Spark: this needs no Java and answers at once. A table is called by
     the last part of its path (orders), by all of it (archive_shop_orders) or
-    by the path itself in quotes ("archive/shop/orders").
+    by the path itself in quotes ("archive/shop.orders").
 
     Examples:
 

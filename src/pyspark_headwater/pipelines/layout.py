@@ -30,7 +30,7 @@ class Layout:
         partition: the column that a table is partitioned by.
         table: the column that says which table a row is for; it is not kept. None: `name` says it.
         name: the table of all rows.
-        nested: whether a slash in the name of a table makes a directory, as in paths of streams.
+        by_path: whether tables are called by the paths of streams.
         source: the column with JSON objects whose fields are columns too.
         columns: those columns, by table.
     """
@@ -40,7 +40,7 @@ class Layout:
     partition: str
     table: str | None = None
     name: str = ""
-    nested: bool = True
+    by_path: bool = True
     source: str = ""
     columns: Mapping[str, Columns] = field(default_factory=dict)
 
@@ -49,7 +49,7 @@ class Layout:
 
     def directory(self, table: str) -> str:
         """Where a table is, below the root."""
-        return safe_path(table) if self.nested else safe_name(table)
+        return safe_path(table) if self.by_path else safe_name(table)
 
     def stored(self, table: str) -> Any:
         """What is in the files of a table: the partition is in their names."""
@@ -100,12 +100,18 @@ def columns_of(table: DeltaTable | None) -> Columns:
 
 
 def safe_path(path: str) -> str:
-    """A path in which no segment is hidden, leads elsewhere or means something to a reader."""
-    return "/".join(safe_name(one) for one in path.split("/"))
+    """The path of a stream as one name.
+
+    A table must not lie in that of another one: whoever tidied up the outer one would remove it.
+
+    >>> safe_path("shop/orders"), safe_path("v1.2")
+    ('shop.orders', 'v1~2E2')
+    """
+    return ".".join(safe_name(one).replace(".", "~2E") for one in path.split("/"))
 
 
 def safe_name(name: str) -> str:
-    """One segment of such a path.
+    """A name that is not hidden, leads nowhere else and means nothing to a reader.
 
     >>> safe_name("orders"), safe_name("_a/ö")
     ('orders', '~5Fa~2F~C3~B6')

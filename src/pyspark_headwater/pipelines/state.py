@@ -73,7 +73,7 @@ def state_layout(root: str, stream: str) -> Layout:
         STATE_SCHEMA,
         "_bucket",
         table="type",
-        nested=False,
+        by_path=False,
         source="_value",
     )
 
@@ -225,7 +225,6 @@ def known_types(layout: Layout) -> list[str]:
     selector = fs.FileSelector(path, allow_not_found=True)
     names = [one.base_name for one in where.get_file_info(selector)]
     types = [plain_name(name) for name in names if not name.startswith("_")]
-    # A stream may lie below another one, and then so do its tables.
     return sorted(name for name in types if DeltaTable.is_deltatable(layout.uri(name)))
 
 
