@@ -14,10 +14,11 @@ from headwater.core.blocks import Block
 from headwater.core.errors import DataCorrupt
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended
-from headwater.store.checksums import append_checksum
 from headwater.store.history import layout
 from headwater.store.history.building import SegmentBuilder, SegmentDraft
+from headwater.store.history.gathering import as_columns, portions
 from headwater.store.history.segment import Segment, SegmentRow
+from headwater.store.rows import op_row
 from tests.support.properties import FEW
 
 bodies = st.one_of(
@@ -57,10 +58,8 @@ def write(directory: Path, made: list[list[Appended]]) -> SegmentDraft:
     for extent in made:
         first = extent[0]
         builder.begin(first.stream_id, first.start, first.first_message)
-        for a in extent:
-            checksum = append_checksum(a.stream_id, a.start, a.body)
-            about = layout.Append(a.start, a.first_message, a.at_ms, checksum, a.producer)
-            builder.add(about, a.body, a.messages)
+        for portion in portions(map(op_row, extent)):
+            builder.add_all(*as_columns(portion))
         builder.mark()
     return builder.finish()
 
@@ -221,7 +220,7 @@ def test_a_file_that_shrinks_while_it_is_open_gives_no_wrong_bytes(
 def test_an_abandoned_file_leaves_nothing(tmp_path: Path) -> None:
     builder = SegmentBuilder(tmp_path, 1)
     builder.begin(1, 0, 0)
-    builder.add(layout.Append(0, 0, 1, 2, None), b"x" * 300_000, 1)
+    builder.add_all(*as_columns([op_row(Appended(1, 0, b"x" * 300_000, 0, 1, 2))]))
     builder.abandon()
     assert [*tmp_path.iterdir()] == []
 

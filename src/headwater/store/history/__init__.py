@@ -16,7 +16,7 @@ extent: a byte of a run is in the rows or in an extent, and never in neither. A 
 transaction recorded is removed at the next start.
 
 - `layout`   what the bytes of a segment file mean
-- `building` writing one
+- `building`, `gathering`  writing one, and what goes into it
 - `segment`  reading one, with every block compared with its checksum at first touch
 - `shelf`    the files that are open
 - `known_chunks`  where chunks that were read before lie

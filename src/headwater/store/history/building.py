@@ -75,11 +75,6 @@ class SegmentBuilder:
         """The bodies that follow are of this run, from this position on."""
         self._drafts.append((IndexDraft(run, start, first_message, self.size_bytes), []))
 
-    def add(self, append: layout.Append, body: bytes, messages: int) -> None:
-        index, _ = self._drafts[-1]
-        index.add(append, len(body), messages)
-        self._write(body)
-
     def add_all(self, columns: layout.Columns, bodies: bytes) -> None:
         """Appends that follow each other, with their bodies in one piece."""
         index, _ = self._drafts[-1]

@@ -154,16 +154,6 @@ class IndexDraft:
     def __post_init__(self) -> None:
         self.end = self.start
 
-    def add(self, append: Append, size: int, messages: int) -> None:
-        if append.producer is not None:
-            self.stamps[len(self.starts)] = append.producer
-        self.starts.append(append.start - self.start)
-        self.firsts.append(append.first_message - self.first_message)
-        self.times.append(append.at_ms)
-        self.sums.append(append.checksum)
-        self.end = append.start + size
-        self.messages = append.first_message + messages - self.first_message
-
     def extend(self, columns: Columns) -> None:
         """Add many at once."""
         for number, stamp in columns.stamps.items():

@@ -16,11 +16,8 @@ from typing import Final
 import apsw
 
 from headwater.core.limits import MIB
-from headwater.core.producers import ProducerStamp
 from headwater.store import history_tables as tables
-from headwater.store.checksums import append_checksum
 from headwater.store.database import translating
-from headwater.store.history import layout
 from headwater.store.history.building import (
     ExtentDraft,
     Mark,
@@ -30,6 +27,7 @@ from headwater.store.history.building import (
     nothing,
     sync_directory,
 )
+from headwater.store.history.gathering import as_columns, count_fitting, count_sound, portions
 from headwater.store.history.ledger import Due, Ledger
 from headwater.store.history.segment import ABSENT, Segment
 from headwater.store.history.shelf import Shelf
@@ -39,7 +37,6 @@ from headwater.store.rows import OP_COLUMNS
 _SLICE_APPENDS: Final = 500
 _SLICE_BYTES: Final = 2 * MIB
 _SLICE_EXTENTS: Final = 250
-_PARTS_IN_A_SLICE: Final = 10
 _SURVEY_ROWS: Final = 50_000
 
 Transaction = Callable[[], AbstractContextManager[apsw.Connection]]
@@ -205,40 +202,33 @@ class History:
 
     def _gather_run(self, builder: SegmentBuilder, run: int, segment_bytes: int) -> bool:
         """Add an extent with what is in rows of a run, as far as the file has room."""
-        appends = marked_appends = marked_bytes = 0
-        position = 0
-        mark_after = _SLICE_APPENDS // _PARTS_IN_A_SLICE
+        position: int | None = None
         with translating(), closing(self.reader().cursor()) as cursor:
-            for row in cursor.execute(
+            rows = cursor.execute(
                 f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = ?1 AND EXISTS"
                 " (SELECT 1 FROM streams WHERE id = ?1 AND status < 2) ORDER BY start",
                 (run,),
-            ):
-                _, start, first_message, messages, at_ms, checksum, *stamp, body = row
+            )
+            for portion in portions(rows):
                 if self.stopping:
                     raise Stopped
-                gap = appends > 0 and start != position
-                if gap or checksum != append_checksum(run, start, body):
+                sound = count_sound(portion, position)
+                if sound < len(portion):
                     # Rows that are not what was committed stay where they are.
                     self.ledger.bar(run)
-                    break
-                if appends == 0:
-                    builder.begin(run, start, first_message)
-                elif builder.size_bytes + len(body) > segment_bytes:
-                    break
-                producer = ProducerStamp(*stamp) if stamp[0] is not None else None
-                about = layout.Append(start, first_message, at_ms, checksum, producer)
-                builder.add(about, body, messages)
-                position = start + len(body)
-                appends += 1
-                marked_appends += 1
-                marked_bytes += len(body)
-                if marked_appends >= mark_after or marked_bytes >= _SLICE_BYTES:
+                fitting = count_fitting(portion[:sound], segment_bytes - builder.size_bytes)
+                if position is None and sound:
+                    # One append has to fit, or it never would.
+                    fitting = max(1, fitting)
+                    builder.begin(run, portion[0][1], portion[0][2])
+                if fitting:
+                    columns, bodies = as_columns(portion[:fitting])
+                    builder.add_all(columns, bodies)
                     builder.mark()
-                    marked_appends = marked_bytes = 0
-        if appends:
-            builder.mark()
-        return appends > 0
+                    position = columns.end
+                if fitting < len(portion):
+                    break
+        return position is not None
 
     # ── Recording it ─────────────────────────────────────────────────────────────────────────
 

@@ -1,0 +1,62 @@
+"""Rows of a run on their way into a file.
+
+Sealing goes over every append once more, beside the loop that takes new ones. So rows are taken in
+portions, looked at as little as is safe, and turned into columns at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from headwater.core.limits import MIB
+from headwater.core.producers import ProducerStamp
+from headwater.store.history.layout import Columns
+from headwater.store.rows import Row, op_is_intact
+
+PORTION_APPENDS: Final = 50
+PORTION_BYTES: Final = 2 * MIB
+
+
+def portions(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Rows with the values of OP_COLUMNS, some at a time."""
+    portion: list[Row] = []
+    size = 0
+    for row in rows:
+        portion.append(row)
+        size += len(row[-1])
+        if len(portion) == PORTION_APPENDS or size >= PORTION_BYTES:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion
+
+
+def count_sound(portion: Sequence[Row], position: int | None) -> int:
+    """How many of these, from the first on, are what was committed and follow each other."""
+    for number, row in enumerate(portion):
+        if (position is not None and row[1] != position) or not op_is_intact(row):
+            return number
+        position = row[1] + len(row[-1])
+    return len(portion)
+
+
+def count_fitting(portion: Sequence[Row], room_bytes: int) -> int:
+    """How many of these, from the first on, fit."""
+    for number, row in enumerate(portion):
+        room_bytes -= len(row[-1])
+        if room_bytes < 0:
+            return number
+    return len(portion)
+
+
+def as_columns(portion: Sequence[Row]) -> tuple[Columns, bytes]:
+    """All about the appends of some rows, and their bodies in one piece."""
+    _, starts, firsts, counts, times, sums, ids, epochs, seqs, bodies = zip(*portion, strict=True)
+    stamps = {
+        number: ProducerStamp(ids[number], epochs[number], seqs[number])
+        for number in range(len(portion))
+        if ids[number] is not None
+    }
+    end, end_message = starts[-1] + len(bodies[-1]), firsts[-1] + counts[-1]
+    return Columns(starts, firsts, times, sums, stamps, end, end_message), b"".join(bodies)
