@@ -19,7 +19,7 @@ from headwater.cli.bulletin import Bulletin
 from headwater.cli.companion import Companion
 from headwater.cli.shell import say
 from headwater.client import AsyncHeadwater
-from headwater.store.database import DataDirectoryError, DirectoryLock
+from headwater.store.database import DataDirectoryError, prepare_directory
 
 PIPELINES: Final = ("archive", "materialize", "rollup")
 TOKEN_VARIABLE: Final = "HEADWATER_TOKEN"
@@ -84,8 +84,9 @@ class Plan:
         directory = self.lake.absolute() / _DIRECTORY
         try:
             _require_packages()
-            _occupy(directory)
-        except CannotRun as error:
+            # Never released: it is ours for as long as this process lives.
+            prepare_directory(directory)
+        except (CannotRun, DataDirectoryError) as error:
             say(f"the pipelines do not run: {error}; the server goes on without")
             return None
         arguments = ("--endpoint", url, "--root", str(self.lake.absolute()))
@@ -138,17 +139,6 @@ def _require_packages() -> None:
     for name in ("pyspark", "deltalake"):
         if find_spec(name) is None:
             raise CannotRun(f"they need Spark ({name} is missing): pip install 'headwater[spark]'")
-
-
-def _occupy(directory: Path) -> DirectoryLock:
-    """Make the directory ours for as long as this process lives."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        return DirectoryLock(directory)
-    except OSError as error:
-        raise CannotRun(f"{error.filename or directory}: {error.strerror or error}") from None
-    except DataDirectoryError as error:
-        raise CannotRun(str(error)) from None
 
 
 async def _guarded(work: Coroutine[Any, Any, None]) -> None:
