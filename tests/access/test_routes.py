@@ -23,11 +23,11 @@ from headwater.http.live import Hub
 from headwater.http.messages import Request
 from headwater.http.places import locate
 from headwater.service.clock import wall_clock_ms
+from headwater.service.groups.operations import Groups
 from headwater.service.live.registry import Live
 from headwater.service.log import Log
-from headwater.service.wakes.subscriptions import Subscriptions
-from headwater.service.wakes.webhooks import Webhooks
-from headwater.service.work.groups import Groups
+from headwater.service.subscriptions.operations import Subscriptions
+from headwater.service.subscriptions.webhooks import Webhooks
 from headwater.store.memory import MemoryEngine
 from tests.docs.markdown import HTTP_REFERENCE, Page, code_spans
 

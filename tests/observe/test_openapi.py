@@ -29,10 +29,10 @@ from headwater.http.streams import StreamResource
 from headwater.http.subscriptions import SubscriptionResource
 from headwater.http.touch import TouchResource
 from headwater.http.transactions import ProducerPart, PublishPart, TransactionBody
+from headwater.service.groups.operations import Groups
 from headwater.service.live.registry import Live
 from headwater.service.log import Log
-from headwater.service.wakes.subscriptions import Subscriptions
-from headwater.service.work.groups import Groups
+from headwater.service.subscriptions.operations import Subscriptions
 from headwater.store.memory import MemoryEngine
 from tests.docs.markdown import HTTP_REFERENCE, Page, code_spans
 from tests.docs.test_http_reference import plain_errors, refusals

@@ -16,8 +16,8 @@ from headwater.core.groups import transitions
 from headwater.core.groups.config import GroupConfig
 from headwater.http.members import Fetch
 from headwater.http.messages import Response
+from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
-from headwater.service.work.groups import Groups
 from headwater.store.memory import MemoryEngine
 from headwater.store.sqlite import SqliteEngine
 from tests.support.faulty_engine import Fault, FaultyEngine

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from headwater.core.content_types import JSON
 from headwater.core.decisions import Create
 from headwater.core.groups.config import GroupConfig
+from headwater.service.groups.group import Delivery
+from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
-from headwater.service.work.group import Delivery
-from headwater.service.work.groups import Groups
 from headwater.store.memory import MemoryEngine
 from tests.support.logs import ManualClock, turns
 from tests.support.members import Member, json

@@ -30,9 +30,9 @@ from headwater.core.groups.state import GroupState, MessageRef
 from headwater.core.groups.transitions import Outcome
 from headwater.core.limits import Limits
 from headwater.core.unique_ids import UniqueIds
+from headwater.service.groups.messages import MessageReader
+from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
-from headwater.service.work.groups import Groups
-from headwater.service.work.messages import MessageReader
 from headwater.store.memory import MemoryEngine
 from headwater.store.sqlite import SqliteEngine
 from tests.service.conftest import StartLog
@@ -60,8 +60,8 @@ async def log(start_log: StartLog) -> Log:
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is tried again later is tried again very soon."""
-    monkeypatch.setattr("headwater.service.work.burial._RETRY_MS", 20)
-    monkeypatch.setattr("headwater.service.work.directory._LOOK_AGAIN_MS", 20)
+    monkeypatch.setattr("headwater.service.groups.dead_letters._RETRY_MS", 20)
+    monkeypatch.setattr("headwater.service.groups.registry._LOOK_AGAIN_MS", 20)
 
 
 @pytest.fixture
@@ -423,7 +423,7 @@ async def test_a_seek_while_messages_are_read_wakes_those_who_wait(
 async def test_large_appends_may_be_read_as_often_as_one_likes(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.service.work.messages._SPLITS_BYTES_MAX", 20_000)
+    monkeypatch.setattr("headwater.service.groups.messages._SPLITS_BYTES_MAX", 20_000)
     await log.create(Create("s", JSON))
     await log.append("s", json("1"))
     await log.append("s", json("[" + ",".join(["1234567"] * 1_000) + "]"))

@@ -10,9 +10,9 @@ from headwater.core.decisions import Append, Create
 from headwater.core.errors import GroupNotFound
 from headwater.core.groups.config import GroupConfig
 from headwater.core.unique_ids import UniqueIds
+from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
-from headwater.service.work.groups import Groups
-from headwater.service.work.transactions import Acknowledge, Publish, Transactions
+from headwater.service.transactions import Acknowledge, Publish, Transactions
 from tests.support.faulty_engine import FaultyEngine
 from tests.support.logs import begin
 

@@ -14,8 +14,8 @@ from headwater.core.groups.config import GroupConfig
 from headwater.core.limits import Limits
 from headwater.core.offsets import Anchor, Offset, parse_offset
 from headwater.core.retention import Retention
+from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
-from headwater.service.work.groups import Groups
 from headwater.store.engine import Problem
 from headwater.store.memory import MemoryEngine
 from headwater.store.sqlite import SqliteEngine

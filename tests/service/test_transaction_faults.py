@@ -24,9 +24,9 @@ from headwater.core.groups.config import GroupConfig
 from headwater.core.limits import Limits
 from headwater.core.lineage import ForkRequest
 from headwater.core.unique_ids import Mode, UniqueIds
+from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
-from headwater.service.work.groups import Groups
-from headwater.service.work.transactions import Acknowledge, Publish, Transactions
+from headwater.service.transactions import Acknowledge, Publish, Transactions
 from headwater.store.memory import MemoryEngine
 from headwater.store.sqlite import SqliteEngine
 from tests.service.conftest import StartLog

@@ -10,9 +10,9 @@ import pytest
 from headwater.core.decisions import Create
 from headwater.core.errors import PublishRefused, SequenceGap, StorageUnavailable
 from headwater.core.limits import Limits
+from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
-from headwater.service.work.groups import Groups
-from headwater.service.work.transactions import Publish, Transactions
+from headwater.service.transactions import Publish, Transactions
 from headwater.store.sqlite import SqliteEngine
 from tests.service.conftest import StartLog
 from tests.support.faulty_engine import Fault, FaultyEngine

@@ -32,8 +32,8 @@ from headwater.core.groups import transitions
 from headwater.core.groups.config import GroupConfig
 from headwater.core.groups.state import format_receipt
 from headwater.core.unique_ids import UniqueIds
-from headwater.service.work.group import Delivery, Group
-from headwater.service.work.transactions import Acknowledge, Publish
+from headwater.service.groups.group import Delivery, Group
+from headwater.service.transactions import Acknowledge, Publish
 from tests.simulation.world import PATHS, NoAnswer, Work, World
 from tests.support.logs import BYTES, data
 from tests.support.members import Member

@@ -14,9 +14,9 @@ from headwater.core.errors import StreamError
 from headwater.core.limits import Limits
 from headwater.core.mutations import AnyMutation
 from headwater.core.stream import Mutation
+from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
-from headwater.service.work.groups import Groups
-from headwater.service.work.transactions import Transactions
+from headwater.service.transactions import Transactions
 from headwater.store.memory import MemoryEngine
 from tests.simulation.ledger import Ledger
 from tests.simulation.virtual_loop import VirtualThread, take_over

@@ -18,7 +18,7 @@ from headwater.core.errors import StreamError
 from headwater.core.limits import Limits
 from headwater.core.subscriptions.state import Phase
 from headwater.core.subscriptions.transitions import Ack
-from headwater.service.wakes.webhooks import Outcome
+from headwater.service.subscriptions.webhooks import Outcome
 from headwater.store.memory import MemoryEngine
 from tests.subscriptions.model import webhook_config
 from tests.subscriptions.test_service import NoClosing, PlayedWebhooks, World

@@ -22,9 +22,9 @@ from headwater.core.subscriptions.errors import Fenced, SubscriptionNotFound
 from headwater.core.subscriptions.state import Phase
 from headwater.core.subscriptions.transitions import Ack
 from headwater.service.log import Log
-from headwater.service.wakes.subscription import Subscription
-from headwater.service.wakes.subscriptions import Subscriptions
-from headwater.service.wakes.webhooks import Outcome, Webhooks
+from headwater.service.subscriptions.operations import Subscriptions
+from headwater.service.subscriptions.subscription import Subscription
+from headwater.service.subscriptions.webhooks import Outcome, Webhooks
 from headwater.store.engine import Engine
 from headwater.store.memory import MemoryEngine
 from tests.subscriptions.model import pull_config, webhook_config
@@ -226,7 +226,7 @@ async def test_streams_that_are_not_in_memory_wake_too(build: Build) -> None:
 async def test_more_streams_than_a_wake_shows_come_with_the_next(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.service.wakes.subscription.STREAMS_SHOWN_MAX", 2)
+    monkeypatch.setattr("headwater.service.subscriptions.subscription.STREAMS_SHOWN_MAX", 2)
     await world.subscribe()
     for number in range(5):
         await world.create(f"in/{number}", b"x")

@@ -17,7 +17,7 @@ from cryptography.x509.oid import NameOID
 
 from headwater.core.limits import Limits
 from headwater.core.subscriptions.errors import WebhookUrlRejected
-from headwater.service.wakes.webhooks import Outcome, Webhooks
+from headwater.service.subscriptions.webhooks import Outcome, Webhooks
 
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 

@@ -10,8 +10,8 @@ from headwater.core.errors import StreamError
 from headwater.core.groups import transitions
 from headwater.core.groups.state import format_receipt
 from headwater.core.groups.transitions import Outcome
-from headwater.service.work.group import Delivery, Group
-from headwater.service.work.groups import Groups
+from headwater.service.groups.group import Delivery, Group
+from headwater.service.groups.operations import Groups
 
 
 def json(text: str, message_id: str | None = None) -> Append:

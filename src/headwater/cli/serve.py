@@ -33,11 +33,11 @@ from headwater.http.server import Server
 from headwater.http.tracing import Tracing, TracingUnavailable, open_tracing
 from headwater.http.traffic import Traffic, log_access
 from headwater.service.clock import wall_clock_ms
+from headwater.service.groups.operations import Groups
 from headwater.service.live.registry import Live
 from headwater.service.log import Log
-from headwater.service.wakes.subscriptions import Subscriptions
-from headwater.service.wakes.webhooks import Webhooks
-from headwater.service.work.groups import Groups
+from headwater.service.subscriptions.operations import Subscriptions
+from headwater.service.subscriptions.webhooks import Webhooks
 from headwater.settings import Settings
 from headwater.store.database import DataDirectoryError
 from headwater.store.engine import Engine

@@ -41,11 +41,11 @@ from headwater.http.subscriptions import SubscriptionResource
 from headwater.http.targets import SUBSCRIPTIONS_ROOT, origin_form
 from headwater.http.touch import TouchResource
 from headwater.http.transactions import TransactionResource
+from headwater.service.groups.operations import Groups
 from headwater.service.live.registry import Live
 from headwater.service.log import Log
-from headwater.service.wakes.subscriptions import Subscriptions
-from headwater.service.work.groups import Groups
-from headwater.service.work.transactions import Transactions
+from headwater.service.subscriptions.operations import Subscriptions
+from headwater.service.transactions import Transactions
 from headwater.store.engine import StreamSummary
 
 STREAM_ROUTE: Final = "/v1/stream/{path}"

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from headwater.http.access.gate import Gate
     from headwater.http.live import Hub
     from headwater.http.server import Server
+    from headwater.service.groups.operations import Groups
     from headwater.service.live.registry import Live
     from headwater.service.log import Log
-    from headwater.service.wakes.subscriptions import Subscriptions
-    from headwater.service.work.groups import Groups
+    from headwater.service.subscriptions.operations import Subscriptions
 
 
 def add_all(

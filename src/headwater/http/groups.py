@@ -28,8 +28,8 @@ from headwater.http.messages import (
     Sink,
 )
 from headwater.http.queries import number_in, query_of
-from headwater.service.work.group import Group
-from headwater.service.work.groups import Groups
+from headwater.service.groups.group import Group
+from headwater.service.groups.operations import Groups
 
 FETCH_MAX: Final = 1_000
 RECEIPTS_MAX: Final = 10_000

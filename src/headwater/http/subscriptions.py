@@ -19,9 +19,9 @@ from headwater.http.errors import plain_error
 from headwater.http.messages import Answer, Headers, Request, Response
 from headwater.http.queries import number_in, query_of
 from headwater.http.targets import decode_segments
-from headwater.service.wakes.keyring import Keys
-from headwater.service.wakes.subscription import Subscription
-from headwater.service.wakes.subscriptions import Subscriptions
+from headwater.service.subscriptions.keyring import Keys
+from headwater.service.subscriptions.operations import Subscriptions
+from headwater.service.subscriptions.subscription import Subscription
 
 JWKS: Final = "jwks.json"
 ROOT: Final = "subscriptions"

@@ -18,7 +18,7 @@ from headwater.http.bodies import read_body
 from headwater.http.groups import RECEIPTS_MAX
 from headwater.http.messages import Headers, Request, Response
 from headwater.service.log import Log
-from headwater.service.work.transactions import (
+from headwater.service.transactions import (
     PUBLISHES_MAX,
     Acknowledge,
     Publish,

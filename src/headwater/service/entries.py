@@ -119,7 +119,7 @@ class Entry:
         # not committed yet are known only here.
         self.fresh_ids: set[str] = set()
         self._id_lock: asyncio.Lock | None = None
-        # The subscriptions that this stream belongs to; see `headwater.service.wakes`.
+        # The subscriptions that this stream belongs to; see `headwater.service.subscriptions`.
         self.watch: object | None = None
         # Requests that need it together with others that they are still loading, or that wait
         # for their turn.

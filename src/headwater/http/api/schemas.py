@@ -21,9 +21,9 @@ from headwater.http.pipelines import PipelineReport
 from headwater.http.subscriptions import ClaimBody, ReleaseBody, SettleBody, StreamsBody
 from headwater.http.touch import ActivateBody, WaitBody
 from headwater.http.transactions import AckPart, ProducerPart
+from headwater.service.groups.operations import GroupInfo
 from headwater.service.live.metrics import camel
-from headwater.service.work.groups import GroupInfo
-from headwater.service.work.transactions import PUBLISHES_MAX
+from headwater.service.transactions import PUBLISHES_MAX
 
 _PARSED: Final = (
     GroupConfig,

@@ -46,11 +46,15 @@ from headwater.core.subscriptions.state import (
 from headwater.core.subscriptions.transitions import Ack, Changes, Proof
 from headwater.service.entries import Entry
 from headwater.service.log import Log
+from headwater.service.subscriptions.keyring import Keyring, Keys
+from headwater.service.subscriptions.subscription import (
+    STREAMS_SHOWN_MAX,
+    Subscription,
+    new_wake_id,
+)
+from headwater.service.subscriptions.survey import Found, Survey
+from headwater.service.subscriptions.webhooks import Webhooks
 from headwater.service.timers import Timers
-from headwater.service.wakes.keyring import Keyring, Keys
-from headwater.service.wakes.subscription import STREAMS_SHOWN_MAX, Subscription, new_wake_id
-from headwater.service.wakes.survey import Found, Survey
-from headwater.service.wakes.webhooks import Webhooks
 from headwater.service.writer import Effect
 
 log = structlog.get_logger()

@@ -19,10 +19,10 @@ from headwater.core.decisions import Append
 from headwater.core.errors import StreamError
 from headwater.core.groups import transitions
 from headwater.core.groups.state import Outstanding
+from headwater.service.groups.group import Group
+from headwater.service.groups.messages import MessageReader
 from headwater.service.log import Log
 from headwater.service.timers import Timers
-from headwater.service.work.group import Group
-from headwater.service.work.messages import MessageReader
 from headwater.service.writer import Effect
 
 log = structlog.get_logger()
@@ -31,7 +31,7 @@ _AT_ONCE_MAX: Final = 100
 _RETRY_MS: Final = 1_000
 
 
-class Burial:
+class DeadLetters:
     def __init__(self, streams: Log, reader: MessageReader, timers: Timers) -> None:
         self._streams = streams
         self._reader = reader

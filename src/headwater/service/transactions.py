@@ -22,9 +22,9 @@ from headwater.core.groups import transitions
 from headwater.core.stream import Appended, StreamState, evolve
 from headwater.core.unique_ids import Mode
 from headwater.service.entries import Entry
+from headwater.service.groups.group import Group
+from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
-from headwater.service.work.group import Group
-from headwater.service.work.groups import Groups
 from headwater.service.writer import Effect
 
 PUBLISHES_MAX: Final = 1_000

@@ -43,9 +43,9 @@ from headwater.core.subscriptions.state import (
 from headwater.core.subscriptions.transitions import Changes
 from headwater.service.entries import Event
 from headwater.service.log import Log
+from headwater.service.subscriptions.keyring import Keyring
+from headwater.service.subscriptions.webhooks import Webhooks
 from headwater.service.timers import Timers
-from headwater.service.wakes.keyring import Keyring
-from headwater.service.wakes.webhooks import Webhooks
 from headwater.service.writer import Effect
 
 log = structlog.get_logger()

@@ -31,8 +31,8 @@ from headwater.core.groups.transitions import Taken
 from headwater.core.limits import Limits
 from headwater.core.unique_ids import pointer_steps, resolve
 from headwater.service.entries import Entry, Event, View
+from headwater.service.groups.messages import MessageReader
 from headwater.service.timers import Timers
-from headwater.service.work.messages import MessageReader
 from headwater.service.writer import Effect, Writer
 
 log = structlog.get_logger()

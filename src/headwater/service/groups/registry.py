@@ -16,11 +16,11 @@ from headwater.core.errors import (
 )
 from headwater.core.groups.state import GroupState
 from headwater.service.entries import Entry, Event
+from headwater.service.groups.dead_letters import DeadLetters
+from headwater.service.groups.group import Group, GroupFigures
+from headwater.service.groups.messages import MessageReader
 from headwater.service.log import Log
 from headwater.service.timers import Timers
-from headwater.service.work.burial import Burial
-from headwater.service.work.group import Group, GroupFigures
-from headwater.service.work.messages import MessageReader
 
 _STREAMS_IN_MEMORY_MAX: Final = 10_000
 _LOOK_AGAIN_MS: Final = 1_000
@@ -65,7 +65,7 @@ class StreamGroups:
         self.entry.listeners.discard(self.on_event)
 
 
-class GroupDirectory:
+class GroupRegistry:
     """Groups by the path of their stream and by their own name."""
 
     def __init__(self, streams: Log, next_group_id: int) -> None:
@@ -73,7 +73,7 @@ class GroupDirectory:
         self._next_id = next_group_id
         self._timers = Timers(streams.clock)
         self._reader = MessageReader(streams)
-        self._bury = Burial(streams, self._reader, self._timers)
+        self._bury = DeadLetters(streams, self._reader, self._timers)
         self._by_path: OrderedDict[str, StreamGroups] = OrderedDict()
         self._streams_max = min(_STREAMS_IN_MEMORY_MAX, streams.limits.streams_in_memory_max)
         self._looking: set[asyncio.Task[None]] = set()

@@ -39,8 +39,8 @@ from headwater.core.groups.transitions import Outcome
 from headwater.core.paths import check_path, check_segment
 from headwater.core.retention import locate
 from headwater.service.entries import Entry, View
-from headwater.service.work.directory import GroupDirectory, StreamGroups
-from headwater.service.work.group import Group, Waiter
+from headwater.service.groups.group import Group, Waiter
+from headwater.service.groups.registry import GroupRegistry, StreamGroups
 
 _GROUPS_PER_STREAM_MAX: Final = 10_000
 
@@ -62,7 +62,7 @@ class GroupInfo(msgspec.Struct, frozen=True):
     oldest_unacked_age_ms: int
 
 
-class Groups(GroupDirectory):
+class Groups(GroupRegistry):
     """What can be done with groups. Make it with `await Groups.start(log)`."""
 
     # ── Creating and changing ────────────────────────────────────────────────────────────────

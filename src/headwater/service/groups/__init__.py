@@ -1,0 +1,8 @@
+"""Consumer groups in service: who waits, who is given what, and what is stored of that.
+
+operations     what can be done with groups: create, change, seek, settle, look
+registry       the groups in memory, by stream and name
+group          one group: its state and the members that wait for messages
+messages       reading the messages that are handed out
+dead_letters   messages that were given up, into dead-letter streams
+"""
