@@ -40,6 +40,23 @@ def test_json_is_one_message_a_line_with_its_bytes_as_sent(run: Run, json_stream
     assert run("read", json_stream).lines == sent
 
 
+def test_a_stream_whose_beginning_was_dropped_is_read_from_what_is_kept(
+    run: Run, client: Headwater, path: str
+) -> None:
+    run("create", path, "--keep-bytes", "20")
+    for number in range(10):
+        run("append", path, str(10_000 + number))
+    stream = client.stream(path)
+    deadline = time.monotonic() + 20
+    while (earliest := stream.head().earliest_offset) is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    ran = run("read", path)
+    assert ran.lines[-1] == "10009"
+    assert 0 < len(ran.lines) < 10
+    assert f"begins at {earliest}" in ran.err
+    assert run("read", path, "--from", "-1").err == ""
+
+
 def test_json_laid_out_over_lines_is_still_one_line(run: Run, json_stream: str) -> None:
     run("append", json_stream, "--raw", stdin='{\n  "a": 1.0,\r\n  "b": "\\n"\n}')
     assert run("read", json_stream).lines == ['{"a":1.0,"b":"\\n"}']

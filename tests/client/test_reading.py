@@ -265,6 +265,14 @@ def test_an_entity_tag_that_is_no_objection(etag: str, offset: str) -> None:
     assert starts_at(etag, offset)
 
 
+def test_a_read_from_the_start_begins_where_retention_left_off() -> None:
+    tag = '"cGF0aA==:0_40000:0_60000"'
+    assert starts_at(tag, "-1", earliest="7_40000")
+    assert not starts_at(tag, "-1")  # the answer to some other request
+    assert not starts_at(tag, "-1", earliest="7_20000")
+    assert not starts_at(tag, "0_30000", earliest="7_40000")
+
+
 def control(next_offset: str, **fields: bool) -> bytes:
     body = msgspec.json.encode({"streamNextOffset": next_offset, **fields})
     return b"event: control\ndata: " + body + b"\n\n"

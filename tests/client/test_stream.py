@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -52,6 +53,25 @@ async def test_ensure_may_be_repeated(stream: AsyncStream) -> None:
     assert await stream.read_json() == [{"n": 1}]
     with pytest.raises(ConfigConflict):
         await stream.ensure(content_type="text/plain")
+
+
+async def test_read_from_the_start_when_the_beginning_is_gone(stream: AsyncStream) -> None:
+    await stream.create(content_type="application/json", retention_bytes=20)
+    for number in range(10):
+        await stream.append({"number": number})
+    for _ in range(400):
+        if (earliest := (await stream.head()).earliest_offset) is not None:
+            break
+        await asyncio.sleep(0.05)
+    assert earliest is not None
+    read = await stream.read_json()
+    assert read[-1] == {"number": 9}
+    assert len(read) < 10
+    assert await stream.read_json(earliest) == read
+    async with stream.follow() as reader:
+        assert await anext(aiter(reader.messages())) == read[0]
+    async with stream.follow(live="sse") as reader:
+        assert await anext(aiter(reader.messages())) == read[0]
 
 
 async def test_create_with_content_and_closed(stream: AsyncStream) -> None:

@@ -112,10 +112,13 @@ def _copy(
 ) -> None:
     with target.connect(stream=path) as client:
         stream = remote.open_stream(client, path)
-        unit = Unit.of(stream.head().content_type)
+        info = stream.head()
+        unit = Unit.of(info.content_type)
         if where is None:
             where = Last(0 if unit is Unit.BYTE else TAIL_DEFAULT)
         start = locate(client, stream, where, unit)
+        if start == Position(START) and info.earliest_offset is not None:
+            say(f"{path} begins at {info.earliest_offset}: retention dropped what was before")
         progress = Progress(f"reading {path}", visible=not follow and not is_terminal())
         details = remote.find_details(client, stream) if progress.wanted else None
     if details is not None and start == Position(START):

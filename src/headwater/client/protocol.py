@@ -89,6 +89,7 @@ class StreamInfo:
         expires_at: the instant (RFC 3339) at which the stream expires, if it has one.
         retention_s: how many seconds the stream keeps what it has, if it is not for ever.
         retention_bytes: how many bytes it keeps, if it is not all of them.
+        earliest_offset: where the stream begins now, if retention has dropped its beginning.
     """
 
     content_type: str | None
@@ -98,6 +99,7 @@ class StreamInfo:
     expires_at: str | None = None
     retention_s: int | None = None
     retention_bytes: int | None = None
+    earliest_offset: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +296,7 @@ def stream_info(response: Response) -> StreamInfo:
         expires_at=response.headers.get("stream-expires-at"),
         retention_s=number("stream-retention-seconds"),
         retention_bytes=number("stream-retention-bytes"),
+        earliest_offset=response.headers.get("stream-earliest-offset"),
     )
 
 

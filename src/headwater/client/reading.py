@@ -15,6 +15,9 @@ again. An answer that brings data but does not move forward, or whose entity tag
 start than the one asked for, answers some other request and is refused (a proxy that repeats an
 answer makes every later one on that connection arrive one request too late). Together that is
 why nothing is yielded twice and nothing is skipped.
+
+A read from the start begins at the earliest message that retention has kept. The server names that
+place (`Stream-Earliest-Offset`), so such an answer can be told from one to another request.
 """
 
 from __future__ import annotations
@@ -90,7 +93,8 @@ class ReadSession:
             raise unexpected(response, "the answer has no Stream-Next-Offset")
         if response.status == 200:
             self.content_type = response.headers.get("content-type", self.content_type)
-        if not starts_at(response.headers.get("etag", ""), self.offset):
+        earliest = response.headers.get("stream-earliest-offset")
+        if not starts_at(response.headers.get("etag", ""), self.offset, earliest):
             raise unexpected(response, f"asked from {self.offset} on, got another part")
         # An answer that does not move is the end, whether or not the server says so.
         stands_still = response.status == 204 or response.next_offset == self.offset
@@ -150,8 +154,10 @@ class ReadSession:
             )
 
 
-def starts_at(etag: str, offset: str) -> bool:
+def starts_at(etag: str, offset: str, earliest: str | None = None) -> bool:
     """Whether an answer with this entity tag can be one to a read from this offset.
+
+    `earliest` is where the stream begins now if retention has dropped its beginning.
 
     Servers of this protocol build the tag of a read from where it starts and ends. A tag of any
     other form tells nothing. Only the second number of an offset counts: in a fork, the first one
@@ -160,7 +166,8 @@ def starts_at(etag: str, offset: str) -> bool:
     tag = _READ_TAG.fullmatch(etag)
     if tag is None or offset == NOW:
         return True
-    return _byte_offset(tag["start"]) == _byte_offset(offset)
+    asked = earliest if offset == START and earliest is not None else offset
+    return _byte_offset(tag["start"]) == _byte_offset(asked)
 
 
 def _byte_offset(offset: str) -> int | str:

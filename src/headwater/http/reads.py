@@ -128,6 +128,9 @@ def read_response(
         ("ETag", tag),
         ("Cache-Control", cache_control(chunk, offset)),
     ]
+    if chunk.start == config.kept_from and config.kept_from:
+        earliest = str(config.lineage.offset_at(config.kept_from))
+        headers.append(("Stream-Earliest-Offset", earliest))
     if cursor is not None and not chunk.closed:
         headers.append(("Stream-Cursor", str(cursor)))
     if compression.is_compressible(config.content_type):

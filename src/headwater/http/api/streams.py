@@ -150,7 +150,13 @@ _GET = Operation(
     {
         200: Answer(
             "Data, as far as one answer goes; with `live=sse`, events.",
-            (*_POSITION, "Stream-Cursor", "ETag", "Stream-SSE-Data-Encoding"),
+            (
+                *_POSITION,
+                "Stream-Earliest-Offset",
+                "Stream-Cursor",
+                "ETag",
+                "Stream-SSE-Data-Encoding",
+            ),
             {ANY_TYPE: {}, EVENTS_TYPE: TEXT},
         ),
         204: Answer("A long-poll that ended without news.", (*_POSITION, "Stream-Cursor")),
