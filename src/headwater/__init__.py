@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headwater.embedded import EmbeddedLog as EmbeddedLog
     from headwater.embedded import open as open
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _LAZY = {"open": "headwater.embedded", "EmbeddedLog": "headwater.embedded"}
 
