@@ -37,8 +37,9 @@ run: $(RUN_STAMP) ## Install, then serve ./data, with a demo and tables in ./lak
 serve: $(RUN_STAMP) ## Install, then serve ./data and nothing else (ARGS="--port 8080")
 	@exec $(BIN)/headwater serve --data ./data $(ARGS)
 
-test: need-node $(DEV_STAMP) $(NODE_STAMP) ## Run every test (ARGS="-k name")
-	$(BIN)/python -m pytest $(ARGS)
+# How tests share the machine is said in tests/support/turns.py.
+test: need-node $(DEV_STAMP) $(NODE_STAMP) ## Run every test, on all cores (ARGS="-k name")
+	$(BIN)/python -m pytest --numprocesses logical --durations 15 $(ARGS)
 
 check: $(DEV_STAMP) ## Lint, formatting, types, import rules
 	$(BIN)/ruff check .

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from typing import Protocol
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support import turns
 from tests.support.server import ServerProcess
 
 # Before they are imported, so that a failed assertion in them shows its values.
@@ -17,6 +18,18 @@ pytest.register_assert_rewrite("tests.http.client", "tests.http.contract", "test
 # No test asserts a time, and a busy machine is no reason to fail.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+
+# Last, so that other plugins have made their choice of the tests and of their order.
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = turns.in_order(items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    with turns.turn(item):
+        return (yield)
 
 
 class StartServer(Protocol):

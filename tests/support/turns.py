@@ -1,0 +1,54 @@
+"""How tests share the machine when several workers run them (`make test`, `pytest -n 2`).
+
+* Tests of Spark come first, so that one worker gets all of them and starts one session.
+* Tests that are marked `alone` come last, and each runs while no other worker runs anything. Those
+  are the ones that load every core themselves, or that would prove less beside another load.
+* All others share the machine.
+
+A lock on this very file does it: everyone shares it for the length of a test, `alone` has it to
+itself. Whoever wants it to himself holds a second lock meanwhile, which the others have to pass, so
+he waits for the tests that run already and for no later ones. Time spent waiting is no part of what
+pytest reports as the duration of a test.
+
+Without workers there is nothing to share, and nothing is locked.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+MACHINE = Path(__file__)
+TURNSTILE = MACHINE.with_name("server.py")
+
+
+def in_order(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The same tests, in the order of this module's opening comment."""
+    return sorted(items, key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    if item.get_closest_marker("alone"):
+        return 2
+    return 0 if "spark" in getattr(item, "fixturenames", ()) else 1
+
+
+@contextmanager
+def turn(item: pytest.Item) -> Iterator[None]:
+    """Hold what a test needs of the machine."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        yield
+        return
+    alone = item.get_closest_marker("alone") is not None
+    mode = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
+    with MACHINE.open() as machine, TURNSTILE.open() as turnstile:
+        fcntl.flock(turnstile, mode)
+        fcntl.flock(machine, mode)
+        if not alone:
+            fcntl.flock(turnstile, fcntl.LOCK_UN)
+        yield
