@@ -190,7 +190,8 @@ class EmbeddedLog:
         """
         entry = await self._log.entry(path)
         view = self._log.view(entry)
-        position = locate(view.config, parse_offset(offset), view.tail)
+        near = locate(view.config, parse_offset(offset), view.tail)
+        position = await self._log.boundary(view, near)
         follower = _Follower(self._log, path, view.config, position, callback)
         return Subscription(asyncio.get_running_loop().create_task(follower.run()))
 

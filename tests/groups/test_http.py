@@ -308,6 +308,9 @@ def test_groups_start_where_they_are_told(api: Api, jobs: str) -> None:
     api.group(jobs, "middle", start=offset)
     assert api.fetch(jobs, "latest") == []
     assert values(api.fetch(jobs, "middle", max=5)) == ["new"]
+    inside = f"{offset[:17]}{int(offset[17:]) - 1:016}"
+    api.group(jobs, "rounded", start=inside)
+    assert values(api.fetch(jobs, "rounded", max=5)) == ["old", "new"]
     assert code(api.group(jobs, "bad", start="0" * 16 + "_" + "9" * 16)) == (400, "unknown_offset")
     assert code(api.group(jobs, "bad", start="soon")) == (400, "invalid_offset")
 

@@ -108,13 +108,30 @@ def test_an_empty_stretch(stream: Stream) -> None:
     assert answer.headers["stream-next-offset"] == middle
 
 
+def test_ends_between_boundaries_are_rounded_down(stream: Stream) -> None:
+    _, _, third, tail = stream.offsets
+    run, position = tail.split("_")
+    past, inside = f"{run}_{int(position) + 1:016}", f"{run}_{int(position) - 1:016}"
+    for resource in ("", "/_bulk"):
+        whole = stream.get(resource, offset=-1, until=tail)
+        assert stream.get(resource, offset=-1, until=past).content == whole.content
+        cut = stream.get(resource, offset=-1, until=inside)
+        assert cut.content == stream.get(resource, offset=-1, until=third).content
+        assert cut.headers["stream-next-offset"] == third
+        rest = stream.get(resource, offset=inside)
+        assert rest.content == stream.get(resource, offset=third).content
+        nothing = stream.get(resource, offset=inside, until=inside)
+        assert nothing.headers["stream-next-offset"] == third
+    ranges = stream.get("/_segments", offset=inside, until=past).json()["ranges"]
+    assert (ranges[0]["offset"], ranges[-1]["until"]) == (third, tail)
+
+
 def test_ends_that_make_no_sense(stream: Stream) -> None:
     _, second, third, tail = stream.offsets
     run, position = tail.split("_")
-    beyond, inside = f"{run}_{int(position) + 1:016}", f"{run}_{int(position) - 1:016}"
+    beyond = f"{run}_{int(position) + 2:016}"
     assert code(stream.get(offset=third, until=second)) == (400, "invalid_query")
     assert code(stream.get(offset=-1, until=beyond)) == (400, "unknown_offset")
-    assert code(stream.get(offset=-1, until=inside)) == (400, "unknown_offset")
     for until in ("", "now", "-1", "x"):
         assert code(stream.get(offset=-1, until=until)) == (400, "invalid_offset")
     for live in ("sse", "long-poll"):

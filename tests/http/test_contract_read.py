@@ -248,12 +248,44 @@ def test_every_append_ends_at_a_position(client: Client) -> None:
         assert client.get(path, f"offset={token}").body == b"".join(bodies[index:])
 
 
-def test_a_token_inside_an_append_is_refused(client: Client) -> None:
+def shifted(token: str, by: int) -> str:
+    run, _, position = token.partition("_")
+    return f"{run}_{int(position) + by:0{len(position)}d}"
+
+
+def test_a_token_inside_an_append_is_rounded_down(client: Client) -> None:
     path = client.create(TEXT, b"abc", b"def")
-    run, _, position = client.head(path).next_offset.partition("_")
-    for inside in (1, 2, 4, 5):
-        token = f"{run}_{inside:0{len(position)}d}"
-        assert error_code(client.get(path, f"offset={token}")) == "unknown_offset", token
+    tail = client.head(path).next_offset
+    for inside, rest in ((1, b"abcdef"), (2, b"abcdef"), (4, b"def"), (5, b"def")):
+        token = shifted(tail, inside - 6)
+        reply = client.get(path, f"offset={token}")
+        assert (reply.status, reply.body, reply.next_offset) == (200, rest, tail)
+        assert client.get(path, f"offset={token}&live=long-poll").body == rest
+        with client.events(path, f"offset={token}") as events:
+            received, control = events.until_caught_up()
+        assert ("".join(received).encode(), control["streamNextOffset"]) == (rest, tail)
+
+
+def test_one_past_the_tail_is_the_tail(client: Client) -> None:
+    path = client.create(TEXT, b"abc")
+    tail = client.head(path).next_offset
+    reply = client.get(path, f"offset={shifted(tail, 1)}")
+    assert (reply.status, reply.body, reply.next_offset) == (200, b"", tail)
+    with client.events(path, f"offset={shifted(tail, 1)}") as events:
+        assert events.expect("control").json["streamNextOffset"] == tail
+        client.post(path, b"def", TEXT)
+        assert events.expect("data").data == "def"
+    assert client.get(path, f"offset={shifted(tail, 1)}").body == b"def"
+    assert error_code(client.get(path, f"offset={shifted(tail, 5)}")) == "unknown_offset"
+
+
+def test_one_past_the_beginning_is_the_beginning(client: Client) -> None:
+    path = client.create(TEXT)
+    first = shifted(client.head(path).next_offset, 1)
+    assert client.get(path, f"offset={first}").body == b""
+    client.post(path, b"abc", TEXT)
+    assert client.get(path, f"offset={first}").body == b"abc"
+    assert error_code(client.get(path, f"offset={shifted(first, 1)}")) == "unknown_offset"
 
 
 def test_the_offset_of_now_is_where_news_will_be(client: Client) -> None:

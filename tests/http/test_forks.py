@@ -256,8 +256,31 @@ def test_a_malformed_or_unknown_offset(client: Client, offset: str) -> None:
 
 def test_an_offset_inside_an_append(client: Client) -> None:
     source, offsets = text_stream(client)
-    inside = offsets[1][:-1] + str(int(offsets[1][-1]) - 1)
-    assert refused(client, fork_of(source, inside)).status == 400
+    inside = offsets[2][:-1] + str(int(offsets[2][-1]) - 1)
+    path = fork(client, source, inside, 2)
+    assert client.get(path).body == b"onetw"
+
+
+def test_one_past_the_tail_of_the_source(client: Client) -> None:
+    source, offsets = text_stream(client)
+    past = f"{offsets[-1][:-16]}{int(offsets[-1][-16:]) + 1:016}"
+    assert refused(client, fork_of(source, past)).status == 400
+
+
+def test_reads_near_the_seam_are_rounded_down(client: Client) -> None:
+    """A fork that parts inside an append has a boundary there that its source does not have."""
+    source, offsets = text_stream(client)
+    path = fork(client, source, offsets[1], 2)
+    seam = client.head(path).next_offset
+    run, position = seam[:-16], int(seam[-16:])
+    beyond = f"{run}{position + 1:016}"
+    assert client.get(path, f"offset={beyond}").body == b"", "one past the tail of an empty fork"
+    client.post(path, b"mine", TEXT)
+    assert client.get(path, f"offset={run}{position - 1:016}").body == b"twmine"
+    assert client.get(path, f"offset={seam}").body == b"mine"
+    assert error_code(client.get(path, f"offset={beyond}")) == "unknown_offset"
+    own = client.head(path).next_offset[:-16]
+    assert client.get(path, f"offset={own}{position + 1:016}").body == b"mine"
 
 
 @pytest.mark.parametrize("count", ["", "-1", "+1", "1.0", "1e0", "one", " ", "4", "9" * 30])

@@ -97,16 +97,17 @@ class DecidedStreams:
     def _measure(self, fork: ForkRequest, now_ms: int) -> ForkPoint:
         source = decisions.require_source(self.by_path.get(fork.source), fork.source, now_ms)
         lineage, json = source.config.lineage, source.config.is_json
+        lineage.locate(fork.anchor(), source.tail)
         position = locate(source.config, fork.anchor(), source.tail)
         if position == source.tail:
             measure_sub_offset(None, fork.sub_offset, json=json)
             return ForkPoint(source, position, source.messages)
         span = lineage.spans(position, source.tail)[0]
         for append in self.appends[span.run]:
-            if append.start == position:
-                body = append.body[: span.end - position]
+            if append.start <= position < append.end:
+                body = append.body[: span.end - append.start]
                 size, count = measure_sub_offset(body, fork.sub_offset, json=json)
-                return ForkPoint(source, position + size, append.first_message + count)
+                return ForkPoint(source, append.start + size, append.first_message + count)
         raise UnknownOffset(str(lineage.offset_at(position)))
 
     def _commit(self, decision: Decision[R]) -> R:

@@ -4,6 +4,9 @@ A fork reads as its source up to the fork point and then as itself, in one offse
 copying anything. Its lineage is the list of runs it inherits, oldest first: "bytes up to `end`
 were written by stream `run`". Forking a fork carries the list on, cut at the new fork point.
 
+Readers may send an offset that lies a little past a boundary: clients of the public protocol count
+one on from the offsets that they get. A read goes on at the boundary before it; see `approach`.
+
 The fork point is an offset of the source (its tail by default) plus a sub-offset: a number of
 messages in JSON mode, of bytes otherwise, that reaches into the append behind that offset but not
 past its end.
@@ -71,6 +74,19 @@ class Lineage:
         if offset.position > tail or self.run_at(offset.position) != offset.run:
             raise UnknownOffset(str(offset))
         return offset.position
+
+    def approach(self, offset: Anchor | Offset, tail: int) -> int:
+        """The position that a read begins at, or, if no append begins there, after.
+
+        One past the tail is the tail, in the run that the tail names. Run 0 wrote nothing, so one
+        past the beginning can only be the beginning. Anything else past the end of a run is an
+        offset of another stream, or of one that was restored to an earlier state.
+        """
+        if isinstance(offset, Offset) and offset.position > 0:
+            before = offset.position - 1
+            if offset == Offset(0, 1) or (before == tail and offset.run == self.run_at(tail)):
+                return before
+        return self.locate(offset, tail)
 
     def spans(self, start: int, end: int) -> list[Span]:
         """Cut a range into the pieces that each stream of the lineage wrote."""

@@ -53,10 +53,11 @@ def _number(header: str, text: str | None, most: int) -> int | None:
 
 
 def locate(config: StreamConfig, offset: Anchor | Offset, tail: int) -> int:
-    """The position an offset stands for, if it is one of this stream's and is still kept."""
+    """The position a read from an offset begins at or after (see `Lineage.approach`), if the
+    offset is one of this stream's and is still kept."""
     if offset is Anchor.START:
         return config.kept_from
-    position = config.lineage.locate(offset, tail)
+    position = config.lineage.approach(offset, tail)
     if position < config.kept_from:
         raise OffsetExpired(str(offset), str(config.lineage.offset_at(config.kept_from)))
     return position

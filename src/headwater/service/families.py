@@ -121,18 +121,20 @@ class Families:
     async def _fork_position(self, view: View, fork: ForkRequest) -> tuple[int, int]:
         """The position and message count at which a fork parts from its source."""
         lineage, json = view.config.lineage, view.config.is_json
+        # Unlike a read, a fork does not begin past the tail.
+        lineage.locate(fork.anchor(), view.tail)
         position = locate(view.config, fork.anchor(), view.tail)
         if position == view.tail:
             measure_sub_offset(None, fork.sub_offset, json=json)
             return position, view.messages
         span = lineage.spans(position, view.tail)[0]
         append = await self._streams.in_thread(self._streams.engine.append_at, span.run, position)
-        if append is None or append.start != position:
+        if append is None:
             raise UnknownOffset(str(lineage.offset_at(position)))
         # Inherited data may end inside an append of the stream that wrote it.
-        stored = append.body[: span.end - position]
+        stored = append.body[: span.end - append.start]
         size, count = measure_sub_offset(stored, fork.sub_offset, json=json)
-        return position + size, append.first_message + count
+        return append.start + size, append.first_message + count
 
     async def inherited_ids(self, measured: MeasuredFork, command: Create) -> set[str]:
         """Which ids of a fork's first body are known from what it inherits."""

@@ -6,7 +6,7 @@ tail; how far back it reaches is bounded.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 
 
 class HotTail:
@@ -47,7 +47,7 @@ class HotTail:
         self._bodies.clear()
 
     def read(self, position: int, max_bytes: int) -> list[bytes] | None:
-        """Appends from the position on, at least one; None when it is not an append held here."""
+        """Appends from a boundary on, at least one; None when no append held here begins there."""
         first = bisect_left(self._starts, position)
         if first == len(self._starts) or self._starts[first] != position:
             return None
@@ -59,10 +59,12 @@ class HotTail:
             last -= 1
         return self._bodies[first:last]
 
-    def begins_at(self, position: int) -> bool:
-        """Whether an append that is held here begins at the position."""
-        index = bisect_left(self._starts, position)
-        return index < len(self._starts) and self._starts[index] == position
+    def boundary(self, position: int) -> int | None:
+        """Where the append that holds a position begins; None if it is not held here."""
+        if position >= self.end:
+            return self.end
+        index = bisect_right(self._starts, position) - 1
+        return self._starts[index] if index >= 0 else None
 
     def _end_of(self, index: int) -> int:
         return self._starts[index] + len(self._bodies[index])

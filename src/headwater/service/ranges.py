@@ -42,8 +42,8 @@ async def plan_ranges(
 ) -> tuple[View, list[Range]]:
     """Cut a stretch. Where files begin and end changes as history is sealed: who needs the same
     cut again and again asks for one that does not go `by_file`."""
-    view, position, spans = await log.spans_until(entry, offset, until)
-    end = spans[-1].end if spans else position
+    view, position, end = await log.stretch(entry, offset, until)
+    spans = view.config.lineage.spans(position, end)
     target_bytes = max(target_bytes, (end - position) // RANGES_MAX + 1)
     planner = _Planner(log.engine, view, target_bytes, by_file)
     return view, await log.in_thread(planner.plan, spans)

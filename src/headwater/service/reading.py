@@ -146,16 +146,16 @@ class ReadingLog:
     ) -> Chunk | None:
         """One chunk without waiting, or None when it has to come from the engine."""
         view = self.view(entry)
-        position = locate(view.config, offset, view.tail)
+        near = locate(view.config, offset, view.tail)
         self.touch(entry, self.clock())
+        position = view.hot.boundary(near)
         if until is None:
-            return self.chunk_at(view, position)
-        end = _end_of_range(view, position, until)
+            return None if position is None else self.chunk_at(view, position)
+        end = view.hot.boundary(_end_of_range(view, near, until))
+        if position is None or end is None:
+            return None
         if position == end:
             return _chunk(view, position, [])
-        if end < view.tail and not view.hot.begins_at(end):
-            # Whether an append ends there at all is for the engine to say.
-            return None
         return self.chunk_at(view, position, min(self.limits.chunk_bytes_max, end - position))
 
     def chunk_at(self, view: View, position: int, max_bytes: int | None = None) -> Chunk | None:
@@ -166,7 +166,9 @@ class ReadingLog:
 
     def read_known(self, entry: Entry, offset: Anchor | Offset) -> Chunk | None:
         """One chunk of history without waiting, if it was read before and can be sent at once."""
-        view, position, spans = self._spans(entry, offset)
+        view = self.view(entry)
+        position = locate(view.config, offset, view.tail)
+        spans = view.config.lineage.spans(position, view.tail)
         first, most = spans[0], self.limits.chunk_bytes_max
         pieces = self.engine.known_pieces(first, most)
         if pieces is None or min(map(len, pieces)) < _SENT_BYTES_MIN:
@@ -181,61 +183,75 @@ class ReadingLog:
         self, entry: Entry, offset: Anchor | Offset, max_bytes: int | None = None
     ) -> Chunk:
         """One chunk from the engine, as bodies."""
-        view, position, spans = self._spans(entry, offset)
-        bodies = await self._ask(entry, _read_bodies, spans, max_bytes)
+        view, position, bodies = await self._ask(entry, offset, None, _read_bodies, max_bytes)
         return _chunk(view, position, bodies)
 
     async def read_pieces(
         self, entry: Entry, offset: Anchor | Offset, until: Offset | None = None
     ) -> Chunk:
         """The same chunk for who can send parts of files without reading them."""
-        view, position, spans = await self.spans_until(entry, offset, until)
-        pieces, is_history = await self._ask(entry, _read_pieces, spans)
+        view, position, found = await self._ask(entry, offset, until, _read_pieces)
+        pieces, is_history = found
         return _chunk(view, position, [], pieces, is_history=is_history)
-
-    def _spans(self, entry: Entry, offset: Anchor | Offset) -> tuple[View, int, list[Span]]:
-        view = self.view(entry)
-        position = locate(view.config, offset, view.tail)
-        return view, position, view.config.lineage.spans(position, view.tail)
-
-    async def spans_until(
-        self, entry: Entry, offset: Anchor | Offset, until: Offset | None
-    ) -> tuple[View, int, list[Span]]:
-        """What a read from an offset has before it, up to the tail or to where it is to end."""
-        view, position, spans = self._spans(entry, offset)
-        if until is None:
-            return view, position, spans
-        end = _end_of_range(view, position, until)
-        if end < view.tail:
-            # Not in the middle of an append: half of one would be no answer.
-            (span, *_) = view.config.lineage.spans(end, view.tail)
-            append = await self.in_thread(self.engine.outline_at, span.run, end)
-            if append is None or append.start != end:
-                raise UnknownOffset(str(until))
-        return view, position, view.config.lineage.spans(position, end)
-
-    async def _ask(
-        self,
-        entry: Entry,
-        read: Callable[[Engine, list[Span], int], R],
-        spans: list[Span],
-        max_bytes: int | None = None,
-    ) -> R:
-        max_bytes = max_bytes or self.limits.chunk_bytes_max
-        try:
-            return await self.in_thread(read, self.engine, spans, max_bytes)
-        except UnknownOffset:
-            # Data of a stream that was deleted meanwhile may be gone: say that, if it is so.
-            self.view(entry)
-            raise
 
     async def read_blocks(
         self, entry: Entry, offset: Anchor | Offset, until: Offset | None, max_bytes: int
     ) -> tuple[View, int, list[Block]]:
         """Appends with all that is known of them, and where they begin."""
-        view, position, spans = await self.spans_until(entry, offset, until)
-        blocks = await self._ask(entry, _read_blocks, spans, max_bytes)
-        return view, position, blocks
+        return await self._ask(entry, offset, until, _read_blocks, max_bytes)
+
+    async def _ask(
+        self,
+        entry: Entry,
+        offset: Anchor | Offset,
+        until: Offset | None,
+        read: Callable[[Engine, list[Span], int], R],
+        max_bytes: int | None = None,
+    ) -> tuple[View, int, R]:
+        """Read from an offset on. Only if no append begins there, find the one that holds it."""
+        max_bytes = max_bytes or self.limits.chunk_bytes_max
+        view, position, end = await self._stretch(entry, offset, until)
+        lineage = view.config.lineage
+        try:
+            spans = lineage.spans(position, end)
+            return view, position, await self.in_thread(read, self.engine, spans, max_bytes)
+        except UnknownOffset:
+            # Data of a stream that was deleted meanwhile may be gone: say that, if it is so.
+            self.view(entry)
+            start = await self.boundary(view, position)
+            if start == position:
+                raise
+        spans = lineage.spans(start, end)
+        return view, start, await self.in_thread(read, self.engine, spans, max_bytes)
+
+    async def stretch(
+        self, entry: Entry, offset: Anchor | Offset, until: Offset | None
+    ) -> tuple[View, int, int]:
+        """The boundaries that a read lies between."""
+        view, position, end = await self._stretch(entry, offset, until)
+        return view, await self.boundary(view, position), end
+
+    async def _stretch(
+        self, entry: Entry, offset: Anchor | Offset, until: Offset | None
+    ) -> tuple[View, int, int]:
+        """The same, but the first one may still lie inside an append."""
+        view = self.view(entry)
+        position = locate(view.config, offset, view.tail)
+        if until is None:
+            return view, position, view.tail
+        end = await self.boundary(view, _end_of_range(view, position, until))
+        return view, min(position, end), end
+
+    async def boundary(self, view: View, position: int) -> int:
+        """A position, or where the append begins that it lies inside of."""
+        start = view.hot.boundary(position)
+        if start is None:
+            span = view.config.lineage.spans(position, view.tail)[0]
+            append = await self.in_thread(self.engine.outline_at, span.run, position)
+            if append is None:
+                raise UnknownOffset(str(view.config.lineage.offset_at(position)))
+            start = append.start
+        return start
 
     async def find_last(self, path: str, count: int) -> tuple[Offset, int]:
         """Where the last messages begin: an offset, and how many messages to skip behind it."""
@@ -266,7 +282,7 @@ class ReadingLog:
         entry = await self._registry.get(path)
         view = self.view(entry)
         lineage, tail = view.config.lineage, view.tail
-        start = locate(view.config, offset, tail)
+        start = await self.boundary(view, locate(view.config, offset, tail))
         if start == tail:
             at_tail = lineage.offset_at(tail)
             return Reach(at_tail, 0, 0, at_tail, 0, view.closed)
@@ -341,7 +357,7 @@ class ReadingLog:
 
 
 def _end_of_range(view: View, position: int, until: Offset) -> int:
-    end = view.config.lineage.locate(until, view.tail)
+    end = view.config.lineage.approach(until, view.tail)
     if end < position:
         raise InvalidQuery("until lies before offset; swap them")
     return end

@@ -175,7 +175,7 @@ class Groups(GroupRegistry):
     async def position(self, entry: Entry, view: View, start: str) -> MessageRef:
         """Where a group begins: at the first message, behind the last, or at a place between."""
         anchor, skip = parse_place(start)
-        position = locate(view.config, anchor, view.tail)
+        position = await self._streams.boundary(view, locate(view.config, anchor, view.tail))
         number = view.messages
         if position == 0:
             number = 0
