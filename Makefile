@@ -16,8 +16,8 @@ NODE_STAMP  := $(HARNESS)/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-spark install-dev run serve test check conformance sim bench lock clean \
-	need-python need-node
+.PHONY: help install install-spark install-dev run serve test coverage check fmt generate conformance \
+	sim bench package lock clean need-python need-node
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,11 +41,24 @@ serve: $(RUN_STAMP) ## Install, then serve ./data and nothing else (ARGS="--port
 test: need-node $(DEV_STAMP) $(NODE_STAMP) ## Run every test, on all cores (ARGS="-k name")
 	$(BIN)/python -m pytest --numprocesses logical --durations 15 $(ARGS)
 
+# Servers that tests start are measured too. Slower than `make test`, and never a reason to fail.
+coverage: need-node $(DEV_STAMP) $(NODE_STAMP) ## Run every test and report what they cover
+	$(BIN)/python -m pytest --numprocesses logical --cov --cov-report term:skip-covered \
+		--cov-report html $(ARGS)
+	@echo "headwater: line by line in build/coverage/index.html"
+
 check: $(DEV_STAMP) ## Lint, formatting, types, import rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports
+
+fmt: $(DEV_STAMP) ## Format the code and mend what the linter can mend
+	$(BIN)/ruff check --fix --exit-zero --quiet .
+	$(BIN)/ruff format .
+
+generate: $(DEV_STAMP) ## Write what is made from the code: the blocking client, tables of the docs
+	$(BIN)/python -m scripts.generate $(ARGS)
 
 conformance: need-node $(DEV_STAMP) $(NODE_STAMP) ## Run the public protocol suite against both engines
 	$(BIN)/python -m pytest -m conformance $(HARNESS) $(ARGS)
@@ -56,9 +69,12 @@ sim: $(DEV_STAMP) ## Run the seeded simulation (SEED=7)
 bench: $(DEV_STAMP) ## Run the benchmarks (ARGS="--help")
 	$(BIN)/python -m benchmarks $(ARGS)
 
+package: $(DEV_STAMP) ## Build the wheel and the source distribution into dist/
+	$(BIN)/python -m build --no-isolation
+
 clean: ## Remove installs and caches; ./data and ./lake are kept
 	rm -rf $(VENV) $(HARNESS)/node_modules build dist
-	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .schemathesis
+	rm -rf .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .schemathesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- Locking -------------------------------------------------------------------------------------
@@ -66,13 +82,15 @@ clean: ## Remove installs and caches; ./data and ./lake are kept
 # with any package index. Each is constrained by the one before: tests run against what is shipped.
 
 UV := build/lock/bin/uv
-COMPILE = $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+COMPILE = $(UV) pip compile --quiet $(UPGRADE) --universal --python-version 3.11 --generate-hashes \
 	--no-config --no-header --no-annotate --no-strip-extras pyproject.toml requirements/build.in
 LOCK_NOTE := \# Locked versions and hashes. Refresh with `make lock`; do not edit by hand.
 
-lock: need-python need-node ## Refresh requirements/*.txt; bring the npm lock in line with package.json
+# What is locked stays as it is, unless a dependency forbids it or `make lock UPGRADE=--upgrade` asks for the newest.
+lock: need-python need-node ## Bring requirements/*.txt and the npm lock in line (UPGRADE=--upgrade)
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/pip install --quiet --no-input --upgrade uv
+	cp requirements/run.txt requirements/spark.txt requirements/dev.txt build/lock/
 	$(COMPILE) --output-file build/lock/run.txt
 	$(COMPILE) --output-file build/lock/spark.txt --extra spark --constraint build/lock/run.txt
 	$(COMPILE) --output-file build/lock/dev.txt --extra dev --constraint build/lock/spark.txt

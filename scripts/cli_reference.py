@@ -1,13 +1,8 @@
-"""Write docs/reference/cli.md from the code: `python scripts/cli_reference.py [--check]`.
-
-`--check` writes nothing and fails if the file is not what this script would write.
-"""
+"""The page docs/reference/cli.md, from the command itself."""
 
 from __future__ import annotations
 
-import argparse
 import inspect
-import sys
 import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -30,7 +25,7 @@ JSON_TYPES = {str: "text", int: "number", float: "number", bool: "true or false"
 INTRODUCTION = f"""\
 # The `headwater` command
 
-<!-- Written by scripts/cli_reference.py: do not edit. -->
+<!-- Written by make generate: do not edit. -->
 
 Data goes to stdout, messages go to stderr. `headwater COMMAND --help` shows the same as this page.
 
@@ -87,21 +82,11 @@ contexts, and the names of streams, for which it asks the server (and waits half
 """
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="only tell whether it is current")
-    check = parser.parse_args().check
-    text = generate()
-    if check and (not PAGE.exists() or PAGE.read_text() != text):
-        print(f"{PAGE} is out of date: run python scripts/cli_reference.py", file=sys.stderr)
-        return 1
-    if not check:
-        PAGE.parent.mkdir(parents=True, exist_ok=True)
-        PAGE.write_text(text)
-    return 0
+def generate() -> dict[Path, str]:
+    return {PAGE: page()}
 
 
-def generate() -> str:
+def page() -> str:
     """The text of the page."""
     root: Any = typer.main.get_command(app)
     commands = dict(walk(root))
@@ -245,4 +230,4 @@ def escaped(cell: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit("run make generate, or python -m scripts.generate")

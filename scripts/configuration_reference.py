@@ -1,13 +1,7 @@
-"""Write the table of settings in docs/reference/configuration.md from the settings themselves.
-
-`python scripts/configuration_reference.py` rewrites what stands between the two markers;
-`--check` writes nothing and fails if the page is not what this script would write.
-"""
+"""The table of docs/reference/configuration.md, from the settings themselves."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -15,13 +9,17 @@ from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 
 from headwater.settings import Settings
+from scripts.markers import replaced
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "configuration.md"
-BEGIN = "<!-- settings: written by scripts/configuration_reference.py, do not edit -->"
-END = "<!-- settings: end -->"
 
 _HEAD = "| Flag | Environment | TOML key | Default | Meaning |\n| --- | --- | --- | --- | --- |\n"
 _BINARY_UNITS = ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB"))
+
+
+def generate() -> dict[Path, str]:
+    """The page with its current table."""
+    return {PAGE: replaced(PAGE, "settings", table())}
 
 
 def table() -> str:
@@ -79,29 +77,5 @@ def _bounds(info: FieldInfo) -> list[str]:
     return [] if least is None else [f"At least {least}."]
 
 
-def with_table(page: str) -> str:
-    """The page with the table between its markers replaced by the current one."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{PAGE.name} has lost one of its markers:\n  {BEGIN}\n  {END}")
-    return f"{before}{BEGIN}\n\n{table()}\n{END}{after}"
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fail if the page is out of date")
-    arguments = parser.parse_args()
-    old = PAGE.read_text(encoding="utf-8")
-    new = with_table(old)
-    if old == new:
-        return 0
-    if arguments.check:
-        print(f"{PAGE} is out of date: run python {sys.argv[0]}", file=sys.stderr)
-        return 1
-    PAGE.write_text(new, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit("run make generate, or python -m scripts.generate")

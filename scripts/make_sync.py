@@ -1,4 +1,4 @@
-"""Write the blocking client from the async one: `python scripts/make_sync.py [--check]`.
+"""The blocking client, from the async one.
 
 Every public method of an async class becomes a method of the same name, signature and docstring.
 There are two ways to derive its body:
@@ -8,16 +8,12 @@ There are two ways to derive its body:
   `self` replaced by the async object and every `await` sent over on its own. That is for iterators
   and appends, where crossing threads for each item would cost more than the work itself, and where
   the caller's own code (iterables, callbacks) must not run on the client's thread.
-
-`--check` writes nothing and fails if the file is not what this script would write.
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -136,23 +132,6 @@ IMPORTS = {
 }
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="only tell whether it is current")
-    check = parser.parse_args().check
-    stale = [path for path, text in generate().items() if current_text(path) != text]
-    for path, text in generate().items():
-        if check and path in stale:
-            print(f"{path} is out of date: run python scripts/make_sync.py", file=sys.stderr)
-        elif path in stale:
-            path.write_text(text)
-    return 1 if check and stale else 0
-
-
-def current_text(path: Path) -> str | None:
-    return path.read_text() if path.exists() else None
 
 
 def generate() -> dict[Path, str]:
@@ -424,4 +403,4 @@ def quoted(text: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit("run make generate, or python -m scripts.generate")

@@ -1,13 +1,7 @@
-"""Write the tables of docs/reference/metrics.md from what a server says at /metrics.
-
-`python scripts/metrics_reference.py` rewrites what stands between the two markers; `--check` writes
-nothing and fails if the page is not what this script would write.
-"""
+"""The tables of docs/reference/metrics.md, from what a server says at /metrics."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,10 +10,9 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from headwater.testing import running_server
+from scripts.markers import replaced
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "metrics.md"
-BEGIN = "<!-- metrics: written by scripts/metrics_reference.py, do not edit -->"
-END = "<!-- metrics: end -->"
 OURS = "headwater_"
 
 _HEAD = "| Metric | Type | Labels | Meaning |\n| --- | --- | --- | --- |\n"
@@ -32,6 +25,11 @@ def families() -> list[Metric]:
         httpx.get(server.stream_url("missing"))
         text = httpx.get(f"{server.url}/metrics").text
     return [family for family in text_string_to_metric_families(text) if OURS in family.name]
+
+
+def generate() -> dict[Path, str]:
+    """The page with its current table."""
+    return {PAGE: replaced(PAGE, "metrics", table())}
 
 
 def table() -> str:
@@ -49,28 +47,5 @@ def _rows() -> Iterator[tuple[str, ...]]:
         yield f"`{name}`", family.type, shown, family.documentation
 
 
-def with_table(page: str) -> str:
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{PAGE.name} has lost one of its markers:\n  {BEGIN}\n  {END}")
-    return f"{before}{BEGIN}\n\n{table()}\n{END}{after}"
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fail if the page is out of date")
-    arguments = parser.parse_args()
-    old = PAGE.read_text(encoding="utf-8")
-    new = with_table(old)
-    if old == new:
-        return 0
-    if arguments.check:
-        print(f"{PAGE} is out of date: run python {sys.argv[0]}", file=sys.stderr)
-        return 1
-    PAGE.write_text(new, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit("run make generate, or python -m scripts.generate")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 from headwater.cli import records
@@ -12,14 +10,6 @@ from headwater.cli.main import COMMANDS
 
 GROUP_COMMANDS = ("ls", "info", "lag", "create", "seek", "pause", "resume", "rm")
 ROOT = Path(__file__).parent.parent.parent
-
-
-def test_the_reference_is_current() -> None:
-    script = ROOT / "scripts" / "cli_reference.py"
-    ran = subprocess.run(
-        [sys.executable, str(script), "--check"], capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
 
 
 def test_every_command_with_json_says_what_it_writes() -> None:

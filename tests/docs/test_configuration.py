@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from headwater.settings import Settings, load_settings
-from scripts import configuration_reference
 from tests.docs.markdown import CONFIGURATION, HTTP_REFERENCE, Page, code_spans
 
 
@@ -26,13 +25,6 @@ def example_file(directory: Path) -> Path:
     path = directory / "headwater.toml"
     path.write_text(block.text)
     return path
-
-
-def test_the_table_is_the_generated_one() -> None:
-    page = CONFIGURATION.read_text(encoding="utf-8")
-    assert page == configuration_reference.with_table(page), (
-        "run python scripts/configuration_reference.py"
-    )
 
 
 def test_every_flag_of_the_command_is_there() -> None:

@@ -5,7 +5,8 @@
         server.kill()       # SIGKILL, as a crash would
         server.start()      # same port, same arguments
 
-The process is always ``python -m headwater serve``, run by the interpreter that runs the tests.
+The process is always ``python -m headwater serve``, run by the interpreter that runs the tests,
+unless a test names another one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
@@ -49,12 +51,16 @@ class ServerProcess:
         *args: str,
         env: Mapping[str, str] | None = None,
         port: int | None = None,
-        start_timeout_s: float = 20.0,
-        stop_timeout_s: float = 20.0,
+        python: Path | str = sys.executable,
+        cwd: Path | None = None,
+        start_timeout_s: float = 60.0,
+        stop_timeout_s: float = 60.0,
     ) -> None:
         self.args = args
         self.env = dict(env or {})
         self.port = free_port() if port is None else port
+        self.python = str(python)
+        self.cwd = cwd
         self.start_timeout_s = start_timeout_s
         self.stop_timeout_s = stop_timeout_s
         self._process: subprocess.Popen[bytes] | None = None
@@ -88,7 +94,8 @@ class ServerProcess:
         # A file, not a pipe: a chatty server can never block on a reader that is not there.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process is reaped
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "headwater", "serve", "--port", str(self.port), *self.args],
+            [self.python, "-m", "headwater", "serve", "--port", str(self.port), *self.args],
+            cwd=self.cwd,
             env=self._environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -175,7 +182,7 @@ class ServerProcess:
 
     def _is_healthy(self) -> bool:
         # http.client, because it never goes through a proxy that the environment names.
-        connection = http.client.HTTPConnection(HOST, self.port, timeout=1.0)
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=5.0)
         try:
             connection.request("GET", "/healthz")
             return connection.getresponse().status == 200

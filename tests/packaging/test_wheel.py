@@ -1,0 +1,157 @@
+"""What `python -m build` makes: complete, and all it takes to run a server elsewhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from email.message import Message
+from email.parser import Parser
+from pathlib import Path
+
+import httpx
+import pytest
+
+from headwater import __version__
+from tests.support.server import HOST, ServerProcess
+
+ROOT = Path(__file__).parent.parent.parent
+SOURCES = ROOT / "src"
+COMMAND_TIMEOUT_S = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    wheel: Path
+    sdist: Path
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The source distribution, and the wheel that is built from it."""
+    directory = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", str(directory), str(ROOT))
+    (wheel,) = directory.glob("*.whl")
+    (sdist,) = directory.glob("*.tar.gz")
+    return Built(wheel, sdist)
+
+
+@pytest.fixture(scope="module")
+def binaries(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The commands of an environment that has the wheel, and sees the dependencies of this one."""
+    directory = tmp_path_factory.mktemp("installed") / "venv"
+    venv.create(directory, with_pip=False, symlinks=True)
+    (packages,) = directory.glob("lib/python*/site-packages")
+    # Lines of such a file are put on the path and no further, so our editable install is not seen.
+    dependencies = [path for path in sys.path if path.endswith("site-packages")]
+    (packages / "dependencies.pth").write_text("\n".join(dependencies))
+    python = directory / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check"]
+    run(*pip, "install", "--quiet", "--no-deps", "--no-index", str(built.wheel))
+    return python.parent
+
+
+def run(*command: str, cwd: Path | None = None) -> str:
+    ran = subprocess.run(
+        command,
+        cwd=cwd,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_TIMEOUT_S,
+        check=False,
+    )
+    assert ran.returncode == 0, f"{command}\n{ran.stdout}{ran.stderr}"
+    return ran.stdout
+
+
+def environment() -> dict[str, str]:
+    """This one, without what points at the sources or at another server."""
+    prefixes = ("HEADWATER_", "STREAM_", "PYTHONPATH")
+    return {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
+
+
+def packaged_sources() -> set[str]:
+    files = (path for path in SOURCES.rglob("*") if path.is_file())
+    return {str(path.relative_to(SOURCES)) for path in files if "__pycache__" not in path.parts}
+
+
+def metadata(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as archive:
+        name = f"headwater-{__version__}.dist-info/METADATA"
+        return Parser().parsestr(archive.read(name).decode())
+
+
+def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(built: Built) -> None:
+    with zipfile.ZipFile(built.wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert names == packaged_sources()
+    assert "headwater/http/console/index.html" in names
+    assert "headwater/py.typed" in names
+
+
+def test_the_source_distribution_holds_what_it_takes_to_build(built: Built) -> None:
+    with tarfile.open(built.sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {f"src/{name}" for name in packaged_sources()} <= names
+    assert {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"} <= names
+
+
+def test_the_metadata_says_what_it_is(built: Built) -> None:
+    about = metadata(built.wheel)
+    assert about["Name"] == "headwater"
+    assert about["Version"] == __version__
+    assert about["License-Expression"] == "Apache-2.0"
+    assert about["Description-Content-Type"] == "text/markdown"
+    assert about.get_payload() == (ROOT / "README.md").read_text()
+    assert about["Keywords"]
+    assert "Programming Language :: Python :: 3.14" in about.get_all("Classifier", [])
+
+
+def test_the_changelog_is_about_this_version() -> None:
+    headings = [
+        line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## ")
+    ]
+    assert headings[0].startswith(f"## {__version__} (")
+
+
+def test_the_command_is_that_of_the_wheel(binaries: Path, tmp_path: Path) -> None:
+    assert run(str(binaries / "headwater"), "--version") == f"headwater {__version__}\n"
+    where = run(
+        str(binaries / "python"), "-c", "import headwater; print(headwater.__file__)", cwd=tmp_path
+    )
+    assert Path(where).is_relative_to(binaries.parent)
+
+
+@contextmanager
+def installed_server(binaries: Path, directory: Path) -> Iterator[ServerProcess]:
+    with ServerProcess("--memory", python=binaries / "python", cwd=directory) as server:
+        yield server
+
+
+def test_a_server_of_the_wheel_is_written_to_and_read_from(binaries: Path, tmp_path: Path) -> None:
+    headwater = str(binaries / "headwater")
+    with installed_server(binaries, tmp_path) as server:
+        at = ("--url", server.url)
+        run(headwater, "create", "orders", *at, cwd=tmp_path)
+        run(headwater, "append", "orders", '{"id": 1}', *at, cwd=tmp_path)
+        assert run(headwater, "read", "orders", *at, cwd=tmp_path) == '{"id": 1}\n'
+
+
+def test_a_server_of_the_wheel_has_its_console(binaries: Path, tmp_path: Path) -> None:
+    console = SOURCES / "headwater" / "http" / "console"
+    with (
+        installed_server(binaries, tmp_path) as server,
+        httpx.Client(base_url=f"http://{HOST}:{server.port}/console/", trust_env=False) as client,
+    ):
+        for path in console.iterdir():
+            if path.suffix in (".js", ".css", ".svg", ".html"):
+                name = "" if path.name == "index.html" else path.name
+                assert client.get(name).content == path.read_bytes(), path.name
