@@ -59,6 +59,7 @@ async def test_read_from_the_start_when_the_beginning_is_gone(stream: AsyncStrea
     await stream.create(content_type="application/json", retention_bytes=20)
     for number in range(10):
         await stream.append({"number": number})
+    earliest = None
     for _ in range(400):
         if (earliest := (await stream.head()).earliest_offset) is not None:
             break

@@ -63,6 +63,9 @@ def field(name: str, *values: Any) -> int:
         (change("insert", value={"status": "open"}), FALLBACK),
         (change("insert", value=row(tenant=1.5)), FALLBACK),
         (change("insert", value="text"), FALLBACK),
+        (change("insert", value=None), FALLBACK),
+        (change("update", value=None, old_value=row()), FALLBACK),
+        (change("delete", value=None, old_value=row()), {watch(), member()}),
         (change("delete", old_value=row()), {watch(), member()}),
         (change("delete", old_value=row(None)), FALLBACK),
         (change("delete"), FALLBACK),
@@ -189,7 +192,7 @@ def test_well_formed(record: dict[str, Any]) -> None:
         {**GOOD, "key": 7},
         change("insert"),
         change("update"),
-        change("upsert", value=None),
+        change("upsert"),
     ],
 )
 def test_malformed_and_which_one(record: object) -> None:

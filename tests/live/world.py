@@ -30,9 +30,10 @@ from headwater.core.live.keys import (
     watch_key,
 )
 from headwater.core.live.profile import TouchSettings
-from headwater.core.live.records import Record, check_records, read_records
+from headwater.core.live.records import check_records, read_records
 from headwater.core.live.state import LiveState
 from headwater.core.live.templates import TemplateRecord, TemplateSpec
+from headwater.core.state_protocol import RawRecord
 
 TABLES = ("ann", "bob")
 COLUMNS: dict[str, Encoding] = {"t": "string", "n": "int64", "b": "bool", "note": "string"}
@@ -129,7 +130,7 @@ class World:
             columns = ", ".join(COLUMNS)
             self.database.execute(f"CREATE TABLE {table} (id TEXT PRIMARY KEY, {columns})")
         self.rows: dict[tuple[str, str], Row] = {}
-        self.backlog: list[Record | None] = []
+        self.backlog: list[RawRecord | None] = []
         self.holders: list[Holder] = []
         self.by_waiter: dict[Waiter, Holder] = {}
         self.stored: dict[int, TemplateRecord] = {}

@@ -1,4 +1,4 @@
-"""Folding a batch at once gives what folding message by message gives."""
+"""The State Protocol in columns says what the core says: what is valid, and what it folds to."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.client import MaterializedState
+from headwater.core.state_protocol import Fold as CoreFold
+from headwater.core.state_protocol import NotARecord, convert_record
+from pyspark_headwater.pipelines import transforms
 from pyspark_headwater.pipelines.folding import Control, Fold, Place, fold_controls
 
 State = dict[tuple[str, str], Any]
@@ -64,9 +67,14 @@ def numbered(appends: Iterable[list[dict[str, Any]]]) -> list[list[Message]]:
 
 
 def reference(messages: Iterable[Message]) -> State:
-    state = MaterializedState()
-    state.apply_messages([message.body for message in messages])
-    return {(kind, key): state.get(kind, key) for kind, key in state}
+    fold = CoreFold()
+    for message in messages:
+        fold.apply(convert_record(message.body))
+    return {
+        (kind, key): value
+        for kind, entities in fold.entities.items()
+        for key, value in entities.items()
+    }
 
 
 def apply(fold: Fold, batch: list[Message], state: State) -> State:
@@ -101,6 +109,39 @@ def test_however_a_stream_is_cut_into_batches(
         at = until
         seen = [message for append in messages[:at] for message in append]
         assert state == reference(seen)
+
+
+some = st.sampled_from
+members = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": some(["user", "", None, 5]),
+        "key": some(["1", "", None, 5]),
+        "value": some([None, 1, "text", {"a": 1}]),
+        "old_value": some([None, {"a": 1}]),
+        "headers": st.fixed_dictionaries(
+            {},
+            optional={
+                "operation": some(["insert", "update", "upsert", "delete", "merge", None]),
+                "control": some(["snapshot-start", "snapshot-end", "reset", "stop", None]),
+                "offset": some(["0_1", None, 5]),
+                "txid": some(["7", 7]),
+            },
+        )
+        | some([None, [], "text"]),
+        "more": st.just([1]),
+    },
+)
+
+
+@given(members | some([None, [], "text", 5]))
+def test_a_message_is_valid_here_where_it_is_valid_in_the_core(message: Any) -> None:
+    try:
+        convert_record(message)
+        valid = True
+    except NotARecord:
+        valid = False
+    assert transforms.is_change(msgspec.json.encode(message).decode()) is valid
 
 
 def test_a_reset_that_names_an_offset_ahead() -> None:

@@ -29,6 +29,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from headwater.core.state_protocol import RESET, Control, Operation
 from headwater.postgres.errors import BadMessage
 from headwater.postgres.pgoutput import (
     UNCHANGED,
@@ -89,7 +90,7 @@ class Table:
 
 
 def record_of(
-    table: Table, operation: str, key: str, headers: dict[str, Any], **images: dict[str, Any]
+    table: Table, operation: Operation, key: str, headers: dict[str, Any], **images: dict[str, Any]
 ) -> bytes:
     """One record, encoded."""
     return _encode(
@@ -102,7 +103,7 @@ def record_of(
     )
 
 
-def control(kind: str, headers: dict[str, Any]) -> bytes:
+def control(kind: Control, headers: dict[str, Any]) -> bytes:
     """A record that speaks about the state as a whole."""
     return _encode({"headers": {"control": kind, **headers}})
 
@@ -176,7 +177,7 @@ class Translator:
                 records = self._delete(message, headers)
             case _:
                 names = [self._table(oid).name for oid in message.relations]
-                records = [control("reset", {**headers, "tables": names})]
+                records = [control(RESET, {**headers, "tables": names})]
         return Unit(position, tuple(records))
 
     def _open(self, begin: Begin) -> None:

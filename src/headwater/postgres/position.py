@@ -20,6 +20,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from headwater.core.state_protocol import SNAPSHOT_END
+
 SNAPSHOT: Final = 0
 CHANGES: Final = 1
 
@@ -96,5 +98,5 @@ def read_record(message: bytes | msgspec.Raw) -> LastRecord | None:
     if headers.seq < 0:
         return None
     phase = CHANGES if headers.snapshot is None else SNAPSHOT
-    unfinished = None if headers.control == "snapshot-end" else headers.snapshot
+    unfinished = None if headers.control == SNAPSHOT_END else headers.snapshot
     return LastRecord(Position(lsn, phase, headers.seq), unfinished)

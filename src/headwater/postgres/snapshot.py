@@ -18,6 +18,7 @@ from typing import Any
 
 from psycopg import AsyncConnection, sql
 
+from headwater.core.state_protocol import SNAPSHOT_END, SNAPSHOT_START, Control
 from headwater.postgres.buffer import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, Batch
 from headwater.postgres.catalog import Catalog
 from headwater.postgres.changes import Table, control, record_of, rfc3339, snapshot_headers
@@ -52,7 +53,7 @@ class Snapshot:
         if last is not None and last.position.lsn == self._lsn:
             # Nothing has happened in the database since an attempt that was not finished.
             self._seq = last.position.seq + 1
-        await self._control("snapshot-start")
+        await self._control(SNAPSHOT_START)
         if await self._catalog.slot(self._slot) is not None:
             await self._catalog.drop_slot(self._slot)
         begins_at, name = await feed.create_slot(self._slot)
@@ -68,7 +69,7 @@ class Snapshot:
                 say(f"snapshot: {self.rows - before:,} rows of {table.name}")
         finally:
             await connection.close()
-        await self._control("snapshot-end")
+        await self._control(SNAPSHOT_END)
 
     async def _in_snapshot(
         self, connection: AsyncConnection[tuple[Any, ...]], name: str
@@ -90,7 +91,7 @@ class Snapshot:
                 self.rows += 1
         await self._flush()
 
-    async def _control(self, kind: str) -> None:
+    async def _control(self, kind: Control) -> None:
         position = self._next_position()
         await self._add(position, control(kind, self._headers(position)))
         await self._flush()

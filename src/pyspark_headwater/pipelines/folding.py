@@ -1,13 +1,9 @@
 """Which changes of a State Protocol stream count, when they are looked at all at once. No Spark.
 
-A stream is folded message by message; Spark looks at a whole batch. What makes the order matter are
-the control messages, and there are few of them, so the driver walks over those and says which
-stretches of the batch count:
-
-* `reset` voids everything before it, and if it names an offset ahead, everything before that too.
-* What lies between `snapshot-start` and `snapshot-end` replaces everything before the end, at once
-  and when it ends. Until then it counts for nothing. Another start begins afresh.
-* A `snapshot-end` without a start, as when reading began in the middle, means nothing.
+A stream is folded message by message (`headwater.core.state_protocol` says how); Spark looks at a
+whole batch. What makes the order matter are the control messages, and there are few of them, so the
+driver walks over those and says which stretches of the batch count. A property test holds the
+outcome against the fold of the core.
 
 What an unfinished snapshot (or a reset that waits for its offset) has collected is not lost: it is
 set aside, and looked at again together with the next batch.
@@ -19,9 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-SNAPSHOT_START: Final = "snapshot-start"
-SNAPSHOT_END: Final = "snapshot-end"
-RESET: Final = "reset"
+from headwater.core.state_protocol import RESET, SNAPSHOT_START, is_before
 
 
 class Place(NamedTuple):
@@ -102,5 +96,4 @@ def fold_controls(controls: Iterable[Control], last: Place) -> Fold:
 
 def _ahead(reset: Control) -> str | None:
     """The offset that a reset names, if that is one of this stream and lies ahead."""
-    named, here = reset.offset, reset.place.offset
-    return named if named is not None and len(named) == len(here) and named > here else None
+    return reset.offset if is_before(reset.place.offset, reset.offset) else None

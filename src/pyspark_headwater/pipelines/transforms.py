@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
 import pyarrow as pa
+from msgspec import UNSET
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from headwater.core.state_protocol import DELETE, NotARecord, RawRecord, read_record
 from pyspark_headwater.errors import MalformedMessage
 from pyspark_headwater.pipelines.columns import COLUMNS_MAX, Columns, Kind, news_in
 from pyspark_headwater.pipelines.folding import Place, Stretch
@@ -24,7 +25,6 @@ STATE: Final = (
 )
 _BOOKKEEPING: Final = ("value", "offset", "index", "timestamp")
 NEWS: Final = "type string, field string, kinds int, known int, n long"
-DELETE: Final = "delete"
 
 
 # --- archive -------------------------------------------------------------------------------------
@@ -40,24 +40,6 @@ def archived(messages: DataFrame) -> DataFrame:
 # --- State Protocol ------------------------------------------------------------------------------
 
 
-class _Headers(msgspec.Struct):
-    operation: str | None = None
-    control: str | None = None
-    offset: str | None = None
-
-
-class _Message(msgspec.Struct):
-    headers: _Headers
-    type: str | None = None
-    key: str | None = None
-    value: msgspec.Raw = msgspec.Raw()
-
-
-_OPERATIONS: Final = frozenset({"insert", "update", "upsert", DELETE})
-_CONTROLS: Final = frozenset({"snapshot-start", "snapshot-end", "reset"})
-_decoder = msgspec.json.Decoder(_Message)
-
-
 def changes(messages: DataFrame) -> DataFrame:
     """Messages of the State Protocol, taken apart. Values stay the JSON that was sent."""
     return messages.select("stream", "offset", "index", "timestamp", "value").mapInArrow(
@@ -69,47 +51,31 @@ def _take_apart(batches: Iterator[Any]) -> Iterator[Any]:
     for batch in batches:
         found = [_read(batch, row, text) for row, text in enumerate(batch["value"].to_pylist())]
         parsed = {
-            "type": [one.type for one in found],
-            "key": [one.key for one in found],
+            "type": [one.type or None for one in found],
+            "key": [one.key or None for one in found],
             "operation": [one.headers.operation for one in found],
             "control": [one.headers.control for one in found],
             "named_offset": [one.headers.offset for one in found],
-            "value": [bytes(one.value).decode() or None for one in found],
+            "value": [None if one.value is UNSET else bytes(one.value).decode() for one in found],
         }
         columns = {name: batch[name] for name in ("stream", "offset", "index", "timestamp")}
         columns |= {name: pa.array(values, pa.string()) for name, values in parsed.items()}
         yield pa.RecordBatch.from_pydict(columns)
 
 
-def _read(batch: Any, row: int, text: str) -> _Message:
+def _read(batch: Any, row: int, text: str) -> RawRecord:
     try:
-        message = _decoder.decode(text)
-    except msgspec.DecodeError as error:
-        raise _not_a_change(batch, row, str(error)) from None
-    headers = message.headers
-    if headers.control is not None:
-        if headers.control not in _CONTROLS:
-            raise _not_a_change(batch, row, f"unknown control {headers.control!r}")
-        return message
-    if headers.operation not in _OPERATIONS:
-        raise _not_a_change(batch, row, "no headers.operation that is known")
-    if not message.type or not message.key:
-        raise _not_a_change(batch, row, "a change has a type and a key")
-    if not bytes(message.value) and headers.operation != DELETE:
-        raise _not_a_change(batch, row, f"{headers.operation} of {message.key!r} has no value")
-    return message
-
-
-def _not_a_change(batch: Any, row: int, why: str) -> MalformedMessage:
-    where = f"{batch['stream'][row]} at {batch['offset'][row]}, index {batch['index'][row]}"
-    return MalformedMessage(f"not a State Protocol message: {where}: {why}")
+        return read_record(text)
+    except NotARecord as error:
+        where = f"{batch['stream'][row]} at {batch['offset'][row]}, index {batch['index'][row]}"
+        raise MalformedMessage(f"not a State Protocol message: {where}: {error}") from None
 
 
 def is_change(text: str) -> bool:
     """Whether a message is one of the State Protocol."""
     try:
-        _read({"stream": [""], "offset": [""], "index": [0]}, 0, text)
-    except MalformedMessage:
+        read_record(text)
+    except NotARecord:
         return False
     return True
 

@@ -20,7 +20,6 @@ from headwater.core.live.interest import Interest, Listening
 from headwater.core.live.journal import Journal, Waiter
 from headwater.core.live.keys import table_key
 from headwater.core.live.profile import TouchSettings
-from headwater.core.live.records import Record
 from headwater.core.live.templates import (
     Activation,
     Template,
@@ -29,6 +28,7 @@ from headwater.core.live.templates import (
     TemplateSpec,
 )
 from headwater.core.live.touches import Change, touch_all_rows, touch_templates
+from headwater.core.state_protocol import RESET, RawRecord
 
 _TABLES_REMEMBERED_MAX: Final = 4096
 NOW: Final = "now"
@@ -85,7 +85,9 @@ class LiveState:
 
     # ── Changes ──────────────────────────────────────────────────────────────────────────────
 
-    def derive(self, records: Sequence[Record | None], lag: int, now_ms: int, wall_ms: int) -> bool:
+    def derive(
+        self, records: Sequence[RawRecord | None], lag: int, now_ms: int, wall_ms: int
+    ) -> bool:
         """Touch the keys of the next changes; True if one of them voids everything before it."""
         mode = self.guard.begin_batch(now_ms, lag, wanted=bool(self.book.active))
         reset = False
@@ -95,13 +97,13 @@ class LiveState:
                 continue
             if record.headers.control is None:
                 self._touch(record, mode, now_ms, wall_ms)
-            elif record.headers.control == "reset":
+            elif record.headers.control == RESET:
                 reset = True
         self.journal.source_seq += len(records)
         self.journal.check_overflow()
         return reset
 
-    def _touch(self, record: Record, mode: Mode, now_ms: int, wall_ms: int) -> None:
+    def _touch(self, record: RawRecord, mode: Mode, now_ms: int, wall_ms: int) -> None:
         self.totals.changes += 1
         self.journal.touch_table(self._table_key(record.type), now_ms)
         templates = self.book.of(record.type)
@@ -115,7 +117,7 @@ class LiveState:
         else:
             self._touch_rows(record, templates.values())
 
-    def _touch_rows(self, record: Record, templates: Iterable[Template]) -> None:
+    def _touch_rows(self, record: RawRecord, templates: Iterable[Template]) -> None:
         policy, guard = self.settings.on_missing_before, self.guard
         touched = touch_templates(
             Change(record), templates, policy, self.journal.pending, guard.budget
@@ -123,7 +125,7 @@ class LiveState:
         self.totals.fine_touches += touched
         guard.spend(touched)
 
-    def _touch_hot(self, record: Record, templates: Iterable[Template], wall_ms: int) -> None:
+    def _touch_hot(self, record: RawRecord, templates: Iterable[Template], wall_ms: int) -> None:
         """With a small budget: work it out for templates in use, the others are told coarsely."""
         hot_ttl_ms = self.settings.memory.hot_template_ttl_ms
         hot = [template for template in templates if template.is_hot(wall_ms, hot_ttl_ms)]

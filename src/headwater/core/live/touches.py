@@ -26,8 +26,9 @@ from typing import Final
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from headwater.core.live.records import MissingBeforePolicy, Record, is_absent, is_object
+from headwater.core.live.records import MissingBeforePolicy, is_insert, is_object, row_of
 from headwater.core.live.templates import Template
+from headwater.core.state_protocol import DELETE, RawRecord
 
 Pending = dict[int, int]
 """Touched keys, each with the id of the template that it is a fine key of, or one of these two."""
@@ -92,12 +93,14 @@ class Change:
 
     __slots__ = ("differing", "is_delete", "is_insert", "new", "old")
 
-    def __init__(self, record: Record) -> None:
-        self.is_insert = record.is_insert
-        self.is_delete = record.headers.operation == "delete"
-        new, old = bytes(record.value), bytes(record.old_value)
-        self.new = None if is_absent(new) else Row(new)
-        self.old = Row(old) if is_object(old) else None
+    def __init__(self, record: RawRecord) -> None:
+        self.is_insert = is_insert(record)
+        self.is_delete = record.headers.operation == DELETE
+        new, old = row_of(record.value), row_of(record.old_value)
+        if self.is_delete and new == b"null":
+            new = None  # a way to say that there is no row any more
+        self.new = None if new is None else Row(new)
+        self.old = Row(old) if old is not None and is_object(old) else None
         self.differing: dict[str, bytes] | None = None
         """Of an update whose rows are both known: the fields that differ, as they stand in keys."""
         if self.new and self.old and not (self.is_insert or self.is_delete):

@@ -18,7 +18,7 @@ from headwater.core.limits import KIB, Limits
 from headwater.core.live.interest import Interest
 from headwater.core.live.journal import Waiter
 from headwater.core.live.profile import TouchSettings
-from headwater.core.live.records import Record, read_records
+from headwater.core.live.records import read_records
 from headwater.core.live.state import LiveState
 from headwater.core.live.templates import (
     Activation,
@@ -29,6 +29,7 @@ from headwater.core.live.templates import (
     TemplatesRetired,
     TemplatesSaved,
 )
+from headwater.core.state_protocol import RawRecord
 from headwater.service.entries import Entry, Event, View
 from headwater.service.live.waits import Outcome, Wait, WaitResult
 from headwater.service.reading import Chunk
@@ -59,7 +60,7 @@ class LiveStream:
         self.coalesce_ms = _COALESCE_MS_MIN
         self.used_at_ms = live.monotonic_ms()
         self._position = view.tail
-        self._records: Iterator[Record | None] | None = None
+        self._records: Iterator[RawRecord | None] | None = None
         self._chunk_end = view.tail
         self._pump_planned = False
         self._reading: asyncio.Task[None] | None = None
@@ -129,7 +130,7 @@ class LiveStream:
             self._records, self._position = None, self._chunk_end
         self._derive(records)
 
-    def _derive(self, records: Sequence[Record | None]) -> None:
+    def _derive(self, records: Sequence[RawRecord | None]) -> None:
         live = self._live
         lag = self.lag - len(records)
         if self.state.derive(records, lag, live.monotonic_ms(), live.clock()):
