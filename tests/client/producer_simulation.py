@@ -64,8 +64,8 @@ class ModelServer:
         if packet.epoch < self.epoch:
             return stale(self.epoch)
         if self.closed_by is not None:
-            repeats = (packet.epoch, packet.seq) == self.closed_by
-            return Receipt("end", closed=True) if repeats else closed()
+            stored = packet.epoch == self.epoch and packet.seq <= self.last_seq
+            return Receipt("end", closed=True, duplicate=True) if stored else closed()
         if packet.epoch > self.epoch:
             if packet.seq != 0:
                 known = self.epoch >= 0

@@ -153,8 +153,21 @@ def test_the_request_that_closed_a_stream_may_be_sent_again_with_anything_in_it(
     assert not mutations
 
 
+@pytest.mark.parametrize("closed_by", [None, ProducerStamp("p", 5, 3), ProducerStamp("q", 0, 0)])
+@pytest.mark.parametrize("seq", [0, 2, 3])
+def test_what_a_producer_stored_may_be_sent_again_after_the_close(
+    closed_by: ProducerStamp | None, seq: int
+) -> None:
+    attempt = Attempt(seq=seq, body=b"{", content_type=None)
+    attempt.known.closed, attempt.known.closed_by = True, closed_by
+    reply, mutations = attempt.decide()
+    assert (reply.duplicate, reply.closed) == (True, True)
+    assert reply.producer == ProducerStamp("p", 5, 3), "the highest accepted, not the one sent"
+    assert not mutations
+
+
 def test_any_other_request_of_that_producer_learns_that_the_stream_is_closed() -> None:
-    for seq in (0, 2, 4, 9):
+    for seq in (4, 9):
         attempt = Attempt(seq=seq)
         attempt.known.closed, attempt.known.closed_by = True, ProducerStamp("p", 5, 3)
         with pytest.raises(errors.StreamClosed) as caught:

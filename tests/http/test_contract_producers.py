@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from tests.http import contract
-from tests.http.client import CLOSE, JSON, TEXT, Client, producer
+from tests.http.client import CLOSE, JSON, TEXT, Client, fresh, producer
 from tests.http.conftest import storage, watched
 from tests.http.contract import Case, State, rows
 from tests.http.wire import request_bytes
@@ -181,7 +181,6 @@ CLOSED = [
     for name, extra in [
         ("the next sequence", producer(3, 4)),
         ("the next sequence, closing", producer(3, 4) | CLOSE),
-        ("an earlier sequence", producer(3, 2) | CLOSE),
         ("another producer, same numbers", producer(3, 3, "q") | CLOSE),
         ("no producer", {}),
     ]
@@ -211,6 +210,23 @@ def test_fenced(case: Case, client: Client) -> None:
 @pytest.mark.parametrize("case", rows(CLOSED))
 def test_closed(case: Case, client: Client) -> None:
     case.run(client)
+
+
+@pytest.mark.parametrize("closer", [{}, producer(0, 0, "q"), producer(3, 3)])
+def test_what_was_stored_may_be_sent_again_after_the_close(
+    client: Client, closer: dict[str, str]
+) -> None:
+    path = fresh()
+    contract.with_producer(client, path)
+    closed = client.post(path, b"", JSON | CLOSE | closer)
+    assert closed.status == 204
+    for seq in (0, 2):
+        for extra in ({}, CLOSE):
+            reply = client.post(path, b"again", TEXT | producer(3, seq) | extra)
+            assert (reply.status, reply.headers["Stream-Closed"]) == (204, "true")
+            assert reply.next_offset == closed.next_offset
+    assert client.post(path, b"1", JSON | producer(3, 4)).status == 409
+    assert client.post(path, b"1", JSON | producer(2, 0)).status == 403
 
 
 def test_a_refused_append_leaves_the_sequence_where_it_was(client: Client) -> None:

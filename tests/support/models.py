@@ -206,8 +206,9 @@ def _same(there: PlainStream, wanted: PlainStream) -> bool:
 
 def _on_closed(stream: PlainStream, request: PlainRequest) -> str | Refusal:
     if request.producer is not None:
-        again = request.producer == stream.closed_by
-        return "duplicate" if again else errors.StreamClosed
+        name, *numbers = request.producer
+        accepted = stream.producers[name].accepted if name in stream.producers else []
+        return "duplicate" if tuple(numbers) in accepted else errors.StreamClosed
     if request.close and not request.body.sent:
         return "closed already"
     return errors.StreamClosed

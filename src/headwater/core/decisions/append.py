@@ -5,8 +5,9 @@ exists; its producer's epoch is not stale; it is not closed; there is a body of 
 type; the body is valid; the producer's sequence is the next one; `Stream-Seq` sorts after the last;
 no id is a duplicate.
 So a client that meets a closed stream always learns that it is closed, and a fenced producer that
-it is fenced. Closing needs no body, ignores the content type and may be repeated; the very request
-that closed a stream, sent again by its producer, is a duplicate and not a conflict.
+it is fenced. Closing needs no body, ignores the content type and may be repeated. A request that
+was stored, sent again by its producer after the close, is a duplicate and not a conflict: what it
+asks for has happened.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from headwater.core.errors import (
     StreamSeqConflict,
 )
 from headwater.core.limits import STREAM_SEQ_CHARS_MAX
-from headwater.core.producers import ProducerStamp
+from headwater.core.producers import ProducerStamp, ProducerState
 from headwater.core.stream import Closed, Mutation, ProducerAdvanced, StreamState
 from headwater.core.unique_ids import Mode
 
@@ -46,7 +47,7 @@ def decide_append(
         known = state.producers.get(stamp.id)
         producers.check_epoch(known, stamp)
     if state.closed:
-        return _repeat_close(state, command)
+        return _after_close(state, command, known)
     if not command.body and command.close:
         content = NO_CONTENT
     else:
@@ -54,21 +55,30 @@ def decide_append(
         content = read_content(state.config, command.body, command.message_id)
     if stamp is not None and producers.is_duplicate(known, stamp):
         assert known is not None
-        highest = ProducerStamp(stamp.id, known.epoch, known.seq)
-        return Decision(AppendReply(state.tail_token, False, highest, duplicate=True))
+        return _duplicate(state, stamp.id, known)
     _check_stream_seq(state, command.stream_seq)
     if content.ids:
         content = content.without_duplicates(state.config, is_known, on_duplicate)
     return _accept(state, command, content, now_ms)
 
 
-def _repeat_close(state: StreamState, command: Append) -> Decision[AppendReply]:
+def _after_close(
+    state: StreamState, command: Append, known: ProducerState | None
+) -> Decision[AppendReply]:
     stamp = command.producer
-    if stamp is None and command.close and not command.body:
-        return Decision(AppendReply(state.tail_token, True, close_only=True))
-    if stamp is not None and stamp == state.closed_by:
+    if stamp is None:
+        if command.close and not command.body:
+            return Decision(AppendReply(state.tail_token, True, close_only=True))
+    elif known is not None and stamp.epoch == known.epoch and stamp.seq <= known.seq:
+        return _duplicate(state, stamp.id, known)
+    elif stamp == state.closed_by:
         return Decision(AppendReply(state.tail_token, True, stamp, duplicate=True))
     raise StreamClosed(state.tail_token)
+
+
+def _duplicate(state: StreamState, producer_id: str, known: ProducerState) -> Decision[AppendReply]:
+    highest = ProducerStamp(producer_id, known.epoch, known.seq)
+    return Decision(AppendReply(state.tail_token, state.closed, highest, duplicate=True))
 
 
 def _check_content(state: StreamState, command: Append) -> None:
