@@ -27,7 +27,7 @@ import structlog
 from headwater.core import json_mode
 from headwater.core.content_types import check_content_type
 from headwater.core.decisions import Append, AppendReply, Create, CreateReply
-from headwater.core.errors import StreamError, StreamGone, StreamNotFound
+from headwater.core.errors import StreamError
 from headwater.core.expiry import parse_lifetime
 from headwater.core.limits import Limits
 from headwater.core.lineage import parse_fork
@@ -35,8 +35,8 @@ from headwater.core.offsets import BEGINNING, parse_offset
 from headwater.core.paths import check_path
 from headwater.core.producers import ProducerStamp
 from headwater.core.retention import Retention, locate
-from headwater.core.stream import StreamConfig
-from headwater.service.entries import Entry, Event
+from headwater.service.entries import Event
+from headwater.service.following import FollowedStream
 from headwater.service.log import Log
 from headwater.service.reading import Chunk
 from headwater.store.engine import Engine, StreamSummary
@@ -192,65 +192,45 @@ class EmbeddedLog:
         view = self._log.view(entry)
         near = locate(view.config, parse_offset(offset), view.tail)
         position = await self._log.boundary(view, near)
-        follower = _Follower(self._log, path, view.config, position, callback)
-        return Subscription(asyncio.get_running_loop().create_task(follower.run()))
+        stream = FollowedStream(self._log, entry, view)
+        news = asyncio.Event()
+
+        def on_event(event: Event) -> None:
+            news.set()
+
+        # From here on, not from the task's first step: while someone listens, the stream stays.
+        stream.listen(on_event)
+        task = asyncio.get_running_loop().create_task(_follow(stream, position, news, callback))
+        task.add_done_callback(lambda _: stream.stop_listening(on_event))
+        return Subscription(task)
 
 
-class _Follower:
-    """Brings a subscriber to the tail and keeps it there."""
+async def _follow(
+    stream: FollowedStream, position: int, news: asyncio.Event, callback: Callback
+) -> None:
+    """Bring a subscriber to the tail and keep it there until the stream ends."""
 
-    def __init__(
-        self, log: Log, path: str, config: StreamConfig, position: int, callback: Callback
-    ) -> None:
-        self._log = log
-        self._path = path
-        self._config = config
-        self._position = position
-        self._callback = callback
-        self._news = asyncio.Event()
-
-    async def run(self) -> None:
-        entry = await self._log.entry(self._path)
-        entry.listeners.add(self._on_event)
-        try:
-            while not await self._step(entry):
-                pass
-        except StreamError:
-            logger.exception("subscription_failed", path=self._path)
-            raise
-        finally:
-            entry.listeners.discard(self._on_event)
-
-    async def _step(self, entry: Entry) -> bool:
-        """Tell of the next chunk, or wait for one; True when there will be no more."""
-        self._news.clear()
-        offset = self._config.lineage.offset_at(self._position)
-        view = entry.view
-        if view is None or view.config.id != self._config.id or view.soft_deleted:
-            await self._call(Update("deleted", str(offset)))
-            return True
-        chunk = self._log.chunk_at(view, self._position)
-        if chunk is None:
-            try:
-                chunk = await self._log.read_cold(entry, offset)
-            except (StreamNotFound, StreamGone):
-                return False
-        if chunk.bodies:
-            await self._call(Update("data", chunk.next_offset, _result(chunk)))
-            self._position = chunk.end
-        if chunk.closed:
-            await self._call(Update("closed", chunk.next_offset))
-        elif chunk.up_to_date:
-            await self._news.wait()
-        return chunk.closed
-
-    def _on_event(self, event: Event) -> None:
-        self._news.set()
-
-    async def _call(self, update: Update) -> None:
-        outcome = self._callback(update)
+    async def call(update: Update) -> None:
+        outcome = callback(update)
         if inspect.isawaitable(outcome):
             await outcome
+
+    try:
+        while True:
+            news.clear()
+            async for chunk in stream.catch_up(position):
+                position = chunk.end
+                if chunk.bodies:
+                    await call(Update("data", chunk.next_offset, _result(chunk)))
+                if chunk.closed:
+                    await call(Update("closed", chunk.next_offset))
+                    return
+            await news.wait()
+    except StreamError:
+        if stream.view is not None:
+            logger.exception("subscription_failed", path=stream.path)
+            raise
+        await call(Update("deleted", stream.token(position)))
 
 
 def _body(data: Data) -> bytes:

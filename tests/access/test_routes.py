@@ -19,10 +19,10 @@ from headwater.http.access.keyring import Keyring
 from headwater.http.access.tokens import TokenPolicy, Tokens
 from headwater.http.app import App
 from headwater.http.beats import Heartbeat
-from headwater.http.live import Hub
 from headwater.http.messages import Request
 from headwater.http.places import locate
 from headwater.service.clock import wall_clock_ms
+from headwater.service.feeds import Feeds
 from headwater.service.groups.operations import Groups
 from headwater.service.live.registry import Live
 from headwater.service.log import Log
@@ -40,7 +40,16 @@ async def app() -> AsyncIterator[App]:
     gate = Gate(identity, None, wall_clock_ms)
     live = Live(log)
     subscriptions = await Subscriptions.start(log, Webhooks(Limits()))
-    yield App(log, Hub(log, 1000, Heartbeat(60)), groups, live, subscriptions, gate=gate)
+    yield App(
+        log,
+        Feeds(log),
+        groups,
+        live,
+        subscriptions,
+        heartbeat=Heartbeat(60),
+        long_poll_timeout_ms=1000,
+        gate=gate,
+    )
     await subscriptions.stop()
     groups.stop()
     live.release()

@@ -15,7 +15,7 @@ from headwater.http.beats import KEEP_ALIVE_S, Heartbeat
 from headwater.http.messages import Payload
 
 if TYPE_CHECKING:
-    from headwater.http.live import SseReader
+    from headwater.http.sse_reader import SseReader
 
 LIFETIME_S = 60.0
 

@@ -23,12 +23,12 @@ from headwater.http.app import App
 from headwater.http.beats import Heartbeat
 from headwater.http.groups import GroupResource
 from headwater.http.headers import ALLOWED_REQUEST_HEADERS, EXPOSED_RESPONSE_HEADERS
-from headwater.http.live import Hub
 from headwater.http.places import route_of
 from headwater.http.streams import StreamResource
 from headwater.http.subscriptions import SubscriptionResource
 from headwater.http.touch import TouchResource
 from headwater.http.transactions import ProducerPart, PublishPart, TransactionBody
+from headwater.service.feeds import Feeds
 from headwater.service.groups.operations import Groups
 from headwater.service.live.registry import Live
 from headwater.service.log import Log
@@ -72,8 +72,16 @@ async def app() -> Any:
     subscriptions = await Subscriptions.start(log)
     identity = Identity(Keyring(), Tokens([], TokenPolicy()), b"s" * 32)
     gate = Gate(identity, None, log.clock)
-    hub = Hub(log, 100, Heartbeat(1))
-    yield App(log, hub, groups, live, subscriptions, gate=gate)
+    yield App(
+        log,
+        Feeds(log),
+        groups,
+        live,
+        subscriptions,
+        heartbeat=Heartbeat(1),
+        long_poll_timeout_ms=100,
+        gate=gate,
+    )
     groups.stop()
     await live.stop()
     await subscriptions.stop()

@@ -26,13 +26,13 @@ from headwater.cli.serve_access import (
 from headwater.http import collectors
 from headwater.http.app import App
 from headwater.http.beats import Heartbeat
-from headwater.http.live import Hub
 from headwater.http.metrics import Metrics
 from headwater.http.places import CONSOLE
 from headwater.http.server import Server
 from headwater.http.tracing import Tracing, TracingUnavailable, open_tracing
 from headwater.http.traffic import Traffic, log_access
 from headwater.service.clock import wall_clock_ms
+from headwater.service.feeds import Feeds
 from headwater.service.groups.operations import Groups
 from headwater.service.live.registry import Live
 from headwater.service.log import Log
@@ -148,7 +148,7 @@ async def listening(
         engine.close()
         raise CannotServe(str(error)) from None
     heartbeat = Heartbeat(settings.sse_lifetime_ms / 1000)
-    hub = Hub(streams, settings.long_poll_timeout_ms, heartbeat)
+    feeds = Feeds(streams)
     groups = await Groups.start(streams)
     live = Live(streams, waiters_max=settings.live_waiters_max, metrics=settings.live_metrics)
     webhooks = Webhooks(limits, development=settings.allows_local_webhooks)
@@ -156,10 +156,12 @@ async def listening(
     metrics = Metrics()
     app = App(
         streams,
-        hub,
+        feeds,
         groups,
         live,
         subscriptions,
+        heartbeat=heartbeat,
+        long_poll_timeout_ms=settings.long_poll_timeout_ms,
         cors=bool(settings.cors_origin),
         console=settings.console,
         gate=gate,
@@ -178,7 +180,7 @@ async def listening(
         screen=app.screen if gate is not None and gate.identity is not None else None,
         traffic=traffic,
     )
-    collectors.add_all(metrics, streams, hub, groups, live, subscriptions, server, gate)
+    collectors.add_all(metrics, streams, feeds, groups, live, subscriptions, server, gate)
     try:
         port = await server.start(settings.host, settings.port)
     except OSError as error:
@@ -192,7 +194,7 @@ async def listening(
         yield server, port
     finally:
         await reloader.stop()
-        hub.release_polls()
+        feeds.release_polls()
         groups.stop()
         live.release()
         streams.wind_down()

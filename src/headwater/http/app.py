@@ -17,12 +17,12 @@ from headwater.http import openapi, places
 from headwater.http.access.gate import Gate
 from headwater.http.access.listing import list_readable
 from headwater.http.access.signing import SignResource
+from headwater.http.beats import Heartbeat
 from headwater.http.bulk import BulkResource
 from headwater.http.console.resource import Console
 from headwater.http.errors import error_response, plain_error
 from headwater.http.groups import GroupResource
 from headwater.http.headers import METHODS, preflight_headers
-from headwater.http.live import Hub
 from headwater.http.messages import (
     Answer,
     Deferred,
@@ -41,6 +41,7 @@ from headwater.http.subscriptions import SubscriptionResource
 from headwater.http.targets import SUBSCRIPTIONS_ROOT, origin_form
 from headwater.http.touch import TouchResource
 from headwater.http.transactions import TransactionResource
+from headwater.service.feeds import Feeds
 from headwater.service.groups.operations import Groups
 from headwater.service.live.registry import Live
 from headwater.service.log import Log
@@ -62,11 +63,13 @@ class App:
     def __init__(
         self,
         log: Log,
-        hub: Hub,
+        feeds: Feeds,
         groups: Groups,
         live: Live,
         subscriptions: Subscriptions,
         *,
+        heartbeat: Heartbeat,
+        long_poll_timeout_ms: int,
         cors: bool = True,
         console: bool = True,
         gate: Gate | None = None,
@@ -78,12 +81,12 @@ class App:
             *(preflight_headers() if cors else [("Allow", METHODS)]),
             ("Cache-Control", "no-store"),
         ]
-        self._streams = StreamResource(log, hub)
-        self._groups = GroupResource(groups, hub.heartbeat)
+        self._streams = StreamResource(log, feeds, heartbeat, long_poll_timeout_ms / 1000)
+        self._groups = GroupResource(groups, heartbeat)
         self._transactions = TransactionResource(log, Transactions(log, groups))
         self._touch = TouchResource(live)
         self._subscriptions = SubscriptionResource(subscriptions)
-        self._hub = hub
+        self._feeds = feeds
         bulk = BulkResource(log)
         self._snapshots = SnapshotResource(log)
         figures = metrics or Metrics()
@@ -290,7 +293,7 @@ class App:
             "forked_from": fork.source if fork and _may_see(request, fork.source) else None,
             "forks": state.forks if state else 0,
             "producers": len(state.producers) if state else 0,
-            "readers": self._hub.readers_of(entry),
+            "readers": self._feeds.readers_of(entry),
         }
         return Response(200, list(_JSON), msgspec.json.encode(details))
 

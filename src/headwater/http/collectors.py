@@ -25,8 +25,8 @@ from headwater.store.engine import HistoryFigures
 
 if TYPE_CHECKING:
     from headwater.http.access.gate import Gate
-    from headwater.http.live import Hub
     from headwater.http.server import Server
+    from headwater.service.feeds import Feeds
     from headwater.service.groups.operations import Groups
     from headwater.service.live.registry import Live
     from headwater.service.log import Log
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def add_all(
     metrics: Metrics,
     log: Log,
-    hub: Hub,
+    feeds: Feeds,
     groups: Groups,
     live: Live,
     subscriptions: Subscriptions,
@@ -48,7 +48,7 @@ def add_all(
     metrics.add(lambda: of_build(log))
     metrics.add(lambda: of_writes(log))
     metrics.add(storage.collect, storage.prepare)
-    metrics.add(lambda: of_reads(hub))
+    metrics.add(lambda: of_reads(feeds))
     metrics.add(lambda: of_groups(groups))
     metrics.add(lambda: of_live(live))
     metrics.add(lambda: of_subscriptions(subscriptions))
@@ -137,11 +137,11 @@ class Storage:
         )
 
 
-def of_reads(hub: Hub) -> Iterator[Metric]:
-    figures = hub.figures
+def of_reads(feeds: Feeds) -> Iterator[Metric]:
+    figures = feeds.figures
     yield counters("reads", "Reads of streams, by kind.", "kind", figures.reads)
-    yield gauges("readers", "Live readers now, by kind.", "kind", hub.readers)
-    yield gauge("readers_catching_up", "Event readers that are fed from disk.", hub.catching_up)
+    yield gauges("readers", "Live readers now, by kind.", "kind", feeds.readers)
+    yield gauge("readers_catching_up", "Event readers that are fed from disk.", feeds.catching_up)
     yield counter("events", "Events sent to event readers.", figures.events)
     yield counter("event_bytes", "Bytes sent to event readers.", figures.event_bytes)
     yield histogram(

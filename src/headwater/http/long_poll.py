@@ -1,126 +1,101 @@
-"""Long-poll requests that wait at the tail of one stream."""
+"""Long-poll: one answer for a request that waits at the tail.
+
+Who waits and who is woken is the business of `service.polls`. Requests that are alike get the very
+same response, which is made once.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
 
 from headwater.core.errors import StreamError
+from headwater.http.cursors import Cursors
 from headwater.http.errors import error_response
 from headwater.http.messages import Answer, Request, Response
-from headwater.http.reads import chunk_headers, read_response
-from headwater.service.entries import View
+from headwater.http.reads import Offload, chunk_headers, read_response
+from headwater.service.feeds import Feed
+from headwater.service.following import Update
 from headwater.service.reading import Chunk
 
-if TYPE_CHECKING:
-    from headwater.http.live import Feed
 
+class LongPoll:
+    """A request that waits."""
 
-class Waiter:
-    __slots__ = ("cursor", "future", "position", "request", "timer")
+    __slots__ = ("_cursor", "_cursors", "_offload", "_request", "answer", "position", "timer")
 
-    def __init__(self, request: Request, position: int, cursor: int | None) -> None:
-        self.request = request
+    def __init__(
+        self,
+        request: Request,
+        position: int,
+        cursor: int | None,
+        cursors: Cursors,
+        offload: Offload,
+    ) -> None:
+        self._request = request
+        self._cursor = cursor
+        self._cursors = cursors
+        self._offload = offload
         self.position = position
-        self.cursor = cursor
-        self.future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self.timer: asyncio.TimerHandle | None = None
+        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
-    @property
-    def kind(self) -> tuple[object, ...]:
-        """Waiters of one kind get the very same response."""
-        headers = self.request.headers
-        encoding, tag = headers.get(b"accept-encoding"), headers.get(b"if-none-match")
-        return self.position, self.cursor, encoding, tag
-
-    def answer(self, response: Answer) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
-        if not self.future.done():
-            self.future.set_result(response)
-
-
-class Polls:
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
-        self._waiters: dict[Waiter, None] = {}
-
-    def __len__(self) -> int:
-        return len(self._waiters)
-
-    def wait(self, request: Request, view: View, cursor: int | None) -> Awaitable[Answer]:
-        """Wait at the tail for news, or for the time-out."""
-        waiter = Waiter(request, view.tail, cursor)
+    def wait(self, feed: Feed, timeout_s: float) -> asyncio.Future[Answer]:
         try:
-            request.wait(lambda: self._leave(waiter))
+            self._request.wait(lambda: feed.polls.leave(self))
         except StreamError:
             # There is no room for it. It may have been the only one to come.
-            self._feed.left(0)
+            feed.left(0)
             raise
-        self._waiters[waiter] = None
-        self._feed.population += 1
-        loop, timeout_s = asyncio.get_running_loop(), self._feed.hub.long_poll_timeout_s
-        waiter.timer = loop.call_later(timeout_s, self._time_out, waiter)
-        if self._feed.hub.stopping:
-            self._time_out(waiter)
-        return waiter.future
+        feed.polls.add(self, timeout_s)
+        return self.answer
 
-    def _leave(self, waiter: Waiter) -> None:
-        if waiter.timer is not None:
-            waiter.timer.cancel()
-        if waiter in self._waiters:
-            del self._waiters[waiter]
-            self._feed.left()
+    def take(self, update: Update) -> None:
+        if update.shared is None:
+            update.shared = {}
+        answers: dict[tuple[object, ...], Response | asyncio.Future[Response]] = update.shared
+        kind = self._kind
+        if kind not in answers:
+            answers[kind] = self._render(update.chunks[0])
+        answer = answers[kind]
+        if isinstance(answer, Response):
+            self._settle(answer)
+        else:
+            answer.add_done_callback(self._pass_on)
 
-    def _time_out(self, waiter: Waiter) -> None:
-        view = self._feed.entry.view
-        self._leave(waiter)
-        if view is None or view.config.id != self._feed.config.id:
-            waiter.answer(error_response(self._feed.deleted_error()))
-            return
-        at_tail = Chunk(view.config, view.tail, view.tail, [], True, view.closed)
-        waiter.answer(nothing_new(at_tail, self._feed.hub.cursor(waiter.cursor)))
+    @property
+    def _kind(self) -> tuple[object, ...]:
+        headers = self._request.headers
+        return self._cursor, headers.get(b"accept-encoding"), headers.get(b"if-none-match")
 
-    def release(self) -> None:
-        """Nobody is kept waiting any longer."""
-        for waiter in list(self._waiters):
-            self._time_out(waiter)
+    def _render(self, chunk: Chunk) -> Response | asyncio.Future[Response]:
+        cursor = self._cursors.after(self._cursor)
+        answer = read_response(self._request, chunk, cursor, self._offload)
+        return answer if isinstance(answer, Response) else _task(answer)
 
-    def dissolve(self) -> None:
-        """The stream is gone."""
-        waiters, self._waiters = self._waiters, {}
-        for waiter in waiters:
-            waiter.answer(error_response(self._feed.deleted_error()))
+    def nothing_new(self, at_tail: Chunk) -> None:
+        self._settle(nothing_new(at_tail, self._cursors.after(self._cursor)))
 
-    def answer(self, view: View) -> None:
-        """There is news for everyone who waits."""
-        if not self._waiters:
-            return
-        waiters, self._waiters = self._waiters, {}
-        answers: dict[tuple[object, ...], Response | asyncio.Future[Answer]] = {}
-        for waiter in waiters:
-            kind = waiter.kind
-            if kind not in answers:
-                answers[kind] = self._render(view, waiter)
-            _deliver(answers[kind], waiter)
-        self._feed.left(len(waiters))
+    def failed(self, error: Exception) -> None:
+        if isinstance(error, StreamError):
+            self._settle(error_response(error))
+        elif not self.answer.done():
+            self.answer.set_exception(error)
 
-    def _render(self, view: View, waiter: Waiter) -> Response | asyncio.Future[Answer]:
-        log, cursor = self._feed.hub.log, self._feed.hub.cursor(waiter.cursor)
-        chunk = log.chunk_at(view, waiter.position)
-        if chunk is None:
-            return asyncio.ensure_future(self._render_cold(waiter, cursor))
-        if not chunk.bodies:
-            return nothing_new(chunk, cursor)
-        answer = read_response(waiter.request, chunk, cursor, log.in_thread)
-        return answer if isinstance(answer, Response) else asyncio.ensure_future(answer)
+    def _pass_on(self, done: asyncio.Future[Response]) -> None:
+        error = done.exception()
+        if error is None:
+            self._settle(done.result())
+        elif not self.answer.done():
+            self.answer.set_exception(error)
 
-    async def _render_cold(self, waiter: Waiter, cursor: int) -> Answer:
-        feed, log = self._feed, self._feed.hub.log
-        chunk = await log.read_cold(feed.entry, feed.config.lineage.offset_at(waiter.position))
-        answer = read_response(waiter.request, chunk, cursor, log.in_thread)
-        return answer if isinstance(answer, Response) else await answer
+    def _settle(self, response: Response) -> None:
+        if not self.answer.done():
+            self.answer.set_result(response)
+
+
+def _task(answer: Awaitable[Response]) -> asyncio.Future[Response]:
+    return asyncio.ensure_future(answer)
 
 
 def nothing_new(chunk: Chunk, cursor: int) -> Response:
@@ -129,18 +104,3 @@ def nothing_new(chunk: Chunk, cursor: int) -> Response:
     if not chunk.closed:
         headers.append(("Stream-Cursor", str(cursor)))
     return Response(204, headers)
-
-
-def _deliver(answer: Response | asyncio.Future[Answer], waiter: Waiter) -> None:
-    if isinstance(answer, Response):
-        waiter.answer(answer)
-    else:
-        answer.add_done_callback(lambda done: _pass_on(done, waiter))
-
-
-def _pass_on(done: asyncio.Future[Answer], waiter: Waiter) -> None:
-    error = done.exception()
-    if error is None:
-        waiter.answer(done.result())
-    elif not waiter.future.done():
-        waiter.future.set_exception(error)

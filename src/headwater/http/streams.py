@@ -21,12 +21,15 @@ from headwater.core.unique_ids import parse_unique_ids
 from headwater.core.versions import parse_description, parse_version
 from headwater.http import headers as names
 from headwater.http import sse
-from headwater.http.live import Hub
-from headwater.http.long_poll import nothing_new
+from headwater.http.beats import Heartbeat
+from headwater.http.cursors import Cursors
+from headwater.http.long_poll import LongPoll, nothing_new
 from headwater.http.messages import Answer, Deferred, EventStream, Headers, Request, Response, Sink
 from headwater.http.reads import ReadQuery, chunk_headers, now_response, read_response
+from headwater.http.sse_reader import SseReader
 from headwater.http.targets import STREAM_ROOT, decode_path, origin_form
 from headwater.service.entries import Entry
+from headwater.service.feeds import Feeds
 from headwater.service.log import Log
 from headwater.service.reading import Chunk
 
@@ -34,9 +37,14 @@ _NO_STORE: Final = ("Cache-Control", "no-store")
 
 
 class StreamResource:
-    def __init__(self, log: Log, hub: Hub) -> None:
+    def __init__(
+        self, log: Log, feeds: Feeds, heartbeat: Heartbeat, long_poll_timeout_s: float
+    ) -> None:
         self._log = log
-        self._hub = hub
+        self._feeds = feeds
+        self._heartbeat = heartbeat
+        self._long_poll_timeout_s = long_poll_timeout_s
+        self._cursors = Cursors(log.clock)
         self._methods = {
             "POST": self._post,
             "GET": self._get,
@@ -144,28 +152,32 @@ class StreamResource:
     def _read(
         self, request: Request, entry: Entry, query: ReadQuery, chunk: Chunk
     ) -> Answer | Awaitable[Answer]:
-        self._hub.figures.reads[query.live or "catch-up"] += 1
+        self._feeds.figures.reads[query.live or "catch-up"] += 1
         if query.live == "sse":
             return self._events(entry, chunk.start, query.cursor)
         if query.live == "long-poll":
-            cursor = self._hub.cursor(query.cursor)
+            if chunk.is_empty and not chunk.closed:
+                return self._poll(request, entry, query.cursor)
+            cursor = self._cursors.after(query.cursor)
             if chunk.is_empty:
-                if chunk.closed:
-                    return nothing_new(chunk, cursor)
-                view = self._log.view(entry)
-                return self._hub.feed(entry, view).polls.wait(request, view, query.cursor)
+                return nothing_new(chunk, cursor)
             return read_response(request, chunk, cursor, self._log.in_thread)
         if query.offset is Anchor.TAIL:
             return now_response(chunk)
         return read_response(request, chunk, None, self._log.in_thread, query.offset)
 
+    def _poll(self, request: Request, entry: Entry, cursor: int | None) -> Awaitable[Answer]:
+        view = self._log.view(entry)
+        feed = self._feeds.of(entry, view)
+        poll = LongPoll(request, view.tail, cursor, self._cursors, self._log.in_thread)
+        return poll.wait(feed, self._long_poll_timeout_s)
+
     def _events(self, entry: Entry, position: int, cursor: int | None) -> EventStream:
         view = self._log.view(entry)
-        feed = self._hub.feed(entry, view)
-        reader = feed.admit(position, cursor)
+        reader = SseReader(self._feeds.of(entry, view), position, cursor, self._cursors)
 
         def start(sink: Sink) -> None:
-            feed.join(reader, sink)
+            reader.begin(sink, self._heartbeat)
 
         headers: Headers = [
             ("Content-Type", "text/event-stream"),
@@ -174,7 +186,7 @@ class StreamResource:
         ]
         if sse.needs_base64(view.config):
             headers.append(("Stream-SSE-Data-Encoding", "base64"))
-        return EventStream(headers, start, lambda: feed.leave(reader))
+        return EventStream(headers, start, reader.leave)
 
     # ── HEAD, DELETE ─────────────────────────────────────────────────────────────────────────
 

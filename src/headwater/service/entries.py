@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager, contextmanager
 from enum import Enum
 from itertools import islice
 
-from headwater.core.errors import StreamGone, StreamNotFound
+from headwater.core.errors import StreamError, StreamGone, StreamNotFound
 from headwater.core.limits import Limits
 from headwater.core.stream import (
     Appended,
@@ -159,11 +159,22 @@ class Entry:
 
     def require_view(self) -> View:
         """The committed stream, if it is there for everyone."""
-        if self.view is None:
-            raise StreamNotFound(self.path)
-        if self.view.soft_deleted:
-            raise StreamGone(self.path)
-        return self.view
+        view = self.view
+        if view is None or view.soft_deleted:
+            raise self.missing()
+        return view
+
+    def missing(self) -> StreamError:
+        """Why nobody may see a stream here: deleted while forks still read it, or not there."""
+        gone = self.view is not None and self.view.soft_deleted
+        return StreamGone(self.path) if gone else StreamNotFound(self.path)
+
+    def shown(self, stream_id: int) -> View | None:
+        """The committed stream, if it is there for everyone and still the one with that id."""
+        view = self.view
+        if view is None or view.soft_deleted or view.config.id != stream_id:
+            return None
+        return view
 
     def shows(self, view: View | None) -> bool:
         """Whether a view is the current one, of the stream that decisions are made on now."""

@@ -48,7 +48,7 @@ class LiveMetrics:
                 {
                     "type": name,
                     "ts": self._log.clock(),
-                    "stream": stream.entry.path,
+                    "stream": stream.stream.path,
                     "templateId": to_hex(template.id),
                     "entity": template.spec.entity,
                     "fields": template.spec.fields,
@@ -59,7 +59,7 @@ class LiveMetrics:
         if not self._enabled:
             return
         ticks = [tick for stream in streams if (tick := self._tick(stream)) is not None]
-        known = {stream.entry.path for stream in streams}
+        known = {stream.stream.path for stream in streams}
         self._before = {path: seen for path, seen in self._before.items() if path in known}
         lines, self._notes = self._notes + ticks, []
         if lines:
@@ -73,7 +73,7 @@ class LiveMetrics:
         await self._log.append(METRICS_PATH, Append(body, _JSON))
 
     def _tick(self, stream: LiveStream) -> dict[str, object] | None:
-        path, totals = stream.entry.path, stream.state.totals
+        path, totals = stream.stream.path, stream.state.totals
         before = self._before.get(path, Totals())
         if totals == before and path in self._before:
             return None

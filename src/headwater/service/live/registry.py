@@ -87,7 +87,7 @@ class Live:
     def ready(self, path: str) -> LiveStream | None:
         """A stream that queries can wait on, if it is in memory; without it, use `of`."""
         known, entry = self._by_path.get(path), self.log.ready(path)
-        if known is None or entry is None or known.entry is not entry:
+        if known is None or entry is None or known.stream.entry is not entry:
             return None
         settings = touch_settings(self.log.view(entry).config.profile)
         if not known.is_current or known.settings != settings:
@@ -120,7 +120,7 @@ class Live:
             self._shrink()
 
     def _forget(self, stream: LiveStream) -> None:
-        if self._by_path.pop(stream.entry.path, None) is stream:
+        if self._by_path.pop(stream.stream.path, None) is stream:
             self._past.add(stream.state.totals)
         stream.close()
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from headwater.core.errors import LiveNotEnabled, StreamError, StreamGone, StreamNotFound, TooBusy
+from headwater.core.errors import LiveNotEnabled, StreamError, TooBusy
 from headwater.core.limits import KIB, Limits
 from headwater.core.live.interest import Interest
 from headwater.core.live.journal import Waiter
@@ -31,6 +31,7 @@ from headwater.core.live.templates import (
 )
 from headwater.core.state_protocol import RawRecord
 from headwater.service.entries import Entry, Event, View
+from headwater.service.following import FollowedStream
 from headwater.service.live.waits import Outcome, Wait, WaitResult
 from headwater.service.reading import Chunk
 
@@ -53,8 +54,7 @@ class LiveStream:
 
     def __init__(self, live: Live, entry: Entry, view: View, settings: TouchSettings) -> None:
         self._live = live
-        self.entry = entry
-        self.stream_id = view.config.id
+        self.stream = FollowedStream(live.log, entry, view)
         self.settings = settings
         self.state = LiveState(live.new_epoch(), settings, source_seq=view.messages)
         self.coalesce_ms = _COALESCE_MS_MIN
@@ -71,7 +71,7 @@ class LiveStream:
         self._last = self._result("timeout")
         self.collected_at_ms = self.used_at_ms
         self.closed = False
-        entry.listeners.add(self._on_event)
+        self.stream.listen(self._on_event)
 
     def install(self, templates: Iterable[TemplateRecord]) -> None:
         """Take over the stored templates, before anything is derived with them."""
@@ -83,24 +83,16 @@ class LiveStream:
     @property
     def is_current(self) -> bool:
         """Whether this is still the stream at its path."""
-        view = self.entry.view
-        return (
-            not self.closed
-            and view is not None
-            and view.config.id == self.stream_id
-            and not view.soft_deleted
-        )
+        return not self.closed and self.stream.view is not None
 
     @property
     def lag(self) -> int:
-        view = self.entry.view
+        view = self.stream.view
         return max(0, view.messages - self.state.journal.source_seq) if view else 0
 
     def _on_event(self, event: Event) -> None:
         if event is Event.DELETED or not self.is_current:
-            view = self.entry.view
-            gone = view is not None and view.soft_deleted
-            self.close(StreamGone(self.entry.path) if gone else StreamNotFound(self.entry.path))
+            self.close(self.stream.missing())
         elif self.lag:
             self._plan_pump()
 
@@ -141,12 +133,12 @@ class LiveStream:
         return self._records is not None or self._open_chunk()
 
     def _open_chunk(self) -> bool:
-        view = self.entry.view
+        view = self.stream.view
         if view is None or view.tail == self._position:
             return False
-        chunk = self._live.log.chunk_at(view, self._position, _READ_BYTES)
+        chunk = self.stream.chunk_at(self._position, _READ_BYTES)
         if chunk is None:
-            self._reading = asyncio.get_running_loop().create_task(self._read_cold(view))
+            self._reading = asyncio.get_running_loop().create_task(self._read_cold())
             return False
         self._take(chunk)
         return True
@@ -155,13 +147,12 @@ class LiveStream:
         self._chunk_end = chunk.end
         self._records = (record for body in chunk.bodies for record in read_records(body))
 
-    async def _read_cold(self, view: View) -> None:
-        offset = view.config.lineage.offset_at(self._position)
+    async def _read_cold(self) -> None:
         try:
-            self._take(await self._live.log.read_cold(self.entry, offset, _READ_BYTES))
+            self._take(await self.stream.read(self._position, _READ_BYTES))
         except StreamError as error:
             # What cannot be read cannot be told apart: everyone looks again.
-            self._live.note_trouble(self.entry.path, error)
+            self._live.note_trouble(self.stream.path, error)
             self._skip_unreadable()
         finally:
             self._reading = None
@@ -169,7 +160,7 @@ class LiveStream:
             self._plan_pump()
 
     def _skip_unreadable(self) -> None:
-        view = self.entry.view
+        view = self.stream.view
         if view is not None:
             self._position, self.state.journal.source_seq = view.tail, view.messages
         self._restart()
@@ -255,7 +246,7 @@ class LiveStream:
         """Say at once what happened since the cursor, or wait for it."""
         live, state = self._live, self.state
         self.used_at_ms = live.monotonic_ms()
-        live.log.touch(self.entry, live.clock())
+        live.log.touch(self.stream.entry, live.clock())
         since = state.since(cursor)
         if since is None:
             state.totals.stale += 1
@@ -294,7 +285,7 @@ class LiveStream:
 
     async def settle(self, timeout_ms: int) -> bool:
         """Wait until all that is committed now is behind the cursor."""
-        view = self.entry.view
+        view = self.stream.view
         if view is None:
             return False
         if self.lag:
@@ -348,10 +339,10 @@ class LiveStream:
         effects: list[tuple[LiveStream, LiveMutation]] = []
         if saved:
             records = tuple(template.record() for template in saved)
-            effects.append((self, TemplatesSaved(self.stream_id, records)))
+            effects.append((self, TemplatesSaved(self.stream.id, records)))
         if retired:
             specs = tuple(template.spec for template in retired)
-            effects.append((self, TemplatesRetired(self.stream_id, specs)))
+            effects.append((self, TemplatesRetired(self.stream.id, specs)))
         if effects:
             await self._live.log.writer.submit(effects, None)
             for template in saved:
@@ -388,10 +379,10 @@ class LiveStream:
         if self.closed:
             return
         self.closed = True
-        self.entry.listeners.discard(self._on_event)
+        self.stream.stop_listening(self._on_event)
         if self._flush_timer is not None:
             self._flush_timer.cancel()
-        error = error or LiveNotEnabled(self.entry.path)
+        error = error or LiveNotEnabled(self.stream.path)
         for wait in [*self._waits.values()]:
             self._end(wait)
             if not wait.future.done():

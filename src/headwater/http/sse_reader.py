@@ -1,0 +1,79 @@
+"""One Server-Sent Events connection that follows a stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headwater.http import sse
+from headwater.http.cursors import Cursors
+from headwater.http.messages import Payload, Sink
+from headwater.service.feeds import Feed
+from headwater.service.following import Update
+from headwater.service.reading import Chunk
+
+if TYPE_CHECKING:
+    from headwater.http.beats import Heartbeat
+
+
+class SseReader:
+    """Where an event stream is and how to reach it. Counts as a reader from the start."""
+
+    __slots__ = ("_cursor", "_cursors", "_feed", "gone", "position", "sink")
+
+    def __init__(self, feed: Feed, position: int, cursor: int | None, cursors: Cursors) -> None:
+        self._feed = feed
+        self._cursors = cursors
+        self._cursor = cursor
+        """What the client sent, as long as that is ahead of the clock."""
+        self.position = position
+        self.sink: Sink | None = None
+        self.gone = False
+        feed.admit()
+
+    def begin(self, sink: Sink, heartbeat: Heartbeat) -> None:
+        self.sink = sink
+        heartbeat.add(self)
+        self._feed.join(self)
+
+    def leave(self) -> None:
+        self._feed.leave(self)
+
+    def take(self, update: Update) -> int:
+        payload = update.shared if self._cursor is None else None
+        if payload is None:
+            payload = self._payload(update)
+        assert self.sink is not None
+        if self.sink.send(payload):
+            self.position = update.end
+        if update.closed:
+            self.sink.end()
+        return len(payload.framed)
+
+    def _payload(self, update: Update) -> Payload:
+        """The events of an update; shared unless this client's cursor asks for its own."""
+        cursor = self._cursors.after(self._cursor)
+        payload = Payload(b"".join([self._events(chunk, cursor) for chunk in update.chunks]))
+        if self._cursor is None:
+            update.shared = payload
+        elif self._cursors.is_past(self._cursor):
+            self._cursor = None
+        return payload
+
+    def _events(self, chunk: Chunk, cursor: int) -> bytes:
+        data = sse.data_event(chunk.config, chunk.bodies) if chunk.bodies else b""
+        return data + sse.control_event(
+            chunk.next_offset, cursor, up_to_date=chunk.up_to_date, closed=chunk.closed
+        )
+
+    def deleted(self) -> None:
+        assert self.sink is not None
+        self.sink.send(Payload(sse.deleted_event(self._feed.stream.token(self.position))))
+        self.sink.end()
+
+    def end(self) -> None:
+        if self.sink is not None:
+            self.sink.end()
+
+    async def drained(self) -> bool:
+        assert self.sink is not None
+        return await self.sink.drained()

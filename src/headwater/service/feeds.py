@@ -1,0 +1,283 @@
+"""Feeds: who follows a stream at its tail, who is told, who is let go.
+
+All live readers of a stream hang off one feed, and the feed off the stream. When the stream
+changes, the feed hands the same update to everyone at the tail; what a reader makes of it for the
+wire is kept with the update, so it is made once for all of them. A reader that is still catching up
+runs on a task of its own; once at the tail it is an entry in a set and costs nothing until
+something happens.
+
+Telling thousands of readers is done in slices, so that the loop stays responsive. What is committed
+meanwhile goes out together in the next round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from time import perf_counter
+from typing import Final, Protocol
+
+import structlog
+
+from headwater.core.errors import StreamError, TooManyReaders
+from headwater.core.histograms import SECONDS, Histogram
+from headwater.service.entries import Entry, Event, View
+from headwater.service.following import FollowedStream, Update
+from headwater.service.log import Log
+from headwater.service.polls import Polls
+from headwater.service.reading import Chunk
+
+_SLICE: Final = 256
+
+logger = structlog.get_logger()
+
+
+class Follower(Protocol):
+    """Someone who is told of everything after a position, for as long as it stays."""
+
+    position: int
+    gone: bool
+
+    def take(self, update: Update) -> int:
+        """Be told; move the position unless it could not be sent. Returns the bytes sent."""
+
+    def deleted(self) -> None:
+        """The stream is gone; there will be nothing more."""
+
+    def end(self) -> None:
+        """Cannot be served any longer; it comes back by its offset and is told then."""
+
+    async def drained(self) -> bool:
+        """Wait until most of what was sent is taken."""
+
+
+class ReadFigures:
+    """What readers got since the start, for monitoring."""
+
+    def __init__(self) -> None:
+        self.reads = {"catch-up": 0, "long-poll": 0, "sse": 0}
+        self.events = 0
+        self.event_bytes = 0
+        self.delivery_seconds = Histogram(SECONDS)
+        """From a commit to the moment when everyone at the tail has been sent it, by stream."""
+
+
+class Feeds:
+    """The feeds of all streams that have live readers."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.stopping = False
+        self.figures = ReadFigures()
+        self._feeds: dict[Entry, Feed] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def readers(self) -> dict[str, int]:
+        """Live readers at this moment, by the way in which they read."""
+        everyone = sum(feed.population for feed in self._feeds.values())
+        waiting = sum(len(feed.polls) for feed in self._feeds.values())
+        return {"long-poll": waiting, "sse": everyone - waiting}
+
+    @property
+    def catching_up(self) -> int:
+        """How many followers are fed from disk."""
+        return len(self._tasks)
+
+    def readers_of(self, entry: Entry) -> int:
+        feed = self._feeds.get(entry)
+        return feed.population if feed else 0
+
+    def of(self, entry: Entry, view: View) -> Feed:
+        """The feed of a stream, with room for one more reader."""
+        feed = self._feeds.get(entry)
+        if feed is None:
+            feed = self._feeds[entry] = Feed(self, FollowedStream(self.log, entry, view))
+        if feed.population >= self.log.limits.readers_per_stream_max:
+            raise TooManyReaders(self.log.limits.readers_per_stream_max)
+        return feed
+
+    def spawn(self, work: Coroutine[None, None, None]) -> None:
+        """Run on a task of its own; the loop itself would not keep it alive."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def dismiss(self, feed: Feed) -> None:
+        if self._feeds.get(feed.stream.entry) is feed:
+            del self._feeds[feed.stream.entry]
+        feed.stream.stop_listening(feed.on_event)
+
+    def release_polls(self) -> None:
+        """The server is stopping: nobody is kept waiting, and nobody begins to."""
+        self.stopping = True
+        for feed in list(self._feeds.values()):
+            feed.polls.release()
+
+
+class Feed:
+    """The live readers of one stream."""
+
+    def __init__(self, feeds: Feeds, stream: FollowedStream) -> None:
+        self.feeds = feeds
+        self.stream = stream
+        self.population = 0
+        self.polls = Polls(self)
+        view = stream.view
+        self._position = 0 if view is None else view.tail
+        self._at_tail: dict[Follower, None] = {}
+        self._joining: list[Follower] = []
+        self._sending = False
+        self._changed_s: float | None = None
+        """When the oldest change came that no round has taken up."""
+        self._round_s: float | None = None
+        """The same for the round that is under way."""
+        stream.listen(self.on_event)
+
+    # ── Coming and going ─────────────────────────────────────────────────────────────────────
+
+    def admit(self) -> None:
+        """A follower is about to begin. It counts until it leaves."""
+        self.population += 1
+
+    def join(self, follower: Follower) -> None:
+        """A follower begins: bring it to the tail, at once if memory allows."""
+        if self.stream.view is None:
+            follower.deleted()
+            return
+        chunk = self.stream.chunk_at(follower.position)
+        if chunk is not None and chunk.up_to_date:
+            self._tell(follower, chunk)
+        else:
+            self.feeds.spawn(self._catch_up(follower))
+
+    def leave(self, follower: Follower) -> None:
+        if not follower.gone:
+            follower.gone = True
+            self._at_tail.pop(follower, None)
+            self.left()
+
+    def left(self, count: int = 1) -> None:
+        """Readers went; a feed without any is given up."""
+        self.population -= count
+        if self.population == 0:
+            self.feeds.dismiss(self)
+
+    async def _catch_up(self, follower: Follower) -> None:
+        """Tell of chunk after chunk, no faster than the follower takes them."""
+        while not follower.gone:
+            try:
+                chunk = await self.stream.read(follower.position)
+            except Exception as error:
+                self._give_up(follower, error)
+                return
+            if self._tell(follower, chunk):
+                return
+            await follower.drained()
+
+    def _give_up(self, follower: Follower, error: Exception) -> None:
+        if self.stream.view is None:
+            follower.deleted()
+            return
+        if not isinstance(error, StreamError):
+            logger.error("following_failed", path=self.stream.path, exc_info=error)
+        follower.end()
+
+    def _tell(self, follower: Follower, chunk: Chunk) -> bool:
+        """Tell one follower of one chunk; True when it needs no more attention."""
+        figures = self.feeds.figures
+        figures.events += 1
+        figures.event_bytes += follower.take(Update([chunk]))
+        if chunk.up_to_date and not chunk.closed and not follower.gone:
+            self._settle(follower)
+        return chunk.up_to_date or follower.gone
+
+    def _settle(self, follower: Follower) -> None:
+        """From here on the follower hears of changes together with the others."""
+        if not self._sending and follower.position == self._position:
+            self._at_tail[follower] = None
+        else:
+            self._joining.append(follower)
+
+    # ── Changes ──────────────────────────────────────────────────────────────────────────────
+
+    def on_event(self, event: Event) -> None:
+        view = self.stream.view
+        if event is Event.DELETED or view is None:
+            self._dissolve()
+            return
+        self.polls.answer()
+        if self._changed_s is None:
+            self._changed_s = perf_counter()
+        if not self._sending:
+            self._round(view)
+
+    def _round(self, view: View) -> None:
+        """Bring everyone from the last position to the tail of this moment."""
+        self._round_s, self._changed_s = self._changed_s, None
+        chunks = self._hot_chunks()
+        joining, self._joining = self._joining, []
+        self._position = view.tail
+        if chunks is None:
+            # More was committed at once than stays in memory; each follower fetches it.
+            for follower in [*self._at_tail, *joining]:
+                self.feeds.spawn(self._catch_up(follower))
+            self._at_tail.clear()
+            return
+        followers = list(self._at_tail)
+        for follower in joining:
+            self._bring_up(follower, view)
+        self._sending = True
+        self._send_slice(followers, 0, Update(chunks))
+
+    def _hot_chunks(self) -> list[Chunk] | None:
+        chunks: list[Chunk] = []
+        position = self._position
+        while True:
+            chunk = self.stream.chunk_at(position)
+            if chunk is None:
+                return None
+            chunks.append(chunk)
+            position = chunk.end
+            if chunk.up_to_date:
+                return chunks
+
+    def _bring_up(self, follower: Follower, view: View) -> None:
+        """One that reached the tail while a round was under way: bring it to this one."""
+        if follower.gone:
+            return
+        if follower.position == view.tail and not view.closed:
+            self._at_tail[follower] = None
+        else:
+            self.feeds.spawn(self._catch_up(follower))
+
+    def _send_slice(self, followers: list[Follower], first: int, update: Update) -> None:
+        last = min(first + _SLICE, len(followers))
+        sent_bytes = 0
+        for index in range(first, last):
+            sent_bytes += followers[index].take(update)
+        figures = self.feeds.figures
+        figures.events += last - first
+        figures.event_bytes += sent_bytes
+        if last < len(followers):
+            asyncio.get_running_loop().call_soon(self._send_slice, followers, last, update)
+            return
+        self._sending = False
+        if followers and self._round_s is not None:
+            figures.delivery_seconds.observe(perf_counter() - self._round_s)
+        view = self.stream.view
+        if view is not None:
+            stale = view.tail != self._position or (view.closed and not update.closed)
+            if stale or self._joining:
+                self._round(view)
+
+    # ── The end ──────────────────────────────────────────────────────────────────────────────
+
+    def _dissolve(self) -> None:
+        """The stream is gone: everyone is told."""
+        self.feeds.dismiss(self)
+        for follower in [*self._at_tail, *self._joining]:
+            if not follower.gone:
+                follower.deleted()
+        self._joining.clear()
+        self.polls.dissolve()

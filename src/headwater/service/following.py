@@ -1,0 +1,102 @@
+"""One stream, followed for as long as it is that stream.
+
+A path can be deleted and given to another stream while someone follows it. Whoever follows a stream
+(live readers over HTTP, subscribers in this process, live queries, consumer groups) holds a
+`FollowedStream` and asks it: is the stream still there, is it "not found" or "gone", what comes
+after a position, tell me when something changes. Nobody else compares stream ids.
+
+A node that relays a stream of another node will offer the same four answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from headwater.core.errors import StreamError
+from headwater.service.entries import Entry, Listener, View
+from headwater.service.reading import Chunk, ReadingLog
+
+
+class Update:
+    """What has become readable: from one position to the tail of one moment."""
+
+    __slots__ = ("chunks", "shared")
+
+    def __init__(self, chunks: list[Chunk]) -> None:
+        self.chunks = chunks
+        self.shared: Any = None
+        """What the first reader made of it, for the others to use."""
+
+    @property
+    def end(self) -> int:
+        return self.chunks[-1].end
+
+    @property
+    def closed(self) -> bool:
+        return self.chunks[-1].closed
+
+
+class FollowedStream:
+    __slots__ = ("_log", "config", "entry")
+
+    def __init__(self, log: ReadingLog, entry: Entry, view: View) -> None:
+        self._log = log
+        self.entry = entry
+        self.config = view.config
+
+    @property
+    def id(self) -> int:
+        return self.config.id
+
+    @property
+    def path(self) -> str:
+        return self.entry.path
+
+    @property
+    def view(self) -> View | None:
+        """The committed stream, or None once it is deleted or another one has its path."""
+        return self.entry.shown(self.config.id)
+
+    def missing(self) -> StreamError:
+        """Why it cannot be followed any more."""
+        return self.entry.missing()
+
+    def listen(self, listener: Listener) -> None:
+        """Be told of changes. The stream stays in memory while anyone listens."""
+        self.entry.listeners.add(listener)
+
+    def stop_listening(self, listener: Listener) -> None:
+        self.entry.listeners.discard(listener)
+
+    def token(self, position: int) -> str:
+        return str(self.config.lineage.offset_at(position))
+
+    def chunk_at(self, position: int, max_bytes: int | None = None) -> Chunk | None:
+        """What comes after a position, if it is in memory."""
+        view = self.view
+        return None if view is None else self._log.chunk_at(view, position, max_bytes)
+
+    async def read(self, position: int, max_bytes: int | None = None) -> Chunk:
+        """What comes after a position, wherever it is kept."""
+        chunk = self.chunk_at(position, max_bytes)
+        if chunk is not None:
+            return chunk
+        if self.view is None:
+            raise self.missing()
+        try:
+            offset = self.config.lineage.offset_at(position)
+            return await self._log.read_cold(self.entry, offset, max_bytes)
+        except StreamError:
+            if self.view is None:
+                raise self.missing() from None
+            raise
+
+    async def catch_up(self, position: int) -> AsyncIterator[Chunk]:
+        """Chunk after chunk until the tail; at the tail, one that is empty."""
+        while True:
+            chunk = await self.read(position)
+            position = chunk.end
+            yield chunk
+            if chunk.up_to_date:
+                return
