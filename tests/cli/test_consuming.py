@@ -31,7 +31,7 @@ def group(stream: Stream) -> Group:
 
 def ended(process: subprocess.Popen[bytes], code: int = 0) -> tuple[str, str]:
     """Wait for the end, and check how it was."""
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=25)
     assert process.returncode == code, err.decode()
     assert b"Traceback" not in err
     return out.decode(), err.decode()

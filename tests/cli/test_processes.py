@@ -73,7 +73,7 @@ def test_the_end_of_a_tail(spawn: Spawn, run: Run, json_stream: str) -> None:
     process = spawn("tail", json_stream)
     assert read_line(process) == b"1\n"
     run("append", json_stream, "2", "--close")
-    assert process.communicate(timeout=10) == (b"2\n", b"")
+    assert process.communicate(timeout=25) == (b"2\n", b"")
     assert process.returncode == 0
 
 
@@ -83,7 +83,7 @@ def test_a_stream_that_is_deleted_meanwhile(spawn: Spawn, run: Run, json_stream:
     assert read_line(process) == b"1\n"
     time.sleep(0.2)
     run("rm", json_stream, "--yes")
-    out, err = process.communicate(timeout=10)
+    out, err = process.communicate(timeout=25)
     assert (out, process.returncode) == (b"", 3)
     assert err.count(b"\n") == 1
 
@@ -96,7 +96,7 @@ def test_an_interrupt_is_clean(spawn: Spawn, run: Run, json_stream: str, signals
     for _ in range(signals):
         process.send_signal(signal.SIGINT)
         time.sleep(0.01)
-    out, err = process.communicate(timeout=10)
+    out, err = process.communicate(timeout=25)
     assert (out, err, process.returncode) == (b"", b"", 130)
 
 
@@ -119,7 +119,7 @@ def test_lines_are_sent_while_the_pipe_is_open(spawn: Spawn, run: Run, text_stre
         process.stdin.write(b"line %d\n" % number)
         process.stdin.flush()
         wait_until(lambda seen=number + 1: len(run("read", text_stream).lines) == seen)
-    process.communicate(timeout=10)
+    process.communicate(timeout=25)
     assert process.returncode == 0
 
 
@@ -130,7 +130,7 @@ def test_with_a_producer_too(spawn: Spawn, run: Run, json_stream: str) -> None:
         process.stdin.write(b"%d\n" % number)
         process.stdin.flush()
         wait_until(lambda seen=number + 1: len(run("read", json_stream).lines) == seen)
-    process.communicate(timeout=10)
+    process.communicate(timeout=25)
     assert process.returncode == 0
 
 
@@ -143,7 +143,7 @@ def test_batches_do_not_depend_on_time(spawn: Spawn, run: Run, text_stream: str)
         process.stdin.write(line)
         process.stdin.flush()
         time.sleep(0.01)
-    process.communicate(timeout=10)
+    process.communicate(timeout=25)
     # A text stream counts its appends.
     assert run("info", text_stream, "--json").record["messages"] == 3
     again = run(
@@ -286,12 +286,12 @@ def test_a_run_without_a_server_fails_and_says_how_far_it_came(
     assert process.wait(10) == 0
     server.stop()
     process = spawn("append", "s", "1")
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=25)
     assert process.returncode == 6
     assert err.count(b"\n") == 1
 
 
-def wait_until(condition: object, timeout_s: float = 10.0) -> None:
+def wait_until(condition: object, timeout_s: float = 25.0) -> None:
     assert callable(condition)
     deadline = time.monotonic() + timeout_s
     while not condition():

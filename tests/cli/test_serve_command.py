@@ -21,7 +21,7 @@ def test_it_greets_and_ends_well(spawn: Spawn) -> None:
     assert process.stdout is not None
     assert b"listens on http://127.0.0.1:" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=10)
+    _, err = process.communicate(timeout=25)
     assert process.returncode == 0
     assert b"Traceback" not in err
 
@@ -37,7 +37,7 @@ def test_starts_that_fail(run: Run, tmp_path: Path) -> None:
 def test_a_port_that_is_taken(spawn: Spawn) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         process = spawn("serve", "--memory", "--port", str(taken.getsockname()[1]))
-        _, err = process.communicate(timeout=10)
+        _, err = process.communicate(timeout=25)
     assert process.returncode == 1
     assert err.decode().startswith("headwater: cannot listen on 127.0.0.1:")
     assert err.count(b"\n") == 1

@@ -48,7 +48,7 @@ def test_a_server_with_a_demo(spawn: Spawn, tmp_path: Path, number: signal.Signa
         with sales.follow() as reader:
             assert next(reader.messages())["sale"] == 1
     process.send_signal(number)
-    assert process.wait(timeout=20) == 0
+    assert process.wait(timeout=60) == 0
     out, err = rest_of(process)
     assert b"demo/sales and demo/customers" in out
     assert b"Traceback" not in err

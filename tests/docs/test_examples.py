@@ -27,8 +27,8 @@ from tests.docs.markdown import (
 from tests.support.server import ServerProcess
 
 DOCUMENTED_PORT = ":4437"
-SCRIPT_TIMEOUT_S = 60
-BACKGROUND_TIMEOUT_S = 10
+SCRIPT_TIMEOUT_S = 180
+BACKGROUND_TIMEOUT_S = 60
 EVENT_SOURCE = Path(__file__).parent / "event_source.mjs"
 
 needs_shell = pytest.mark.skipif(

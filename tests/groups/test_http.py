@@ -283,7 +283,7 @@ def test_what_a_waiting_fetch_acknowledged_holds_at_once(api: Api, jobs: str) ->
         assert late == {"acked": 0, "stale": [message["receipt"]]}
         assert not waiting.done()
         api.append(jobs, "b")
-        answer = waiting.result(timeout=10).json()
+        answer = waiting.result(timeout=25).json()
     assert (values(answer["messages"]), answer["acked"]) == (["b"], 1)
 
 

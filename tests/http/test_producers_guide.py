@@ -34,7 +34,7 @@ def post_with_curl(url: str, headers: dict[str, str], body: str) -> Answer:
         capture_output=True,
         check=True,
         text=True,
-        timeout=20,
+        timeout=60,
     )
     status_line, *lines = shown.stdout.split("\n\n")[0].splitlines()
     pairs = (line.split(":", 1) for line in lines)

@@ -19,7 +19,7 @@ from headwater.testing import RunningServer, running_server
 from tests.postgres.server import PostgresServer
 
 Record = dict[str, Any]
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 async def until(condition: Callable[[], bool], task: asyncio.Task[None]) -> None:

@@ -11,7 +11,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import tempfile
@@ -21,6 +20,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import psycopg
+
+from tests.support.server import free_port
 
 VERSION_MIN = 15
 PASSWORD = "hunter2-and-more"
@@ -72,7 +73,7 @@ class PostgresServer:
         if self._owner is not None and not _open_to_all(self._binaries):
             self._binaries = _copied(self._binaries, self._directory / "install")
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = _free_port()
+        self.port = free_port()
         if self._owner is not None:
             os.chown(self._directory, self._owner.pw_uid, self._owner.pw_gid)
         secret = self._directory / "password"
@@ -175,10 +176,3 @@ def _copied(binaries: Path, target: Path) -> Path:
     for libraries in packages.glob(f"{place.parts[0]}.libs"):
         shutil.copytree(libraries, target / libraries.name)
     return target / place
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port

@@ -19,7 +19,7 @@ from tests.postgres.conftest import TestDatabase
 
 GUIDE = DOCS / "howto" / "postgres.md"
 DOCUMENTED = "postgresql://localhost/app"
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 class Prompt:

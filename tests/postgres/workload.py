@@ -13,7 +13,7 @@ from tests.postgres.conftest import TestDatabase
 
 TABLES = ("account", "note")
 KEYS = 40
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 def create_tables(db: TestDatabase) -> None:

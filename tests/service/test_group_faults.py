@@ -394,7 +394,7 @@ async def test_many_groups_in_little_memory_while_commits_fail(
                 if await is_settled(path, int(message) - 1, receipt):
                     acknowledged[path].append(message)
 
-    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(25), asyncio.TaskGroup() as tasks:
         for path in paths:
             tasks.create_task(work(path))
     assert all(sorted(messages) == ["1", "2", "3"] for messages in acknowledged.values())
@@ -416,7 +416,7 @@ async def test_a_seek_while_messages_are_read_wakes_those_who_wait(
     await gate.arrival()
     await groups.seek("s", "g", offset)
     gate.open()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(25):
         assert [m for _, m in await waiting] == ["3"]
 
 

@@ -46,7 +46,7 @@ from headwater.store.engine import (
 )
 
 # A test that forgets to open a gate fails after this long instead of hanging for ever.
-_PATIENCE_S: Final = 30
+_PATIENCE_S: Final = 60
 
 
 class Fault(Enum):

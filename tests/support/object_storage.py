@@ -11,7 +11,7 @@ from typing import Self
 
 from tests.support.server import HOST, free_port
 
-_PATIENCE_S = 30.0
+_PATIENCE_S = 60.0
 
 
 class ObjectStorage:

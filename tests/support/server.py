@@ -12,16 +12,19 @@ unless a test names another one.
 from __future__ import annotations
 
 import http.client
+import itertools
 import os
+import random
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Final, Self
 
 HOST = "127.0.0.1"
 POLL_INTERVAL_S = 0.02
@@ -31,16 +34,33 @@ class ServerFailedError(RuntimeError):
     """The server did not come up, or did not go down; the message holds what it wrote."""
 
 
+# Below the ports that the system gives to whoever asks for any, with a share for each worker, so
+# that nobody takes a port between our look at it and the start of the server.
+_PORTS: Final = range(20_000, 32_000)
+
+
+def _own_ports() -> Iterator[int]:
+    """The ports of this worker, round and round, from anywhere among them."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    own = _PORTS[worker :: int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))]
+    start = random.SystemRandom().randrange(len(own))
+    return itertools.cycle([*own[start:], *own[:start]])
+
+
+_ports = _own_ports()
+
+
 def free_port() -> int:
     """Return a port that was free a moment ago.
 
-    Another process could take it first, but asking the server for port 0 would mean reading the
-    answer from its output, and a restart has to come back at the same address anyway.
+    Asking the server for port 0 would mean reading the answer from its output, and a restart has to
+    come back at the same address anyway.
     """
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-    return port
+    for port in itertools.islice(_ports, len(_PORTS)):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((HOST, port))
+            return port
+    raise ServerFailedError(f"no port between {_PORTS.start} and {_PORTS.stop} is free")
 
 
 class ServerProcess:
