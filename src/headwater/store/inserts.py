@@ -25,7 +25,9 @@ def insert_rows(
         write.execute(_insert(table, columns, len(chunk), suffix), flat)
 
 
+# OR FAIL, because the transaction is rolled back on any error anyway: without it SQLite keeps a
+# journal of every large statement, in a temporary file, to be able to take back that one alone.
 @cache
 def _insert(table: str, columns: str, count: int, suffix: str) -> str:
     row = "(" + ",".join("?" * len(columns.split(","))) + ")"
-    return f"INSERT INTO {table} ({columns}) VALUES {','.join([row] * count)}{suffix}"
+    return f"INSERT OR FAIL INTO {table} ({columns}) VALUES {','.join([row] * count)}{suffix}"
