@@ -23,7 +23,7 @@ from tests.support.server import ServerProcess
 JSON = {"Content-Type": "application/json"}
 WRITERS = 24
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.alone, pytest.mark.crash]
 
 
 @pytest.fixture
