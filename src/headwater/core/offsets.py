@@ -28,6 +28,8 @@ BEGINNING: Final = "-1"
 NOW: Final = "now"
 WIDTH: Final = 16
 POSITION_MAX: Final = 10**WIDTH - 1
+ZERO_SUFFIX: Final = f"_{0:0{WIDTH}d}"
+"""How the tokens of position 0 end, for those who look at many at once."""
 _TOKEN_LENGTH: Final = 2 * WIDTH + 1
 
 

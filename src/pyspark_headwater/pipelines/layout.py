@@ -1,4 +1,9 @@
-"""Where tables are and what their columns are."""
+"""Where tables are, what they are called, and what their columns are.
+
+The table of a stream is named by the path of the stream, with dots for slashes: `shop.orders` for
+`shop/orders`. A dot within a segment, and whatever could mean something to a file system, becomes
+`~` and its bytes in hex. So no two streams share a table, and no table lies in another.
+"""
 
 from __future__ import annotations
 

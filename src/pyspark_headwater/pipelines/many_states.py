@@ -15,6 +15,7 @@ from pyarrow import fs
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from headwater.core.offsets import ZERO_SUFFIX
 from pyspark_headwater.pipelines import transforms
 from pyspark_headwater.pipelines.delta import Commit, filesystem, open_table
 from pyspark_headwater.pipelines.state import Materialize, aside_layout
@@ -49,7 +50,7 @@ class MaterializeMany:
 
     def _find_speaking(self, batch: DataFrame) -> set[str]:
         """Those streams of a batch that speak the State Protocol."""
-        is_first = F.col("offset").endswith(f"_{0:016d}") & (F.col("index") == 0)
+        is_first = F.col("offset").endswith(ZERO_SUFFIX) & (F.col("index") == 0)
         first = F.max(F.when(is_first, F.col("value"))).alias("first")
         rows = batch.groupBy("stream").agg(first).collect()
         return {row.stream for row in rows if self._speaks(row.stream, row.first)}

@@ -1,0 +1,106 @@
+"""A rule lives in one module, and the architecture page says in which one.
+
+That a second copy of a rule turns up somewhere cannot be tested in general. But most rules have
+something that no other code has a reason to write: a number, an expression, an error that only the
+rule raises. Those are the signs below. A sign must be found where the rule lives, so that it does
+not go stale, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parent.parent.parent
+SOURCES: Final = ROOT / "src"
+PAGE: Final = ROOT / "docs" / "architecture.md"
+HEADING: Final = "### Where each rule lives"
+
+# What betrays a rule, as `ast.unparse` writes it: without comments, in single quotes, digits plain.
+SIGNS: Final[dict[str, tuple[str, ...]]] = {
+    "Producer fencing": (
+        r"raise StaleEpoch\(",
+        r"raise SequenceGap\(",
+        r"raise EpochMustStartAtZero\(",
+    ),
+    "Offset format": (r":016d\}_", r"\b10 \*\* WIDTH|\b10 \*\* 16\b"),
+    "Time to live": (r"\[1-9\]\[0-9\]\{0,10\}", r"touched_at_ms \+ .*ttl"),
+    "Cursors": (r"\b1728432000\b",),
+    "Sub-offsets": (r"raise InvalidFork\(",),
+    "Unique ids": (r"raise MissingId\(",),
+    "Redelivery": (r">= limit else WAITING", r"deliveries \+ 1\b"),
+    "Retention": (r"raise OffsetExpired\(",),
+    "State Protocol": (r"'snapshot-start'", r"'snapshot-end'"),
+    "Webhook targets (SSRF)": (r"\.is_global\b", r"\.is_reserved\b"),
+    "Live keys": (r"b'tbl\\x00'", r"'tpl'"),
+    "Table names": (r"'~2E'",),
+}
+NO_SIGN: Final[frozenset[str]] = frozenset()
+
+
+def homes() -> dict[str, Path]:
+    """Rules and their modules, from the table of the page."""
+    section = PAGE.read_text(encoding="utf-8").partition(f"\n{HEADING}\n")[2]
+    table = section.partition("\n## ")[0]
+    rows = re.findall(r"^\| ([^|]+?) +\| `([^`|]+)` +\|", table, re.MULTILINE)
+    return {rule: _module(path) for rule, path in rows}
+
+
+def _module(path: str) -> Path:
+    package = "" if path.startswith("pyspark_headwater/") else "headwater"
+    return SOURCES / package / path
+
+
+def modules_of(home: Path) -> list[Path]:
+    return sorted(home.glob("**/*.py")) if home.is_dir() else [home]
+
+
+@cache
+def code(path: Path) -> str:
+    """What a module does, without what it says about it."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            # A string on its own is a docstring, or explains the line before it.
+            kept = [s for s in node.body if not _is_text(s)]
+            node.body = kept or [ast.Pass()]
+    return ast.unparse(tree)
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def test_every_rule_is_listed_once() -> None:
+    assert set(homes()) == set(SIGNS) | NO_SIGN
+
+
+@pytest.mark.parametrize("rule", sorted({*SIGNS, *NO_SIGN}))
+def test_its_module_exists_and_says_what_the_rule_is(rule: str) -> None:
+    home = homes()[rule]
+    assert home.exists(), f"{PAGE.name} names {home}"
+    first = home / "__init__.py" if home.is_dir() else home
+    stated = ast.get_docstring(ast.parse(first.read_text(encoding="utf-8"))) or ""
+    assert len(stated) > 80, f"{first} begins with its rules in prose"
+
+
+@pytest.mark.parametrize("rule", sorted(SIGNS))
+def test_no_second_place_has_the_rule(rule: str) -> None:
+    own = set(modules_of(homes()[rule]))
+    for sign in SIGNS[rule]:
+        found = {path for path in SOURCES.glob("**/*.py") if re.search(sign, code(path))}
+        assert found & own, f"the sign {sign} has gone stale: {rule} does without it now"
+        elsewhere = sorted(str(path.relative_to(SOURCES)) for path in found - own)
+        assert elsewhere == [], f"{sign} belongs to {rule}, which lives in {sorted(own)}"
+
+
+def test_a_second_place_is_noticed(tmp_path: Path) -> None:
+    """Comments and docstrings may mention a sign; code may not."""
+    module = tmp_path / "copy.py"
+    module.write_text('"""Not 1_728_432_000."""\n# 1728432000\nx = 1_728_432_000\n')
+    assert re.findall(SIGNS["Cursors"][0], code(module)) == ["1728432000"]
