@@ -41,8 +41,8 @@ from headwater.service.log import Log
 from headwater.service.reading import Chunk
 from headwater.store.engine import Engine, StreamSummary
 from headwater.store.history.policies import SealPolicy
-from headwater.store.memory import MemoryEngine
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.memory.engine import MemoryEngine
+from headwater.store.sqlite.engine import SqliteEngine
 
 logger = structlog.get_logger()
 

@@ -28,7 +28,7 @@ from headwater.service.live.registry import Live
 from headwater.service.log import Log
 from headwater.service.subscriptions.operations import Subscriptions
 from headwater.service.subscriptions.webhooks import Webhooks
-from headwater.store.memory import MemoryEngine
+from headwater.store.memory.engine import MemoryEngine
 from tests.docs.markdown import HTTP_REFERENCE, Page, code_spans
 
 

@@ -20,9 +20,9 @@ from headwater.cli.checkup import directory as checkup
 from headwater.cli.main import app
 from headwater.core.decisions import Append, Create
 from headwater.service.log import Log
-from headwater.store import database, verify
-from headwater.store.schema import SCHEMA_VERSION
-from headwater.store.sqlite import SqliteEngine
+from headwater.store import verify
+from headwater.store.sqlite.engine import SqliteEngine, database
+from headwater.store.sqlite.schema import SCHEMA_VERSION
 from tests.cli.conftest import Run
 from tests.conftest import StartServer
 from tests.support.sealing import seal

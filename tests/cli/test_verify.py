@@ -8,7 +8,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from headwater.cli.main import app
-from headwater.store.database import DATABASE_NAME
+from headwater.store.sqlite.database import DATABASE_NAME
 from tests.cli.conftest import Run
 from tests.cli.terminal import on_terminal
 from tests.conftest import StartServer

@@ -24,10 +24,10 @@ from headwater.core.lineage import ForkRequest
 from headwater.core.offsets import Anchor, Offset, parse_offset
 from headwater.core.producers import ProducerStamp
 from headwater.service.log import Log
-from headwater.store.database import DATABASE_NAME, DataDirectoryError, connect
 from headwater.store.engine import Problem
-from headwater.store.schema import SCHEMA_VERSION
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.sqlite.database import DATABASE_NAME, DataDirectoryError, connect
+from headwater.store.sqlite.engine import SqliteEngine
+from headwater.store.sqlite.schema import SCHEMA_VERSION
 from headwater.store.verify import verify_database
 from tests.crash.check import headwater
 from tests.crash.wire import Wire

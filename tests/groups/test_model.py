@@ -32,7 +32,7 @@ from headwater.core.groups.state import (
     format_receipt,
 )
 from headwater.core.groups.transitions import Taken
-from headwater.store.memory_groups import MemoryGroups
+from headwater.store.memory.groups import MemoryGroups
 
 CONSUMERS = st.sampled_from(["ann", "bob", "cem"])
 KEYS = st.sampled_from(["red", "blue"])

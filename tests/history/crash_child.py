@@ -18,8 +18,8 @@ from headwater.core.decisions import Append, Create
 from headwater.core.lineage import ForkRequest
 from headwater.core.producers import ProducerStamp
 from headwater.store.history.archive import Archive
-from headwater.store.history.remote import Remote
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.history.object_storage import Remote
+from headwater.store.sqlite.engine import SqliteEngine
 from tests.support.decided import CommittedStreams
 from tests.support.sealing import archive_all, compact_once, seal
 

@@ -7,7 +7,7 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.store.history.choosing import COMPANY, FileUse, choose
+from headwater.store.history.compaction_choice import COMPANY, FileUse, choose
 from headwater.store.history.segment import SegmentRow
 from tests.support.properties import NORMAL
 

@@ -16,13 +16,13 @@ from headwater.core.retention import Retention
 from headwater.store.engine import Problem
 from headwater.store.history.archive import Archive
 from headwater.store.history.catalog import Catalog, decode_catalog
-from headwater.store.history.cold import fetching
-from headwater.store.history.compacting import Rewriting, compact, usable
+from headwater.store.history.cold_segments import fetching
+from headwater.store.history.compaction import Rewriting, compact, usable
 from headwater.store.history.ledger import Due
-from headwater.store.history.remote import Remote
-from headwater.store.history.restoring import restore
+from headwater.store.history.object_storage import Remote
+from headwater.store.history.recovery import restore
 from headwater.store.history.segment import PRESENT, SegmentRow
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.sqlite.engine import SqliteEngine
 from tests.history.crash_child import far_from
 from tests.support.decided import CommittedStreams
 from tests.support.sealing import archive_all, compact_once, seal

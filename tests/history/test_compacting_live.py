@@ -23,11 +23,11 @@ from headwater.service.history.compacting import Compacting
 from headwater.service.log import Log
 from headwater.store.engine import FileRange, Problem
 from headwater.store.history import compacting as rewriting_module
-from headwater.store.history.building import SegmentBuilder
-from headwater.store.history.compacting import Rewriting
+from headwater.store.history.compaction import Rewriting
+from headwater.store.history.object_storage import Remote
 from headwater.store.history.policies import ArchivePolicy, SealPolicy
-from headwater.store.history.remote import Remote
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.history.segment_writer import SegmentBuilder
+from headwater.store.sqlite.engine import SqliteEngine
 from tests.history.test_compacting import require_whole
 from tests.history.test_sealing import all_sealed
 from tests.support.logs import begin, data, fork, read_all, turns, until

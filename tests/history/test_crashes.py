@@ -16,14 +16,14 @@ import pytest
 
 from headwater.core.lineage import Span
 from headwater.core.stream import Appended, Created
-from headwater.store.database import DATABASE_NAME
 from headwater.store.engine import Problem
 from headwater.store.history.archive import Archive
-from headwater.store.history.cold import fetching
-from headwater.store.history.restoring import restore
+from headwater.store.history.cold_segments import fetching
+from headwater.store.history.open_segments import DIRECTORY_NAME
+from headwater.store.history.recovery import restore
 from headwater.store.history.segment import PRESENT
-from headwater.store.history.shelf import DIRECTORY_NAME
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.sqlite.database import DATABASE_NAME
+from headwater.store.sqlite.engine import SqliteEngine
 from headwater.store.verify import verify_database
 from tests.history import crash_child
 from tests.support.decided import CommittedStreams

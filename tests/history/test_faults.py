@@ -21,12 +21,12 @@ from headwater.service.log import Log
 from headwater.store.engine import Problem
 from headwater.store.history.archive import Archive
 from headwater.store.history.catalog import decode_catalog
+from headwater.store.history.object_storage import Remote
 from headwater.store.history.orphans import NotItsOwn, find_orphans
 from headwater.store.history.policies import ArchivePolicy
-from headwater.store.history.remote import Remote
-from headwater.store.history.restoring import restore
+from headwater.store.history.recovery import restore
 from headwater.store.history.segment import Segment, SegmentRow
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.sqlite.engine import SqliteEngine
 from tests.history.test_compacting import needed_segments
 from tests.history.test_sealing import all_sealed
 from tests.support.decided import CommittedStreams
@@ -41,7 +41,7 @@ ROUNDS = 9
 @pytest.fixture
 def weather(monkeypatch: pytest.MonkeyPatch) -> Iterator[Weather]:
     weather = Weather()
-    monkeypatch.setattr("headwater.store.history.remote.obstore", weather)
+    monkeypatch.setattr("headwater.store.history.object_storage.obstore", weather)
     for module, name in (
         (compacting_module, "_PAUSE_S"),
         (compacting_module, "_AWAITED_S"),

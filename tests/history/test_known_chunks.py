@@ -13,7 +13,7 @@ from headwater.core.lineage import Lineage, Span
 from headwater.core.stream import Appended, Created, StreamConfig
 from headwater.store.engine import FileRange, Piece
 from headwater.store.history import known_chunks, page_cache
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.sqlite.engine import SqliteEngine
 from tests.support.sealing import seal
 
 RUN = 1
@@ -89,7 +89,7 @@ def test_what_is_partly_in_rows_is_looked_for_again(engine: SqliteEngine) -> Non
 
 def test_what_is_not_open_any_more_is_looked_for_again(engine: SqliteEngine) -> None:
     engine.read_pieces(span(), FULL)
-    engine.history.shelf.drop(1)
+    engine.history.open_segments.drop(1)
     assert engine.known_pieces(span(), FULL) is None
     assert content(engine.read_pieces(span(), FULL)) == BODY * 3
     assert content(engine.known_pieces(span(), FULL)) == BODY * 3
@@ -97,11 +97,11 @@ def test_what_is_not_open_any_more_is_looked_for_again(engine: SqliteEngine) -> 
 
 def test_what_was_not_compared_since_it_was_opened_is_not_known(engine: SqliteEngine) -> None:
     engine.read_pieces(span(), FULL)
-    shelf = engine.history.shelf
-    held = shelf.held(1)
+    open_segments = engine.history.open_segments
+    held = open_segments.held(1)
     assert held is not None
-    shelf.drop(1)
-    opened = shelf.segment(held.row)
+    open_segments.drop(1)
+    opened = open_segments.segment(held.row)
     assert not opened.is_at_hand(0, FULL)
     assert engine.known_pieces(span(), FULL) is None
 

@@ -15,10 +15,10 @@ from headwater.core.errors import DataCorrupt
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended
 from headwater.store.history import layout
-from headwater.store.history.building import SegmentBuilder, SegmentDraft
 from headwater.store.history.gathering import as_columns, portions
 from headwater.store.history.segment import Segment, SegmentRow
-from headwater.store.rows import op_row
+from headwater.store.history.segment_writer import SegmentBuilder, SegmentDraft
+from headwater.store.sqlite.rows import op_row
 from tests.support.properties import FEW
 
 bodies = st.one_of(

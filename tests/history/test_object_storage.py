@@ -19,11 +19,11 @@ from headwater.service.history import archiving as archiving_module
 from headwater.service.history import background
 from headwater.service.history import fetching as fetching_module
 from headwater.service.log import Log
+from headwater.store.history.object_storage import Remote
+from headwater.store.history.open_segments import CACHE_NAME
 from headwater.store.history.policies import ArchivePolicy
-from headwater.store.history.remote import Remote
 from headwater.store.history.segment import SegmentRow
-from headwater.store.history.shelf import CACHE_NAME
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.sqlite.engine import SqliteEngine
 from tests.history.test_sealing import all_sealed, fill
 from tests.http.client import TEXT, Client, eventually
 from tests.support.logs import data, fork, read_all, turns, until
@@ -104,7 +104,7 @@ async def test_files_stay_as_long_as_there_is_room(place: Place) -> None:
 
 
 async def test_the_cache_is_bounded(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.store.history.shelf._COLD_MIN", 2)
+    monkeypatch.setattr("headwater.store.history.open_segments._COLD_MIN", 2)
     async with place.running(cache_bytes_max=0) as (log, engine):
         content = {}
         for number in range(6):
@@ -143,7 +143,7 @@ class Slow(Remote):
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Slow]]:
-    monkeypatch.setattr("headwater.store.history.remote.Remote", Slow)
+    monkeypatch.setattr("headwater.store.history.object_storage.Remote", Slow)
     Slow.reads = 0
     Slow.gate = threading.Event()
     Slow.gate.set()
@@ -206,7 +206,7 @@ class Down(Remote):
 
 @pytest.fixture
 def down(monkeypatch: pytest.MonkeyPatch) -> type[Down]:
-    monkeypatch.setattr("headwater.store.history.remote.Remote", Down)
+    monkeypatch.setattr("headwater.store.history.object_storage.Remote", Down)
     monkeypatch.setattr(background, "_PAUSE_AFTER_FAILURE_S", 0.005)
     monkeypatch.setattr(background, "_PAUSE_AFTER_FAILURE_S_MAX", 0.005)
     Down.is_down, Down.refusals = False, 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.store.history.building import ExtentDraft, Mark, SegmentDraft
 from headwater.store.history.sealing import Part, Recording
+from headwater.store.history.segment_writer import ExtentDraft, Mark, SegmentDraft
 
 times = st.lists(st.integers(0, 5), min_size=1, max_size=8)
 

@@ -16,14 +16,14 @@ from headwater.core.lineage import ForkRequest
 from headwater.core.producers import ProducerStamp, ProducerState
 from headwater.core.retention import Retention
 from headwater.core.unique_ids import UniqueIds
-from headwater.store.database import DATABASE_NAME, DataDirectoryError
 from headwater.store.engine import Problem
 from headwater.store.history.archive import Archive
 from headwater.store.history.catalog import decode_catalog, encode_catalog, make_catalog
-from headwater.store.history.cold import fetching
-from headwater.store.history.remote import Remote
-from headwater.store.history.restoring import Missing, restore
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.history.cold_segments import fetching
+from headwater.store.history.object_storage import Remote
+from headwater.store.history.recovery import Missing, restore
+from headwater.store.sqlite.database import DATABASE_NAME, DataDirectoryError
+from headwater.store.sqlite.engine import SqliteEngine
 from headwater.store.verify import verify_database
 from tests.support.decided import CommittedStreams
 from tests.support.sealing import archive_all, seal

@@ -19,10 +19,10 @@ from headwater.service.history import background
 from headwater.service.log import Log
 from headwater.store.engine import Problem
 from headwater.store.history import sealing as history_module
-from headwater.store.history.building import SegmentBuilder
 from headwater.store.history.policies import SealPolicy
 from headwater.store.history.sealing import History
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.history.segment_writer import SegmentBuilder
+from headwater.store.sqlite.engine import SqliteEngine
 from tests.support.logs import ManualClock, begin, data, fork, read_all, turns, until
 from tests.support.sealing import AT_ONCE, in_rows
 

@@ -15,7 +15,7 @@ from typing import Any
 import apsw
 import pytest
 
-from headwater.store.database import DATABASE_NAME, connect
+from headwater.store.sqlite.database import DATABASE_NAME, connect
 from tests.http.client import JSON, TEXT, Client, eventually
 from tests.http.wire import Reply
 from tests.support.sealing import SEALING_AT_ONCE

@@ -14,9 +14,9 @@ from typing import Self
 import pytest
 
 from headwater.core.errors import HistoryUnavailable
-from headwater.store.database import DATABASE_NAME, connect
-from headwater.store.history.calls import Calls
+from headwater.store.history.abandonable_calls import Calls
 from headwater.store.history.segment import ABSENT, PERHAPS, PRESENT
+from headwater.store.sqlite.database import DATABASE_NAME, connect
 from tests.http.client import TEXT, Client, eventually
 from tests.support.object_storage import ObjectStorage
 from tests.support.sealing import SEALING_AT_ONCE

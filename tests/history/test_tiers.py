@@ -13,8 +13,8 @@ from headwater.core.lineage import Lineage, Span
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended, Created, StreamConfig
 from headwater.store.engine import Engine, Piece, Problem
-from headwater.store.memory import MemoryEngine
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.memory.engine import MemoryEngine
+from headwater.store.sqlite.engine import SqliteEngine
 from tests.support.properties import FEW
 from tests.support.sealing import compact_once, seal
 

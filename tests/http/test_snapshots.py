@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.sqlite.engine import SqliteEngine
 from tests.support.server import ServerProcess
 
 JSON = {"Content-Type": "application/json"}

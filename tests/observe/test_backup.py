@@ -18,10 +18,10 @@ from headwater.core.offsets import Anchor, parse_offset
 from headwater.service.log import Log
 from headwater.store import backup
 from headwater.store.backup import BackupError, Manifest, make_backup
-from headwater.store.database import DATABASE_NAME, LOCK_NAME
 from headwater.store.engine import Problem
 from headwater.store.restoring import restore_backup
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.sqlite.database import DATABASE_NAME, LOCK_NAME
+from headwater.store.sqlite.engine import SqliteEngine
 from headwater.store.verify import verify_database
 from tests.conftest import StartServer
 from tests.support.sealing import SEALING_AT_ONCE

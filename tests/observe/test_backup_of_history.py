@@ -14,9 +14,9 @@ from headwater.service.log import Log
 from headwater.store import backup
 from headwater.store.backup import BackupError, Manifest, make_backup
 from headwater.store.history.archive import Archive
-from headwater.store.history.remote import Remote
+from headwater.store.history.object_storage import Remote
 from headwater.store.key_file import KEYS_NAME, SECRET_NAME
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.sqlite.engine import SqliteEngine
 from tests.observe.test_backup import FORMS, TEXT, content, made, names, problems, restored
 from tests.support.sealing import archive_all, seal
 

@@ -33,7 +33,7 @@ from headwater.service.groups.operations import Groups
 from headwater.service.live.registry import Live
 from headwater.service.log import Log
 from headwater.service.subscriptions.operations import Subscriptions
-from headwater.store.memory import MemoryEngine
+from headwater.store.memory.engine import MemoryEngine
 from tests.docs.markdown import HTTP_REFERENCE, Page, code_spans
 from tests.docs.test_http_reference import plain_errors, refusals
 from tests.docs.test_http_reference import status_of as status_by_class

@@ -17,7 +17,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from headwater.cli.serve import listening
 from headwater.http.tracing import Tracing
 from headwater.settings import load_settings
-from headwater.store.memory import MemoryEngine
+from headwater.store.memory.engine import MemoryEngine
 from tests.support.faulty_engine import Fault, FaultyEngine
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -9,7 +9,7 @@ import pytest
 
 from headwater.core.limits import Limits
 from headwater.service.log import Log
-from headwater.store.memory import MemoryEngine
+from headwater.store.memory.engine import MemoryEngine
 from tests.support.faulty_engine import FaultyEngine
 from tests.support.logs import ManualClock
 

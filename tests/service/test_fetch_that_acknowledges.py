@@ -18,8 +18,8 @@ from headwater.http.members import Fetch
 from headwater.http.messages import Response
 from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
-from headwater.store.memory import MemoryEngine
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.memory.engine import MemoryEngine
+from headwater.store.sqlite.engine import SqliteEngine
 from tests.support.faulty_engine import Fault, FaultyEngine
 from tests.support.logs import turns
 from tests.support.members import ack, fetch, json

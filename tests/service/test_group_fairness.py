@@ -13,7 +13,7 @@ from headwater.core.groups.config import GroupConfig
 from headwater.service.groups.group import Delivery
 from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
-from headwater.store.memory import MemoryEngine
+from headwater.store.memory.engine import MemoryEngine
 from tests.support.logs import ManualClock, turns
 from tests.support.members import Member, json
 

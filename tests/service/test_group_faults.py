@@ -33,8 +33,8 @@ from headwater.core.unique_ids import UniqueIds
 from headwater.service.groups.messages import MessageReader
 from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
-from headwater.store.memory import MemoryEngine
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.memory.engine import MemoryEngine
+from headwater.store.sqlite.engine import SqliteEngine
 from tests.service.conftest import StartLog
 from tests.support.faulty_engine import Fault, FaultyEngine, Gate
 from tests.support.logs import ManualClock, begin, hold_a_commit, outcome, read_all, turns, until

@@ -14,9 +14,9 @@ from headwater.core.errors import StreamNotFound
 from headwater.core.limits import Limits
 from headwater.core.offsets import Anchor, Offset
 from headwater.service.entries import Entry
-from headwater.service.hot import HotTail
+from headwater.service.hot_tail import HotTail
 from headwater.service.log import Log
-from headwater.store.memory import MemoryEngine
+from headwater.store.memory.engine import MemoryEngine
 from tests.service.conftest import StartLog
 from tests.support.faulty_engine import FaultyEngine
 from tests.support.logs import BYTES, ManualClock, begin, data, fork, outcome, read_all

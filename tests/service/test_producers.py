@@ -19,7 +19,7 @@ from headwater.core.errors import (
 )
 from headwater.core.limits import Limits
 from headwater.service.log import Log
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.sqlite.engine import SqliteEngine
 from tests.service.conftest import StartLog
 from tests.support.faulty_engine import Fault, FaultyEngine
 from tests.support.logs import begin, data, outcome, read_all, turns, until

@@ -17,8 +17,8 @@ from headwater.core.retention import Retention
 from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
 from headwater.store.engine import Problem
-from headwater.store.memory import MemoryEngine
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.memory.engine import MemoryEngine
+from headwater.store.sqlite.engine import SqliteEngine
 from headwater.store.verify import verify_database
 from tests.support.faulty_engine import FaultyEngine
 from tests.support.logs import ManualClock, data, fork, read_all, until

@@ -13,7 +13,7 @@ from headwater.core.limits import Limits
 from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
 from headwater.service.transactions import Publish, Transactions
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.sqlite.engine import SqliteEngine
 from tests.service.conftest import StartLog
 from tests.support.faulty_engine import Fault, FaultyEngine
 from tests.support.logs import begin, data, hold_a_commit, read_all, turns

@@ -21,8 +21,8 @@ from headwater.core.lineage import ForkRequest
 from headwater.core.producers import ProducerStamp
 from headwater.service.log import Log
 from headwater.store.engine import Engine
-from headwater.store.memory import MemoryEngine
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.memory.engine import MemoryEngine
+from headwater.store.sqlite.engine import SqliteEngine
 from tests.support.logs import BYTES, ManualClock, outcome, read_all
 from tests.support.models import PlainBody, PlainRequest, PlainStream, PlainStreams
 

@@ -17,7 +17,7 @@ from headwater.core.stream import Mutation
 from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
 from headwater.service.transactions import Transactions
-from headwater.store.memory import MemoryEngine
+from headwater.store.memory.engine import MemoryEngine
 from tests.simulation.ledger import Ledger
 from tests.simulation.virtual_loop import VirtualThread, take_over
 from tests.support.faulty_engine import Fault, FaultyEngine

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from headwater.store.history.remote import Remote
+from headwater.store.history.object_storage import Remote
 from pyspark_headwater import sealed
 from pyspark_headwater.errors import NotReadDirectly
 from pyspark_headwater.options import SealedReads, read_options

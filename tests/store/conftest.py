@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from headwater.store.engine import Engine
-from headwater.store.memory import MemoryEngine
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.memory.engine import MemoryEngine
+from headwater.store.sqlite.engine import SqliteEngine
 from tests.support.decided import CommittedStreams
 
 

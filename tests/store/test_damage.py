@@ -19,9 +19,9 @@ from headwater.core.errors import DataCorrupt, StorageUnavailable
 from headwater.core.expiry import Lifetime
 from headwater.core.lineage import ForkRequest
 from headwater.core.producers import ProducerStamp
-from headwater.store.database import DATABASE_NAME, DataDirectoryError
 from headwater.store.engine import Problem
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.sqlite.database import DATABASE_NAME, DataDirectoryError
+from headwater.store.sqlite.engine import SqliteEngine
 from headwater.store.verify import verify_database
 from tests.support.decided import CommittedStreams
 

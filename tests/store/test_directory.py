@@ -13,9 +13,8 @@ import pytest
 
 from headwater.core.decisions import Create
 from headwater.core.lineage import Span
-from headwater.store import database, schema
-from headwater.store.database import DATABASE_NAME, DataDirectoryError, connect
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.sqlite.database import DATABASE_NAME, DataDirectoryError, connect
+from headwater.store.sqlite.engine import SqliteEngine, database, schema
 from headwater.store.verify import verify_database
 from tests.support.decided import CommittedStreams
 
@@ -49,7 +48,7 @@ def filled(directory: Path) -> Path:
 HOLD = """
 import sys
 from pathlib import Path
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.sqlite.engine import SqliteEngine
 from headwater.store.verify import verify_database
 engine = SqliteEngine(Path(sys.argv[1]))
 print("open", flush=True)

@@ -26,10 +26,10 @@ from headwater.core.producers import ProducerStamp
 from headwater.core.retention import Retention
 from headwater.core.stream import Appended, Mutation, StreamState
 from headwater.store.engine import Engine, LoadedStream, Problem
-from headwater.store.history.choosing import COMPANY
-from headwater.store.memory import MemoryEngine
-from headwater.store.needs import is_needed, needs_of
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.history.compaction_choice import COMPANY
+from headwater.store.memory.engine import MemoryEngine
+from headwater.store.reachability import is_needed, needs_of
+from headwater.store.sqlite.engine import SqliteEngine
 from tests.support.decided import DecidedStreams
 from tests.support.properties import FEW
 from tests.support.sealing import compact_once, seal

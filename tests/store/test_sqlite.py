@@ -15,9 +15,9 @@ from headwater.core.expiry import Lifetime
 from headwater.core.lineage import ForkRequest, Lineage, Span
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended, Closed, Created, Deleted, Mutation, StreamConfig
-from headwater.store.database import DATABASE_NAME, connect
 from headwater.store.engine import LoadedStream, Problem
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.sqlite.database import DATABASE_NAME, connect
+from headwater.store.sqlite.engine import SqliteEngine
 from tests.support.decided import CommittedStreams
 
 BYTES = "application/octet-stream"
@@ -158,7 +158,7 @@ def test_a_commit_that_fails_for_no_reason_of_sqlite_leaves_nothing_either(
             def fail(*_: object) -> None:
                 raise MemoryError
 
-            patch.setattr("headwater.store.sqlite.write_change", fail)
+            patch.setattr("headwater.store.sqlite.engine.write_change", fail)
             with pytest.raises(MemoryError):
                 engine.commit(GOOD)
         loaded = engine.load("s")
@@ -309,7 +309,7 @@ def test_a_connection_that_cannot_be_made_is_a_refusal_too(
         def refuse(*_: object, **__: object) -> apsw.Connection:
             raise apsw.CantOpenError("too many open files")
 
-        monkeypatch.setattr("headwater.store.sqlite.connect", refuse)
+        monkeypatch.setattr("headwater.store.sqlite.engine.connect", refuse)
         for question in (lambda: engine.load("json"), lambda: engine.read(Span(1, 0, 1), 10)):
             with pytest.raises(StorageUnavailable):
                 question()

@@ -15,7 +15,7 @@ from headwater.core.subscriptions.state import (
     evolve,
 )
 from headwater.core.subscriptions.transitions import Changes, Proof
-from headwater.store.memory_subscriptions import MemorySubscriptions
+from headwater.store.memory.subscriptions import MemorySubscriptions
 
 SECRET = b"s" * 32
 NOW = 1_700_000_000_000

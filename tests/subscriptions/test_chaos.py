@@ -19,7 +19,7 @@ from headwater.core.limits import Limits
 from headwater.core.subscriptions.state import Phase
 from headwater.core.subscriptions.transitions import Ack
 from headwater.service.subscriptions.webhooks import Outcome
-from headwater.store.memory import MemoryEngine
+from headwater.store.memory.engine import MemoryEngine
 from tests.subscriptions.model import webhook_config
 from tests.subscriptions.test_service import NoClosing, PlayedWebhooks, World
 from tests.support.faulty_engine import Fault, FaultyEngine

@@ -26,7 +26,7 @@ from headwater.service.subscriptions.operations import Subscriptions
 from headwater.service.subscriptions.subscription import Subscription
 from headwater.service.subscriptions.webhooks import Outcome, Webhooks
 from headwater.store.engine import Engine
-from headwater.store.memory import MemoryEngine
+from headwater.store.memory.engine import MemoryEngine
 from tests.subscriptions.model import pull_config, webhook_config
 from tests.support.faulty_engine import Fault, FaultyEngine
 from tests.support.logs import BYTES, ManualClock, begin, data, outcome, turns, until

@@ -24,8 +24,8 @@ from headwater.core.subscriptions.state import (
     WakeChanged,
 )
 from headwater.store.engine import Engine
-from headwater.store.memory import MemoryEngine
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.memory.engine import MemoryEngine
+from headwater.store.sqlite.engine import SqliteEngine
 from tests.subscriptions.model import pull_config, webhook_config
 
 NOW = 1_700_000_000_000

@@ -7,11 +7,11 @@ from typing import Final
 
 from headwater.core.limits import MIB
 from headwater.store.history.archive import Archive
-from headwater.store.history.choosing import choose
-from headwater.store.history.compacting import Rewriting, usable
+from headwater.store.history.compaction import Rewriting, usable
+from headwater.store.history.compaction_choice import choose
 from headwater.store.history.ledger import Due, into_files
 from headwater.store.history.policies import SealPolicy
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.sqlite.engine import SqliteEngine
 
 AT_ONCE: Final = SealPolicy(after_bytes=1, after_ms=0, segment_bytes=MIB)
 SEALING_AT_ONCE: Final = ("--seal-after-bytes", "1", "--seal-after-ms", "0")

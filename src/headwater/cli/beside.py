@@ -19,7 +19,7 @@ from headwater.cli.bulletin import Bulletin
 from headwater.cli.companion import Companion
 from headwater.cli.shell import say
 from headwater.client import AsyncHeadwater
-from headwater.store.database import DataDirectoryError, prepare_directory
+from headwater.store.sqlite.database import DataDirectoryError, prepare_directory
 
 PIPELINES: Final = ("archive", "materialize", "rollup")
 TOKEN_VARIABLE: Final = "HEADWATER_TOKEN"

@@ -76,9 +76,9 @@ def _of_backup(source: Path, data: Path) -> RestoreRecord:
 
 def _out_of_storage(source: str, data: Path) -> RestoreRecord:
     from headwater.core.errors import StreamError
-    from headwater.store.database import DataDirectoryError
-    from headwater.store.history.remote import Remote
-    from headwater.store.history.restoring import restore as rebuild
+    from headwater.store.history.object_storage import Remote
+    from headwater.store.history.recovery import restore as rebuild
+    from headwater.store.sqlite.database import DataDirectoryError
 
     try:
         remote = Remote(source)

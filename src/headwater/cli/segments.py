@@ -23,7 +23,7 @@ from headwater.cli.shell import say
 from headwater.core.limits import MIB
 
 if TYPE_CHECKING:
-    from headwater.store.history_tables import Query
+    from headwater.store.sqlite.segments import Query
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -52,7 +52,7 @@ def _segments() -> None:
 @contextmanager
 def _reading(directory: Path) -> Iterator[Query]:
     """Questions to the database of a directory. A server may be running."""
-    from headwater.store.database import DATABASE_NAME, connect
+    from headwater.store.sqlite.database import DATABASE_NAME, connect
 
     path = directory / DATABASE_NAME
     if not path.is_file():
@@ -119,10 +119,10 @@ def verify(
       headwater segments verify data --store s3://bucket/prefix
     """
     from headwater.core.errors import DataCorrupt, HistoryUnavailable
-    from headwater.store.history.remote import Remote
+    from headwater.store.history.object_storage import Remote
+    from headwater.store.history.open_segments import DIRECTORY_NAME
     from headwater.store.history.segment import PRESENT, Segment
-    from headwater.store.history.shelf import DIRECTORY_NAME
-    from headwater.store.history_tables import find_segments
+    from headwater.store.sqlite.segments import find_segments
 
     try:
         remote = Remote(store) if store else None
@@ -176,8 +176,8 @@ def sweep(
       headwater segments sweep data --store s3://bucket/prefix --remove
     """
     from headwater.core.errors import HistoryUnavailable
+    from headwater.store.history.object_storage import Remote
     from headwater.store.history.orphans import NotItsOwn, find_orphans
-    from headwater.store.history.remote import Remote
 
     try:
         remote = Remote(store)
@@ -222,9 +222,9 @@ def compact(
       headwater segments compact data
     """
     from headwater.core.errors import StreamError
-    from headwater.store.database import DATABASE_NAME, DataDirectoryError
-    from headwater.store.history.compacting import compact as rewrite
-    from headwater.store.sqlite import SqliteEngine
+    from headwater.store.history.compaction import compact as rewrite
+    from headwater.store.sqlite.database import DATABASE_NAME, DataDirectoryError
+    from headwater.store.sqlite.engine import SqliteEngine
 
     if not (directory / DATABASE_NAME).is_file():
         raise usage(f"{directory} holds no headwater database; name the directory given to --data")

@@ -39,10 +39,10 @@ from headwater.service.log import Log
 from headwater.service.subscriptions.operations import Subscriptions
 from headwater.service.subscriptions.webhooks import Webhooks
 from headwater.settings import Settings
-from headwater.store.database import DataDirectoryError
 from headwater.store.engine import Engine
-from headwater.store.memory import MemoryEngine
-from headwater.store.sqlite import SqliteEngine
+from headwater.store.memory.engine import MemoryEngine
+from headwater.store.sqlite.database import DataDirectoryError
+from headwater.store.sqlite.engine import SqliteEngine
 
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 

@@ -32,8 +32,8 @@ def verify(
       headwater verify data
       headwater verify data --json | jq .problems
     """
-    from headwater.store.database import DATABASE_NAME
     from headwater.store.engine import Problem
+    from headwater.store.sqlite.database import DATABASE_NAME
     from headwater.store.verify import verify_database
 
     path = directory / DATABASE_NAME

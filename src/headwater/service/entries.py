@@ -33,7 +33,7 @@ from headwater.core.stream import (
     Trimmed,
     evolve,
 )
-from headwater.service.hot import HotTail
+from headwater.service.hot_tail import HotTail
 from headwater.store.engine import LoadedStream, StreamSummary
 
 
@@ -113,7 +113,7 @@ class Entry:
         self.listeners = Listeners()
         # The last batch with a change of this stream in it, while that is not committed.
         self.pending: object | None = None
-        # Requests that overtook others of their producer; see `headwater.service.overtaking`.
+        # Requests that overtook others of their producer; see `headwater.service.reordering`.
         self.waiting = 0
         # Streams with unique ids: one append at a time looks ids up, and those of appends that are
         # not committed yet are known only here.

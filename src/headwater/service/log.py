@@ -18,16 +18,16 @@ from headwater.core.producers import worth_waiting
 from headwater.core.stream import Created, Mutation, StreamState
 from headwater.service.clock import Clock, wall_clock_ms
 from headwater.service.entries import Entry, Registry
-from headwater.service.families import Families, ids_of
+from headwater.service.forks import Families, ids_of
 from headwater.service.history.archiving import Archiving, open_archive
 from headwater.service.history.background import Background
 from headwater.service.history.compacting import Compacting
 from headwater.service.history.fetching import Fetching
-from headwater.service.history.retaining import first_kept
 from headwater.service.history.sealing import Sealing
 from headwater.service.housekeeping import Housekeeping
-from headwater.service.overtaking import WaitingRoom
 from headwater.service.reading import ReadingLog
+from headwater.service.reordering import WaitingRoom
+from headwater.service.retention import first_kept
 from headwater.service.writer import Effect, Writer
 from headwater.store.engine import Engine, LoadedStream
 from headwater.store.history.policies import ArchivePolicy, SealPolicy
@@ -55,7 +55,7 @@ class Log(ReadingLog):
         self._next_stream_id = next_stream_id
         self._housekeeping = Housekeeping(self)
         history = engine.history
-        self._fetching = Fetching(history.shelf.fetched if history else lambda size: None)
+        self._fetching = Fetching(history.open_segments.fetched if history else lambda size: None)
         self.sealing: Sealing | None = None
         self.archiving: Archiving | None = None
         self.compacting: Compacting | None = None

@@ -22,7 +22,7 @@ from headwater.service.entries import Entry, Registry, View
 from headwater.service.history.fetching import Fetching
 from headwater.service.writer import Writer
 from headwater.store.engine import Engine, FileRange, Piece, SeekBy, StreamSummary
-from headwater.store.history.cold import FetchNeeded
+from headwater.store.history.cold_segments import FetchNeeded
 
 R = TypeVar("R")
 P = TypeVar("P", bytes, Piece)

@@ -43,17 +43,17 @@ import msgspec
 
 from headwater import __version__
 from headwater.core.errors import DataCorrupt
-from headwater.store.database import (
+from headwater.store.history.open_segments import CACHE_NAME, DIRECTORY_NAME
+from headwater.store.history.segment import Segment, SegmentRow
+from headwater.store.key_file import KEYS_NAME, SECRET_NAME
+from headwater.store.sqlite.database import (
     DATABASE_NAME,
     DataDirectoryError,
     connect,
     open_reader,
     sync_directory,
 )
-from headwater.store.history.segment import Segment, SegmentRow
-from headwater.store.history.shelf import CACHE_NAME, DIRECTORY_NAME
-from headwater.store.history_tables import SEGMENT_COLUMNS
-from headwater.store.key_file import KEYS_NAME, SECRET_NAME
+from headwater.store.sqlite.segments import SEGMENT_COLUMNS
 
 MANIFEST_NAME: Final = "backup.json"
 FORMAT: Final = 1

@@ -27,15 +27,15 @@ from headwater.store.backup import (
     removed_at_the_end,
     troubles,
 )
-from headwater.store.database import (
+from headwater.store.engine import Problem
+from headwater.store.history.open_segments import DIRECTORY_NAME
+from headwater.store.sqlite.database import (
     DATABASE_NAME,
     LOCK_NAME,
     prepare_directory,
     sync_directory,
 )
-from headwater.store.engine import Problem
-from headwater.store.history.shelf import DIRECTORY_NAME
-from headwater.store.schema import SCHEMA_VERSION
+from headwater.store.sqlite.schema import SCHEMA_VERSION
 from headwater.store.verify import verify_database
 
 SCRATCH_NAME: Final = "restoring"

@@ -14,17 +14,17 @@ from typing import Final
 import apsw
 
 from headwater.core.stream import StreamConfig
-from headwater.store import rows
-from headwater.store.database import connect
 from headwater.store.engine import Problem
-from headwater.store.history.check import HistoryCheck
-from headwater.store.history.shelf import DIRECTORY_NAME
-from headwater.store.history_tables import EXTENT_COLUMNS, ExtentRow
-from headwater.store.needs import END
-from headwater.store.rows import CONFIG_COLUMNS, OP_COLUMNS
-from headwater.store.schema import LIVE
-from headwater.store.snapshot_tables import damaged_snapshots
-from headwater.store.wal import find_damage
+from headwater.store.history.open_segments import DIRECTORY_NAME
+from headwater.store.history.verification import HistoryCheck
+from headwater.store.reachability import END
+from headwater.store.sqlite.database import connect
+from headwater.store.sqlite.engine import rows
+from headwater.store.sqlite.rows import CONFIG_COLUMNS, OP_COLUMNS
+from headwater.store.sqlite.schema import LIVE
+from headwater.store.sqlite.segments import EXTENT_COLUMNS, ExtentRow
+from headwater.store.sqlite.snapshots import damaged_snapshots
+from headwater.store.sqlite.wal import find_damage
 
 _PROGRESS_EVERY: Final = 1_000
 

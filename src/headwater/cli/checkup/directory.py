@@ -19,16 +19,16 @@ import apsw
 from headwater.cli.checkup.findings import Finding, hint, ok, problem
 from headwater.cli.output import size
 from headwater.core.limits import MIB
-from headwater.store.database import (
+from headwater.store.history.open_segments import DIRECTORY_NAME
+from headwater.store.restoring import SCRATCH_NAME
+from headwater.store.sqlite.database import (
     DATABASE_NAME,
     LOCK_NAME,
     DataDirectoryError,
     disk_bytes,
     open_reader,
 )
-from headwater.store.history.shelf import DIRECTORY_NAME
-from headwater.store.restoring import SCRATCH_NAME
-from headwater.store.schema import SCHEMA_VERSION
+from headwater.store.sqlite.schema import SCHEMA_VERSION
 from headwater.store.verify import missing_files, newest_append_ms, sample_appends
 
 _SPACE_MIN: Final = 256 * MIB

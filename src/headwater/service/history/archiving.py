@@ -104,6 +104,6 @@ def open_archive(history: History, policy: ArchivePolicy) -> Archive:
     """Raises ValueError when the policy's URL is none that can be used."""
     # The library for object storage takes a while to load, and most have no use for it.
     from headwater.store.history.archive import Archive
-    from headwater.store.history.remote import Remote
+    from headwater.store.history.object_storage import Remote
 
     return Archive(history, Remote(policy.url), policy.cache_bytes_max)

@@ -2,7 +2,7 @@
 
 What is copied is bounded in bytes per second, and a thread that copies rests longer than it works,
 so that appends and reads do not feel it. What has to happen between two commits is done in small
-slices. See `headwater.store.history.compacting` for the order of things.
+slices. See `headwater.store.history.compaction` for the order of things.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final
 from headwater.service.clock import Clock
 from headwater.service.history.background import Background
 from headwater.service.writer import Writer
-from headwater.store.history.choosing import FileUse, choose
-from headwater.store.history.compacting import Rewriting, usable
+from headwater.store.history.compaction import Rewriting, usable
+from headwater.store.history.compaction_choice import FileUse, choose
 from headwater.store.history.policies import SealPolicy
 from headwater.store.history.sealing import History, Stopped
 

@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 
 from headwater.core.errors import HistoryUnavailable
-from headwater.store.history.cold import FetchNeeded, Key
+from headwater.store.history.cold_segments import FetchNeeded, Key
 
 _THREADS: Final = 8
 _UNDER_WAY_MAX: Final = 256

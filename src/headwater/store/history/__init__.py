@@ -18,7 +18,7 @@ transaction recorded is removed at the next start.
 - `layout`   what the bytes of a segment file mean
 - `building`, `gathering`  writing one, and what goes into it
 - `segment`  reading one, with every block compared with its checksum at first touch
-- `shelf`    the files that are open
+- `open_segments`    the files that are open
 - `known_chunks`  where chunks that were read before lie
 - `ledger`   how much of each run is still in rows
 - `sealing`  from rows to recorded extents

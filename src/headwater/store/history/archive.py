@@ -16,12 +16,12 @@ from __future__ import annotations
 from typing import Final
 
 from headwater.core.errors import DataCorrupt
-from headwater.store import history_tables as tables
-from headwater.store.database import translating
 from headwater.store.history.catalog import catalog_ms, catalog_name, encode_catalog, make_catalog
-from headwater.store.history.remote import Remote
+from headwater.store.history.object_storage import Remote
 from headwater.store.history.sealing import History
 from headwater.store.history.segment import PERHAPS, PRESENT, SegmentRow
+from headwater.store.sqlite.database import translating
+from headwater.store.sqlite.engine import segments as tables
 
 _CATALOGS_KEPT: Final = 3
 
@@ -38,7 +38,7 @@ class Archive:
         self._leftovers: list[SegmentRow] = []
         self._absent_since: dict[int, str] = {}
         """Leftovers, and the first catalog that does not name them."""
-        history.shelf.connect(remote, cache_bytes_max)
+        history.open_segments.connect(remote, cache_bytes_max)
 
     # ── What there is to do ──────────────────────────────────────────────────────────────────
 
@@ -124,7 +124,7 @@ class Archive:
         with self._history.transaction() as write:
             tables.note_not_local(write, row.id)
         self._history.step("eviction recorded")
-        self._history.shelf.drop(row.id)
+        self._history.open_segments.drop(row.id)
         (self._history.directory / row.name).unlink(missing_ok=True)
         self._history.step("evicted")
 
@@ -136,7 +136,7 @@ class Archive:
     def note_removed(self, row: SegmentRow) -> None:
         with self._history.transaction() as write:
             tables.delete_segment(write, row.id)
-        self._history.shelf.drop(row.id)
+        self._history.open_segments.drop(row.id)
         self._leftovers = [one for one in self._leftovers if one.id != row.id]
         self._absent_since.pop(row.id, None)
 

@@ -19,7 +19,7 @@ import zstandard
 from xxhash import xxh3_128_digest
 
 from headwater.core.errors import DataCorrupt
-from headwater.store.schema import SCHEMA_VERSION
+from headwater.store.sqlite.schema import SCHEMA_VERSION
 
 FORMAT: Final = 1
 _SUM_BYTES: Final = 16

@@ -15,9 +15,9 @@ from urllib.request import url2pathname
 
 from headwater.core.errors import HistoryUnavailable
 from headwater.store.history import layout
-from headwater.store.history.layout import BLOCK_BYTES
-from headwater.store.history.remote import SEGMENTS, Remote
+from headwater.store.history.object_storage import SEGMENTS, Remote
 from headwater.store.history.segment import BlockReader, Segment, SegmentRow, check_blocks
+from headwater.store.history.segment_format import BLOCK_BYTES
 
 _SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
 # An index is read in many small steps: what lies around each of them is worth keeping.

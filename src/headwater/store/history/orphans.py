@@ -17,9 +17,9 @@ from contextlib import suppress
 
 from headwater.core.errors import DataCorrupt
 from headwater.store.history.catalog import decode_catalog
-from headwater.store.history.remote import Remote
+from headwater.store.history.object_storage import Remote
 from headwater.store.history.segment import ABSENT
-from headwater.store.history_tables import Query
+from headwater.store.sqlite.segments import Query
 
 
 class NotItsOwn(Exception):

@@ -16,9 +16,11 @@ from typing import Final
 import apsw
 
 from headwater.core.limits import MIB
-from headwater.store import history_tables as tables
-from headwater.store.database import translating
-from headwater.store.history.building import (
+from headwater.store.history.gathering import as_columns, count_fitting, count_sound, portions
+from headwater.store.history.ledger import Due, Ledger
+from headwater.store.history.open_segments import OpenSegments
+from headwater.store.history.segment import ABSENT, Segment
+from headwater.store.history.segment_writer import (
     ExtentDraft,
     Mark,
     SegmentBuilder,
@@ -27,11 +29,9 @@ from headwater.store.history.building import (
     nothing,
     sync_directory,
 )
-from headwater.store.history.gathering import as_columns, count_fitting, count_sound, portions
-from headwater.store.history.ledger import Due, Ledger
-from headwater.store.history.segment import ABSENT, Segment
-from headwater.store.history.shelf import Shelf
-from headwater.store.rows import OP_COLUMNS
+from headwater.store.sqlite.database import translating
+from headwater.store.sqlite.engine import segments as tables
+from headwater.store.sqlite.rows import OP_COLUMNS
 
 # One transaction drops about this much, so that commits are not held up for long.
 _SLICE_APPENDS: Final = 500
@@ -108,7 +108,7 @@ class History:
     ) -> None:
         self.directory = directory
         self.ledger = Ledger()
-        self.shelf = Shelf(directory)
+        self.open_segments = OpenSegments(directory)
         self.stopping = False
         self.has_shrunk = True
         """Whether extents may have gone since unused files were last looked for."""
@@ -297,7 +297,7 @@ class History:
             return False
         unused = tables.unused_segments(self.query, self.making, local=True)
         for row in unused[:most]:
-            self.shelf.drop(row.id)
+            self.open_segments.drop(row.id)
             self.step("before removing")
             (self.directory / row.name).unlink(missing_ok=True)
             self.step("removed")

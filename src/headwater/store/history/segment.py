@@ -25,7 +25,14 @@ from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended
 from headwater.store.engine import FileRange
 from headwater.store.history import layout, page_cache
-from headwater.store.history.layout import BLOCK_BYTES, LARGE, SMALL, Entry, LayoutError, Places
+from headwater.store.history.segment_format import (
+    BLOCK_BYTES,
+    LARGE,
+    SMALL,
+    Entry,
+    LayoutError,
+    Places,
+)
 
 _STARTS_AT_ONCE_MAX: Final = 1_024
 

@@ -9,13 +9,13 @@ import apsw
 
 from headwater.core.lineage import Span
 from headwater.store.engine import HistoryFigures, SealedPart
-from headwater.store.history.building import ExtentDraft, Mark, SegmentDraft
-from headwater.store.history.choosing import FileUse
-from headwater.store.history.layout import MAGIC
+from headwater.store.history.compaction_choice import FileUse
+from headwater.store.history.open_segments import OpenSegments
 from headwater.store.history.segment import ABSENT, PRESENT, SegmentRow
-from headwater.store.history.shelf import Shelf
-from headwater.store.inserts import insert_rows
-from headwater.store.rows import Row
+from headwater.store.history.segment_format import MAGIC
+from headwater.store.history.segment_writer import ExtentDraft, Mark, SegmentDraft
+from headwater.store.sqlite.inserts import insert_rows
+from headwater.store.sqlite.rows import Row
 
 SEGMENT_COLUMNS: Final = "id, name, size, root, local, remote"
 EXTENT_COLUMNS: Final = (
@@ -71,7 +71,7 @@ def extent_at(query: Query, run: int, position: int) -> FoundExtent | None:
     return FoundExtent(start, until, index_offset, SegmentRow(*segment))
 
 
-def sealed_parts(query: Query, span: Span, shelf: Shelf) -> list[SealedPart]:
+def sealed_parts(query: Query, span: Span, open_segments: OpenSegments) -> list[SealedPart]:
     """The parts of a span that are in files."""
     found = query(
         f"{_FOUND} WHERE e.run = ? AND e.until > ? AND e.start < ? ORDER BY e.start", span
@@ -81,7 +81,7 @@ def sealed_parts(query: Query, span: Span, shelf: Shelf) -> list[SealedPart]:
         row = SegmentRow(*columns)
         place = max(start, span.start), min(until, span.end)
         about = row.name, row.size_bytes, row.root, index_offset
-        parts.append(SealedPart(*place, *about, *shelf.locations(row)))
+        parts.append(SealedPart(*place, *about, *open_segments.locations(row)))
     return parts
 
 

@@ -17,10 +17,10 @@ from headwater.core.stream import (
     Touched,
     Trimmed,
 )
-from headwater.store import rows
-from headwater.store.inserts import insert_rows
-from headwater.store.rows import CONFIG_COLUMNS
-from headwater.store.schema import DELETED, SOFT_DELETED
+from headwater.store.sqlite.engine import rows
+from headwater.store.sqlite.inserts import insert_rows
+from headwater.store.sqlite.rows import CONFIG_COLUMNS
+from headwater.store.sqlite.schema import DELETED, SOFT_DELETED
 
 
 def write_change(write: apsw.Connection, mutation: Mutation) -> None:

@@ -26,9 +26,9 @@ from obstore.store import LocalStore, from_url
 
 from headwater.core.errors import DataCorrupt, HistoryUnavailable
 from headwater.store.history import layout
-from headwater.store.history.building import sync_directory
-from headwater.store.history.calls import Calls
+from headwater.store.history.abandonable_calls import Calls
 from headwater.store.history.segment import SegmentRow, check_blocks, find_trailer
+from headwater.store.history.segment_writer import sync_directory
 
 R = TypeVar("R")
 SEGMENTS: Final = "segments"

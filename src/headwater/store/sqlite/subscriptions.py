@@ -30,8 +30,8 @@ from headwater.core.subscriptions.state import (
     Wake,
     WakeChanged,
 )
-from headwater.store.inserts import insert_rows
-from headwater.store.rows import Row
+from headwater.store.sqlite.inserts import insert_rows
+from headwater.store.sqlite.rows import Row
 
 SUBSCRIPTION_COLUMNS: Final = (
     "id, name, created_at, base_url, config, generation, phase, wake_id, until, attempts, holder"

@@ -14,7 +14,7 @@ from headwater.core.retention import Retention
 from headwater.core.stream import Appended, StreamConfig, StreamState
 from headwater.core.unique_ids import UniqueIds
 from headwater.store.checksums import append_checksum
-from headwater.store.schema import SOFT_DELETED
+from headwater.store.sqlite.schema import SOFT_DELETED
 
 Row = tuple[Any, ...]
 

@@ -35,18 +35,6 @@ from headwater.core.subscriptions.state import (
     StreamTail,
     SubscriptionMutation,
 )
-from headwater.store import rows
-from headwater.store.appends import Appends
-from headwater.store.collecting import Collector, runs_concerned
-from headwater.store.database import (
-    DATABASE_NAME,
-    DataDirectoryError,
-    connect,
-    disk_bytes,
-    open_writer,
-    prepare_directory,
-    translated,
-)
 from headwater.store.engine import (
     EngineFigures,
     LoadedStream,
@@ -57,33 +45,45 @@ from headwater.store.engine import (
     SeekBy,
     StreamSummary,
 )
-from headwater.store.group_tables import (
+from headwater.store.history.open_segments import DIRECTORY_NAME
+from headwater.store.history.sealing import History
+from headwater.store.history.segment_writer import Step, nothing
+from headwater.store.sqlite.appends import Appends
+from headwater.store.sqlite.collector import Collector, runs_concerned
+from headwater.store.sqlite.database import (
+    DATABASE_NAME,
+    DataDirectoryError,
+    connect,
+    disk_bytes,
+    open_writer,
+    prepare_directory,
+    translated,
+)
+from headwater.store.sqlite.engine import rows
+from headwater.store.sqlite.groups import (
     GroupWrites,
     delete_groups_of,
     earliest_unsettled,
     load_groups,
 )
-from headwater.store.history.building import Step, nothing
-from headwater.store.history.sealing import History
-from headwater.store.history.shelf import DIRECTORY_NAME
-from headwater.store.history_tables import drop_extents, history_figures, sealed_parts
-from headwater.store.inserts import insert_rows
-from headwater.store.live_tables import delete_templates_of, load_templates, write_templates
-from headwater.store.rows import CONFIG_COLUMNS, OP_COLUMNS, STATE_COLUMNS, Row
-from headwater.store.schema import LIVE, SCHEMA_VERSION
-from headwater.store.snapshot_tables import (
+from headwater.store.sqlite.inserts import insert_rows
+from headwater.store.sqlite.rows import CONFIG_COLUMNS, OP_COLUMNS, STATE_COLUMNS, Row
+from headwater.store.sqlite.schema import LIVE, SCHEMA_VERSION
+from headwater.store.sqlite.segments import drop_extents, history_figures, sealed_parts
+from headwater.store.sqlite.snapshots import (
     delete_snapshots_of,
     load_snapshot,
     load_snapshots,
     write_snapshot,
 )
-from headwater.store.stream_tables import write_change
-from headwater.store.subscription_tables import (
+from headwater.store.sqlite.streams import write_change
+from headwater.store.sqlite.subscriptions import (
     load_secrets,
     load_subscriptions,
     load_tails,
     write_subscription,
 )
+from headwater.store.sqlite.templates import delete_templates_of, load_templates, write_templates
 from headwater.store.verify import verify_database
 
 _IDS_PER_QUERY: Final = 500
@@ -113,7 +113,7 @@ class SqliteEngine:
             directory / DIRECTORY_NAME, self._transaction, self._reader, self._query, step
         )
         self._collector = Collector()
-        self._appends = Appends(self._reader, self._query, self.history.shelf)
+        self._appends = Appends(self._reader, self._query, self.history.open_segments)
         try:
             self.history.sweep(lambda sql, values: self._writer.execute(sql, values).fetchall())
         except (apsw.Error, OSError) as error:
@@ -352,7 +352,7 @@ class SqliteEngine:
         return self._appends.blocks(span, max_bytes)
 
     def sealed_parts(self, span: Span) -> list[SealedPart]:
-        return sealed_parts(self._query, span, self.history.shelf)
+        return sealed_parts(self._query, span, self.history.open_segments)
 
     def append_at(self, run: int, position: int) -> Appended | None:
         return self._appends.append_at(run, position)
@@ -405,11 +405,11 @@ class SqliteEngine:
 
     def figures(self) -> EngineFigures:
         history = history_figures(self._query)
-        beside = {"segments": history.local_bytes, "cache": self.history.shelf.cached_bytes}
+        beside = {"segments": history.local_bytes, "cache": self.history.open_segments.cached_bytes}
         return EngineFigures(self._sync_seconds, disk_bytes(self._path) | beside, history)
 
     def close(self) -> None:
-        self.history.shelf.close()
+        self.history.open_segments.close()
         for reader in self._readers:
             reader.close()
         self._writer.close()

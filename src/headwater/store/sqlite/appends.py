@@ -17,15 +17,15 @@ from headwater.core.errors import DataCorrupt, UnknownOffset
 from headwater.core.lineage import Span
 from headwater.core.offsets import format_offset
 from headwater.core.stream import Appended
-from headwater.store import rows
 from headwater.store.checksums import append_checksum
-from headwater.store.database import translating
 from headwater.store.engine import Outline, Piece, SeekBy
-from headwater.store.history.known_chunks import KnownChunks
+from headwater.store.history.chunk_cache import ChunkCache
+from headwater.store.history.open_segments import OpenSegments
 from headwater.store.history.segment import Extent
-from headwater.store.history.shelf import Shelf
-from headwater.store.history_tables import FoundExtent, Query, extent_at, sealed_end
-from headwater.store.rows import OP_COLUMNS
+from headwater.store.sqlite.database import translating
+from headwater.store.sqlite.engine import rows
+from headwater.store.sqlite.rows import OP_COLUMNS
+from headwater.store.sqlite.segments import FoundExtent, Query, extent_at, sealed_end
 
 P = TypeVar("P", bytes, Piece)
 _TRIES: Final = 3
@@ -33,11 +33,13 @@ _EXTENT_KEYS: Final[dict[SeekBy, str]] = {"first_message": "first_message", "at_
 
 
 class Appends:
-    def __init__(self, reader: Callable[[], apsw.Connection], query: Query, shelf: Shelf) -> None:
+    def __init__(
+        self, reader: Callable[[], apsw.Connection], query: Query, open_segments: OpenSegments
+    ) -> None:
         self._reader = reader
         self._query = query
-        self._shelf = shelf
-        self._known = KnownChunks(shelf)
+        self._shelf = open_segments
+        self._known = ChunkCache(open_segments)
 
     # ── Bodies ───────────────────────────────────────────────────────────────────────────────
 

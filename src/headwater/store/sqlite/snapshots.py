@@ -14,7 +14,7 @@ from headwater.core.snapshots import (
     SnapshotTaken,
 )
 from headwater.store.checksums import append_checksum
-from headwater.store.rows import Row
+from headwater.store.sqlite.rows import Row
 
 Query = Callable[[str, tuple[object, ...]], list[Row]]
 

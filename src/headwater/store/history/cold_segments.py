@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from headwater.store.history import layout
-from headwater.store.history.layout import BLOCK_BYTES
 from headwater.store.history.segment import Segment, SegmentRow, check_blocks
+from headwater.store.history.segment_format import BLOCK_BYTES
 
 if TYPE_CHECKING:
-    from headwater.store.history.remote import Remote
+    from headwater.store.history.object_storage import Remote
 
 _FETCH_BLOCKS_MIN: Final = 8
 _FETCH_BLOCKS_MAX: Final = 64

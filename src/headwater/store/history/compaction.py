@@ -26,13 +26,13 @@ from typing import Final, NamedTuple
 
 from headwater.core.errors import DataCorrupt
 from headwater.core.limits import KIB
-from headwater.store import history_tables as tables
 from headwater.store.history import layout
-from headwater.store.history.building import SegmentDraft
-from headwater.store.history.choosing import FileUse, choose
+from headwater.store.history.compaction_choice import FileUse, choose
 from headwater.store.history.sealing import History, Stopped
 from headwater.store.history.segment import ABSENT, PRESENT, Extent, SegmentRow
-from headwater.store.history_tables import ExtentRow
+from headwater.store.history.segment_writer import SegmentDraft
+from headwater.store.sqlite.engine import segments as tables
+from headwater.store.sqlite.segments import ExtentRow
 
 _SLICE_BYTES: Final = 512 * KIB
 _SLICE_S: Final = 0.01
@@ -99,7 +99,7 @@ class Rewriting:
         """Raises FileNotFoundError when one of the files has gone."""
         self._history = history
         # From here on they can be read to the end, whatever becomes of them.
-        self._segments = {row.id: history.shelf.segment(row) for row in files}
+        self._segments = {row.id: history.open_segments.segment(row) for row in files}
         self._pieces = [*_pieces(tables.extents_of(history.query, self._segments))]
         self._builder = history.begin_file()
         self._copying = self._copy()

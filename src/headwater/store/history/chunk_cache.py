@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 
 from headwater.core.lineage import Span
 from headwater.store.engine import FileRange, Piece
+from headwater.store.history.open_segments import OpenSegments
 from headwater.store.history.segment import Segment
-from headwater.store.history.shelf import Shelf
 
 _NOTES_MAX: Final = 4_096
 
@@ -29,9 +29,9 @@ class _Note(NamedTuple):
     """Segment, offset and length of each."""
 
 
-class KnownChunks:
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
+class ChunkCache:
+    def __init__(self, open_segments: OpenSegments) -> None:
+        self._shelf = open_segments
         self._notes: OrderedDict[tuple[int, int, int], _Note] = OrderedDict()
         self._lock = Lock()
 

@@ -10,18 +10,18 @@ import apsw
 
 from headwater.core.errors import DataCorrupt
 from headwater.store.checksums import append_checksum
-from headwater.store.database import connect
 from headwater.store.engine import Problem
+from headwater.store.history.open_segments import DIRECTORY_NAME, OpenSegments
 from headwater.store.history.segment import Extent, Segment, SegmentRow
-from headwater.store.history.shelf import DIRECTORY_NAME, Shelf
-from headwater.store.history_tables import SEGMENT_COLUMNS, ExtentRow
+from headwater.store.sqlite.database import connect
+from headwater.store.sqlite.segments import SEGMENT_COLUMNS, ExtentRow
 
 
 class HistoryCheck:
     def __init__(self, connection: apsw.Connection, database: Path) -> None:
         self._connection = connection
         self._database = database
-        self._shelf = Shelf(database.parent / DIRECTORY_NAME)
+        self._shelf = OpenSegments(database.parent / DIRECTORY_NAME)
 
     def check_extent(self, where: str, row: ExtentRow) -> Iterator[Problem]:
         """Every append of an extent, against what the database and its own checksum say."""

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headwater.store.history import layout
-from headwater.store.history.layout import BLOCK_BYTES, Entry, IndexDraft
 from headwater.store.history.segment import SegmentRow
+from headwater.store.history.segment_format import BLOCK_BYTES, Entry, IndexDraft
 
 Step = Callable[[str], None]
 """Called with the name of each step that was just taken. Tests end the process there."""

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 from headwater.core.errors import HistoryUnavailable
 from headwater.core.limits import MIB
-from headwater.store.history.cold import ColdSegment, FetchNeeded
+from headwater.store.history.cold_segments import ColdSegment, FetchNeeded
 from headwater.store.history.segment import PRESENT, Segment, SegmentRow
 
 if TYPE_CHECKING:
-    from headwater.store.history.remote import Remote
+    from headwater.store.history.object_storage import Remote
 
 DIRECTORY_NAME: Final = "segments"
 CACHE_NAME: Final = "cache"
@@ -28,7 +28,7 @@ _OPEN_MAX: Final = 512
 _COLD_MIN: Final = 4
 
 
-class Shelf:
+class OpenSegments:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._cache = directory.with_name(CACHE_NAME)

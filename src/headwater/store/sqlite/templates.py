@@ -15,7 +15,7 @@ from headwater.core.live.templates import (
     TemplatesRetired,
     TemplatesSaved,
 )
-from headwater.store.rows import Row
+from headwater.store.sqlite.rows import Row
 
 _spec = msgspec.json.Decoder(TemplateSpec)
 

@@ -18,8 +18,8 @@ import apsw
 import apsw.sqlite_extra
 
 from headwater.core.errors import DataCorrupt, StorageUnavailable
-from headwater.store.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
-from headwater.store.wal import find_damage
+from headwater.store.sqlite.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
+from headwater.store.sqlite.wal import find_damage
 
 DATABASE_NAME: Final = "headwater.db"
 LOCK_NAME: Final = "LOCK"

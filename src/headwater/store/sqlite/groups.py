@@ -23,8 +23,8 @@ from headwater.core.groups.state import (
     Outstanding,
     Phase,
 )
-from headwater.store.inserts import insert_rows
-from headwater.store.rows import Row
+from headwater.store.sqlite.inserts import insert_rows
+from headwater.store.sqlite.rows import Row
 
 GROUP_COLUMNS: Final = (
     "id, stream_id, name, created_at, config, paused, cursor_number, cursor_start, cursor_place"

@@ -1,4 +1,4 @@
-"""Removing what no stream and no fork needs any more; see `headwater.store.needs`.
+"""Removing what no stream and no fork needs any more; see `headwater.store.reachability`.
 
 Which runs to look at is noted when something is committed that can make a part of them
 superfluous: a stream that keeps less, a stream that is deleted. After a start it is found out once.
@@ -13,11 +13,11 @@ from collections.abc import Iterable
 import apsw
 
 from headwater.core.stream import Deleted, Mutation, SoftDeleted, StreamConfig, Trimmed
-from headwater.store import rows
-from headwater.store.history_tables import drop_extent
-from headwater.store.needs import END, Interval, is_needed, needs_of
-from headwater.store.rows import CONFIG_COLUMNS, Row
-from headwater.store.schema import LIVE
+from headwater.store.reachability import END, Interval, is_needed, needs_of
+from headwater.store.sqlite.engine import rows
+from headwater.store.sqlite.rows import CONFIG_COLUMNS, Row
+from headwater.store.sqlite.schema import LIVE
+from headwater.store.sqlite.segments import drop_extent
 
 _FAMILY = (
     "WITH RECURSIVE family (member) AS (SELECT ?1 UNION SELECT s.id FROM streams s"

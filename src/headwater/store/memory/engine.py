@@ -49,9 +49,9 @@ from headwater.store.engine import (
     SeekBy,
     StreamSummary,
 )
-from headwater.store.memory_groups import MemoryGroups
-from headwater.store.memory_subscriptions import MemorySubscriptions
-from headwater.store.needs import is_needed, needs_of
+from headwater.store.memory.groups import MemoryGroups
+from headwater.store.memory.subscriptions import MemorySubscriptions
+from headwater.store.reachability import is_needed, needs_of
 
 _START = attrgetter("start")
 

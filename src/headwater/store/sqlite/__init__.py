@@ -1,0 +1,1 @@
+"""The SQLite engine, a module for each of its parts."""
