@@ -21,7 +21,8 @@ from headwater.cli.main import app
 from headwater.core.decisions import Append, Create
 from headwater.service.log import Log
 from headwater.store import verify
-from headwater.store.sqlite.engine import SqliteEngine, database
+from headwater.store.sqlite import database
+from headwater.store.sqlite.engine import SqliteEngine
 from headwater.store.sqlite.schema import SCHEMA_VERSION
 from tests.cli.conftest import Run
 from tests.conftest import StartServer

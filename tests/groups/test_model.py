@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import count
+from threading import RLock
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -32,7 +33,7 @@ from headwater.core.groups.state import (
     format_receipt,
 )
 from headwater.core.groups.transitions import Taken
-from headwater.store.memory.groups import MemoryGroups
+from headwater.store.memory.groups import Groups
 
 CONSUMERS = st.sampled_from(["ann", "bob", "cem"])
 KEYS = st.sampled_from(["red", "blue"])
@@ -57,7 +58,7 @@ class GroupMachine(RuleBasedStateMachine):
         )
         record = GroupRecord(7, STREAM, "workers", 0)
         self.state = GroupState(record, config, MessageRef(0, 0, 0))
-        self.store = MemoryGroups()
+        self.store = Groups(RLock())
         self.store.apply(GroupCreated(record, config, self.state.cursor))
         # What the oracle knows.
         self.log: list[str] = []
@@ -182,7 +183,7 @@ class GroupMachine(RuleBasedStateMachine):
     @rule()
     def crash(self) -> None:
         """Everything of the process is gone; what was stored is not."""
-        (self.state,) = self.store.load(STREAM)
+        (self.state,) = self.store.of_stream(STREAM)
 
     @precondition(lambda self: len(self.log) > 0)
     @rule(data=st.data())

@@ -50,13 +50,13 @@ def scattered(directory: Path) -> tuple[SqliteEngine, CommittedStreams]:
 def everything(engine: SqliteEngine, streams: CommittedStreams) -> dict[object, object]:
     found: dict[object, object] = {}
     for path, state in streams.by_path.items():
-        found[path] = engine.load(path)
+        found[path] = engine.streams.load(path)
         kept_from = state.config.kept_from
         for span in state.config.lineage.spans(kept_from, state.tail):
-            found[path, span] = engine.read(span, 10**9)
+            found[path, span] = engine.appends.read(span, 10**9)
         own = Span(state.config.id, max(kept_from, state.config.lineage.base), state.tail)
         for position in range(own.start, own.end, 97):
-            found[path, position] = engine.append_at(own.run, position)
+            found[path, position] = engine.appends.append_at(own.run, position)
     return found
 
 
@@ -103,7 +103,7 @@ def test_space_that_nobody_needs_is_given_back(tmp_path: Path) -> None:
         done = compact(engine.history, 150_000, 5_000)
         assert done.bytes_after < 20_000 < 200_000 < done.bytes_before
         assert sum(path.stat().st_size for path in files(tmp_path)) == done.bytes_after
-        assert engine.read(Span(1, 0, 10_000), 10**9) == [b"x" * 10_000]
+        assert engine.appends.read(Span(1, 0, 10_000), 10**9) == [b"x" * 10_000]
 
 
 def test_what_is_needed_is_not_taken_for_waste(tmp_path: Path) -> None:

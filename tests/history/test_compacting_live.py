@@ -22,7 +22,7 @@ from headwater.service.history import compacting as compacting_module
 from headwater.service.history.compacting import Compacting
 from headwater.service.log import Log
 from headwater.store.engine import FileRange, Problem
-from headwater.store.history import compacting as rewriting_module
+from headwater.store.history import compaction as rewriting_module
 from headwater.store.history.compaction import Rewriting
 from headwater.store.history.object_storage import Remote
 from headwater.store.history.policies import ArchivePolicy, SealPolicy
@@ -143,7 +143,7 @@ async def test_who_holds_an_old_file_can_read_it_to_its_end(tmp_path: Path) -> N
         content = await scatter(log, engine)
     async with running(tmp_path) as (log, engine):
         before = names(tmp_path)
-        held = engine.read_pieces(Span(1, 0, len(content["a"])), 10**6)
+        held = engine.appends.read_pieces(Span(1, 0, len(content["a"])), 10**6)
         assert len([piece for piece in held if isinstance(piece, FileRange)]) > FEW
         await until(is_tidy(engine))
         assert not before & names(tmp_path)

@@ -123,16 +123,18 @@ def check(directory: Path, appends: dict[int, list[Appended]]) -> None:
         assert here <= {name for name, local, *_ in known if local}, "the rest was swept"
         assert there <= {name for name, _, remote, _ in known if remote}, "nothing is forgotten"
         for run, committed in appends.items():
-            loaded = engine.load_id(run)
+            loaded = engine.streams.load_id(run)
             if loaded is None:
                 continue
             state = loaded.state
             own = [a for a in committed if a.end <= state.tail]
-            reads = partial(engine.read, Span(run, state.config.lineage.base, state.tail), 10**9)
+            reads = partial(
+                engine.appends.read, Span(run, state.config.lineage.base, state.tail), 10**9
+            )
             if own:
                 assert fetching(reads) == [append.body for append in own]
             for append in own:
-                assert fetching(partial(engine.append_at, run, append.start)) == append
+                assert fetching(partial(engine.appends.append_at, run, append.start)) == append
 
 
 def check_restored(directory: Path, appends: dict[int, list[Appended]]) -> None:
@@ -145,12 +147,12 @@ def check_restored(directory: Path, appends: dict[int, list[Appended]]) -> None:
     with closing(SqliteEngine(new)) as engine:
         Archive(engine.history, remote, 10**6)
         for run, committed in appends.items():
-            loaded = engine.load_id(run)
+            loaded = engine.streams.load_id(run)
             if loaded is not None and loaded.state.tail > loaded.state.config.lineage.base:
                 tail = loaded.state.tail
                 span = Span(run, loaded.state.config.lineage.base, tail)
                 own = [append.body for append in committed if append.end <= tail]
-                assert fetching(partial(engine.read, span, 10**9)) == own
+                assert fetching(partial(engine.appends.read, span, 10**9)) == own
 
 
 def names(directory: Path) -> set[str]:

@@ -12,7 +12,7 @@ import pytest
 from headwater.core.lineage import Lineage, Span
 from headwater.core.stream import Appended, Created, StreamConfig
 from headwater.store.engine import FileRange, Piece
-from headwater.store.history import known_chunks, page_cache
+from headwater.store.history import chunk_cache, page_cache
 from headwater.store.sqlite.engine import SqliteEngine
 from tests.support.sealing import seal
 
@@ -52,74 +52,74 @@ def content(pieces: list[Piece] | None) -> bytes | None:
 
 
 def test_what_was_read_before_is_known(engine: SqliteEngine) -> None:
-    assert engine.known_pieces(span(), FULL) is None
-    read = engine.read_pieces(span(), FULL)
-    assert engine.known_pieces(span(), FULL) == read
+    assert engine.appends.known_pieces(span(), FULL) is None
+    read = engine.appends.read_pieces(span(), FULL)
+    assert engine.appends.known_pieces(span(), FULL) == read
     assert content(read) == BODY * 3
 
 
 def test_a_chunk_of_another_size_is_another_one(engine: SqliteEngine) -> None:
-    engine.read_pieces(span(), FULL)
-    assert engine.known_pieces(span(), FULL + 1) is None
-    assert engine.known_pieces(span(1), FULL) is None
+    engine.appends.read_pieces(span(), FULL)
+    assert engine.appends.known_pieces(span(), FULL + 1) is None
+    assert engine.appends.known_pieces(span(1), FULL) is None
 
 
 def test_a_full_chunk_is_the_same_however_much_follows(engine: SqliteEngine) -> None:
-    engine.read_pieces(span(end=5), FULL)
-    assert content(engine.known_pieces(span(end=8), FULL)) == BODY * 3
-    assert content(engine.known_pieces(span(end=3), FULL)) == BODY * 3
+    engine.appends.read_pieces(span(end=5), FULL)
+    assert content(engine.appends.known_pieces(span(end=8), FULL)) == BODY * 3
+    assert content(engine.appends.known_pieces(span(end=3), FULL)) == BODY * 3
 
 
 def test_a_chunk_that_passes_the_end_is_of_no_use(engine: SqliteEngine) -> None:
-    engine.read_pieces(span(), FULL)
-    assert engine.known_pieces(span(end=2), FULL) is None
+    engine.appends.read_pieces(span(), FULL)
+    assert engine.appends.known_pieces(span(end=2), FULL) is None
 
 
 def test_a_chunk_that_had_no_more_to_read_is_of_use_only_there(engine: SqliteEngine) -> None:
-    engine.read_pieces(span(end=2), FULL)
-    assert content(engine.known_pieces(span(end=2), FULL)) == BODY * 2
-    assert engine.known_pieces(span(end=5), FULL) is None
+    engine.appends.read_pieces(span(end=2), FULL)
+    assert content(engine.appends.known_pieces(span(end=2), FULL)) == BODY * 2
+    assert engine.appends.known_pieces(span(end=5), FULL) is None
 
 
 def test_what_is_partly_in_rows_is_looked_for_again(engine: SqliteEngine) -> None:
-    pieces = engine.read_pieces(span(start=7), FULL)
+    pieces = engine.appends.read_pieces(span(start=7), FULL)
     assert [type(piece) for piece in pieces] == [FileRange, bytes, bytes]
-    assert engine.known_pieces(span(start=7), FULL) is None
+    assert engine.appends.known_pieces(span(start=7), FULL) is None
 
 
 def test_what_is_not_open_any_more_is_looked_for_again(engine: SqliteEngine) -> None:
-    engine.read_pieces(span(), FULL)
+    engine.appends.read_pieces(span(), FULL)
     engine.history.open_segments.drop(1)
-    assert engine.known_pieces(span(), FULL) is None
-    assert content(engine.read_pieces(span(), FULL)) == BODY * 3
-    assert content(engine.known_pieces(span(), FULL)) == BODY * 3
+    assert engine.appends.known_pieces(span(), FULL) is None
+    assert content(engine.appends.read_pieces(span(), FULL)) == BODY * 3
+    assert content(engine.appends.known_pieces(span(), FULL)) == BODY * 3
 
 
 def test_what_was_not_compared_since_it_was_opened_is_not_known(engine: SqliteEngine) -> None:
-    engine.read_pieces(span(), FULL)
+    engine.appends.read_pieces(span(), FULL)
     open_segments = engine.history.open_segments
     held = open_segments.held(1)
     assert held is not None
     open_segments.drop(1)
     opened = open_segments.segment(held.row)
     assert not opened.is_at_hand(0, FULL)
-    assert engine.known_pieces(span(), FULL) is None
+    assert engine.appends.known_pieces(span(), FULL) is None
 
 
 def test_what_the_disk_has_to_be_asked_for_is_not_known(
     engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine.read_pieces(span(), FULL)
+    engine.appends.read_pieces(span(), FULL)
     monkeypatch.setattr(page_cache, "is_in_memory", lambda file, offset, length: False)
-    assert engine.known_pieces(span(), FULL) is None
-    assert content(engine.read_pieces(span(), FULL)) == BODY * 3
+    assert engine.appends.known_pieces(span(), FULL) is None
+    assert content(engine.appends.read_pieces(span(), FULL)) == BODY * 3
 
 
 def test_only_so_many_are_remembered(engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_chunks, "_NOTES_MAX", 2)
+    monkeypatch.setattr(chunk_cache, "_NOTES_MAX", 2)
     for start in range(3):
-        engine.read_pieces(span(start), FULL)
-    known = [engine.known_pieces(span(start), FULL) is not None for start in range(3)]
+        engine.appends.read_pieces(span(start), FULL)
+    known = [engine.appends.known_pieces(span(start), FULL) is not None for start in range(3)]
     assert known == [False, True, True]
 
 

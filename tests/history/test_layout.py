@@ -14,7 +14,7 @@ from headwater.core.blocks import Block
 from headwater.core.errors import DataCorrupt
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended
-from headwater.store.history import layout
+from headwater.store.history import segment_format
 from headwater.store.history.gathering import as_columns, portions
 from headwater.store.history.segment import Segment, SegmentRow
 from headwater.store.history.segment_writer import SegmentBuilder, SegmentDraft
@@ -24,7 +24,7 @@ from tests.support.properties import FEW
 bodies = st.one_of(
     st.binary(min_size=1, max_size=20),
     # Some that span blocks.
-    st.integers(layout.BLOCK_BYTES - 40, 2 * layout.BLOCK_BYTES + 40).map(
+    st.integers(segment_format.BLOCK_BYTES - 40, 2 * segment_format.BLOCK_BYTES + 40).map(
         lambda size: Random(size).randbytes(size)
     ),
 )
@@ -118,20 +118,20 @@ def test_what_is_written_is_read_back(made: Extents) -> None:
 
 
 @FEW
-@given(st.lists(st.builds(layout.Entry, *[st.integers(0, 2**64 - 1)] * 4)))
-def test_directories_are_read_back(entries: list[layout.Entry]) -> None:
-    assert layout.read_directory(layout.encode_directory(entries)) == entries
+@given(st.lists(st.builds(segment_format.Entry, *[st.integers(0, 2**64 - 1)] * 4)))
+def test_directories_are_read_back(entries: list[segment_format.Entry]) -> None:
+    assert segment_format.read_directory(segment_format.encode_directory(entries)) == entries
 
 
 @FEW
-@given(st.integers(0, 2**40), st.integers(0, 40), st.integers(1, layout.BLOCK_BYTES))
+@given(st.integers(0, 2**40), st.integers(0, 40), st.integers(1, segment_format.BLOCK_BYTES))
 def test_trailers_are_read_back(directory: int, blocks: int, last: int) -> None:
-    covered = blocks * layout.BLOCK_BYTES + last
+    covered = blocks * segment_format.BLOCK_BYTES + last
     sums = tuple(Random(blocks).getrandbits(64) for _ in range(blocks + 1))
-    trailer = layout.Trailer(directory, covered, sums)
+    trailer = segment_format.Trailer(directory, covered, sums)
     encoded = trailer.encode()
-    assert layout.read_trailer(encoded) == trailer
-    assert len(encoded) == layout.trailer_bytes(covered)
+    assert segment_format.read_trailer(encoded) == trailer
+    assert len(encoded) == segment_format.trailer_bytes(covered)
 
 
 # ── Damage ───────────────────────────────────────────────────────────────────────────────────
@@ -162,7 +162,7 @@ def test_a_flipped_bit_is_an_error_wherever_it_is(
     path, draft, appends = sound
     content = path.read_bytes()
     random = Random(3)
-    trailer = len(content) - layout.trailer_bytes(draft.size_bytes - 200)
+    trailer = len(content) - segment_format.trailer_bytes(draft.size_bytes - 200)
     bits = [random.randrange(len(content) * 8) for _ in range(60)]
     bits += [random.randrange(trailer * 8, len(content) * 8) for _ in range(60)]
     for bit in bits:

@@ -57,13 +57,13 @@ class Site:
         return engine
 
     def content(self, engine: SqliteEngine, path: str) -> bytes:
-        loaded = engine.load(path)
+        loaded = engine.streams.load(path)
         assert loaded is not None
         config = loaded.state.config
         return b"".join(
             body
             for span in config.lineage.spans(config.kept_from, loaded.state.tail)
-            for body in fetching(partial(engine.read, span, 10**9))
+            for body in fetching(partial(engine.appends.read, span, 10**9))
         )
 
 
@@ -96,8 +96,8 @@ def test_everything_comes_back_when_everything_was_uploaded(site: Site) -> None:
     while site.engine.reap(10):
         pass
     site.catalog()
-    wanted = {path: site.engine.load(path) for path in streams.by_path}
-    next_id = site.engine.next_stream_id()
+    wanted = {path: site.engine.streams.load(path) for path in streams.by_path}
+    next_id = site.engine.streams.next_id()
     site.engine.close()
     result = restore(site.remote, site.new)
     assert (result.missing, result.skipped, result.made_at_ms) == ([], [], 5_000)
@@ -105,12 +105,12 @@ def test_everything_comes_back_when_everything_was_uploaded(site: Site) -> None:
     assert [path.name for path in site.new.iterdir()] == [DATABASE_NAME]
     with closing(site.restored()) as engine:
         for path, loaded in wanted.items():
-            assert engine.load(path) == loaded
+            assert engine.streams.load(path) == loaded
         assert site.content(engine, "a") == b"first;0;1;2;"
         assert site.content(engine, "fork") == b"firown"
         assert site.content(engine, "short") == b"4567"
-        assert engine.load("gone") is None
-        assert engine.next_stream_id() >= next_id + 1_000, "ids of the time between are not reused"
+        assert engine.streams.load("gone") is None
+        assert engine.streams.next_id() >= next_id + 1_000, "ids of the time between are not reused"
     assert problems(site.new) == []
 
 
@@ -135,15 +135,15 @@ def test_what_was_not_uploaded_is_missing_and_can_be_sent_again(site: Site) -> N
     result = restore(site.remote, site.new)
     assert result.missing == [Missing("a", 20, 2), Missing("new", 14, 1)]
     with closing(site.restored()) as engine:
-        loaded = engine.load("a")
+        loaded = engine.streams.load("a")
         assert loaded is not None
         state = loaded.state
         assert (state.tail, state.messages, state.closed) == (30, 3, False)
         assert state.last_stream_seq is None
         assert state.producers == {"p": ProducerState(4, 1), "q": ProducerState(0, 0)}
         spans = state.config.lineage.spans(0, 100)
-        assert engine.known_ids(spans, ["m0", "m1", "mq", "m2", "mr"]) == {"m0", "m1", "mq"}
-        (group,) = engine.groups(1)
+        assert engine.appends.known_ids(spans, ["m0", "m1", "mq", "m2", "mr"]) == {"m0", "m1", "mq"}
+        (group,) = engine.groups.of_stream(1)
         assert group.cursor == MessageRef(3, 30, 0)
         assert site.content(engine, "a") == b"0" * 10 + b"1" * 10 + b"q" * 10
         assert site.content(engine, "new") == b""
@@ -170,7 +170,7 @@ def test_a_fork_of_what_is_missing_is_missing(site: Site) -> None:
     assert Missing("late", 12, 0, whole_stream=True) in result.missing
     with closing(site.restored()) as engine:
         assert site.content(engine, "early") == b"uplo"
-        assert engine.load("late") is None
+        assert engine.streams.load("late") is None
     assert problems(site.new) == []
 
 
@@ -185,7 +185,7 @@ def test_a_source_that_is_deleted_need_not_be_whole(site: Site) -> None:
     streams.create(Create("middle", fork=ForkRequest("source")), 2_001)
     site.append("middle", b"89")
     site.upload()
-    early = site.engine.load("source")
+    early = site.engine.streams.load("source")
     assert early is not None
     fork = ForkRequest("middle", early.state.token(4), 2)
     streams.create(Create("fork", fork=fork), 2_002)
@@ -267,7 +267,7 @@ def test_streams_restored_as_closed_stay_so(site: Site) -> None:
     site.engine.close()
     restore(site.remote, site.new)
     with closing(site.restored()) as engine:
-        loaded = engine.load("a")
+        loaded = engine.streams.load("a")
         assert loaded is not None
         again = CommittedStreams(engine)
         again.by_path["a"] = loaded.state

@@ -38,7 +38,7 @@ Steps = list[tuple[bytes, int, int, ProducerStamp | None, int | None, bool]]
 
 
 def pieces(engine: Engine, span: Span, max_bytes: int) -> bytes:
-    return joined(engine.read_pieces(span, max_bytes))
+    return joined(engine.appends.read_pieces(span, max_bytes))
 
 
 def joined(found: list[Piece]) -> bytes:
@@ -51,21 +51,23 @@ def compare(memory: MemoryEngine, sqlite: SqliteEngine, appends: list[Appended])
         for end in {tail, min(tail, append.end), min(tail, append.end + 2)}:
             span = Span(1, append.start, end)
             for max_bytes in (1, 2, 5, 8, 13, 40, 10**6):
-                wanted = memory.read(span, max_bytes)
-                assert sqlite.read(span, max_bytes) == wanted
+                wanted = memory.appends.read(span, max_bytes)
+                assert sqlite.appends.read(span, max_bytes) == wanted
                 # From reads of the same place that went on to elsewhere.
-                known = sqlite.known_pieces(span, max_bytes)
+                known = sqlite.appends.known_pieces(span, max_bytes)
                 assert known is None or joined(known) == b"".join(wanted)
                 assert pieces(sqlite, span, max_bytes) == b"".join(wanted)
         for position in range(append.start, append.end):
-            assert sqlite.append_at(1, position) == append
+            assert sqlite.appends.append_at(1, position) == append
         whole = Span(1, 0, tail)
         for number in (append.first_message, append.first_message + append.messages):
             asked = whole, "first_message", number
-            assert sqlite.seek(*asked) == memory.seek(*asked)  # type: ignore[arg-type]
+            assert sqlite.appends.seek(*asked) == memory.appends.seek(*asked)  # type: ignore[arg-type]
         for at_ms in (append.at_ms - 1, append.at_ms):
-            assert sqlite.seek(whole, "at_ms", at_ms) == memory.seek(whole, "at_ms", at_ms)
-    assert sqlite.load("s") == memory.load("s")
+            assert sqlite.appends.seek(whole, "at_ms", at_ms) == memory.appends.seek(
+                whole, "at_ms", at_ms
+            )
+    assert sqlite.streams.load("s") == memory.streams.load("s")
 
 
 @FEW

@@ -282,7 +282,7 @@ async def test_forks_that_are_deleted_together_take_their_source_with_them(
     await asyncio.gather(*(log.delete(f"f{number}") for number in range(5)))
     assert await outcome(read_all(log, "s")) is StreamNotFound
     assert await log.list_streams("", "", 10) == []
-    assert engine.load_id(1) is None
+    assert engine.streams.load_id(1) is None
 
 
 async def test_a_fork_that_is_replaced_while_its_family_is_looked_up_leaves_the_old_one_alone(

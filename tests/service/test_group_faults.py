@@ -80,9 +80,11 @@ async def make(log: Log, groups: Groups, *messages: str, config: GroupConfig | N
 
 
 def stored(engine: FaultyEngine, name: str = "g") -> GroupState:
-    loaded = engine.inner.load("s")
+    loaded = engine.inner.streams.load("s")
     assert loaded is not None
-    (state,) = [g for g in engine.inner.groups(loaded.state.config.id) if g.record.name == name]
+    (state,) = [
+        g for g in engine.inner.groups.of_stream(loaded.state.config.id) if g.record.name == name
+    ]
     return state
 
 
@@ -204,14 +206,14 @@ async def test_one_that_becomes_void_while_another_is_loaded_is_loaded_once_more
     group = await groups.get("s", "g")
     await log.writer.reply_after_all(None)
     await lose(groups, engine, "other")
-    gate, read = Gate(), engine.groups
+    gate, read = Gate(), engine.groups.of_stream
 
     def read_and_wait(stream_id: int) -> list[GroupState]:
         found = read(stream_id)
         gate.pass_through()
         return found
 
-    monkeypatch.setattr(engine, "groups", read_and_wait)
+    monkeypatch.setattr(engine.groups, "of_stream", read_and_wait)
     gate.shut()
     looking = begin(groups.get("s", "other"))
     await gate.arrival()

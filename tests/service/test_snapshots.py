@@ -45,5 +45,5 @@ async def test_a_stream_that_goes_meanwhile(log: Log, engine: FaultyEngine) -> N
     await log.create(Create("s", body=b"another"))
     engine.gate("snapshots").open()
     assert await taking
-    assert engine.snapshots(1) == []
-    assert len(engine.snapshots(2)) == 1
+    assert engine.snapshots.of_stream(1) == []
+    assert len(engine.snapshots.of_stream(2)) == 1

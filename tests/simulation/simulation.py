@@ -432,7 +432,7 @@ async def _settle(world: World, followers: list[Follower]) -> None:
 
 
 def _compare(world: World, entry: Entry) -> None:
-    stored = world.engine.inner.load(entry.path)
+    stored = world.engine.inner.streams.load(entry.path)
     state = entry.state if entry.state is not None and not entry.state.deleted else None
     assert entry.pending is None
     assert (state is None) == (stored is None), entry.path

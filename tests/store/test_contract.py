@@ -28,10 +28,10 @@ def as_loaded(state: StreamState) -> StreamState:
 
 
 def loaded(engine: Engine, path: str) -> StreamState:
-    found = engine.load(path)
+    found = engine.streams.load(path)
     assert found is not None
     assert found.producers_complete
-    by_id = engine.load_id(found.state.config.id)
+    by_id = engine.streams.load_id(found.state.config.id)
     assert by_id is not None
     assert by_id.state == found.state
     return found.state
@@ -56,17 +56,17 @@ def test_figures_follow_what_is_committed(streams: CommittedStreams) -> None:
 
 
 def test_an_empty_engine_holds_nothing(engine: Engine) -> None:
-    assert engine.next_stream_id() == 1
-    assert engine.load("s") is None
-    assert engine.load_id(1) is None
-    assert engine.producer(1, "p") is None
-    assert engine.append_at(1, 0) is None
-    assert engine.list_streams("", "", 10) == []
-    assert engine.expired(2**50, 10) == []
-    assert engine.next_deadline_ms() is None
+    assert engine.streams.next_id() == 1
+    assert engine.streams.load("s") is None
+    assert engine.streams.load_id(1) is None
+    assert engine.streams.producer(1, "p") is None
+    assert engine.appends.append_at(1, 0) is None
+    assert engine.streams.summaries("", "", 10) == []
+    assert engine.streams.expired(2**50, 10) == []
+    assert engine.streams.next_deadline_ms() is None
     assert not engine.reap(10)
     engine.commit([])
-    assert engine.next_stream_id() == 1
+    assert engine.streams.next_id() == 1
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_created_stream_is_loaded_as_it_was_decided(
     streams.create(command, 1_000)
     state = streams.by_path[command.path]
     assert loaded(streams.engine, command.path) == as_loaded(state)
-    assert streams.engine.next_stream_id() == 2
+    assert streams.engine.streams.next_id() == 2
 
 
 def test_appends_and_closure_are_loaded_as_they_were_decided(streams: CommittedStreams) -> None:
@@ -106,7 +106,7 @@ def test_closing_without_a_body_moves_the_producer_too(streams: CommittedStreams
     streams.create(Create("s"), 1_000)
     streams.append("s", Append(close=True, producer=ProducerStamp("p", 1, 0)), 1_001)
     assert loaded(streams.engine, "s") == as_loaded(streams.by_path["s"])
-    assert streams.engine.producer(1, "p") == ProducerState(1, 0)
+    assert streams.engine.streams.producer(1, "p") == ProducerState(1, 0)
 
 
 def test_producers_are_found_one_by_one(streams: CommittedStreams) -> None:
@@ -116,10 +116,10 @@ def test_producers_are_found_one_by_one(streams: CommittedStreams) -> None:
         streams.append("s", append(b"x", producer=ProducerStamp("p", 7, seq)), 1_000)
     streams.append("t", append(b"x", producer=ProducerStamp("p", 2, 0)), 1_000)
     engine = streams.engine
-    assert engine.producer(1, "p") == ProducerState(7, 2)
-    assert engine.producer(2, "p") == ProducerState(2, 0)
-    assert engine.producer(1, "q") is None
-    assert engine.producer(3, "p") is None
+    assert engine.streams.producer(1, "p") == ProducerState(7, 2)
+    assert engine.streams.producer(2, "p") == ProducerState(2, 0)
+    assert engine.streams.producer(1, "q") is None
+    assert engine.streams.producer(3, "p") is None
 
 
 def test_what_is_loaded_is_the_callers_own(streams: CommittedStreams) -> None:
@@ -149,7 +149,7 @@ def test_one_commit_carries_changes_of_many_streams_in_order(engine: Engine) -> 
         assert (state.tail, state.messages) == (3, 2)
         assert state.closed == (config.id % 2 == 1)
         assert state.producers == {"p": (1, 0) if state.closed else (0, 1)}
-        assert engine.read(Span(config.id, 0, 3), 100) == [b"a", b"bc"]
+        assert engine.appends.read(Span(config.id, 0, 3), 100) == [b"a", b"bc"]
 
 
 def test_a_reader_sees_a_commit_whole_or_not_at_all(engine: Engine) -> None:
@@ -162,13 +162,13 @@ def test_a_reader_sees_a_commit_whole_or_not_at_all(engine: Engine) -> None:
     def watch() -> int:
         looks = 0
         while not done.is_set() or looks < 10:
-            a = engine.load_id(1)
-            b = engine.load("b")
+            a = engine.streams.load_id(1)
+            b = engine.streams.load("b")
             assert a is not None
             assert b is not None
             assert a.state.tail <= b.state.tail
             if a.state.tail:
-                bodies = engine.read(Span(2, 0, a.state.tail), 10**6)
+                bodies = engine.appends.read(Span(2, 0, a.state.tail), 10**6)
                 assert b"".join(bodies) == b"x" * a.state.tail
             looks += 1
         return looks
@@ -217,7 +217,7 @@ def three_appends(streams: CommittedStreams) -> Engine:
 def test_a_read_gives_whole_appends_within_its_bounds(
     three_appends: Engine, start: int, end: int, max_bytes: int, expected: list[bytes]
 ) -> None:
-    assert three_appends.read(Span(1, start, end), max_bytes) == expected
+    assert three_appends.appends.read(Span(1, start, end), max_bytes) == expected
 
 
 @pytest.mark.parametrize("run, start", [(1, 1), (1, 2), (1, 4), (1, 8), (1, 9), (1, 50), (2, 0)])
@@ -225,7 +225,7 @@ def test_where_no_append_starts_there_is_nothing_to_read(
     three_appends: Engine, run: int, start: int
 ) -> None:
     with pytest.raises(UnknownOffset):
-        three_appends.read(Span(run, start, start + 10), 100)
+        three_appends.appends.read(Span(run, start, start + 10), 100)
 
 
 @pytest.mark.parametrize(
@@ -235,9 +235,9 @@ def test_where_no_append_starts_there_is_nothing_to_read(
 def test_an_append_is_found_by_any_byte_in_it(
     three_appends: Engine, run: int, position: int, start: int | None
 ) -> None:
-    found = three_appends.append_at(run, position)
+    found = three_appends.appends.append_at(run, position)
     assert (found.start if found else None) == start
-    outline = three_appends.outline_at(run, position)
+    outline = three_appends.appends.outline_at(run, position)
     if found is None:
         assert outline is None
     else:
@@ -266,8 +266,8 @@ def test_an_append_is_found_by_any_byte_in_it(
 def test_an_append_is_found_by_its_message_number_and_by_its_time(
     three_appends: Engine, span: tuple[int, int], value: int, start: int | None
 ) -> None:
-    by_number = three_appends.seek(Span(1, *span), "first_message", value)
-    by_time = three_appends.seek(Span(1, *span), "at_ms", value + 1_001)
+    by_number = three_appends.appends.seek(Span(1, *span), "first_message", value)
+    by_time = three_appends.appends.seek(Span(1, *span), "at_ms", value + 1_001)
     assert (by_number.start if by_number else None) == start
     assert (by_time.start if by_time else None) == start
 
@@ -279,10 +279,10 @@ def test_a_fork_stores_only_its_own(streams: CommittedStreams) -> None:
     state = loaded(engine, "f")
     assert state == as_loaded(streams.by_path["f"])
     assert state.config.lineage.spans(0, state.tail) == [Span(1, 0, 3), Span(2, 3, 7)]
-    assert engine.read(Span(1, 0, 3), 100) == [b"sou"]
-    assert engine.read(Span(2, 3, 7), 100) == [b"fork"]
+    assert engine.appends.read(Span(1, 0, 3), 100) == [b"sou"]
+    assert engine.appends.read(Span(2, 3, 7), 100) == [b"fork"]
     with pytest.raises(UnknownOffset):
-        engine.read(Span(2, 0, 7), 100)
+        engine.appends.read(Span(2, 0, 7), 100)
     assert (state.messages, loaded(engine, "s").forks) == (2, 1)
 
 
@@ -331,14 +331,14 @@ def test_streams_are_listed_in_order_by_prefix_and_from_a_place_on(
         streams.create(Create(name), 1_000)
     for prefix, after, limit in product(PREFIXES, ["", *NAMES, "zzz"], [1, 3, 100]):
         expected = sorted(name for name in NAMES if name.startswith(prefix) and name > after)
-        assert names(streams.engine.list_streams(prefix, after, limit)) == expected[:limit]
+        assert names(streams.engine.streams.summaries(prefix, after, limit)) == expected[:limit]
 
 
 def test_pages_of_a_listing_add_up(streams: CommittedStreams) -> None:
     for name in NAMES:
         streams.create(Create(name), 1_000)
     found: list[str] = []
-    while page := names(streams.engine.list_streams("", found[-1] if found else "", 3)):
+    while page := names(streams.engine.streams.summaries("", found[-1] if found else "", 3)):
         found += page
     assert found == sorted(NAMES)
 
@@ -349,14 +349,14 @@ def test_deleted_streams_are_not_listed_hidden_ones_neither(streams: CommittedSt
     streams.create(Create("fork", fork=ForkRequest("b")), 1_000)
     streams.delete("a", 1_000)
     streams.delete("b", 1_000)
-    assert names(streams.engine.list_streams("", "", 10)) == ["c", "fork"]
-    assert names(streams.engine.list_streams("", "", 1)) == ["c"]
+    assert names(streams.engine.streams.summaries("", "", 10)) == ["c", "fork"]
+    assert names(streams.engine.streams.summaries("", "", 1)) == ["c"]
 
 
 def test_a_line_of_a_listing_says_what_there_is(streams: CommittedStreams) -> None:
     lifetime = Lifetime(ttl_s=60)
     streams.create(Create("s", "application/json", b"[1,2]", lifetime, closed=True), 1_000)
-    assert streams.engine.list_streams("", "", 1) == [
+    assert streams.engine.streams.summaries("", "", 1) == [
         StreamSummary(
             path="s",
             content_type="application/json",
@@ -379,31 +379,31 @@ def test_streams_come_up_when_their_time_is_over(streams: CommittedStreams) -> N
     streams.create(Create("later", lifetime=Lifetime(expires_at_ms=6_000)), 1_000)
     streams.create(Create("ever"), 1_000)
     engine = streams.engine
-    assert engine.next_deadline_ms() == 5_000
-    assert engine.expired(4_999, 10) == []
-    assert engine.expired(5_000, 10) == ["at"]
-    assert set(engine.expired(6_000, 10)) == {"at", "later"}
-    assert len(engine.expired(6_000, 1)) == 1
+    assert engine.streams.next_deadline_ms() == 5_000
+    assert engine.streams.expired(4_999, 10) == []
+    assert engine.streams.expired(5_000, 10) == ["at"]
+    assert set(engine.streams.expired(6_000, 10)) == {"at", "later"}
+    assert len(engine.streams.expired(6_000, 1)) == 1
     streams.expire("at", 5_000)
-    assert engine.next_deadline_ms() == 6_000
-    assert engine.expired(6_000, 10) == ["later"]
+    assert engine.streams.next_deadline_ms() == 6_000
+    assert engine.streams.expired(6_000, 10) == ["later"]
     streams.expire("later", 6_000)
-    assert engine.next_deadline_ms() is None
+    assert engine.streams.next_deadline_ms() is None
 
 
 def test_the_deadline_of_a_ttl_moves_with_what_is_written_down(streams: CommittedStreams) -> None:
     streams.create(Create("s", lifetime=Lifetime(ttl_s=8)), 1_000)
     lag_ms = 1_000
     engine = streams.engine
-    assert engine.next_deadline_ms() == 9_000 + lag_ms
+    assert engine.streams.next_deadline_ms() == 9_000 + lag_ms
     streams.touch("s", 1_500)
-    assert engine.next_deadline_ms() == 9_000 + lag_ms, "too soon to be written down"
+    assert engine.streams.next_deadline_ms() == 9_000 + lag_ms, "too soon to be written down"
     streams.touch("s", 2_000)
-    assert engine.next_deadline_ms() == 10_000 + lag_ms
+    assert engine.streams.next_deadline_ms() == 10_000 + lag_ms
     streams.append("s", append(b"x"), 2_900)
-    assert engine.next_deadline_ms() == 10_000 + lag_ms, "an append alone writes no note"
-    assert engine.expired(10_999, 10) == []
-    assert engine.expired(11_000, 10) == ["s"]
+    assert engine.streams.next_deadline_ms() == 10_000 + lag_ms, "an append alone writes no note"
+    assert engine.streams.expired(10_999, 10) == []
+    assert engine.streams.expired(11_000, 10) == ["s"]
     state = loaded(engine, "s")
     assert (state.stored_touch_ms, state.touched_at_ms) == (2_000, 3_000)
 
@@ -412,8 +412,8 @@ def test_a_hidden_stream_has_no_deadline_any_more(streams: CommittedStreams) -> 
     streams.create(Create("s", lifetime=Lifetime(ttl_s=8)), 1_000)
     streams.create(Create("f", lifetime=Lifetime(ttl_s=80), fork=ForkRequest("s")), 1_000)
     streams.expire("s", 9_000)
-    assert streams.engine.expired(20_000, 10) == []
-    assert streams.engine.next_deadline_ms() == 81_000 + 10_000
+    assert streams.engine.streams.expired(20_000, 10) == []
+    assert streams.engine.streams.next_deadline_ms() == 81_000 + 10_000
 
 
 # ── Deleting ─────────────────────────────────────────────────────────────────────────────────
@@ -429,13 +429,13 @@ def test_a_deleted_stream_is_gone_at_once(streams: CommittedStreams) -> None:
     streams.append("s", append(b"y", producer=ProducerStamp("p", 0, 0)), 1_000)
     streams.delete("s", 1_000)
     engine = streams.engine
-    assert engine.load("s") is None
-    assert engine.load_id(1) is None
-    assert engine.list_streams("", "", 10) == []
+    assert engine.streams.load("s") is None
+    assert engine.streams.load_id(1) is None
+    assert engine.streams.summaries("", "", 10) == []
     reap_everything(engine)
-    assert engine.producer(1, "p") is None
+    assert engine.streams.producer(1, "p") is None
     with pytest.raises(UnknownOffset):
-        engine.read(Span(1, 0, 2), 10)
+        engine.appends.read(Span(1, 0, 2), 10)
 
 
 def test_a_path_can_be_used_again_and_is_another_stream_then(streams: CommittedStreams) -> None:
@@ -444,11 +444,11 @@ def test_a_path_can_be_used_again_and_is_another_stream_then(streams: CommittedS
     streams.create(Create("s", body=b"new"), 1_001)
     engine = streams.engine
     assert loaded(engine, "s") == as_loaded(streams.by_path["s"])
-    assert engine.read(Span(2, 0, 3), 10) == [b"new"]
+    assert engine.appends.read(Span(2, 0, 3), 10) == [b"new"]
     reap_everything(engine)
     assert loaded(engine, "s") == as_loaded(streams.by_path["s"])
-    assert engine.read(Span(2, 0, 3), 10) == [b"new"]
-    assert names(engine.list_streams("", "", 10)) == ["s"]
+    assert engine.appends.read(Span(2, 0, 3), 10) == [b"new"]
+    assert names(engine.streams.summaries("", "", 10)) == ["s"]
 
 
 def test_deleting_and_creating_fit_into_one_commit(engine: Engine) -> None:
@@ -457,7 +457,7 @@ def test_deleting_and_creating_fit_into_one_commit(engine: Engine) -> None:
     streams.create(Create("s", body=b"new"), 3_000)
     assert len(streams.last_mutations) == 3
     assert loaded(engine, "s") == as_loaded(streams.by_path["s"])
-    assert engine.read(Span(2, 0, 3), 10) == [b"new"]
+    assert engine.appends.read(Span(2, 0, 3), 10) == [b"new"]
 
 
 def test_a_hidden_stream_keeps_its_path_and_its_data(streams: CommittedStreams) -> None:
@@ -468,10 +468,10 @@ def test_a_hidden_stream_keeps_its_path_and_its_data(streams: CommittedStreams) 
     reap_everything(engine)
     state = loaded(engine, "s")
     assert (state.soft_deleted, state.forks) == (True, 1)
-    assert engine.read(Span(1, 0, 4), 10) == [b"data"]
+    assert engine.appends.read(Span(1, 0, 4), 10) == [b"data"]
     streams.delete("f", 1_000)
-    assert engine.load("s") is None
-    assert engine.load_id(1) is None
+    assert engine.streams.load("s") is None
+    assert engine.streams.load_id(1) is None
 
 
 def test_forks_are_counted_by_who_is_there(streams: CommittedStreams) -> None:
@@ -490,11 +490,11 @@ def test_forks_are_counted_by_who_is_there(streams: CommittedStreams) -> None:
 
 def test_ids_are_never_used_twice(streams: CommittedStreams) -> None:
     for number in range(1, 4):
-        assert streams.engine.next_stream_id() == number
+        assert streams.engine.streams.next_id() == number
         streams.create(Create("s", body=b"x"), 1_000)
         streams.delete("s", 1_000)
     reap_everything(streams.engine)
-    assert streams.engine.next_stream_id() == 4
+    assert streams.engine.streams.next_id() == 4
 
 
 def test_reaping_takes_small_steps_and_leaves_the_rest_alone(streams: CommittedStreams) -> None:
@@ -506,8 +506,8 @@ def test_reaping_takes_small_steps_and_leaves_the_rest_alone(streams: CommittedS
     steps = 0
     while streams.engine.reap(3):
         steps += 1
-        assert streams.engine.load("s") is None
-        assert streams.engine.read(Span(2, 0, 7), 100) == [b"x"] * 7
+        assert streams.engine.streams.load("s") is None
+        assert streams.engine.appends.read(Span(2, 0, 7), 100) == [b"x"] * 7
     assert steps <= 5
 
 

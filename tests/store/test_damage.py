@@ -56,18 +56,18 @@ def ask_everything(engine: SqliteEngine, streams: CommittedStreams) -> Answers:
         except (DataCorrupt, StorageUnavailable):
             answers[name] = REFUSED
 
-    ask("next id", engine.next_stream_id)
-    ask("listing", lambda: engine.list_streams("", "", 100))
-    ask("expired", lambda: engine.expired(10**9, 100))
-    ask("deadline", engine.next_deadline_ms)
+    ask("next id", engine.streams.next_id)
+    ask("listing", lambda: engine.streams.summaries("", "", 100))
+    ask("expired", lambda: engine.streams.expired(10**9, 100))
+    ask("deadline", engine.streams.next_deadline_ms)
     for path, state in streams.by_path.items():
         own = state.config.id
-        ask(f"load {path}", lambda path=path: engine.load(path))  # type: ignore[misc]
-        ask(f"id {own}", lambda own=own: engine.load_id(own))  # type: ignore[misc]
-        ask(f"producer {own}", lambda own=own: engine.producer(own, f"p{own - 1}"))  # type: ignore[misc]
+        ask(f"load {path}", lambda path=path: engine.streams.load(path))  # type: ignore[misc]
+        ask(f"id {own}", lambda own=own: engine.streams.load_id(own))  # type: ignore[misc]
+        ask(f"producer {own}", lambda own=own: engine.streams.producer(own, f"p{own - 1}"))  # type: ignore[misc]
         for span in state.config.lineage.spans(0, state.tail):
-            ask(f"read {path} {span}", lambda span=span: engine.read(span, 10**9))  # type: ignore[misc]
-            ask(f"find {path} {span}", lambda s=span: engine.append_at(s.run, s.end - 1))  # type: ignore[misc]
+            ask(f"read {path} {span}", lambda span=span: engine.appends.read(span, 10**9))  # type: ignore[misc]
+            ask(f"find {path} {span}", lambda s=span: engine.appends.append_at(s.run, s.end - 1))  # type: ignore[misc]
     return answers
 
 

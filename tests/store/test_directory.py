@@ -13,8 +13,9 @@ import pytest
 
 from headwater.core.decisions import Create
 from headwater.core.lineage import Span
+from headwater.store.sqlite import database, schema
 from headwater.store.sqlite.database import DATABASE_NAME, DataDirectoryError, connect
-from headwater.store.sqlite.engine import SqliteEngine, database, schema
+from headwater.store.sqlite.engine import SqliteEngine
 from headwater.store.verify import verify_database
 from tests.support.decided import CommittedStreams
 
@@ -31,9 +32,9 @@ def refusal(directory: Path) -> str:
 
 def open_and_look(directory: Path) -> None:
     with closing(SqliteEngine(directory)) as engine:
-        loaded = engine.load("s")
+        loaded = engine.streams.load("s")
         assert loaded is not None
-        assert engine.read(Span(1, 0, 4), 10) == [b"data"]
+        assert engine.appends.read(Span(1, 0, 4), 10) == [b"data"]
 
 
 @pytest.fixture

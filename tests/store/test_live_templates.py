@@ -28,11 +28,11 @@ def test_templates_are_saved_seen_again_and_retired(
     streams.create(Create("s"), 0)
     narrow, wide = TemplateRecord(NARROW, 5, 60_000), TemplateRecord(WIDE, 6, 1)
     engine.commit([TemplatesSaved(1, (narrow,)), TemplatesSaved(1, (wide,))])
-    assert engine.templates(1) == by_id(narrow, wide)
+    assert engine.templates.of_stream(1) == by_id(narrow, wide)
     seen = TemplateRecord(NARROW, 50, 70_000)
     engine.commit([TemplatesSaved(1, (seen,)), TemplatesRetired(1, (WIDE, WIDE))])
-    assert engine.templates(1) == [seen]
-    assert engine.templates(2) == []
+    assert engine.templates.of_stream(1) == [seen]
+    assert engine.templates.of_stream(2) == []
 
 
 def test_templates_go_with_their_stream(engine: Engine, streams: CommittedStreams) -> None:
@@ -41,16 +41,16 @@ def test_templates_go_with_their_stream(engine: Engine, streams: CommittedStream
     engine.commit([Deleted(1, 7), TemplatesSaved(1, (TemplateRecord(WIDE, 5, 6),))])
     while engine.reap(10):
         pass
-    assert engine.templates(1) == []
+    assert engine.templates.of_stream(1) == []
 
 
 def test_a_profile_is_kept(engine: Engine, streams: CommittedStreams) -> None:
     streams.create(Create("s", "application/json"), 0)
-    found = engine.load("s")
+    found = engine.streams.load("s")
     assert found is not None
     profile = StateProtocol(TouchSettings(enabled=True, coarse_interval_ms=7))
     engine.commit(decide_profile(found.state, profile, 9).mutations)
-    found = engine.load("s")
+    found = engine.streams.load("s")
     assert found is not None
     assert found.state.config.profile == profile
     assert decide_profile(found.state, profile, 10).mutations == ()

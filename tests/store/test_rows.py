@@ -18,7 +18,8 @@ from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended, Closed, Created, StreamConfig
 from headwater.core.unique_ids import UniqueIds
 from headwater.store.checksums import append_checksum
-from headwater.store.sqlite.engine import SqliteEngine, rows
+from headwater.store.sqlite import rows
+from headwater.store.sqlite.engine import SqliteEngine
 from headwater.store.sqlite.rows import CONFIG_COLUMNS, OP_COLUMNS
 from tests.support.properties import NORMAL, THOROUGH
 
@@ -157,14 +158,14 @@ def test_everything_survives_the_database(
     start = config.lineage.base
     append = Appended(own, start, body, config.base_messages, 2, 77, stamp, seq)
     engine.commit([Created(config), append, Closed(own, 78, stamp)])
-    loaded = engine.load(config.path)
+    loaded = engine.streams.load(config.path)
     assert loaded is not None
     state = loaded.state
     assert state.config == config
     assert (state.tail, state.messages) == (start + len(body), config.base_messages + 2)
     assert (state.closed, state.closed_by, state.last_stream_seq) == (True, stamp, seq)
     assert state.producers == ({stamp.id: (stamp.epoch, stamp.seq)} if stamp else {})
-    assert engine.read(state.config.lineage.spans(start, state.tail)[0], 10**9) == [body]
+    assert engine.appends.read(state.config.lineage.spans(start, state.tail)[0], 10**9) == [body]
 
 
 # ── Checksums ────────────────────────────────────────────────────────────────────────────────

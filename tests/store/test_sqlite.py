@@ -50,9 +50,9 @@ def everything(
     """All that there is to know about the streams that are left."""
     found: dict[object, LoadedStream | list[bytes] | None] = {}
     for path, state in streams.by_path.items():
-        found[path] = engine.load(path)
+        found[path] = engine.streams.load(path)
         for span in state.config.lineage.spans(0, state.tail):
-            found[path, span] = engine.read(span, 10**9)
+            found[path, span] = engine.appends.read(span, 10**9)
     return found
 
 
@@ -63,23 +63,23 @@ def test_nothing_is_lost_by_closing_and_opening(directory: Path) -> None:
     with closing(SqliteEngine(directory)) as engine:
         streams = populate(engine)
         before = everything(engine, streams)
-        listing = engine.list_streams("", "", 100)
+        listing = engine.streams.summaries("", "", 100)
     for _ in range(2):
         with closing(SqliteEngine(directory)) as engine:
             assert everything(engine, streams) == before
-            assert engine.list_streams("", "", 100) == listing
-            assert engine.next_stream_id() == streams.next_id
+            assert engine.streams.summaries("", "", 100) == listing
+            assert engine.streams.next_id() == streams.next_id
 
 
 def test_ids_are_not_used_again_after_delete_reap_and_reopening(directory: Path) -> None:
     for number in range(1, 4):
         with closing(SqliteEngine(directory)) as engine:
-            assert engine.next_stream_id() == number
+            assert engine.streams.next_id() == number
             engine.commit([Created(config(number, "s")), Appended(number, 0, b"x", 0, 1, 5)])
             engine.commit([Deleted(number, 6)])
             while engine.reap(10):
                 pass
-            assert engine.next_stream_id() == number + 1
+            assert engine.streams.next_id() == number + 1
 
 
 def test_a_commit_is_in_the_log_and_the_log_is_synced(directory: Path) -> None:
@@ -127,25 +127,25 @@ def test_a_commit_that_fails_half_way_leaves_nothing(
 ) -> None:
     with closing(SqliteEngine(directory)) as engine:
         engine.commit([Created(config(1, "s"))])
-        before = engine.load("s")
+        before = engine.streams.load("s")
         batch = [*GOOD[:where], *bad, *GOOD[where:]]
         if where == 0 and isinstance(bad[0], Appended) and len(bad) == 1:
             batch = [*batch, *bad]
         with pytest.raises(StorageUnavailable):
             engine.commit(batch)
-        assert engine.load("s") == before
-        assert engine.load("t") is None
-        assert engine.next_stream_id() == 2
-        assert engine.producer(1, "p") is None
+        assert engine.streams.load("s") == before
+        assert engine.streams.load("t") is None
+        assert engine.streams.next_id() == 2
+        assert engine.streams.producer(1, "p") is None
         engine.commit(GOOD)
-        after = engine.load("s")
+        after = engine.streams.load("s")
         assert after is not None
         assert (after.state.tail, after.state.closed, after.state.last_stream_seq) == (
             3,
             True,
             "seq",
         )
-        assert engine.read(Span(1, 0, 3), 10) == [b"new"]
+        assert engine.appends.read(Span(1, 0, 3), 10) == [b"new"]
 
 
 def test_a_commit_that_fails_for_no_reason_of_sqlite_leaves_nothing_either(
@@ -161,7 +161,7 @@ def test_a_commit_that_fails_for_no_reason_of_sqlite_leaves_nothing_either(
             patch.setattr("headwater.store.sqlite.engine.write_change", fail)
             with pytest.raises(MemoryError):
                 engine.commit(GOOD)
-        loaded = engine.load("s")
+        loaded = engine.streams.load("s")
         assert loaded is not None
         assert (loaded.state.tail, loaded.state.producers) == (0, {})
         engine.commit(GOOD)
@@ -177,16 +177,16 @@ def test_producers_that_were_not_loaded_are_still_known(directory: Path) -> None
             stamp = ProducerStamp(f"p{number}", number, 0)
             batch.append(Appended(1, number, b"x", number, 1, 6, stamp))
         engine.commit(batch[:-1])
-        complete = engine.load("s")
+        complete = engine.streams.load("s")
         assert complete is not None
         assert complete.producers_complete
         assert len(complete.state.producers) == 5
         engine.commit(batch[-1:])
-        partial = engine.load("s")
+        partial = engine.streams.load("s")
         assert partial is not None
         assert not partial.producers_complete
         for number in range(6):
-            assert engine.producer(1, f"p{number}") == (number, 0)
+            assert engine.streams.producer(1, f"p{number}") == (number, 0)
 
 
 # ── Appends that are not what was committed ──────────────────────────────────────────────────
@@ -240,13 +240,13 @@ def test_a_changed_append_is_an_error_and_never_data(
     tamper(four_appends, damage)
     with closing(SqliteEngine(four_appends)) as engine:
         with pytest.raises(DataCorrupt) as caught:
-            engine.read(Span(1, 0, 4), 100)
+            engine.appends.read(Span(1, 0, 4), 100)
         assert "headwater verify" in caught.value.message
-        assert engine.read(Span(1, 0, 2), 1) == [b"1x"], "what comes before it is fine"
-        assert engine.read(Span(2, 0, 4), 100) == [b"2x", b"2x"]
+        assert engine.appends.read(Span(1, 0, 2), 1) == [b"1x"], "what comes before it is fine"
+        assert engine.appends.read(Span(2, 0, 4), 100) == [b"2x", b"2x"]
         if finding == "checksum":
             with pytest.raises(DataCorrupt):
-                engine.append_at(1, 2)
+                engine.appends.append_at(1, 2)
         assert any(finding in problem for problem in problems(engine))
 
 
@@ -285,10 +285,10 @@ def test_whatever_sqlite_complains_about_is_a_refusal_with_words(directory: Path
     with closing(SqliteEngine(directory)) as engine:
         engine._writer.execute("DROP TABLE ops")
         questions: list[Callable[[], object]] = [
-            lambda: engine.load("json"),
-            lambda: engine.read(Span(1, 0, 1), 10),
-            lambda: engine.append_at(1, 0),
-            lambda: engine.list_streams("", "", 10),
+            lambda: engine.streams.load("json"),
+            lambda: engine.appends.read(Span(1, 0, 1), 10),
+            lambda: engine.appends.append_at(1, 0),
+            lambda: engine.streams.summaries("", "", 10),
             lambda: engine.commit([Appended(1, 99, b"x", 0, 1, 6)]),
             lambda: engine.reap(10),
         ]
@@ -310,6 +310,9 @@ def test_a_connection_that_cannot_be_made_is_a_refusal_too(
             raise apsw.CantOpenError("too many open files")
 
         monkeypatch.setattr("headwater.store.sqlite.engine.connect", refuse)
-        for question in (lambda: engine.load("json"), lambda: engine.read(Span(1, 0, 1), 10)):
+        for question in (
+            lambda: engine.streams.load("json"),
+            lambda: engine.appends.read(Span(1, 0, 1), 10),
+        ):
             with pytest.raises(StorageUnavailable):
                 question()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import RLock
+
 from headwater.core.lineage import Lineage
 from headwater.core.subscriptions import transitions
 from headwater.core.subscriptions.config import SubscriptionConfig, Webhook
@@ -15,7 +17,7 @@ from headwater.core.subscriptions.state import (
     evolve,
 )
 from headwater.core.subscriptions.transitions import Changes, Proof
-from headwater.store.memory.subscriptions import MemorySubscriptions
+from headwater.store.memory.subscriptions import Subscriptions
 
 SECRET = b"s" * 32
 NOW = 1_700_000_000_000
@@ -49,7 +51,7 @@ class Model:
         self.state = SubscriptionState(record, config or webhook_config())
         self.streams: dict[str, StreamTail] = {}
         self.now_ms = NOW
-        self.stored = MemorySubscriptions()
+        self.stored = Subscriptions(RLock())
         self._ids = iter(range(1, 1_000_000))
         self._wakes = iter(range(1, 1_000_000))
         named = transitions.link(self.state, self.state.config.streams, {})

@@ -138,7 +138,7 @@ async def test_everything_is_worked_on_in_the_end(seed: int) -> None:
         world.pass_time(70_000)
     assert not subscription.state.pending
     links = {p: (link.stream_id, link.tail) for p, link in subscription.state.links.items()}
-    there = {t.path: (t.lineage.own, t.tail) for t in world.engine.tails("in/", "", 100)}
+    there = {t.path: (t.lineage.own, t.tail) for t in world.engine.streams.tails("in/", "", 100)}
     assert links == {PATHS[0]: (0, 0)} | there
     lost = {k: v for k, v in storm.acknowledged.items() if storm.covered.get(k, "") < v}
     assert lost == {}

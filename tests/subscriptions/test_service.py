@@ -258,7 +258,7 @@ async def test_a_wake_that_is_not_committed_is_not_announced(world: World, fault
     again = await world.hooks.next()
     assert again["generation"] == body["generation"] + 1
     assert world.engine.attempts > len(world.engine.commits) or fault is Fault.AFTER
-    (stored,) = world.engine.inner.subscriptions()
+    (stored,) = world.engine.inner.subscriptions.load()
     assert stored.wake.wake_id == again["wake_id"]
 
 
@@ -275,7 +275,7 @@ async def test_a_callback_that_cannot_be_committed_is_not_answered_with_yes(
     world.engine.fail_next(fault)
     assert await outcome(world.callback(body, *acks_of(body), done=True)) is StorageUnavailable
     await until(lambda: not subscription.lost)
-    (stored,) = world.engine.inner.subscriptions()
+    (stored,) = world.engine.inner.subscriptions.load()
     assert subscription.state.wake.generation == stored.wake.generation
     if fault is Fault.BEFORE:
         assert await world.callback(body, *acks_of(body), done=True) is False
@@ -305,7 +305,7 @@ async def test_a_deletion_that_fails_leaves_it_at_work(world: World) -> None:
     await world.subscriptions.delete("s")
     with pytest.raises(SubscriptionNotFound):
         world.subscriptions.get("s")
-    assert world.engine.inner.subscriptions() == []
+    assert world.engine.inner.subscriptions.load() == []
 
 
 async def test_a_state_that_cannot_be_read_again_is_tried_until_it_can(world: World) -> None:
@@ -503,14 +503,14 @@ async def test_a_start_that_cannot_read_them_serves_streams_and_tries_again(worl
     await world.subscribe()
     await world.create("in/a")
     await world.stop()
-    readable = world.engine.inner.subscriptions
-    world.engine.inner.subscriptions = unreadable  # type: ignore[method-assign]
+    readable = world.engine.inner.subscriptions.load
+    world.engine.inner.subscriptions.load = unreadable  # type: ignore[method-assign]
     await world.start()
     await world.append("in/a")
     with pytest.raises(StorageUnavailable):
         world.subscriptions.get("s")
     assert await outcome(world.subscribe()) is StorageUnavailable
-    world.engine.inner.subscriptions = readable  # type: ignore[method-assign]
+    world.engine.inner.subscriptions.load = readable  # type: ignore[method-assign]
     world.pass_time(1_000)
     assert (await world.hooks.next())["generation"] == 1
 

@@ -47,13 +47,13 @@ def test_a_subscription_comes_back_as_it_was(engine: Engine) -> None:
     first = created(1, "b", Mark("z", True, 0, -1), Mark("a", False, 7, 10))
     pull = SubscriptionRecord(2, "a", NOW, "http://h")
     engine.commit([first, SubscriptionCreated(pull, pull_config(), ())])
-    found = engine.subscriptions()
+    found = engine.subscriptions.load()
     assert [each.record for each in found] == [pull, first.record]
     assert [each.config for each in found] == [pull_config(), first.config]
     assert [each.wake for each in found] == [NO_WAKE, NO_WAKE]
     assert found[1].marks == [Mark("a", False, 7, 10), Mark("z", True, 0, -1)]
-    assert engine.subscriptions(1) == [found[1]]
-    assert engine.subscriptions(3) == []
+    assert engine.subscriptions.load(1) == [found[1]]
+    assert engine.subscriptions.load(3) == []
 
 
 def test_wakes_and_marks_are_replaced(engine: Engine) -> None:
@@ -68,26 +68,26 @@ def test_wakes_and_marks_are_replaced(engine: Engine) -> None:
             LinksRemoved(1, ("b", "unknown")),
         ]
     )
-    (found,) = engine.subscriptions()
+    (found,) = engine.subscriptions.load()
     assert found.wake == wake
     assert found.marks == [Mark("a", True, 8, 30)]
 
 
 def test_what_is_deleted_is_gone_and_its_number_is_not_given_again(engine: Engine) -> None:
-    assert engine.next_subscription_id() == 1
+    assert engine.subscriptions.next_id() == 1
     engine.commit([created(1, "s", Mark("a", True, 0, -1))])
     engine.commit([SubscriptionDeleted(1), WakeChanged(1, NO_WAKE), LinksRemoved(1, ("a",))])
-    assert engine.subscriptions() == []
-    assert engine.next_subscription_id() == 2
+    assert engine.subscriptions.load() == []
+    assert engine.subscriptions.next_id() == 2
     engine.commit([created(2, "s")])
-    assert [each.marks for each in engine.subscriptions()] == [[]]
+    assert [each.marks for each in engine.subscriptions.load()] == [[]]
 
 
 def test_secrets_are_kept_in_order(engine: Engine) -> None:
     secrets = [SecretStored(kind, bytes([n]) * 32, NOW) for n, kind in enumerate("baa")]
     engine.commit(secrets[:1])
     engine.commit(secrets[1:])
-    assert engine.secrets() == secrets
+    assert engine.subscriptions.secrets() == secrets
 
 
 def stream(number: int, path: str, *inherited: Inherited) -> Created:
@@ -117,11 +117,11 @@ def test_tails_of_the_streams_that_are_there(engine: Engine) -> None:
         StreamTail("in/empty", Lineage(2), 0),
         StreamTail("in/fork", fork, 5),
     ]
-    assert engine.tails("in/", "", 10) == expected
-    assert engine.tails("in/", "", 2) == expected[:2]
-    assert engine.tails("in/", "in/empty", 2) == expected[2:]
-    assert [tail.path for tail in engine.tails("in", "", 10)][-1] == "inn"
-    assert engine.tails("x", "", 10) == []
+    assert engine.streams.tails("in/", "", 10) == expected
+    assert engine.streams.tails("in/", "", 2) == expected[:2]
+    assert engine.streams.tails("in/", "in/empty", 2) == expected[2:]
+    assert [tail.path for tail in engine.streams.tails("in", "", 10)][-1] == "inn"
+    assert engine.streams.tails("x", "", 10) == []
 
 
 def test_a_restart_keeps_everything(tmp_path: Path) -> None:
@@ -129,8 +129,16 @@ def test_a_restart_keeps_everything(tmp_path: Path) -> None:
     wake = Wake(4, Phase.DUE, "w_9", NOW + 60_000, 7)
     engine.commit([created(1, "s", Mark("a", True, 7, 10)), SecretStored("k", b"v" * 32, NOW)])
     engine.commit([WakeChanged(1, wake), created(2, "t"), SubscriptionDeleted(2)])
-    before = engine.subscriptions(), engine.secrets(), engine.next_subscription_id()
+    before = (
+        engine.subscriptions.load(),
+        engine.subscriptions.secrets(),
+        engine.subscriptions.next_id(),
+    )
     engine.close()
     engine = SqliteEngine(tmp_path / "data")
-    assert (engine.subscriptions(), engine.secrets(), engine.next_subscription_id()) == before
+    assert (
+        engine.subscriptions.load(),
+        engine.subscriptions.secrets(),
+        engine.subscriptions.next_id(),
+    ) == before
     engine.close()

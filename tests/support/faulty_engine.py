@@ -19,34 +19,29 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final, cast
 
-from headwater.core.blocks import Block
 from headwater.core.errors import StorageUnavailable
-from headwater.core.groups.state import GroupState
-from headwater.core.lineage import Span
-from headwater.core.live.templates import TemplateRecord
 from headwater.core.mutations import AnyMutation
-from headwater.core.producers import ProducerState
-from headwater.core.snapshots import SnapshotInfo, SnapshotTaken
-from headwater.core.stream import Appended
-from headwater.core.subscriptions.state import SecretStored, StoredSubscription, StreamTail
 from headwater.store.engine import (
+    Appends,
     Engine,
     EngineFigures,
-    LoadedStream,
-    Outline,
-    Piece,
+    Groups,
     Problem,
-    SealedPart,
-    SeekBy,
-    StreamSummary,
+    Snapshots,
+    Streams,
+    Subscriptions,
+    Templates,
 )
 
 # A test that forgets to open a gate fails after this long instead of hanging for ever.
 _PATIENCE_S: Final = 60
+_UNGATED: Final = {"next_id", "known_pieces", "sealed_extents", "outline_at"}
+_READS: Final = {"read_pieces": "read", "blocks": "read"}
 
 
 class Fault(Enum):
@@ -82,6 +77,33 @@ class Gate:
         assert arrived, "nobody came to the gate"
 
 
+class _Gated:
+    """An aggregate of the inner engine, with a gate in front of each method."""
+
+    def __init__(
+        self,
+        engine: FaultyEngine,
+        inner: object,
+        ungated: Collection[str],
+        names: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self._engine = engine
+        self._inner = inner
+        self._ungated = ungated
+        self._names = names
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        inner: Callable[..., Any] = getattr(self._inner, method)
+        if method in self._ungated:
+            return inner
+
+        def gated(*arguments: object) -> Any:
+            self._engine.before(self._names.get(method, method))
+            return inner(*arguments)
+
+        return gated
+
+
 class FaultyEngine:
     def __init__(
         self, inner: Engine, plan: Callable[[int], Fault | None] = lambda number: None
@@ -97,6 +119,25 @@ class FaultyEngine:
         self._next_faults: list[tuple[Fault, Exception]] = []
         self._gates: dict[str, Gate] = {}
         self._removed_gates: list[Gate] = []
+        self.streams = cast(Streams, _Gated(self, inner.streams, _UNGATED))
+        self.appends = cast(Appends, _Gated(self, inner.appends, _UNGATED, _READS))
+        self.groups = cast(Groups, _Gated(self, inner.groups, _UNGATED, {"of_stream": "groups"}))
+        self.subscriptions = cast(
+            Subscriptions,
+            _Gated(self, inner.subscriptions, _UNGATED, {"load": "subscriptions"}),
+        )
+        self.templates = cast(
+            Templates, _Gated(self, inner.templates, _UNGATED, {"of_stream": "templates"})
+        )
+        self.snapshots = cast(
+            Snapshots,
+            _Gated(
+                self,
+                inner.snapshots,
+                _UNGATED,
+                {"of_stream": "snapshots", "find": "snapshot"},
+            ),
+        )
 
     # ── Choosing faults ──────────────────────────────────────────────────────────────────────
 
@@ -140,113 +181,11 @@ class FaultyEngine:
 
     # ── Reading ──────────────────────────────────────────────────────────────────────────────
 
-    def _before(self, method: str) -> None:
+    def before(self, method: str) -> None:
         if (gate := self._gates.get(method)) is not None:
             gate.pass_through()
         if self.fail_reads is not None:
             raise self.fail_reads
-
-    def next_stream_id(self) -> int:
-        return self.inner.next_stream_id()
-
-    def next_group_id(self) -> int:
-        return self.inner.next_group_id()
-
-    def groups(self, stream_id: int) -> list[GroupState]:
-        self._before("groups")
-        return self.inner.groups(stream_id)
-
-    def templates(self, stream_id: int) -> list[TemplateRecord]:
-        self._before("templates")
-        return self.inner.templates(stream_id)
-
-    def next_subscription_id(self) -> int:
-        return self.inner.next_subscription_id()
-
-    def subscriptions(self, subscription_id: int | None = None) -> list[StoredSubscription]:
-        self._before("subscriptions")
-        return self.inner.subscriptions(subscription_id)
-
-    def secrets(self) -> list[SecretStored]:
-        self._before("secrets")
-        return self.inner.secrets()
-
-    def tails(self, prefix: str, after: str, limit: int) -> list[StreamTail]:
-        self._before("tails")
-        return self.inner.tails(prefix, after, limit)
-
-    def snapshots(self, stream_id: int) -> list[SnapshotInfo]:
-        self._before("snapshots")
-        return self.inner.snapshots(stream_id)
-
-    def snapshot(self, stream_id: int, position: int) -> SnapshotTaken | None:
-        self._before("snapshot")
-        return self.inner.snapshot(stream_id, position)
-
-    def known_ids(self, spans: Sequence[Span], ids: Sequence[str]) -> set[str]:
-        self._before("known_ids")
-        return self.inner.known_ids(spans, ids)
-
-    def load(self, path: str) -> LoadedStream | None:
-        self._before("load")
-        return self.inner.load(path)
-
-    def load_id(self, stream_id: int) -> LoadedStream | None:
-        self._before("load_id")
-        return self.inner.load_id(stream_id)
-
-    def producer(self, stream_id: int, producer_id: str) -> ProducerState | None:
-        self._before("producer")
-        return self.inner.producer(stream_id, producer_id)
-
-    def read(self, span: Span, max_bytes: int) -> list[bytes]:
-        self._before("read")
-        return self.inner.read(span, max_bytes)
-
-    def read_pieces(self, span: Span, max_bytes: int) -> list[Piece]:
-        self._before("read")
-        return self.inner.read_pieces(span, max_bytes)
-
-    def known_pieces(self, span: Span, max_bytes: int) -> list[Piece] | None:
-        return self.inner.known_pieces(span, max_bytes)
-
-    def blocks(self, span: Span, max_bytes: int) -> list[Block]:
-        self._before("read")
-        return self.inner.blocks(span, max_bytes)
-
-    def sealed_parts(self, span: Span) -> list[SealedPart]:
-        return self.inner.sealed_parts(span)
-
-    def append_at(self, run: int, position: int) -> Appended | None:
-        self._before("append_at")
-        return self.inner.append_at(run, position)
-
-    def outline_at(self, run: int, position: int) -> Outline | None:
-        return self.inner.outline_at(run, position)
-
-    def seek(self, span: Span, by: SeekBy, value: int) -> Appended | None:
-        self._before("seek")
-        return self.inner.seek(span, by, value)
-
-    def list_streams(self, prefix: str, after: str, limit: int) -> list[StreamSummary]:
-        self._before("list_streams")
-        return self.inner.list_streams(prefix, after, limit)
-
-    def retaining(self, after_id: int, limit: int) -> list[tuple[int, str]]:
-        self._before("retaining")
-        return self.inner.retaining(after_id, limit)
-
-    def unsettled_from(self, stream_id: int) -> int | None:
-        self._before("unsettled_from")
-        return self.inner.unsettled_from(stream_id)
-
-    def expired(self, now_ms: int, limit: int) -> list[str]:
-        self._before("expired")
-        return self.inner.expired(now_ms, limit)
-
-    def next_deadline_ms(self) -> int | None:
-        self._before("next_deadline_ms")
-        return self.inner.next_deadline_ms()
 
     def verify(self) -> Iterator[Problem | str]:
         return self.inner.verify()

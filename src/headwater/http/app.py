@@ -222,7 +222,7 @@ class App:
 
     async def _readyz(self, request: Request, place: Place) -> Response:
         """Ready means: the engine answers. A probe reads, so that probing costs no commit."""
-        await self._log.in_thread(self._log.engine.next_stream_id)
+        await self._log.in_thread(self._log.engine.streams.next_id)
         return Response(200, list(_JSON), b'{"status":"ready"}')
 
     def _openapi(self, request: Request, place: Place) -> Response:

@@ -22,7 +22,7 @@ from headwater.http.queries import number_in, query_of
 from headwater.http.reads import parse_until
 from headwater.service.log import Log
 from headwater.service.ranges import Range, plan_ranges
-from headwater.store.engine import SealedPart
+from headwater.store.engine import SealedExtent
 
 ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
 NDJSON_TYPE: Final = "application/x-ndjson"
@@ -122,7 +122,7 @@ def _range_json(config: StreamConfig, one: Range, is_local: bool) -> dict[str, o
     }
 
 
-def _location(sealed: SealedPart, is_local: bool) -> str | None:
+def _location(sealed: SealedExtent, is_local: bool) -> str | None:
     """Where the caller can read a file without the server, with what it is permitted itself.
 
     Directories of this machine are nobody's business elsewhere.

@@ -39,7 +39,7 @@ class MeasuredFork(NamedTuple):
         return ForkPoint(state, self.position, self.messages)
 
 
-class Families:
+class Forks:
     def __init__(self, streams: ReadingLog, registry: Registry) -> None:
         self._streams = streams
         self._registry = registry
@@ -65,7 +65,9 @@ class Families:
             source_id = _next_ancestor(family)
             found = None
             if source_id is not None:
-                found = await self._streams.in_thread(self._streams.engine.load_id, source_id)
+                found = await self._streams.in_thread(
+                    self._streams.engine.streams.load_id, source_id
+                )
             next_path = found.state.config.path if found else None
 
     def _is_family(self, entries: Sequence[Entry]) -> bool:
@@ -128,7 +130,9 @@ class Families:
             measure_sub_offset(None, fork.sub_offset, json=json)
             return position, view.messages
         span = lineage.spans(position, view.tail)[0]
-        append = await self._streams.in_thread(self._streams.engine.append_at, span.run, position)
+        append = await self._streams.in_thread(
+            self._streams.engine.appends.append_at, span.run, position
+        )
         if append is None:
             raise UnknownOffset(str(lineage.offset_at(position)))
         # Inherited data may end inside an append of the stream that wrote it.
@@ -143,7 +147,7 @@ class Families:
             return set()
         ids = ids_of(config, Append(command.body, message_id=command.message_id))
         spans = config.lineage.spans(0, measured.position)
-        return await self._streams.in_thread(self._streams.engine.known_ids, spans, ids)
+        return await self._streams.in_thread(self._streams.engine.appends.known_ids, spans, ids)
 
 
 def _next_ancestor(family: Sequence[Entry]) -> int | None:

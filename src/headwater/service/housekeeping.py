@@ -56,7 +56,9 @@ class Housekeeping:
 
     async def _expire(self) -> None:
         streams = self._streams
-        due = await streams.in_thread(streams.engine.expired, streams.clock(), _EXPIRE_AT_ONCE_MAX)
+        due = await streams.in_thread(
+            streams.engine.streams.expired, streams.clock(), _EXPIRE_AT_ONCE_MAX
+        )
         for path in due:
             await streams.expire(path)
 
@@ -68,7 +70,9 @@ class Housekeeping:
         self._next_trim_ms = streams.clock() + _TRIM_EVERY_MS
         after_id = 0
         while True:
-            due = await streams.in_thread(streams.engine.retaining, after_id, _TRIM_AT_ONCE_MAX)
+            due = await streams.in_thread(
+                streams.engine.streams.retaining, after_id, _TRIM_AT_ONCE_MAX
+            )
             await asyncio.gather(*(self._trim_one(path) for _, path in due))
             if len(due) < _TRIM_AT_ONCE_MAX:
                 break
@@ -90,7 +94,7 @@ class Housekeeping:
             more = await streams.writer.run(lambda: streams.engine.reap(_REAP_APPENDS))
 
     async def _pause_ms(self) -> int:
-        deadline = await self._streams.in_thread(self._streams.engine.next_deadline_ms)
+        deadline = await self._streams.in_thread(self._streams.engine.streams.next_deadline_ms)
         if deadline is None:
             return _IDLE_MS
         return max(50, min(_IDLE_MS, deadline - self._streams.clock()))

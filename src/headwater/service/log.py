@@ -18,7 +18,7 @@ from headwater.core.producers import worth_waiting
 from headwater.core.stream import Created, Mutation, StreamState
 from headwater.service.clock import Clock, wall_clock_ms
 from headwater.service.entries import Entry, Registry
-from headwater.service.forks import Families, ids_of
+from headwater.service.forks import Forks, ids_of
 from headwater.service.history.archiving import Archiving, open_archive
 from headwater.service.history.background import Background
 from headwater.service.history.compacting import Compacting
@@ -49,7 +49,7 @@ class Log(ReadingLog):
         self.limits = limits
         self.clock = clock
         self._registry = Registry(limits, self._fetch)
-        self._families = Families(self, self._registry)
+        self._forks = Forks(self, self._registry)
         self.writer = Writer(engine, limits, linger_ms, self._registry.release_hot)
         self._waiting_room = WaitingRoom(limits.producer_wait_ms, self._append_again)
         self._next_stream_id = next_stream_id
@@ -72,7 +72,7 @@ class Log(ReadingLog):
         archive: ArchivePolicy | None = None,
     ) -> Log:
         loop = asyncio.get_running_loop()
-        next_stream_id = await loop.run_in_executor(None, engine.next_stream_id)
+        next_stream_id = await loop.run_in_executor(None, engine.streams.next_id)
         history, opened = engine.history, None
         if history is not None and archive is not None:
             opened = await loop.run_in_executor(None, open_archive, history, archive)
@@ -112,18 +112,18 @@ class Log(ReadingLog):
     # ── Loading ──────────────────────────────────────────────────────────────────────────────
 
     def _fetch(self, path: str) -> Awaitable[LoadedStream | None]:
-        return self.in_thread(self.engine.load, path)
+        return self.in_thread(self.engine.streams.load, path)
 
     # ── Create ───────────────────────────────────────────────────────────────────────────────
 
     async def create(self, command: Create) -> CreateReply:
         inherited_ids: set[str] = set()
         while True:
-            measured = await self._families.measure_fork(command)
+            measured = await self._forks.measure_fork(command)
             try:
                 if measured is not None:
-                    inherited_ids = await self._families.inherited_ids(measured, command)
-                entry, ancestors = await self._families.with_ancestors(command.path)
+                    inherited_ids = await self._forks.inherited_ids(measured, command)
+                entry, ancestors = await self._forks.with_ancestors(command.path)
             finally:
                 if measured is not None:
                     measured.source.pins -= 1
@@ -185,7 +185,7 @@ class Log(ReadingLog):
             assert entry.state is not None
             assert command.producer is not None
             state, producer_id = entry.state, command.producer.id
-            known = await self.in_thread(self.engine.producer, state.config.id, producer_id)
+            known = await self.in_thread(self.engine.streams.producer, state.config.id, producer_id)
             entry = await self._registry.get(path)
             if entry.state is state and producer_id not in state.producers:
                 if known is None:
@@ -217,7 +217,7 @@ class Log(ReadingLog):
                 ids = ids_of(state.config, command)
                 fresh = entry.fresh_ids.intersection(ids)
                 spans = state.config.lineage.spans(0, state.tail)
-                stored = await self.in_thread(self.engine.known_ids, spans, ids)
+                stored = await self.in_thread(self.engine.appends.known_ids, spans, ids)
                 if self._registry.ready(entry.path) is entry and entry.state is state:
                     break
             taken = stored | fresh | entry.fresh_ids.intersection(ids)
@@ -271,7 +271,7 @@ class Log(ReadingLog):
     # ── Delete ───────────────────────────────────────────────────────────────────────────────
 
     async def delete(self, path: str) -> None:
-        entry, ancestors = await self._families.with_ancestors(path)
+        entry, ancestors = await self._forks.with_ancestors(path)
         now_ms = self.clock()
         try:
             state = decisions.require(entry.state, path, now_ms)
@@ -297,7 +297,7 @@ class Log(ReadingLog):
 
     async def expire(self, path: str) -> bool:
         """Delete a stream if its time is over. Used by housekeeping."""
-        entry, ancestors = await self._families.with_ancestors(path)
+        entry, ancestors = await self._forks.with_ancestors(path)
         if entry.state is None:
             return False
         decision = decisions.decide_expire(entry.state, _states(ancestors), self.clock())

@@ -16,7 +16,7 @@ from headwater.core.lineage import Span
 from headwater.core.offsets import Anchor, Offset
 from headwater.service.entries import Entry, View
 from headwater.service.reading import ReadingLog
-from headwater.store.engine import Engine, Outline, SealedPart
+from headwater.store.engine import Engine, Outline, SealedExtent
 
 RANGES_MAX = 10_000
 
@@ -28,7 +28,7 @@ class Range(msgspec.Struct, frozen=True):
     messages: int
     first_at_ms: int
     last_at_ms: int
-    sealed: SealedPart | None
+    sealed: SealedExtent | None
 
 
 async def plan_ranges(
@@ -77,9 +77,9 @@ class _Planner:
             )
         return ranges
 
-    def _cut(self, span: Span) -> Iterator[tuple[Span, SealedPart | None]]:
+    def _cut(self, span: Span) -> Iterator[tuple[Span, SealedExtent | None]]:
         position = span.start
-        for part in self._engine.sealed_parts(span) if self._by_file else ():
+        for part in self._engine.appends.sealed_extents(span) if self._by_file else ():
             if position < part.start:
                 yield from self._cut_evenly(span._replace(start=position, end=part.start), None)
             yield from self._cut_evenly(Span(span.run, part.start, part.end), part)
@@ -87,8 +87,8 @@ class _Planner:
         yield from self._cut_evenly(span._replace(start=position), None)
 
     def _cut_evenly(
-        self, span: Span, part: SealedPart | None
-    ) -> Iterator[tuple[Span, SealedPart | None]]:
+        self, span: Span, part: SealedExtent | None
+    ) -> Iterator[tuple[Span, SealedExtent | None]]:
         position = span.start
         while position < span.end:
             stop = position + self._target_bytes
@@ -100,7 +100,7 @@ class _Planner:
             position = stop
 
     def _outline_at(self, run: int, position: int) -> Outline:
-        append = self._engine.outline_at(run, position)
+        append = self._engine.appends.outline_at(run, position)
         if append is None:
             # The stream was deleted or has let go of its past meanwhile.
             raise UnknownOffset(str(self._lineage.offset_at(position)))

@@ -170,7 +170,7 @@ class ReadingLog:
         position = locate(view.config, offset, view.tail)
         spans = view.config.lineage.spans(position, view.tail)
         first, most = spans[0], self.limits.chunk_bytes_max
-        pieces = self.engine.known_pieces(first, most)
+        pieces = self.engine.appends.known_pieces(first, most)
         if pieces is None or min(map(len, pieces)) < _SENT_BYTES_MIN:
             return None
         size = sum(map(len, pieces))
@@ -247,7 +247,7 @@ class ReadingLog:
         start = view.hot.boundary(position)
         if start is None:
             span = view.config.lineage.spans(position, view.tail)[0]
-            append = await self.in_thread(self.engine.outline_at, span.run, position)
+            append = await self.in_thread(self.engine.appends.outline_at, span.run, position)
             if append is None:
                 raise UnknownOffset(str(view.config.lineage.offset_at(position)))
             start = append.start
@@ -340,20 +340,20 @@ class ReadingLog:
     async def _append_at(self, entry: Entry, position: int) -> Appended:
         view = self.view(entry)
         span = view.config.lineage.spans(position, view.tail)[0]
-        append = await self.in_thread(self.engine.append_at, span.run, position)
+        append = await self.in_thread(self.engine.appends.append_at, span.run, position)
         if append is None:
             raise UnknownOffset(str(view.config.lineage.offset_at(position)))
         return append
 
     async def _seek(self, view: View, by: SeekBy, value: int) -> tuple[Appended, Span] | None:
         for span in reversed(view.config.lineage.spans(view.config.kept_from, view.tail)):
-            append = await self.in_thread(self.engine.seek, span, by, value)
+            append = await self.in_thread(self.engine.appends.seek, span, by, value)
             if append is not None:
                 return append, span
         return None
 
     async def list_streams(self, prefix: str, after: str, limit: int) -> list[StreamSummary]:
-        return await self.in_thread(self.engine.list_streams, prefix, after, limit)
+        return await self.in_thread(self.engine.streams.summaries, prefix, after, limit)
 
 
 def _end_of_range(view: View, position: int, until: Offset) -> int:
@@ -364,12 +364,12 @@ def _end_of_range(view: View, position: int, until: Offset) -> int:
 
 
 def _read_bodies(engine: Engine, spans: list[Span], max_bytes: int) -> list[bytes]:
-    return _read_spans(engine.read, spans, max_bytes)
+    return _read_spans(engine.appends.read, spans, max_bytes)
 
 
 def _read_pieces(engine: Engine, spans: list[Span], max_bytes: int) -> tuple[list[Piece], bool]:
     """Pieces, and whether all of them are history. Small parts of files are read at once."""
-    pieces = _read_spans(engine.read_pieces, spans, max_bytes)
+    pieces = _read_spans(engine.appends.read_pieces, spans, max_bytes)
     is_history = not any(isinstance(piece, bytes) for piece in pieces)
     return [
         piece.read() if isinstance(piece, FileRange) and len(piece) < _SENT_BYTES_MIN else piece
@@ -382,7 +382,7 @@ def _read_blocks(engine: Engine, spans: list[Span], max_bytes: int) -> list[Bloc
     for span in spans:
         if max_bytes <= 0:
             break
-        found += engine.blocks(span, max_bytes)
+        found += engine.appends.blocks(span, max_bytes)
         end = found[-1].end
         max_bytes -= end - span.start
         if end < span.end:

@@ -16,14 +16,14 @@ async def first_kept(log: ReadingLog, view: View) -> int:
         position = await log.position_at_time(view, log.clock() - 1000 * retention.age_s)
     if retention.size_bytes is not None and view.tail - position > retention.size_bytes:
         position = await _first_within(log, view, view.tail - retention.size_bytes)
-    needed = await log.in_thread(log.engine.unsettled_from, config.id)
+    needed = await log.in_thread(log.engine.groups.unsettled_from, config.id)
     return position if needed is None else min(position, needed)
 
 
 async def _first_within(log: ReadingLog, view: View, position: int) -> int:
     """The first beginning of an append at or behind a position."""
     span = view.config.lineage.spans(position, view.tail)[0]
-    append = await log.in_thread(log.engine.append_at, span.run, position)
+    append = await log.in_thread(log.engine.appends.append_at, span.run, position)
     if append is None:
         return view.config.kept_from
     return position if append.start == position else min(append.end, span.end)

@@ -24,7 +24,7 @@ class Snapshots:
         entry = await self._log.entry(path)
         position = await self._position(entry, offset)
         stream_id = self._log.view(entry).config.id
-        kept = await self._log.in_thread(self._log.engine.snapshots, stream_id)
+        kept = await self._log.in_thread(self._log.engine.snapshots.of_stream, stream_id)
         check_is_kept(position, kept)
         # The stream may have gone, or another one come, while the engine was asked.
         now_ms = self._log.clock()
@@ -38,7 +38,7 @@ class Snapshots:
     async def kept(self, path: str) -> list[tuple[Offset, SnapshotInfo]]:
         """The snapshots of a stream, the newest first."""
         view = self._log.view(await self._log.entry(path))
-        found = await self._log.in_thread(self._log.engine.snapshots, view.config.id)
+        found = await self._log.in_thread(self._log.engine.snapshots.of_stream, view.config.id)
         return [(view.config.lineage.offset_at(one.position), one) for one in found]
 
     async def load(self, path: str, offset: Offset | None) -> tuple[Offset, SnapshotTaken]:
@@ -47,13 +47,13 @@ class Snapshots:
         view = self._log.view(entry)
         engine, lineage = self._log.engine, view.config.lineage
         if offset is None:
-            kept = await self._log.in_thread(engine.snapshots, view.config.id)
+            kept = await self._log.in_thread(engine.snapshots.of_stream, view.config.id)
             if not kept:
                 raise SnapshotNotFound
             position = kept[0].position
         else:
             position = lineage.locate(offset, view.tail)
-        found = await self._log.in_thread(engine.snapshot, view.config.id, position)
+        found = await self._log.in_thread(engine.snapshots.find, view.config.id, position)
         if found is None:
             raise SnapshotNotFound
         return lineage.offset_at(position), found

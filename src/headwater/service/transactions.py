@@ -117,7 +117,9 @@ class Transactions:
             # Before the look-up, because a commit may move ids from here to the disk meanwhile.
             known[path] = entry.fresh_ids.intersection(ids)
             spans = entry.state.config.lineage.spans(0, entry.state.tail)
-            known[path] |= await self._streams.in_thread(self._streams.engine.known_ids, spans, ids)
+            known[path] |= await self._streams.in_thread(
+                self._streams.engine.appends.known_ids, spans, ids
+            )
         return known
 
     def _decide(

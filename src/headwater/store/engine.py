@@ -2,7 +2,11 @@
 
 An engine keeps what `core` decided. It commits a batch of mutations over any number of streams as
 one transaction: all of it is durable when `commit` returns, none of it when it raises. It decides
-nothing, and it knows the mutations of `core.stream` and nothing of HTTP.
+nothing, and it knows the mutations of `core` and nothing of HTTP.
+
+What can be read back is split by aggregate: streams, their appends, groups, subscriptions, live
+templates, snapshots. Each is a small protocol, and an engine is composed of one object for each, so
+a new engine can be written and held against the contract suite one aggregate at a time.
 
 `commit` and `reap` are called from one thread at a time. Everything else may be called from any
 thread, at any time, and sees only what is committed.
@@ -136,8 +140,8 @@ class Outline(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SealedPart:
-    """A part of a run that lies in a file: which one, and where its index is in it."""
+class SealedExtent:
+    """An extent, or as much of it as was asked for: which file it is in, and where its index is."""
 
     start: int
     end: int
@@ -155,45 +159,11 @@ Piece = bytes | FileRange
 SeekBy = Literal["first_message", "at_ms"]
 
 
-class Engine(Protocol):
-    name: str
+class Streams(Protocol):
+    """What streams there are, and in what state."""
 
-    @property
-    def history(self) -> History | None:
-        """Where older appends can be moved to, if the engine has such a place."""
-
-    def commit(self, mutations: Sequence[AnyMutation]) -> None:
-        """Make all of it durable, or raise StorageUnavailable and change nothing."""
-
-    def next_stream_id(self) -> int:
+    def next_id(self) -> int:
         """The smallest id that was never given out."""
-
-    def next_group_id(self) -> int:
-        """The same for groups."""
-
-    def groups(self, stream_id: int) -> list[GroupState]:
-        """The groups of a stream by name, each with its outstanding messages."""
-
-    def templates(self, stream_id: int) -> list[TemplateRecord]:
-        """The live templates of a stream, by id."""
-
-    def next_subscription_id(self) -> int:
-        """The same for subscriptions."""
-
-    def subscriptions(self, subscription_id: int | None = None) -> list[StoredSubscription]:
-        """All subscriptions by name, or one of them."""
-
-    def secrets(self) -> list[SecretStored]:
-        """What this server signs with, oldest first."""
-
-    def tails(self, prefix: str, after: str, limit: int) -> list[StreamTail]:
-        """Where streams end, chosen as in `list_streams` but for many at a time."""
-
-    def snapshots(self, stream_id: int) -> list[SnapshotInfo]:
-        """The snapshots of a stream, the newest first."""
-
-    def snapshot(self, stream_id: int, position: int) -> SnapshotTaken | None:
-        """One snapshot with its bytes. Raises DataCorrupt when they are not what was committed."""
 
     def load(self, path: str) -> LoadedStream | None:
         """The stream at a path, soft-deleted ones included."""
@@ -203,39 +173,11 @@ class Engine(Protocol):
 
     def producer(self, stream_id: int, producer_id: str) -> ProducerState | None: ...
 
-    def known_ids(self, spans: Sequence[Span], ids: Sequence[str]) -> set[str]:
-        """Which of the message ids are held within the spans."""
+    def summaries(self, prefix: str, after: str, limit: int) -> list[StreamSummary]:
+        """Streams whose path starts with the prefix and sorts after `after`, in order."""
 
-    def read(self, span: Span, max_bytes: int) -> list[bytes]:
-        """Stored appends from the start of the span on, the last one cut at its end.
-
-        Stops before `max_bytes` is passed, but gives at least one append. Raises DataCorrupt when
-        what is stored is not what was committed, UnknownOffset when no append starts there.
-        """
-
-    def read_pieces(self, span: Span, max_bytes: int) -> list[Piece]:
-        """The very bytes of `read`, but cut anywhere: what is history, as parts of files."""
-
-    def known_pieces(self, span: Span, max_bytes: int) -> list[Piece] | None:
-        """The same at once, if all of it is history that was read before; on any thread."""
-
-    def blocks(self, span: Span, max_bytes: int) -> list[Block]:
-        """The appends of `read`, with all that is known of them."""
-
-    def sealed_parts(self, span: Span) -> list[SealedPart]:
-        """Which parts of a span lie in files of history, in order."""
-
-    def append_at(self, run: int, position: int) -> Appended | None:
-        """The append of a run that holds the byte behind the position."""
-
-    def outline_at(self, run: int, position: int) -> Outline | None:
-        """The same without looking at its bytes, which may be many or far away."""
-
-    def seek(self, span: Span, by: SeekBy, value: int) -> Appended | None:
-        """The last append of a span that starts at or before a message number or a time."""
-
-    def list_streams(self, prefix: str, after: str, limit: int) -> list[StreamSummary]:
-        """Streams whose path starts with the prefix and sorts behind `after`, in order."""
+    def tails(self, prefix: str, after: str, limit: int) -> list[StreamTail]:
+        """Where streams end, chosen as in `summaries` but for many at a time."""
 
     def expired(self, now_ms: int, limit: int) -> list[str]:
         """Paths whose time is over as far as the engine knows."""
@@ -246,8 +188,106 @@ class Engine(Protocol):
     def retaining(self, after_id: int, limit: int) -> list[tuple[int, str]]:
         """Streams that do not keep all of their past, ids and paths, in the order of ids."""
 
+
+class Appends(Protocol):
+    """What streams hold: the appends of every run."""
+
+    def read(self, span: Span, max_bytes: int) -> list[bytes]:
+        """Stored appends from the start of the span on, the last one cut at its end.
+
+        Stops before `max_bytes` is passed, but gives at least one append. Raises DataCorrupt when
+        what is stored is not what was committed, UnknownOffset when no append starts there.
+        """
+
+    def read_pieces(self, span: Span, max_bytes: int) -> list[Piece]:
+        """The very bytes of `read`, but cut anywhere: what is history, as ranges of files."""
+
+    def known_pieces(self, span: Span, max_bytes: int) -> list[Piece] | None:
+        """The same at once, if all of it is history that was read before; on any thread."""
+
+    def blocks(self, span: Span, max_bytes: int) -> list[Block]:
+        """The appends of `read`, with all that is known of them."""
+
+    def sealed_extents(self, span: Span) -> list[SealedExtent]:
+        """What of a span lies in files of history, in order."""
+
+    def append_at(self, run: int, position: int) -> Appended | None:
+        """The append of a run that holds the byte after the position."""
+
+    def outline_at(self, run: int, position: int) -> Outline | None:
+        """The same without looking at its bytes, which may be many or far away."""
+
+    def seek(self, span: Span, by: SeekBy, value: int) -> Appended | None:
+        """The last append of a span that starts at or before a message number or a time."""
+
+    def known_ids(self, spans: Sequence[Span], ids: Sequence[str]) -> set[str]:
+        """Which of the message ids are held within the spans."""
+
+
+class Groups(Protocol):
+    """Consumer groups."""
+
+    def next_id(self) -> int:
+        """The smallest id that was never given out."""
+
+    def of_stream(self, stream_id: int) -> list[GroupState]:
+        """The groups of a stream by name, each with its outstanding messages."""
+
     def unsettled_from(self, stream_id: int) -> int | None:
-        """The first position that a consumer group of a stream has not settled."""
+        """The first position that a group of a stream has not settled."""
+
+
+class Subscriptions(Protocol):
+    """Subscriptions, and what their requests are signed with."""
+
+    def next_id(self) -> int:
+        """The smallest id that was never given out."""
+
+    def load(self, subscription_id: int | None = None) -> list[StoredSubscription]:
+        """All subscriptions by name, or one of them."""
+
+    def secrets(self) -> list[SecretStored]:
+        """What this server signs with, oldest first."""
+
+
+class Templates(Protocol):
+    """Live templates."""
+
+    def of_stream(self, stream_id: int) -> list[TemplateRecord]:
+        """The live templates of a stream, by id."""
+
+
+class Snapshots(Protocol):
+    def of_stream(self, stream_id: int) -> list[SnapshotInfo]:
+        """The snapshots of a stream, the newest first."""
+
+    def find(self, stream_id: int, position: int) -> SnapshotTaken | None:
+        """One snapshot with its bytes. Raises DataCorrupt when they are not what was committed."""
+
+
+class Engine(Protocol):
+    """All of it together: what can be read, by aggregate, and what changes it."""
+
+    name: str
+
+    @property
+    def streams(self) -> Streams: ...
+    @property
+    def appends(self) -> Appends: ...
+    @property
+    def groups(self) -> Groups: ...
+    @property
+    def subscriptions(self) -> Subscriptions: ...
+    @property
+    def templates(self) -> Templates: ...
+    @property
+    def snapshots(self) -> Snapshots: ...
+    @property
+    def history(self) -> History | None:
+        """Where older appends can be moved to, if the engine has such a place."""
+
+    def commit(self, mutations: Sequence[AnyMutation]) -> None:
+        """Make all of it durable, or raise StorageUnavailable and change nothing."""
 
     def reap(self, max_appends: int) -> bool:
         """Remove some data that nobody needs any more; True when there is more to remove.

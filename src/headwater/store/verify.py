@@ -18,8 +18,8 @@ from headwater.store.engine import Problem
 from headwater.store.history.open_segments import DIRECTORY_NAME
 from headwater.store.history.verification import HistoryCheck
 from headwater.store.reachability import END
+from headwater.store.sqlite import rows
 from headwater.store.sqlite.database import connect
-from headwater.store.sqlite.engine import rows
 from headwater.store.sqlite.rows import CONFIG_COLUMNS, OP_COLUMNS
 from headwater.store.sqlite.schema import LIVE
 from headwater.store.sqlite.segments import EXTENT_COLUMNS, ExtentRow

@@ -81,7 +81,7 @@ class GroupRegistry:
 
     @classmethod
     async def start(cls, streams: Log) -> Self:
-        return cls(streams, await streams.in_thread(streams.engine.next_group_id))
+        return cls(streams, await streams.in_thread(streams.engine.groups.next_id))
 
     def stop(self) -> None:
         self._timers.stop()
@@ -121,7 +121,7 @@ class GroupRegistry:
             with suppress(StorageUnavailable):
                 await self._streams.writer.reply_after_all(None)
             engine = self._streams.engine
-            states = await self._streams.in_thread(engine.groups, stream.stream_id)
+            states = await self._streams.in_thread(engine.groups.of_stream, stream.stream_id)
             if stream.void or stream.losses != losses:
                 # What was read may be older than what the latest void copy had stored.
                 return

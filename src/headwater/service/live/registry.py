@@ -110,7 +110,7 @@ class Live:
                 raise LiveNotEnabled(path)
             stream = LiveStream(self, entry, view, settings)
             # It listens already, so nothing that is committed meanwhile is missed.
-            stored = await self.log.in_thread(self.log.engine.templates, view.config.id)
+            stored = await self.log.in_thread(self.log.engine.templates.of_stream, view.config.id)
             if path in self._by_path or not stream.is_current:
                 stream.close()
                 continue

@@ -37,7 +37,7 @@ class Keyring:
             return self._keys
 
     async def _load(self) -> Keys:
-        stored = await self._streams.in_thread(self._streams.engine.secrets)
+        stored = await self._streams.in_thread(self._streams.engine.subscriptions.secrets)
         missing = {_SIGNING, _TOKENS} - {secret.kind for secret in stored}
         if missing:
             now_ms = self._streams.clock()

@@ -102,7 +102,7 @@ class Subscriptions:
         cls, streams: Log, webhooks: Webhooks | None = None, *, public_url: str = ""
     ) -> Subscriptions:
         webhooks = webhooks or Webhooks(streams.limits)
-        next_id = await streams.in_thread(streams.engine.next_subscription_id)
+        next_id = await streams.in_thread(streams.engine.subscriptions.next_id)
         subscriptions = cls(streams, webhooks, next_id, public_url.rstrip("/"))
         streams.writer.observers.append(subscriptions._observe)
         streams.writer.failure_observers.append(subscriptions._doubt)
@@ -125,7 +125,7 @@ class Subscriptions:
     async def _restored(self, subscription_id: int | None = None) -> list[SubscriptionState]:
         """One subscription or all of them as they are stored, with where their streams end."""
         engine = self.streams.engine
-        stored = await self.streams.in_thread(engine.subscriptions, subscription_id)
+        stored = await self.streams.in_thread(engine.subscriptions.load, subscription_id)
         states = [SubscriptionState(each.record, each.config, each.wake) for each in stored]
         prefixes = [state.pattern.prefix for state in states if state.pattern is not None]
         named = [mark.path for each in stored for mark in each.marks if mark.explicit]

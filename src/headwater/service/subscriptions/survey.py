@@ -96,7 +96,9 @@ class Survey:
             after = page[-1].path
 
     async def _page(self, prefix: str, after: str, limit: int) -> list[StreamTail]:
-        return await self._streams.in_thread(self._streams.engine.tails, prefix, after, limit)
+        return await self._streams.in_thread(
+            self._streams.engine.streams.tails, prefix, after, limit
+        )
 
 
 def _apply(found: dict[str, StreamTail], path: str, fact: Fact) -> None:

@@ -20,8 +20,8 @@ from headwater.store.history.catalog import catalog_ms, catalog_name, encode_cat
 from headwater.store.history.object_storage import Remote
 from headwater.store.history.sealing import History
 from headwater.store.history.segment import PERHAPS, PRESENT, SegmentRow
+from headwater.store.sqlite import segments as tables
 from headwater.store.sqlite.database import translating
-from headwater.store.sqlite.engine import segments as tables
 
 _CATALOGS_KEPT: Final = 3
 

@@ -31,7 +31,7 @@ class _Note(NamedTuple):
 
 class ChunkCache:
     def __init__(self, open_segments: OpenSegments) -> None:
-        self._shelf = open_segments
+        self._segments = open_segments
         self._notes: OrderedDict[tuple[int, int, int], _Note] = OrderedDict()
         self._lock = Lock()
 
@@ -56,7 +56,7 @@ class ChunkCache:
             return None
         pieces: list[Piece] = []
         for segment_id, offset, length in note.parts:
-            segment = self._shelf.held(segment_id)
+            segment = self._segments.held(segment_id)
             if segment is None or not segment.is_at_hand(offset, length):
                 return None
             pieces.append(FileRange(segment, segment.file, offset, length))

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from headwater.store.history import layout
+from headwater.store.history import segment_format
 from headwater.store.history.segment import Segment, SegmentRow, check_blocks
 from headwater.store.history.segment_format import BLOCK_BYTES
 
@@ -51,7 +51,9 @@ def fetching(work: Callable[[], R]) -> R:
 
 
 class ColdSegment(Segment):
-    def __init__(self, row: SegmentRow, file: int, trailer: layout.Trailer, remote: Remote) -> None:
+    def __init__(
+        self, row: SegmentRow, file: int, trailer: segment_format.Trailer, remote: Remote
+    ) -> None:
         super().__init__(row, file, trailer)
         self._remote = remote
         self.cached_bytes = 0
@@ -66,7 +68,7 @@ class ColdSegment(Segment):
 
     def ensure(self, offset: int, length: int) -> None:
         self.require_within(offset, length)
-        missing = [n for n in layout.blocks_of(offset, length) if not self._known_good[n]]
+        missing = [n for n in segment_format.blocks_of(offset, length) if not self._known_good[n]]
         if missing:
             # Some more than is asked for: whoever reads here will most likely go on reading.
             first, count = missing[0], len(self._trailer.sums)

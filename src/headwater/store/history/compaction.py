@@ -26,12 +26,12 @@ from typing import Final, NamedTuple
 
 from headwater.core.errors import DataCorrupt
 from headwater.core.limits import KIB
-from headwater.store.history import layout
+from headwater.store.history import segment_format
 from headwater.store.history.compaction_choice import FileUse, choose
 from headwater.store.history.sealing import History, Stopped
 from headwater.store.history.segment import ABSENT, PRESENT, Extent, SegmentRow
 from headwater.store.history.segment_writer import SegmentDraft
-from headwater.store.sqlite.engine import segments as tables
+from headwater.store.sqlite import segments as tables
 from headwater.store.sqlite.segments import ExtentRow
 
 _SLICE_BYTES: Final = 512 * KIB
@@ -135,7 +135,7 @@ class Rewriting:
         if copied:
             yield copied
 
-    def _read(self, row: ExtentRow) -> Iterator[tuple[layout.Columns, bytes]]:
+    def _read(self, row: ExtentRow) -> Iterator[tuple[segment_format.Columns, bytes]]:
         try:
             extent = self._segments[row.segment_id].extent(row.index_offset)
             number = 0

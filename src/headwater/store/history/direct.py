@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from headwater.core.errors import HistoryUnavailable
-from headwater.store.history import layout
+from headwater.store.history import segment_format
 from headwater.store.history.object_storage import SEGMENTS, Remote
 from headwater.store.history.segment import BlockReader, Segment, SegmentRow, check_blocks
 from headwater.store.history.segment_format import BLOCK_BYTES
@@ -53,14 +53,14 @@ def _remote(url: str) -> Remote:
 class ObjectSegment(BlockReader):
     """A segment in object storage, read where it is by someone who has the time to wait."""
 
-    def __init__(self, row: SegmentRow, trailer: layout.Trailer, remote: Remote) -> None:
+    def __init__(self, row: SegmentRow, trailer: segment_format.Trailer, remote: Remote) -> None:
         super().__init__(row, trailer)
         self._remote = remote
         self._held: dict[int, bytes] = {}
 
     def read(self, offset: int, length: int) -> bytes:
         self.require_within(offset, length)
-        numbers = layout.blocks_of(offset, length)
+        numbers = segment_format.blocks_of(offset, length)
         if not length:
             return b""
         if all(number in self._held for number in numbers):

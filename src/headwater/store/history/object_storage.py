@@ -25,7 +25,7 @@ from obstore.exceptions import BaseError
 from obstore.store import LocalStore, from_url
 
 from headwater.core.errors import DataCorrupt, HistoryUnavailable
-from headwater.store.history import layout
+from headwater.store.history import segment_format
 from headwater.store.history.abandonable_calls import Calls
 from headwater.store.history.segment import SegmentRow, check_blocks, find_trailer
 from headwater.store.history.segment_writer import sync_directory
@@ -98,13 +98,13 @@ class Remote:
         """Read a segment back and compare every block of it; raises DataCorrupt."""
         trailer = self.trailer(row)
         covered = trailer.sums_offset
-        blocks = _PART_BYTES // layout.BLOCK_BYTES
+        blocks = _PART_BYTES // segment_format.BLOCK_BYTES
         for first in range(0, len(trailer.sums), blocks):
-            start = first * layout.BLOCK_BYTES
+            start = first * segment_format.BLOCK_BYTES
             data = self.read(row, start, min(_PART_BYTES, covered - start))
             check_blocks(row, trailer, first, data)
 
-    def trailer(self, row: SegmentRow) -> layout.Trailer:
+    def trailer(self, row: SegmentRow) -> segment_format.Trailer:
         """The end of a segment, if it is the one that was recorded."""
         return find_trailer(row, partial(self.read, row))
 

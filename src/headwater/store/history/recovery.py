@@ -25,8 +25,8 @@ from headwater.store.history.catalog import Catalog, decode_catalog
 from headwater.store.history.cold_segments import ColdSegment, fetching
 from headwater.store.history.object_storage import Remote
 from headwater.store.history.segment import ABSENT, PRESENT, SegmentRow
+from headwater.store.sqlite import rows
 from headwater.store.sqlite.database import DATABASE_NAME, DataDirectoryError, open_writer
-from headwater.store.sqlite.engine import rows
 from headwater.store.sqlite.inserts import insert_rows
 from headwater.store.sqlite.rows import CONFIG_COLUMNS, Row
 from headwater.store.sqlite.schema import LIVE, SCHEMA_VERSION

@@ -29,9 +29,9 @@ from headwater.store.history.segment_writer import (
     nothing,
     sync_directory,
 )
+from headwater.store.sqlite import segments as tables
 from headwater.store.sqlite.database import translating
-from headwater.store.sqlite.engine import segments as tables
-from headwater.store.sqlite.rows import OP_COLUMNS
+from headwater.store.sqlite.rows import OP_COLUMNS, Query
 
 # One transaction drops about this much, so that commits are not held up for long.
 _SLICE_APPENDS: Final = 500
@@ -103,7 +103,7 @@ class History:
         directory: Path,
         transaction: Transaction,
         reader: Callable[[], apsw.Connection],
-        query: tables.Query,
+        query: Query,
         step: Step = nothing,
     ) -> None:
         self.directory = directory
@@ -127,7 +127,7 @@ class History:
 
     # ── Starting ─────────────────────────────────────────────────────────────────────────────
 
-    def sweep(self, query: tables.Query) -> None:
+    def sweep(self, query: Query) -> None:
         """Remove what a crash left: files that no transaction recorded."""
         found = query("SELECT seq FROM sqlite_sequence WHERE name = 'segments'", ())
         self._ids = count(int(found[0][0]) + 1 if found else 1)

@@ -24,7 +24,7 @@ from headwater.core.offsets import format_offset
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended
 from headwater.store.engine import FileRange
-from headwater.store.history import layout, page_cache
+from headwater.store.history import page_cache, segment_format
 from headwater.store.history.segment_format import (
     BLOCK_BYTES,
     LARGE,
@@ -59,7 +59,7 @@ PERHAPS: Final = 2
 class BlockReader(ABC):
     """A segment, wherever it is. What is read was compared with its checksums."""
 
-    def __init__(self, row: SegmentRow, trailer: layout.Trailer) -> None:
+    def __init__(self, row: SegmentRow, trailer: segment_format.Trailer) -> None:
         self.row = row
         self._trailer = trailer
 
@@ -77,13 +77,17 @@ class BlockReader(ABC):
     def directory(self) -> list[Entry]:
         offset = self._trailer.directory_offset
         try:
-            return layout.read_directory(self.read(offset, self._trailer.sums_offset - offset))
+            return segment_format.read_directory(
+                self.read(offset, self._trailer.sums_offset - offset)
+            )
         except LayoutError as error:
             raise self.damaged(str(error)) from None
 
     def extent(self, index_offset: int) -> Extent:
         try:
-            header = layout.read_header(self.read(index_offset, layout.HEADER_BYTES))
+            header = segment_format.read_header(
+                self.read(index_offset, segment_format.HEADER_BYTES)
+            )
         except LayoutError as error:
             raise self.damaged(str(error)) from None
         return Extent(self, index_offset, header)
@@ -92,7 +96,7 @@ class BlockReader(ABC):
 class Segment(BlockReader):
     """One open file, shared by everyone who reads from it."""
 
-    def __init__(self, row: SegmentRow, file: int, trailer: layout.Trailer) -> None:
+    def __init__(self, row: SegmentRow, file: int, trailer: segment_format.Trailer) -> None:
         super().__init__(row, trailer)
         self.file = file
         self._known_good = bytearray(len(trailer.sums))
@@ -112,7 +116,7 @@ class Segment(BlockReader):
     def ensure(self, offset: int, length: int) -> None:
         """Make sure that a range is what was written; raises DataCorrupt otherwise."""
         self.require_within(offset, length)
-        for number in layout.blocks_of(offset, length):
+        for number in segment_format.blocks_of(offset, length):
             if not self._known_good[number]:
                 self._check(number)
                 self._known_good[number] = 1
@@ -149,27 +153,27 @@ class Segment(BlockReader):
 
     def is_at_hand(self, offset: int, length: int) -> bool:
         """Whether a range is known to be good and can be had without waiting."""
-        blocks = layout.blocks_of(offset, length)
+        blocks = segment_format.blocks_of(offset, length)
         is_known = 0 not in self._known_good[blocks.start : blocks.stop]
         return is_known and page_cache.is_in_memory(self.file, offset, length)
 
 
-def check_blocks(row: SegmentRow, trailer: layout.Trailer, first: int, data: bytes) -> None:
+def check_blocks(row: SegmentRow, trailer: segment_format.Trailer, first: int, data: bytes) -> None:
     """Compare blocks from a given one on with their checksums."""
-    for number in range(first, first + -(-len(data) // layout.BLOCK_BYTES)):
-        start = (number - first) * layout.BLOCK_BYTES
-        block = data[start : start + layout.BLOCK_BYTES]
-        if layout.block_sum(number, block) != trailer.sums[number]:
+    for number in range(first, first + -(-len(data) // segment_format.BLOCK_BYTES)):
+        start = (number - first) * segment_format.BLOCK_BYTES
+        block = data[start : start + segment_format.BLOCK_BYTES]
+        if segment_format.block_sum(number, block) != trailer.sums[number]:
             raise DataCorrupt(f"segment {row.name}: block {number} does not match its checksum")
 
 
-def find_trailer(row: SegmentRow, read: Callable[[int, int], bytes]) -> layout.Trailer:
+def find_trailer(row: SegmentRow, read: Callable[[int, int], bytes]) -> segment_format.Trailer:
     """The end of a segment, if it is the one that was recorded; reads it at once."""
-    size = min(row.size_bytes, layout.trailer_bytes(row.size_bytes))
+    size = min(row.size_bytes, segment_format.trailer_bytes(row.size_bytes))
     try:
         data = read(row.size_bytes - size, size)
-        covered = layout.read_sums_offset(data[-layout.FOOTER_BYTES :])
-        trailer = layout.read_trailer(data[covered - row.size_bytes :])
+        covered = segment_format.read_sums_offset(data[-segment_format.FOOTER_BYTES :])
+        trailer = segment_format.read_trailer(data[covered - row.size_bytes :])
     except (LayoutError, OSError, OverflowError) as error:
         raise DataCorrupt(f"segment {row.name}: {error}") from None
     if trailer.root != row.root:
@@ -180,7 +184,9 @@ def find_trailer(row: SegmentRow, read: Callable[[int, int], bytes]) -> layout.T
 class Extent:
     """A piece of a run in a segment, and its index. Numbers of appends count from 0."""
 
-    def __init__(self, segment: BlockReader, index_offset: int, header: layout.Header) -> None:
+    def __init__(
+        self, segment: BlockReader, index_offset: int, header: segment_format.Header
+    ) -> None:
         self.segment = segment
         self.header = header
         self._offset = index_offset
@@ -217,9 +223,9 @@ class Extent:
             return self.header.end
         return self.header.start + self._small(self._places.starts, number)
 
-    def append(self, number: int) -> layout.Append:
+    def append(self, number: int) -> segment_format.Append:
         places = self._places
-        return layout.Append(
+        return segment_format.Append(
             self.start_of(number),
             self.first_message(number),
             self._large(places.times, number),
@@ -244,12 +250,12 @@ class Extent:
             self._large(places.seqs, number),
         )
 
-    def columns(self, first: int, stop: int) -> layout.Columns:
+    def columns(self, first: int, stop: int) -> segment_format.Columns:
         """All there is about some appends but their bodies."""
         header, places = self.header, self._places
         starts = self._small_array(places.starts, first, stop)
         messages = self._small_array(places.messages, first, stop)
-        return layout.Columns(
+        return segment_format.Columns(
             [header.start + relative for relative in starts],
             [header.first_message + number for number in messages],
             self._large_array(places.times, first, stop),
@@ -270,7 +276,7 @@ class Extent:
     def _names(self) -> list[str]:
         place = self._offset + self._places.names
         try:
-            return layout.read_names(self.segment.read(place, self.header.names_bytes))
+            return segment_format.read_names(self.segment.read(place, self.header.names_bytes))
         except LayoutError as error:
             raise self.segment.damaged(str(error)) from None
 
@@ -323,12 +329,12 @@ class Extent:
     def _small_array(self, place: int, first: int, stop: int) -> array[int]:
         size = SMALL.size
         place += self._offset + size * first
-        return layout.unpack_small(self.segment.read(place, size * (stop - first)))
+        return segment_format.unpack_small(self.segment.read(place, size * (stop - first)))
 
     def _large_array(self, place: int, first: int, stop: int) -> array[int]:
         size = LARGE.size
         place += self._offset + size * first
-        return layout.unpack_large(self.segment.read(place, size * (stop - first)))
+        return segment_format.unpack_large(self.segment.read(place, size * (stop - first)))
 
     # ── Bodies ───────────────────────────────────────────────────────────────────────────────
 
@@ -374,7 +380,7 @@ class Extent:
         count = min(_STARTS_AT_ONCE_MAX, self.header.appends - 1 - number)
         place = self._offset + self._places.starts + SMALL.size * (number + 1)
         data = self.segment.read(place, SMALL.size * count)
-        stops = [self.header.start + relative for relative in layout.unpack_small(data)]
+        stops = [self.header.start + relative for relative in segment_format.unpack_small(data)]
         if count < _STARTS_AT_ONCE_MAX:
             stops.append(self.header.end)
         return stops

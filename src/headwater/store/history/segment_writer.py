@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from headwater.store.history import layout
+from headwater.store.history import segment_format
 from headwater.store.history.segment import SegmentRow
 from headwater.store.history.segment_format import BLOCK_BYTES, Entry, IndexDraft
 
@@ -57,14 +57,14 @@ class SegmentBuilder:
         self._directory = directory
         self.id = segment_id
         self._step = step
-        self._path = directory / layout.draft_name(segment_id)
+        self._path = directory / segment_format.draft_name(segment_id)
         self._file = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
         self._block = bytearray()
         self._sums: list[int] = []
         self._drafts: list[tuple[IndexDraft, list[Mark]]] = []
         self._written = 0
         step("created")
-        self._write(layout.MAGIC)
+        self._write(segment_format.MAGIC)
 
     @property
     def size_bytes(self) -> int:
@@ -75,7 +75,7 @@ class SegmentBuilder:
         """The bodies that follow are of this run, from this position on."""
         self._drafts.append((IndexDraft(run, start, first_message, self.size_bytes), []))
 
-    def add_all(self, columns: layout.Columns, bodies: bytes) -> None:
+    def add_all(self, columns: segment_format.Columns, bodies: bytes) -> None:
         """Appends that follow each other, with their bodies in one piece."""
         index, _ = self._drafts[-1]
         index.extend(columns)
@@ -98,7 +98,7 @@ class SegmentBuilder:
             del self._block[:BLOCK_BYTES]
 
     def _flush(self, block: bytes) -> None:
-        self._sums.append(layout.block_sum(len(self._sums), block))
+        self._sums.append(segment_format.block_sum(len(self._sums), block))
         write_all(self._file, block)
         self._written += len(block)
 
@@ -110,21 +110,21 @@ class SegmentBuilder:
             Entry(extent.index_offset, extent.run, extent.start, extent.marks[-1].end)
             for extent in extents
         ]
-        self._write(layout.encode_directory(entries))
+        self._write(segment_format.encode_directory(entries))
         self._flush(bytes(self._block))
-        trailer = layout.Trailer(directory_offset, self._written, tuple(self._sums))
+        trailer = segment_format.Trailer(directory_offset, self._written, tuple(self._sums))
         write_all(self._file, trailer.encode())
         self._step("written")
         os.fsync(self._file)
         os.close(self._file)
         self._file = -1
         self._step("synced")
-        name = layout.segment_name(self.id, trailer.root)
+        name = segment_format.segment_name(self.id, trailer.root)
         self._path = self._path.rename(self._directory / name)
         self._step("renamed")
         sync_directory(self._directory)
         self._step("directory synced")
-        size = self._written + layout.trailer_bytes(self._written)
+        size = self._written + segment_format.trailer_bytes(self._written)
         return SegmentDraft(self.id, name, size, trailer.root, tuple(extents))
 
     def _write_index(self, index: IndexDraft, marks: list[Mark]) -> ExtentDraft:

@@ -21,7 +21,7 @@ class HistoryCheck:
     def __init__(self, connection: apsw.Connection, database: Path) -> None:
         self._connection = connection
         self._database = database
-        self._shelf = OpenSegments(database.parent / DIRECTORY_NAME)
+        self._segments = OpenSegments(database.parent / DIRECTORY_NAME)
 
     def check_extent(self, where: str, row: ExtentRow) -> Iterator[Problem]:
         """Every append of an extent, against what the database and its own checksum say."""
@@ -79,7 +79,7 @@ class HistoryCheck:
         found = self._connection.execute(
             f"SELECT {SEGMENT_COLUMNS} FROM segments WHERE id = ? AND local = 1", (segment_id,)
         ).fetchall()
-        return self._shelf.segment(SegmentRow(*found[0])) if found else None  # type: ignore[arg-type]
+        return self._segments.segment(SegmentRow(*found[0])) if found else None  # type: ignore[arg-type]
 
     def _is_elsewhere(self, segment_id: int) -> bool:
         return bool(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from threading import RLock
 
 from headwater.core.groups.config import GroupConfig
 from headwater.core.groups.state import (
@@ -29,16 +30,17 @@ class _Stored:
     messages: dict[int, Outstanding] = field(default_factory=dict)
 
 
-class MemoryGroups:
-    def __init__(self) -> None:
+class Groups:
+    def __init__(self, lock: RLock) -> None:
+        self._lock = lock
         self._groups: dict[int, _Stored] = {}
-        self.next_id = 1
+        self._next_id = 1
 
     def apply(self, mutation: GroupMutation) -> None:
         if isinstance(mutation, GroupCreated):
             record = mutation.record
             self._groups[record.id] = _Stored(record, mutation.config, mutation.cursor)
-            self.next_id = max(self.next_id, record.id + 1)
+            self._next_id = max(self._next_id, record.id + 1)
             return
         stored = self._groups.get(mutation.group_id)
         if stored is None:
@@ -64,11 +66,21 @@ class MemoryGroups:
             if stored.record.stream_id == stream_id:
                 del self._groups[stored.record.id]
 
-    def load(self, stream_id: int) -> list[GroupState]:
-        found = [g for g in self._groups.values() if g.record.stream_id == stream_id]
-        states: list[GroupState] = []
-        for stored in sorted(found, key=lambda group: group.record.name):
-            state = GroupState(stored.record, stored.config, stored.cursor, stored.paused)
-            state.restore(list(stored.messages.values()))
-            states.append(state)
-        return states
+    def next_id(self) -> int:
+        return self._next_id
+
+    def of_stream(self, stream_id: int) -> list[GroupState]:
+        with self._lock:
+            found = [g for g in self._groups.values() if g.record.stream_id == stream_id]
+            states: list[GroupState] = []
+            for stored in sorted(found, key=lambda group: group.record.name):
+                state = GroupState(stored.record, stored.config, stored.cursor, stored.paused)
+                state.restore(list(stored.messages.values()))
+                states.append(state)
+            return states
+
+    def unsettled_from(self, stream_id: int) -> int | None:
+        groups = self.of_stream(stream_id)
+        starts = [group.cursor.start for group in groups]
+        starts += [m.ref.start for group in groups for m in group.outstanding.values()]
+        return min(starts, default=None)

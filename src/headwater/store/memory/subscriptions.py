@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from threading import RLock
 
 from headwater.core.subscriptions.config import SubscriptionConfig
 from headwater.core.subscriptions.state import (
@@ -29,20 +30,21 @@ class _Stored:
     marks: dict[str, Mark] = field(default_factory=dict)
 
 
-class MemorySubscriptions:
-    def __init__(self) -> None:
+class Subscriptions:
+    def __init__(self, lock: RLock) -> None:
+        self._lock = lock
         self._subscriptions: dict[int, _Stored] = {}
-        self.secrets: list[SecretStored] = []
-        self.next_id = 1
+        self._secrets: list[SecretStored] = []
+        self._next_id = 1
 
     def apply(self, mutation: SubscriptionMutation) -> None:
         match mutation:
             case SubscriptionCreated(record, config, marks):
                 stored = self._subscriptions[record.id] = _Stored(record, config)
                 stored.marks.update({mark.path: mark for mark in marks})
-                self.next_id = max(self.next_id, record.id + 1)
+                self._next_id = max(self._next_id, record.id + 1)
             case SecretStored():
-                self.secrets.append(mutation)
+                self._secrets.append(mutation)
             case SubscriptionDeleted(subscription_id):
                 self._subscriptions.pop(subscription_id, None)
             case _:
@@ -62,18 +64,26 @@ class MemorySubscriptions:
                 for path in paths:
                     stored.marks.pop(path, None)
 
-    def load(self, subscription_id: int | None) -> list[StoredSubscription]:
-        found = [
-            stored
-            for stored in self._subscriptions.values()
-            if subscription_id in (None, stored.record.id)
-        ]
-        return [
-            StoredSubscription(
-                stored.record,
-                stored.config,
-                stored.wake,
-                [stored.marks[path] for path in sorted(stored.marks)],
-            )
-            for stored in sorted(found, key=lambda stored: stored.record.name)
-        ]
+    def next_id(self) -> int:
+        return self._next_id
+
+    def secrets(self) -> list[SecretStored]:
+        with self._lock:
+            return list(self._secrets)
+
+    def load(self, subscription_id: int | None = None) -> list[StoredSubscription]:
+        with self._lock:
+            found = [
+                stored
+                for stored in self._subscriptions.values()
+                if subscription_id in (None, stored.record.id)
+            ]
+            return [
+                StoredSubscription(
+                    stored.record,
+                    stored.config,
+                    stored.wake,
+                    [stored.marks[path] for path in sorted(stored.marks)],
+                )
+                for stored in sorted(found, key=lambda stored: stored.record.name)
+            ]

@@ -18,17 +18,18 @@ from headwater.core.lineage import Span
 from headwater.core.offsets import format_offset
 from headwater.core.stream import Appended
 from headwater.store.checksums import append_checksum
-from headwater.store.engine import Outline, Piece, SeekBy
+from headwater.store.engine import Outline, Piece, SealedExtent, SeekBy
 from headwater.store.history.chunk_cache import ChunkCache
 from headwater.store.history.open_segments import OpenSegments
 from headwater.store.history.segment import Extent
+from headwater.store.sqlite import rows
 from headwater.store.sqlite.database import translating
-from headwater.store.sqlite.engine import rows
-from headwater.store.sqlite.rows import OP_COLUMNS
-from headwater.store.sqlite.segments import FoundExtent, Query, extent_at, sealed_end
+from headwater.store.sqlite.rows import OP_COLUMNS, Query
+from headwater.store.sqlite.segments import FoundExtent, extent_at, sealed_end, sealed_extents
 
 P = TypeVar("P", bytes, Piece)
 _TRIES: Final = 3
+_IDS_PER_QUERY: Final = 500
 _EXTENT_KEYS: Final[dict[SeekBy, str]] = {"first_message": "first_message", "at_ms": "first_at"}
 
 
@@ -38,7 +39,7 @@ class Appends:
     ) -> None:
         self._reader = reader
         self._query = query
-        self._shelf = open_segments
+        self._segments = open_segments
         self._known = ChunkCache(open_segments)
 
     # ── Bodies ───────────────────────────────────────────────────────────────────────────────
@@ -116,7 +117,7 @@ class Appends:
             if found is None:
                 return None
             try:
-                extent = self._shelf.segment(found.segment).extent(found.index_offset)
+                extent = self._segments.segment(found.segment).extent(found.index_offset)
             except FileNotFoundError:
                 # The data may have moved to another file just now.
                 continue
@@ -166,6 +167,23 @@ class Appends:
                 position = append.end
                 appends.append(append)
         return appends
+
+    def sealed_extents(self, span: Span) -> list[SealedExtent]:
+        return sealed_extents(self._query, span, self._segments)
+
+    def known_ids(self, spans: Sequence[Span], ids: Sequence[str]) -> set[str]:
+        found: set[str] = set()
+        for first in range(0, len(ids), _IDS_PER_QUERY):
+            few = ids[first : first + _IDS_PER_QUERY]
+            marks = ",".join("?" * len(few))
+            for span in spans:
+                rows_found = self._query(
+                    "SELECT message_id FROM message_ids"
+                    f" WHERE stream_id = ? AND position < ? AND message_id IN ({marks})",
+                    (span.run, span.end, *few),
+                )
+                found.update(row[0] for row in rows_found)
+        return found
 
     # ── Single appends ───────────────────────────────────────────────────────────────────────
 

@@ -15,39 +15,19 @@ from typing import Final
 
 import apsw
 
-from headwater.core.blocks import Block
-from headwater.core.groups.state import GroupMutation, GroupState
+from headwater.core.groups.state import GroupMutation
 from headwater.core.histograms import SECONDS, Histogram
-from headwater.core.lineage import Span
-from headwater.core.live.templates import LiveMutation, TemplateRecord
+from headwater.core.live.templates import LiveMutation
 from headwater.core.mutations import AnyMutation
 from headwater.core.producers import ProducerState
-from headwater.core.snapshots import SnapshotInfo, SnapshotMutation, SnapshotTaken
-from headwater.core.stream import (
-    Appended,
-    Closed,
-    ProducerAdvanced,
-    StreamState,
-)
-from headwater.core.subscriptions.state import (
-    SecretStored,
-    StoredSubscription,
-    StreamTail,
-    SubscriptionMutation,
-)
-from headwater.store.engine import (
-    EngineFigures,
-    LoadedStream,
-    Outline,
-    Piece,
-    Problem,
-    SealedPart,
-    SeekBy,
-    StreamSummary,
-)
+from headwater.core.snapshots import SnapshotMutation
+from headwater.core.stream import Appended, Closed, ProducerAdvanced
+from headwater.core.subscriptions.state import SubscriptionMutation
+from headwater.store.engine import EngineFigures, Problem
 from headwater.store.history.open_segments import DIRECTORY_NAME
 from headwater.store.history.sealing import History
 from headwater.store.history.segment_writer import Step, nothing
+from headwater.store.sqlite import rows
 from headwater.store.sqlite.appends import Appends
 from headwater.store.sqlite.collector import Collector, runs_concerned
 from headwater.store.sqlite.database import (
@@ -59,34 +39,17 @@ from headwater.store.sqlite.database import (
     prepare_directory,
     translated,
 )
-from headwater.store.sqlite.engine import rows
-from headwater.store.sqlite.groups import (
-    GroupWrites,
-    delete_groups_of,
-    earliest_unsettled,
-    load_groups,
-)
+from headwater.store.sqlite.groups import Groups, GroupWrites, delete_groups_of
 from headwater.store.sqlite.inserts import insert_rows
-from headwater.store.sqlite.rows import CONFIG_COLUMNS, OP_COLUMNS, STATE_COLUMNS, Row
-from headwater.store.sqlite.schema import LIVE, SCHEMA_VERSION
-from headwater.store.sqlite.segments import drop_extents, history_figures, sealed_parts
-from headwater.store.sqlite.snapshots import (
-    delete_snapshots_of,
-    load_snapshot,
-    load_snapshots,
-    write_snapshot,
-)
-from headwater.store.sqlite.streams import write_change
-from headwater.store.sqlite.subscriptions import (
-    load_secrets,
-    load_subscriptions,
-    load_tails,
-    write_subscription,
-)
-from headwater.store.sqlite.templates import delete_templates_of, load_templates, write_templates
+from headwater.store.sqlite.rows import OP_COLUMNS, Row
+from headwater.store.sqlite.schema import SCHEMA_VERSION
+from headwater.store.sqlite.segments import drop_extents, history_figures
+from headwater.store.sqlite.snapshots import Snapshots, delete_snapshots_of, write_snapshot
+from headwater.store.sqlite.streams import Streams, write_change
+from headwater.store.sqlite.subscriptions import Subscriptions, write_subscription
+from headwater.store.sqlite.templates import Templates, delete_templates_of, write_templates
 from headwater.store.verify import verify_database
 
-_IDS_PER_QUERY: Final = 500
 _FILES_REMOVED_AT_ONCE: Final = 4
 
 _UPSERT_PRODUCER: Final = " ON CONFLICT DO UPDATE SET epoch = excluded.epoch, seq = excluded.seq"
@@ -100,7 +63,6 @@ class SqliteEngine:
     ) -> None:
         self._lock = prepare_directory(directory)
         self._path = directory / DATABASE_NAME
-        self._producers_max = producers_preloaded_max
         self._local = threading.local()
         self._readers: list[apsw.Connection] = []
         self._sync_seconds = Histogram(SECONDS)
@@ -113,7 +75,12 @@ class SqliteEngine:
             directory / DIRECTORY_NAME, self._transaction, self._reader, self._query, step
         )
         self._collector = Collector()
-        self._appends = Appends(self._reader, self._query, self.history.open_segments)
+        self.appends = Appends(self._reader, self._query, self.history.open_segments)
+        self.streams = Streams(self._query, self.appends, producers_preloaded_max)
+        self.groups = Groups(self._query)
+        self.subscriptions = Subscriptions(self._query)
+        self.templates = Templates(self._query)
+        self.snapshots = Snapshots(self._query)
         try:
             self.history.sweep(lambda sql, values: self._writer.execute(sql, values).fetchall())
         except (apsw.Error, OSError) as error:
@@ -254,151 +221,6 @@ class SqliteEngine:
             reader = self._local.reader = connect(self._path, read_only=True)
             self._readers.append(reader)
         return reader
-
-    def next_stream_id(self) -> int:
-        return self._next_id("streams")
-
-    def next_group_id(self) -> int:
-        return self._next_id("groups")
-
-    def _next_id(self, table: str) -> int:
-        found = self._query("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,))
-        return int(found[0][0]) + 1 if found else 1
-
-    def groups(self, stream_id: int) -> list[GroupState]:
-        return load_groups(self._query, stream_id)
-
-    def templates(self, stream_id: int) -> list[TemplateRecord]:
-        return load_templates(self._query, stream_id)
-
-    def snapshots(self, stream_id: int) -> list[SnapshotInfo]:
-        return load_snapshots(self._query, stream_id)
-
-    def snapshot(self, stream_id: int, position: int) -> SnapshotTaken | None:
-        return load_snapshot(self._query, stream_id, position)
-
-    def next_subscription_id(self) -> int:
-        return self._next_id("subscriptions")
-
-    def subscriptions(self, subscription_id: int | None = None) -> list[StoredSubscription]:
-        return load_subscriptions(self._query, subscription_id)
-
-    def secrets(self) -> list[SecretStored]:
-        return load_secrets(self._query)
-
-    def tails(self, prefix: str, after: str, limit: int) -> list[StreamTail]:
-        return load_tails(self._query, prefix, after, limit)
-
-    def load(self, path: str) -> LoadedStream | None:
-        return self._load("path = ? AND status < 2", path)
-
-    def load_id(self, stream_id: int) -> LoadedStream | None:
-        return self._load("id = ? AND status < 2", stream_id)
-
-    def _load(self, condition: str, value: str | int) -> LoadedStream | None:
-        found = self._query(
-            f"SELECT {CONFIG_COLUMNS}, {STATE_COLUMNS} FROM streams WHERE {condition}", (value,)
-        )
-        if not found:
-            return None
-        state = self._state(found[0])
-        stream_id = state.config.id
-        producers = self._query(
-            "SELECT producer_id, epoch, seq FROM producers WHERE stream_id = ? LIMIT ?",
-            (stream_id, self._producers_max + 1),
-        )
-        state.producers = {row[0]: ProducerState(row[1], row[2]) for row in producers}
-        return LoadedStream(state, producers_complete=len(producers) <= self._producers_max)
-
-    def _state(self, row: Row) -> StreamState:
-        width = len(CONFIG_COLUMNS.split(","))
-        config = rows.read_config(row[:width])
-        forks = self._query(
-            "SELECT count(*) FROM streams WHERE source_id = ? AND status < 2", (config.id,)
-        )
-        return rows.read_state(config, row[width:], self._appends.end(config.id), forks[0][0])
-
-    def producer(self, stream_id: int, producer_id: str) -> ProducerState | None:
-        found = self._query(
-            "SELECT epoch, seq FROM producers WHERE stream_id = ? AND producer_id = ?",
-            (stream_id, producer_id),
-        )
-        return ProducerState(*found[0]) if found else None
-
-    def read(self, span: Span, max_bytes: int) -> list[bytes]:
-        return self._appends.read(span, max_bytes)
-
-    def read_pieces(self, span: Span, max_bytes: int) -> list[Piece]:
-        return self._appends.read_pieces(span, max_bytes)
-
-    def known_pieces(self, span: Span, max_bytes: int) -> list[Piece] | None:
-        return self._appends.known_pieces(span, max_bytes)
-
-    def known_ids(self, spans: Sequence[Span], ids: Sequence[str]) -> set[str]:
-        found: set[str] = set()
-        for first in range(0, len(ids), _IDS_PER_QUERY):
-            part = ids[first : first + _IDS_PER_QUERY]
-            marks = ",".join("?" * len(part))
-            for span in spans:
-                rows_found = self._query(
-                    "SELECT message_id FROM message_ids"
-                    f" WHERE stream_id = ? AND position < ? AND message_id IN ({marks})",
-                    (span.run, span.end, *part),
-                )
-                found.update(row[0] for row in rows_found)
-        return found
-
-    def blocks(self, span: Span, max_bytes: int) -> list[Block]:
-        return self._appends.blocks(span, max_bytes)
-
-    def sealed_parts(self, span: Span) -> list[SealedPart]:
-        return sealed_parts(self._query, span, self.history.open_segments)
-
-    def append_at(self, run: int, position: int) -> Appended | None:
-        return self._appends.append_at(run, position)
-
-    def outline_at(self, run: int, position: int) -> Outline | None:
-        return self._appends.outline_at(run, position)
-
-    def seek(self, span: Span, by: SeekBy, value: int) -> Appended | None:
-        return self._appends.seek(span, by, value)
-
-    def list_streams(self, prefix: str, after: str, limit: int) -> list[StreamSummary]:
-        # The upper bound lets the index on the path stop where the prefix does.
-        found = self._query(
-            f"SELECT {CONFIG_COLUMNS}, {STATE_COLUMNS} FROM streams"
-            " WHERE status < 2 AND path >= ?1 AND path > ?2 AND path < ?1 || char(1114111)"
-            f" AND status = {LIVE} ORDER BY path LIMIT ?3",
-            (prefix, after, limit),
-        )
-        return [StreamSummary.of(self._state(row)) for row in found]
-
-    def retaining(self, after_id: int, limit: int) -> list[tuple[int, str]]:
-        found = self._query(
-            "SELECT id, path FROM streams WHERE status = 0"
-            " AND (retention_s IS NOT NULL OR retention_bytes IS NOT NULL)"
-            " AND id > ? ORDER BY id LIMIT ?",
-            (after_id, limit),
-        )
-        return [(row[0], row[1]) for row in found]
-
-    def unsettled_from(self, stream_id: int) -> int | None:
-        return earliest_unsettled(self._query, stream_id)
-
-    def expired(self, now_ms: int, limit: int) -> list[str]:
-        found = self._query(
-            "SELECT path FROM streams WHERE deadline <= ? AND deadline IS NOT NULL AND status = 0"
-            " ORDER BY deadline LIMIT ?",
-            (now_ms, limit),
-        )
-        return [row[0] for row in found]
-
-    def next_deadline_ms(self) -> int | None:
-        found = self._query(
-            "SELECT min(deadline) FROM streams WHERE deadline IS NOT NULL AND status = 0"
-        )
-        deadline: int | None = found[0][0]
-        return deadline
 
     def verify(self) -> Iterator[Problem | str]:
         return verify_database(self._path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import apsw
@@ -23,8 +22,9 @@ from headwater.core.groups.state import (
     Outstanding,
     Phase,
 )
+from headwater.store.sqlite import rows
 from headwater.store.sqlite.inserts import insert_rows
-from headwater.store.sqlite.rows import Row
+from headwater.store.sqlite.rows import Query, Row
 
 GROUP_COLUMNS: Final = (
     "id, stream_id, name, created_at, config, paused, cursor_number, cursor_start, cursor_place"
@@ -40,8 +40,6 @@ _KEYS_PER_DELETE: Final = 256
 _RUN_WORTHWHILE: Final = 16
 
 _config = msgspec.json.Decoder(GroupConfig)
-
-Query = Callable[[str, tuple[object, ...]], list[Row]]
 
 
 def group_row(record: GroupRecord, config: GroupConfig, cursor: MessageRef) -> Row:
@@ -169,25 +167,30 @@ def delete_groups_of(write: apsw.Connection, stream_id: int) -> None:
     write.execute("DELETE FROM groups WHERE stream_id = ?", (stream_id,))
 
 
-def earliest_unsettled(query: Query, stream_id: int) -> int | None:
-    """The first position that a group of the stream has not settled."""
-    found = query(
-        "SELECT min(cursor_start, ifnull((SELECT min(start) FROM deliveries WHERE group_id = g.id),"
-        " cursor_start)) FROM groups g WHERE stream_id = ?",
-        (stream_id,),
-    )
-    return min((row[0] for row in found), default=None)
+class Groups:
+    def __init__(self, query: Query) -> None:
+        self._query = query
 
+    def next_id(self) -> int:
+        return rows.next_id(self._query, "groups")
 
-def load_groups(query: Query, stream_id: int) -> list[GroupState]:
-    """All groups of a stream, with their outstanding messages."""
-    found = query(
-        f"SELECT {GROUP_COLUMNS} FROM groups WHERE stream_id = ? ORDER BY name", (stream_id,)
-    )
-    states = [read_group(row) for row in found]
-    for state in states:
-        messages = query(
-            f"SELECT {DELIVERY_COLUMNS} FROM deliveries WHERE group_id = ?", (state.record.id,)
+    def of_stream(self, stream_id: int) -> list[GroupState]:
+        found = self._query(
+            f"SELECT {GROUP_COLUMNS} FROM groups WHERE stream_id = ? ORDER BY name", (stream_id,)
         )
-        state.restore([read_delivery(row) for row in messages])
-    return states
+        states = [read_group(row) for row in found]
+        for state in states:
+            messages = self._query(
+                f"SELECT {DELIVERY_COLUMNS} FROM deliveries WHERE group_id = ?",
+                (state.record.id,),
+            )
+            state.restore([read_delivery(row) for row in messages])
+        return states
+
+    def unsettled_from(self, stream_id: int) -> int | None:
+        found = self._query(
+            "SELECT min(cursor_start, ifnull((SELECT min(start) FROM deliveries"
+            " WHERE group_id = g.id), cursor_start)) FROM groups g WHERE stream_id = ?",
+            (stream_id,),
+        )
+        return min((row[0] for row in found), default=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +18,7 @@ from headwater.store.checksums import append_checksum
 from headwater.store.sqlite.schema import SOFT_DELETED
 
 Row = tuple[Any, ...]
+Query = Callable[[str, tuple[object, ...]], list[Row]]
 
 CONFIG_COLUMNS: Final = (
     "id, path, content_type, created_at, ttl_s, expires_at, expires_text, lifetime_inherited,"
@@ -70,9 +72,12 @@ def stored_profile(config: StreamConfig) -> str | None:
     return None if config.profile == GENERIC else pack_profile(config.profile)
 
 
+def read_inherited(stored: str | None) -> tuple[Inherited, ...]:
+    return tuple(Inherited(*run) for run in _runs.decode(stored)) if stored else ()
+
+
 def read_config(row: Row) -> StreamConfig:
     """The inverse of `stream_row`."""
-    inherited = tuple(Inherited(*run) for run in _runs.decode(row[12])) if row[12] else ()
     return StreamConfig(
         id=row[0],
         path=row[1],
@@ -80,7 +85,7 @@ def read_config(row: Row) -> StreamConfig:
         created_at_ms=row[3],
         lifetime=Lifetime(row[4], row[5], row[6]),
         lifetime_inherited=bool(row[7]),
-        lineage=Lineage(row[0], inherited),
+        lineage=Lineage(row[0], read_inherited(row[12])),
         source_id=row[8],
         fork=ForkRequest(row[9], row[10], row[11]) if row[9] is not None else None,
         base_messages=row[13],
@@ -143,3 +148,9 @@ def read_op(row: Row) -> Appended:
 
 def op_is_intact(row: Row) -> bool:
     return bool(row[5] == append_checksum(row[0], row[1], row[9]))
+
+
+def next_id(query: Query, table: str) -> int:
+    """The smallest id that a table has never given out."""
+    found = query("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,))
+    return int(found[0][0]) + 1 if found else 1

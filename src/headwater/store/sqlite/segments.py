@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 import apsw
 
 from headwater.core.lineage import Span
-from headwater.store.engine import HistoryFigures, SealedPart
+from headwater.store.engine import HistoryFigures, SealedExtent
 from headwater.store.history.compaction_choice import FileUse
 from headwater.store.history.open_segments import OpenSegments
 from headwater.store.history.segment import ABSENT, PRESENT, SegmentRow
 from headwater.store.history.segment_format import MAGIC
 from headwater.store.history.segment_writer import ExtentDraft, Mark, SegmentDraft
 from headwater.store.sqlite.inserts import insert_rows
-from headwater.store.sqlite.rows import Row
+from headwater.store.sqlite.rows import Query
 
 SEGMENT_COLUMNS: Final = "id, name, size, root, local, remote"
 EXTENT_COLUMNS: Final = (
@@ -32,8 +32,6 @@ _GROW: Final = (
     " messages = excluded.messages, last_at = excluded.last_at"
     " WHERE segment_id = excluded.segment_id AND index_offset = excluded.index_offset"
 )
-
-Query = Callable[[str, tuple[object, ...]], list[Row]]
 
 
 class ExtentRow(NamedTuple):
@@ -71,17 +69,17 @@ def extent_at(query: Query, run: int, position: int) -> FoundExtent | None:
     return FoundExtent(start, until, index_offset, SegmentRow(*segment))
 
 
-def sealed_parts(query: Query, span: Span, open_segments: OpenSegments) -> list[SealedPart]:
+def sealed_extents(query: Query, span: Span, open_segments: OpenSegments) -> list[SealedExtent]:
     """The parts of a span that are in files."""
     found = query(
         f"{_FOUND} WHERE e.run = ? AND e.until > ? AND e.start < ? ORDER BY e.start", span
     )
-    parts: list[SealedPart] = []
+    parts: list[SealedExtent] = []
     for start, until, index_offset, *columns in found:
         row = SegmentRow(*columns)
         place = max(start, span.start), min(until, span.end)
         about = row.name, row.size_bytes, row.root, index_offset
-        parts.append(SealedPart(*place, *about, *open_segments.locations(row)))
+        parts.append(SealedExtent(*place, *about, *open_segments.locations(row)))
     return parts
 
 

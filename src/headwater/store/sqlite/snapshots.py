@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import apsw
 
 from headwater.core.errors import DataCorrupt
@@ -14,9 +12,7 @@ from headwater.core.snapshots import (
     SnapshotTaken,
 )
 from headwater.store.checksums import append_checksum
-from headwater.store.sqlite.rows import Row
-
-Query = Callable[[str, tuple[object, ...]], list[Row]]
+from headwater.store.sqlite.rows import Query
 
 
 def write_snapshot(write: apsw.Connection, mutation: SnapshotMutation) -> None:
@@ -38,29 +34,6 @@ def write_snapshot(write: apsw.Connection, mutation: SnapshotMutation) -> None:
             )
 
 
-def load_snapshots(query: Query, stream_id: int) -> list[SnapshotInfo]:
-    found = query(
-        "SELECT position, content_type, length(body), created_at FROM snapshots"
-        " WHERE stream_id = ? ORDER BY position DESC",
-        (stream_id,),
-    )
-    return [SnapshotInfo(*row) for row in found]
-
-
-def load_snapshot(query: Query, stream_id: int, position: int) -> SnapshotTaken | None:
-    found = query(
-        "SELECT created_at, content_type, checksum, body FROM snapshots"
-        " WHERE stream_id = ? AND position = ?",
-        (stream_id, position),
-    )
-    if not found:
-        return None
-    at_ms, content_type, checksum, body = found[0]
-    if checksum != append_checksum(stream_id, position, body):
-        raise DataCorrupt(f"the snapshot of stream {stream_id} at {position}")
-    return SnapshotTaken(stream_id, at_ms, position, content_type, body)
-
-
 def damaged_snapshots(connection: apsw.Connection) -> list[str]:
     """Which snapshots are not what was committed."""
     stored = connection.execute("SELECT stream_id, position, checksum, body FROM snapshots")
@@ -73,3 +46,29 @@ def damaged_snapshots(connection: apsw.Connection) -> list[str]:
 
 def delete_snapshots_of(write: apsw.Connection, stream_id: int) -> None:
     write.execute("DELETE FROM snapshots WHERE stream_id = ?", (stream_id,))
+
+
+class Snapshots:
+    def __init__(self, query: Query) -> None:
+        self._query = query
+
+    def of_stream(self, stream_id: int) -> list[SnapshotInfo]:
+        found = self._query(
+            "SELECT position, content_type, length(body), created_at FROM snapshots"
+            " WHERE stream_id = ? ORDER BY position DESC",
+            (stream_id,),
+        )
+        return [SnapshotInfo(*row) for row in found]
+
+    def find(self, stream_id: int, position: int) -> SnapshotTaken | None:
+        found = self._query(
+            "SELECT created_at, content_type, checksum, body FROM snapshots"
+            " WHERE stream_id = ? AND position = ?",
+            (stream_id, position),
+        )
+        if not found:
+            return None
+        at_ms, content_type, checksum, body = found[0]
+        if checksum != append_checksum(stream_id, position, body):
+            raise DataCorrupt(f"the snapshot of stream {stream_id} at {position}")
+        return SnapshotTaken(stream_id, at_ms, position, content_type, body)

@@ -1,9 +1,13 @@
-"""Changes to streams as rows of the SQLite database; appends are written elsewhere, together."""
+"""Streams as rows of the SQLite database; their appends are written elsewhere, together."""
 
 from __future__ import annotations
 
+from typing import Final
+
 import apsw
 
+from headwater.core.lineage import Lineage
+from headwater.core.producers import ProducerState
 from headwater.core.stream import (
     Appended,
     Closed,
@@ -14,13 +18,30 @@ from headwater.core.stream import (
     ProducerAdvanced,
     Reconfigured,
     SoftDeleted,
+    StreamState,
     Touched,
     Trimmed,
 )
-from headwater.store.sqlite.engine import rows
+from headwater.core.subscriptions.state import StreamTail
+from headwater.store.engine import LoadedStream, StreamSummary
+from headwater.store.sqlite import rows
+from headwater.store.sqlite.appends import Appends
 from headwater.store.sqlite.inserts import insert_rows
-from headwater.store.sqlite.rows import CONFIG_COLUMNS
-from headwater.store.sqlite.schema import DELETED, SOFT_DELETED
+from headwater.store.sqlite.rows import CONFIG_COLUMNS, STATE_COLUMNS, Query, Row
+from headwater.store.sqlite.schema import DELETED, LIVE, SOFT_DELETED
+
+_CONFIG_WIDTH: Final = len(CONFIG_COLUMNS.split(","))
+# In the rows, or in history if there are none.
+_LAST_BYTE: Final = (
+    "coalesce((SELECT start + length(body) FROM ops WHERE stream_id = streams.id"
+    " ORDER BY start DESC LIMIT 1),"
+    " (SELECT until FROM extents WHERE run = streams.id ORDER BY start DESC LIMIT 1))"
+)
+# The upper bound lets the index on the path stop where the prefix does.
+_LISTED: Final = (
+    "WHERE status < 2 AND path >= ?1 AND path > ?2 AND path < ?1 || char(1114111)"
+    f" AND status = {LIVE} ORDER BY path LIMIT ?3"
+)
 
 
 def write_change(write: apsw.Connection, mutation: Mutation) -> None:
@@ -75,3 +96,92 @@ def write_change(write: apsw.Connection, mutation: Mutation) -> None:
             )
         case ForkCounted() | Appended() | ProducerAdvanced():
             pass
+
+
+class Streams:
+    def __init__(self, query: Query, appends: Appends, producers_preloaded_max: int) -> None:
+        self._query = query
+        self._appends = appends
+        self._producers_max = producers_preloaded_max
+
+    def next_id(self) -> int:
+        return rows.next_id(self._query, "streams")
+
+    def load(self, path: str) -> LoadedStream | None:
+        return self._load("path = ? AND status < 2", path)
+
+    def load_id(self, stream_id: int) -> LoadedStream | None:
+        return self._load("id = ? AND status < 2", stream_id)
+
+    def _load(self, condition: str, value: str | int) -> LoadedStream | None:
+        found = self._query(
+            f"SELECT {CONFIG_COLUMNS}, {STATE_COLUMNS} FROM streams WHERE {condition}", (value,)
+        )
+        if not found:
+            return None
+        state = self._state(found[0])
+        stream_id = state.config.id
+        producers = self._query(
+            "SELECT producer_id, epoch, seq FROM producers WHERE stream_id = ? LIMIT ?",
+            (stream_id, self._producers_max + 1),
+        )
+        state.producers = {row[0]: ProducerState(row[1], row[2]) for row in producers}
+        return LoadedStream(state, producers_complete=len(producers) <= self._producers_max)
+
+    def _state(self, row: Row) -> StreamState:
+        config = rows.read_config(row[:_CONFIG_WIDTH])
+        forks = self._query(
+            "SELECT count(*) FROM streams WHERE source_id = ? AND status < 2", (config.id,)
+        )
+        end = self._appends.end(config.id)
+        return rows.read_state(config, row[_CONFIG_WIDTH:], end, forks[0][0])
+
+    def producer(self, stream_id: int, producer_id: str) -> ProducerState | None:
+        found = self._query(
+            "SELECT epoch, seq FROM producers WHERE stream_id = ? AND producer_id = ?",
+            (stream_id, producer_id),
+        )
+        return ProducerState(*found[0]) if found else None
+
+    def summaries(self, prefix: str, after: str, limit: int) -> list[StreamSummary]:
+        found = self._query(
+            f"SELECT {CONFIG_COLUMNS}, {STATE_COLUMNS} FROM streams {_LISTED}",
+            (prefix, after, limit),
+        )
+        return [StreamSummary.of(self._state(row)) for row in found]
+
+    def tails(self, prefix: str, after: str, limit: int) -> list[StreamTail]:
+        found = self._query(
+            f"SELECT path, id, inherited, {_LAST_BYTE} FROM streams {_LISTED}",
+            (prefix, after, limit),
+        )
+        tails: list[StreamTail] = []
+        for path, stream_id, inherited, last_byte in found:
+            lineage = Lineage(stream_id, rows.read_inherited(inherited))
+            end = lineage.base if last_byte is None else last_byte
+            tails.append(StreamTail(path, lineage, end))
+        return tails
+
+    def retaining(self, after_id: int, limit: int) -> list[tuple[int, str]]:
+        found = self._query(
+            "SELECT id, path FROM streams WHERE status = 0"
+            " AND (retention_s IS NOT NULL OR retention_bytes IS NOT NULL)"
+            " AND id > ? ORDER BY id LIMIT ?",
+            (after_id, limit),
+        )
+        return [(row[0], row[1]) for row in found]
+
+    def expired(self, now_ms: int, limit: int) -> list[str]:
+        found = self._query(
+            "SELECT path FROM streams WHERE deadline <= ? AND deadline IS NOT NULL AND status = 0"
+            " ORDER BY deadline LIMIT ?",
+            (now_ms, limit),
+        )
+        return [row[0] for row in found]
+
+    def next_deadline_ms(self) -> int | None:
+        found = self._query(
+            "SELECT min(deadline) FROM streams WHERE deadline IS NOT NULL AND status = 0", ()
+        )
+        deadline: int | None = found[0][0]
+        return deadline

@@ -6,13 +6,11 @@ Streams that a pattern takes in and that begin at their beginning need none.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import apsw
 import msgspec
 
-from headwater.core.lineage import Inherited, Lineage
 from headwater.core.subscriptions.config import SubscriptionConfig
 from headwater.core.subscriptions.state import (
     NO_WAKE,
@@ -22,7 +20,6 @@ from headwater.core.subscriptions.state import (
     Phase,
     SecretStored,
     StoredSubscription,
-    StreamTail,
     SubscriptionCreated,
     SubscriptionDeleted,
     SubscriptionMutation,
@@ -30,8 +27,9 @@ from headwater.core.subscriptions.state import (
     Wake,
     WakeChanged,
 )
+from headwater.store.sqlite import rows
 from headwater.store.sqlite.inserts import insert_rows
-from headwater.store.sqlite.rows import Row
+from headwater.store.sqlite.rows import Query, Row
 
 SUBSCRIPTION_COLUMNS: Final = (
     "id, name, created_at, base_url, config, generation, phase, wake_id, until, attempts, holder"
@@ -41,17 +39,8 @@ _REPLACE_LINK: Final = (
     " ON CONFLICT DO UPDATE SET explicit = excluded.explicit, stream_id = excluded.stream_id,"
     " acked = excluded.acked"
 )
-# In the rows, or in history if there are none.
-_LAST_BYTE: Final = (
-    "coalesce((SELECT start + length(body) FROM ops WHERE stream_id = streams.id"
-    " ORDER BY start DESC LIMIT 1),"
-    " (SELECT until FROM extents WHERE run = streams.id ORDER BY start DESC LIMIT 1))"
-)
 
 _config = msgspec.json.Decoder(SubscriptionConfig)
-_runs = msgspec.json.Decoder(list[tuple[int, int]])
-
-Query = Callable[[str, tuple[object, ...]], list[Row]]
 
 
 def write_subscription(write: apsw.Connection, mutation: SubscriptionMutation) -> None:
@@ -102,16 +91,6 @@ def _wake_row(wake: Wake) -> Row:
     )
 
 
-def load_subscriptions(query: Query, subscription_id: int | None) -> list[StoredSubscription]:
-    """One subscription, or all of them by name."""
-    found = query(
-        f"SELECT {SUBSCRIPTION_COLUMNS} FROM subscriptions"
-        " WHERE ?1 IS NULL OR id = ?1 ORDER BY name",
-        (subscription_id,),
-    )
-    return [_read_subscription(query, row) for row in found]
-
-
 def _read_subscription(query: Query, row: Row) -> StoredSubscription:
     generation, phase, *rest = row[5:]
     links = query(
@@ -127,24 +106,21 @@ def _read_subscription(query: Query, row: Row) -> StoredSubscription:
     )
 
 
-def load_secrets(query: Query) -> list[SecretStored]:
-    return [
-        SecretStored(*row)
-        for row in query("SELECT kind, value, created_at FROM secrets ORDER BY id", ())
-    ]
+class Subscriptions:
+    def __init__(self, query: Query) -> None:
+        self._query = query
 
+    def next_id(self) -> int:
+        return rows.next_id(self._query, "subscriptions")
 
-def load_tails(query: Query, prefix: str, after: str, limit: int) -> list[StreamTail]:
-    # The upper bound lets the index on the path stop where the prefix does.
-    found = query(
-        f"SELECT path, id, inherited, {_LAST_BYTE} FROM streams"
-        " WHERE status < 2 AND path >= ?1 AND path > ?2 AND path < ?1 || char(1114111)"
-        " AND status = 0 ORDER BY path LIMIT ?3",
-        (prefix, after, limit),
-    )
-    tails: list[StreamTail] = []
-    for path, stream_id, inherited, last_byte in found:
-        runs = tuple(Inherited(*run) for run in _runs.decode(inherited)) if inherited else ()
-        lineage = Lineage(stream_id, runs)
-        tails.append(StreamTail(path, lineage, lineage.base if last_byte is None else last_byte))
-    return tails
+    def load(self, subscription_id: int | None = None) -> list[StoredSubscription]:
+        found = self._query(
+            f"SELECT {SUBSCRIPTION_COLUMNS} FROM subscriptions"
+            " WHERE ?1 IS NULL OR id = ?1 ORDER BY name",
+            (subscription_id,),
+        )
+        return [_read_subscription(self._query, row) for row in found]
+
+    def secrets(self) -> list[SecretStored]:
+        found = self._query("SELECT kind, value, created_at FROM secrets ORDER BY id", ())
+        return [SecretStored(*row) for row in found]

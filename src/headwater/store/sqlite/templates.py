@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import apsw
 import msgspec
 
@@ -15,11 +13,9 @@ from headwater.core.live.templates import (
     TemplatesRetired,
     TemplatesSaved,
 )
-from headwater.store.sqlite.rows import Row
+from headwater.store.sqlite.rows import Query, Row
 
 _spec = msgspec.json.Decoder(TemplateSpec)
-
-Query = Callable[[str, tuple[object, ...]], list[Row]]
 
 
 def template_row(stream_id: int, record: TemplateRecord) -> Row:
@@ -46,14 +42,18 @@ def write_templates(write: apsw.Connection, mutation: LiveMutation) -> None:
             )
 
 
-def load_templates(query: Query, stream_id: int) -> list[TemplateRecord]:
-    found = query(
-        "SELECT spec, last_seen, ttl_ms FROM live_templates WHERE stream_id = ?"
-        " ORDER BY template_id",
-        (stream_id,),
-    )
-    return [read_template(row) for row in found]
-
-
 def delete_templates_of(write: apsw.Connection, stream_id: int) -> None:
     write.execute("DELETE FROM live_templates WHERE stream_id = ?", (stream_id,))
+
+
+class Templates:
+    def __init__(self, query: Query) -> None:
+        self._query = query
+
+    def of_stream(self, stream_id: int) -> list[TemplateRecord]:
+        found = self._query(
+            "SELECT spec, last_seen, ttl_ms FROM live_templates WHERE stream_id = ?"
+            " ORDER BY template_id",
+            (stream_id,),
+        )
+        return [read_template(row) for row in found]

@@ -1,0 +1,84 @@
+"""Appends in the memory engine."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from operator import attrgetter
+
+from headwater.core.blocks import Block
+from headwater.core.errors import UnknownOffset
+from headwater.core.lineage import Span
+from headwater.core.offsets import format_offset
+from headwater.core.stream import Appended
+from headwater.store.engine import Outline, Piece, SealedExtent, SeekBy
+from headwater.store.memory.tables import Tables
+
+_START = attrgetter("start")
+
+
+class Appends:
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def read(self, span: Span, max_bytes: int) -> list[bytes]:
+        with self._tables.lock:
+            appends = self._of_run(span.run)
+            first = bisect_left(appends, span.start, key=_START)
+            if first == len(appends) or appends[first].start != span.start:
+                raise UnknownOffset(format_offset(span.run, span.start))
+            bodies: list[bytes] = []
+            size = 0
+            for append in appends[first:]:
+                size += len(append.body)
+                if append.start >= span.end or (bodies and size > max_bytes):
+                    break
+                bodies.append(append.body[: span.end - append.start])
+            return bodies
+
+    def read_pieces(self, span: Span, max_bytes: int) -> list[Piece]:
+        return [*self.read(span, max_bytes)]
+
+    def known_pieces(self, span: Span, max_bytes: int) -> list[Piece] | None:
+        return None
+
+    def blocks(self, span: Span, max_bytes: int) -> list[Block]:
+        with self._tables.lock:
+            bodies = self.read(span, max_bytes)
+            appends = self._of_run(span.run)
+            first = bisect_left(appends, span.start, key=_START)
+            return [Block.of(appends[first : first + len(bodies)], span.end)]
+
+    def sealed_extents(self, span: Span) -> list[SealedExtent]:
+        return []
+
+    def append_at(self, run: int, position: int) -> Appended | None:
+        with self._tables.lock:
+            appends = self._of_run(run)
+            index = bisect_right(appends, position, key=_START) - 1
+            if index < 0 or appends[index].end <= position:
+                return None
+            return appends[index]
+
+    def outline_at(self, run: int, position: int) -> Outline | None:
+        found = self.append_at(run, position)
+        return Outline(found.start, found.end, found.first_message, found.at_ms) if found else None
+
+    def seek(self, span: Span, by: SeekBy, value: int) -> Appended | None:
+        with self._tables.lock:
+            inside = [a for a in self._of_run(span.run) if span.start <= a.start < span.end]
+            index = bisect_right(inside, value, key=attrgetter(by)) - 1
+            return inside[index] if index >= 0 else None
+
+    def known_ids(self, spans: Sequence[Span], ids: Sequence[str]) -> set[str]:
+        with self._tables.lock:
+            logs = [
+                (self._tables.logs[span.run].ids, span.end)
+                for span in spans
+                if span.run in self._tables.logs
+            ]
+            return {i for i in ids if any(known.get(i, end) < end for known, end in logs)}
+
+    def _of_run(self, run: int) -> Sequence[Appended]:
+        log = self._tables.logs.get(run)
+        return log.appends if log else ()
