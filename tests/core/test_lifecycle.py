@@ -169,7 +169,7 @@ def test_a_refused_fork_holds_no_reference(streams: DecidedStreams) -> None:
     refused = [
         Create("f", "text/html", fork=ForkRequest("s")),
         Create("f", fork=ForkRequest("s", "-1", 4)),
-        Create("f", fork=ForkRequest("s", "0000000000000001_0000000000000002")),
+        Create("f", fork=ForkRequest("s", "0000000000000001_0000000000000004")),
         Create("f", fork=ForkRequest("s", "0000000000000001_0000000000000009")),
         Create("f", fork=ForkRequest("missing")),
     ]

@@ -92,6 +92,8 @@ class StreamResource:
         ]
         if reply.closed:
             headers.append(("Stream-Closed", "true"))
+        if command.version is not None:
+            headers += _config_headers(reply.config)
         if not reply.new:
             return Response(200, headers)
         headers.append(("Location", _location(request)))
@@ -199,14 +201,10 @@ class StreamResource:
             *chunk_headers(at_tail),
             _NO_STORE,
         ]
-        lifetime = view.config.lifetime
-        if lifetime.ttl_s is not None:
-            headers.append(("Stream-TTL", str(lifetime.ttl_s)))
-        if lifetime.expires_at_text is not None:
-            headers.append(("Stream-Expires-At", lifetime.expires_at_text))
-        headers += _retention_headers(view.config)
-        if view.config.version:
-            headers.append(("Stream-Config-Version", str(view.config.version)))
+        headers += _config_headers(view.config)
+        if view.config.kept_from:
+            earliest = str(view.config.lineage.offset_at(view.config.kept_from))
+            headers.append(("Stream-Earliest-Offset", earliest))
         return Response(200, headers)
 
     async def _delete(self, request: Request, path: str) -> Response:
@@ -214,16 +212,20 @@ class StreamResource:
         return Response(204, [_NO_STORE])
 
 
-def _retention_headers(config: StreamConfig) -> Headers:
-    headers: Headers = []
-    if config.retention is not None and config.retention.age_s is not None:
-        headers.append(("Stream-Retention-Seconds", str(config.retention.age_s)))
-    if config.retention is not None and config.retention.size_bytes is not None:
-        headers.append(("Stream-Retention-Bytes", str(config.retention.size_bytes)))
-    if config.kept_from:
-        earliest = str(config.lineage.offset_at(config.kept_from))
-        headers.append(("Stream-Earliest-Offset", earliest))
-    return headers
+def _config_headers(config: StreamConfig) -> Headers:
+    """The settings of a stream, as a PUT would ask for them; what has none is left out."""
+    lifetime, retention, ids = config.lifetime, config.retention, config.unique_ids
+    settings: dict[str, object] = {
+        "Stream-TTL": lifetime.ttl_s,
+        "Stream-Expires-At": lifetime.expires_at_text,
+        "Stream-Retention-Seconds": retention.age_s if retention else None,
+        "Stream-Retention-Bytes": retention.size_bytes if retention else None,
+        "Stream-Unique-Ids": ids.mode if ids else None,
+        "Stream-Id-Pointer": ids.pointer if ids else None,
+        "Stream-Description": config.description,
+        "Stream-Config-Version": config.version or None,
+    }
+    return [(name, str(value)) for name, value in settings.items() if value is not None]
 
 
 def _append_command(request: Request) -> Append:

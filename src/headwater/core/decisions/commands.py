@@ -11,7 +11,7 @@ from headwater.core.expiry import FOREVER, Lifetime
 from headwater.core.lineage import ForkRequest
 from headwater.core.producers import ProducerStamp
 from headwater.core.retention import Retention
-from headwater.core.stream import Mutation, StreamState
+from headwater.core.stream import Mutation, StreamConfig, StreamState
 from headwater.core.unique_ids import UniqueIds
 
 R = TypeVar("R")
@@ -55,6 +55,8 @@ class CreateReply(msgspec.Struct, frozen=True):
     content_type: str
     next_offset: str
     closed: bool
+    config: StreamConfig
+    """The configuration in force from now on."""
 
 
 class AppendReply(msgspec.Struct, frozen=True):

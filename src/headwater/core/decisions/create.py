@@ -1,25 +1,19 @@
 """Creating a stream.
 
-A new path makes a stream. An existing one answers the same again if its configuration
-is the one asked for, and is a conflict otherwise. A path whose stream was deleted but still has
-forks cannot be created. A body is the first append; a stream may be created closed.
-
-Ensure. A PUT with a version number creates the stream too, but an existing one is no conflict:
-an older or equal version changes nothing, a newer one brings the settings up to date. What a stream
-holds cannot change with it: its content type, its id checking and its fork source stay.
+A new path makes a stream. What a PUT means for one that exists is in `ensure`. A path whose stream
+was deleted but still has forks cannot be created. A body is the first append; a stream may be
+created closed.
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from headwater.core import content_types
 from headwater.core.content import IsKnown, nothing_known, read_content
 from headwater.core.decisions.access import is_taken
 from headwater.core.decisions.commands import Create, CreateReply, Decision, ForkPoint
+from headwater.core.decisions.ensure import confirm, ensure
 from headwater.core.decisions.remove import remove
 from headwater.core.errors import (
-    ConfigConflict,
     ContentTypeMismatch,
     InvalidHeader,
     PathReserved,
@@ -30,7 +24,6 @@ from headwater.core.stream import (
     Created,
     ForkCounted,
     Mutation,
-    Reconfigured,
     StreamConfig,
     StreamState,
 )
@@ -54,8 +47,8 @@ def decide_create(
         if existing.soft_deleted or existing.is_expired(now_ms):
             raise PathReserved(command.path)
         if command.version is not None:
-            return _ensure(existing, command, now_ms)
-        return _confirm(existing, command)
+            return ensure(existing, command, now_ms)
+        return confirm(existing, command)
     config = _configure(command, fork_point, new_id, now_ms)
     state = StreamState.created(config)
     mutations: list[Mutation] = [Created(config)]
@@ -74,52 +67,9 @@ def decide_create(
             next_position = append.end
     if command.closed:
         mutations.append(Closed(config.id, now_ms))
-    reply = CreateReply(True, config.content_type, state.token(next_position), command.closed)
+    token = state.token(next_position)
+    reply = CreateReply(True, config.content_type, token, command.closed, config)
     return Decision(reply, tuple(mutations))
-
-
-def _confirm(existing: StreamState, command: Create) -> Decision[CreateReply]:
-    config = existing.config
-    inherits = command.fork is not None
-    if command.fork != config.fork:
-        raise ConfigConflict("fork source or offset")
-    wanted = command.content_type or (None if inherits else content_types.DEFAULT)
-    if wanted and content_types.media_type(wanted) != content_types.media_type(config.content_type):
-        raise ConfigConflict("content type")
-    inherited = inherits and command.lifetime.is_forever and config.lifetime_inherited
-    if not inherited and not command.lifetime.same_as(config.lifetime):
-        raise ConfigConflict("Stream-TTL or Stream-Expires-At")
-    if command.retention != config.retention:
-        raise ConfigConflict("retention")
-    if command.closed != existing.closed:
-        raise ConfigConflict("open or closed state")
-    if not inherits and command.unique_ids != config.unique_ids:
-        raise ConfigConflict("unique id checking")
-    return Decision(CreateReply(False, config.content_type, existing.tail_token, existing.closed))
-
-
-def _ensure(existing: StreamState, command: Create, now_ms: int) -> Decision[CreateReply]:
-    config = existing.config
-    reply = CreateReply(False, config.content_type, existing.tail_token, existing.closed)
-    assert command.version is not None
-    if command.version <= config.version:
-        return Decision(reply)
-    wanted = command.content_type
-    if wanted and content_types.media_type(wanted) != content_types.media_type(config.content_type):
-        raise ConfigConflict("content type, which no version can change")
-    if command.unique_ids != config.unique_ids:
-        raise ConfigConflict("unique id checking, which no version can change")
-    if command.fork != config.fork:
-        raise ConfigConflict("fork source, which no version can change")
-    newer = replace(
-        config,
-        version=command.version,
-        lifetime=command.lifetime,
-        lifetime_inherited=False,
-        description=command.description,
-        retention=command.retention,
-    )
-    return Decision(reply, (Reconfigured(config.id, now_ms, newer),))
 
 
 def _configure(

@@ -73,6 +73,16 @@ _READ_ERRORS: Final = (
 )
 _POSITION: Final = ("Stream-Next-Offset", "Stream-Up-To-Date", "Stream-Closed")
 _CREATED: Final = ("Stream-Next-Offset", "Stream-Closed")
+_CONFIG: Final = (
+    "Stream-TTL",
+    "Stream-Expires-At",
+    "Stream-Retention-Seconds",
+    "Stream-Retention-Bytes",
+    "Stream-Unique-Ids",
+    "Stream-Id-Pointer",
+    "Stream-Description",
+    "Stream-Config-Version",
+)
 _APPENDED: Final = (
     "Stream-Next-Offset",
     "Stream-Closed",
@@ -86,8 +96,11 @@ _PUT = Operation(
     STREAM,
     "Create a stream, or make sure that it is as described.",
     {
-        200: Answer("It was there already, with this configuration.", _CREATED),
-        201: Answer("The stream is new.", ("Location", *_CREATED)),
+        200: Answer(
+            "It was there already. With a version, the settings are those in force.",
+            (*_CREATED, *_CONFIG),
+        ),
+        201: Answer("The stream is new.", ("Location", *_CREATED, *_CONFIG)),
     },
     errors=(
         "invalid_path",
@@ -176,11 +189,7 @@ _HEAD = Operation(
             "The stream is there.",
             (
                 *_CREATED,
-                "Stream-TTL",
-                "Stream-Expires-At",
-                "Stream-Config-Version",
-                "Stream-Retention-Seconds",
-                "Stream-Retention-Bytes",
+                *_CONFIG,
                 "Stream-Earliest-Offset",
             ),
         )

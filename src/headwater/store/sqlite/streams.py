@@ -63,7 +63,8 @@ def write_change(write: apsw.Connection, mutation: Mutation) -> None:
             write.execute(
                 "UPDATE streams SET version = ?, description = ?, ttl_s = ?, expires_at = ?,"
                 " expires_text = ?, lifetime_inherited = ?, retention_s = ?,"
-                " retention_bytes = ?, touched_at = ?, deadline = ?, profile = ? WHERE id = ?",
+                " retention_bytes = ?, touched_at = ?, deadline = ?, profile = ?,"
+                " unique_ids = ? WHERE id = ?",
                 (
                     config.version,
                     config.description,
@@ -75,6 +76,7 @@ def write_change(write: apsw.Connection, mutation: Mutation) -> None:
                     at_ms,
                     rows.stored_deadline(lifetime, at_ms),
                     rows.stored_profile(config),
+                    config.unique_ids.mode if config.unique_ids else None,
                     stream_id,
                 ),
             )
