@@ -17,7 +17,7 @@ from headwater.http.access.keyring import Keyring
 from headwater.http.access.tokens import TokenPolicy, Tokens
 from headwater.http.access.verification import InvalidKeySet
 from headwater.http.messages import Request
-from headwater.http.places import locate
+from headwater.http.routes.matching import locate
 from headwater.service.clock import wall_clock_ms
 from tests.access.guests import AUDIENCE
 from tests.access.issuers import Issuer, key_set
@@ -174,7 +174,7 @@ async def test_a_token_by_a_new_key_waits_for_it(publisher: Publisher, clock: Cl
     source = KeysAtUrl(publisher.url)
     identity = Identity(Keyring(), Tokens([source], TokenPolicy(AUDIENCE)), b"s" * 32)
     gate = Gate(identity, None, wall_clock_ms)
-    place = locate("GET", b"/v1/streams")
+    place = locate(b"/v1/streams")
 
     first = request(OLD.sign())
     waiting = gate.admit(first, place)

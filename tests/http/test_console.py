@@ -7,7 +7,7 @@ from importlib.resources import files
 
 import pytest
 
-from headwater.http.api import OPERATIONS
+from headwater.http.routes import ROUTES
 from tests.http.client import Client
 from tests.support.server import ServerProcess
 
@@ -58,12 +58,12 @@ def test_imports_name_what_the_other_part_exports(name: str) -> None:
 
 def test_it_asks_only_for_what_the_server_has() -> None:
     """Addresses in the scripts, with what is filled in cut off, begin documented ones."""
-    documented = [re.sub(r"\{.*", "", one.path) for one in OPERATIONS]
+    documented = [re.sub(r"\{.*", "", one.path) for one in ROUTES]
     addresses = re.findall(r'["`](/[\w./]+)', "".join(SCRIPTS.values()))
     resources = set(re.findall(r"/(_\w+)", "".join(SCRIPTS.values())))
     assert len(addresses) > 5
     assert all(any(path.startswith(one) for path in documented) for one in addresses), addresses
-    assert resources <= {part for one in OPERATIONS for part in one.path.split("/")}, resources
+    assert resources <= {part for one in ROUTES for part in one.path.split("/")}, resources
 
 
 def test_a_server_without_it() -> None:

@@ -18,7 +18,7 @@ from tests.observe.figures import Figures
 from tests.support.server import ServerProcess
 
 STREAM = "/v1/stream/{path}"
-GROUPS = f"{STREAM}/_groups"
+GROUP = f"{STREAM}/_groups/{{group}}"
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -148,7 +148,8 @@ def test_groups(client: Client) -> None:
     assert [now("group_settled_total", outcome=o) for o in outcomes] == [2, 1, 1, 0]
     assert (now("group_deliveries_total"), now("group_redeliveries_total")) == (5, 1)
     assert (now("group_in_flight"), now("group_outstanding")) == (1, 1)
-    assert now("requests_total", method="POST", route=GROUPS, status="200") == 5
+    assert now("requests_total", method="POST", route=f"{GROUP}/fetch", status="200") == 2
+    assert now("requests_total", method="POST", route=f"{GROUP}/ack", status="200") == 1
 
 
 def test_the_process_and_the_build(client: Client, engine: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import httpx
 import msgspec
@@ -13,27 +12,10 @@ from openapi_spec_validator import validate
 from headwater.core.errors import StreamError
 from headwater.core.subscriptions import errors as subscription_errors
 from headwater.http import openapi
-from headwater.http.access.gate import Gate
-from headwater.http.access.identity import Identity
-from headwater.http.access.keyring import Keyring
-from headwater.http.access.tokens import TokenPolicy, Tokens
-from headwater.http.api import OPERATIONS, headers, schemas
-from headwater.http.api.model import status_of
-from headwater.http.app import App
-from headwater.http.beats import Heartbeat
-from headwater.http.groups import GroupResource
 from headwater.http.headers import ALLOWED_REQUEST_HEADERS, EXPOSED_RESPONSE_HEADERS
-from headwater.http.places import route_of
-from headwater.http.streams import StreamResource
-from headwater.http.subscriptions import SubscriptionResource
-from headwater.http.touch import TouchResource
+from headwater.http.routes import ROUTES, headers, schemas
+from headwater.http.routes.route import status_of
 from headwater.http.transactions import ProducerPart, PublishPart, TransactionBody
-from headwater.service.feeds import Feeds
-from headwater.service.groups.operations import Groups
-from headwater.service.live.registry import Live
-from headwater.service.log import Log
-from headwater.service.subscriptions.operations import Subscriptions
-from headwater.store.memory.engine import MemoryEngine
 from tests.docs.markdown import HTTP_REFERENCE, Page, code_spans
 from tests.docs.test_http_reference import plain_errors, refusals
 from tests.docs.test_http_reference import status_of as status_by_class
@@ -41,18 +23,18 @@ from tests.http.client import JSON, Client
 from tests.support.server import ServerProcess
 
 METHODS = ("GET", "HEAD", "PUT", "POST", "DELETE", "PATCH")
-PATHS = sorted({operation.path for operation in OPERATIONS})
+PATHS = sorted({route.path for route in ROUTES})
 
 
 def methods_of(path: str) -> set[str]:
-    return {operation.method for operation in OPERATIONS if operation.path == path}
+    return {route.method for route in ROUTES if route.path == path}
 
 
 def test_it_is_valid_openapi() -> None:
     document = openapi.describe()
     assert document["openapi"].startswith("3.1")
     validate(document)
-    names = [operation.name for operation in OPERATIONS]
+    names = [route.name for route in ROUTES]
     assert len(names) == len(set(names))
 
 
@@ -63,55 +45,6 @@ def test_it_is_served(server: ServerProcess) -> None:
 
 
 # ── The routes ───────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture
-async def app() -> Any:
-    log = await Log.start(MemoryEngine())
-    groups, live = await Groups.start(log), Live(log)
-    subscriptions = await Subscriptions.start(log)
-    identity = Identity(Keyring(), Tokens([], TokenPolicy()), b"s" * 32)
-    gate = Gate(identity, None, log.clock)
-    yield App(
-        log,
-        Feeds(log),
-        groups,
-        live,
-        subscriptions,
-        heartbeat=Heartbeat(1),
-        long_poll_timeout_ms=100,
-        gate=gate,
-    )
-    groups.stop()
-    await live.stop()
-    await subscriptions.stop()
-    await log.stop()
-
-
-async def test_every_route_of_the_dispatch_is_described(app: App) -> None:
-    """From the tables that requests are routed by."""
-    stream, reserved = "/v1/stream/{path}", "/v1/stream/__ds"
-    routes = {route_of(kind) for kind in app.resources}
-    groups: GroupResource = app._groups
-    group = f"{stream}/_groups/{{group}}"
-    below_groups = {group, *(f"{group}/{name}" for name in groups._actions)}
-    touch: TouchResource = app._touch
-    below_touch = {f"{stream}/touch/{name}" for name in touch._routes}
-    subscriptions: SubscriptionResource = app._subscriptions
-    subscription = f"{reserved}/subscriptions/{{subscription}}"
-    below_reserved = {
-        f"{reserved}/jwks.json",
-        f"{reserved}/subscriptions",
-        subscription,
-        *(f"{subscription}/{name}" for name in subscriptions._actions),
-        f"{subscription}/streams/{{path}}",
-    }
-    # These answer nothing by themselves, only what is below them does.
-    routes -= {f"{stream}/touch", reserved}
-    one_snapshot = {f"{stream}/_snapshots/{{offset}}"}
-    assert set(PATHS) == routes | below_groups | below_touch | below_reserved | one_snapshot
-    streams: StreamResource = app._streams
-    assert methods_of("/v1/stream/{path}") == streams.methods
 
 
 # A server without access control has no such resource.
@@ -163,15 +96,15 @@ def resources() -> list[list[str]]:
 
 
 def test_every_error_can_happen_somewhere() -> None:
-    """Codes are those of the error classes, and each belongs to an operation."""
+    """Codes are those of the error classes, and each belongs to an route."""
     general = {"error", "conflict", "publish_refused", "method_not_allowed"}
     described = {
         (code, status)
-        for operation in OPERATIONS
-        for status, codes in operation.codes.items()
+        for route in ROUTES
+        for status, codes in route.codes.items()
         for code in codes
     }
-    elsewhere = {pair for operation in OPERATIONS for pair in operation.elsewhere.items()}
+    elsewhere = {pair for route in ROUTES for pair in route.elsewhere.items()}
     of_subscriptions = {(kind.code, status_by_class(kind)) for kind in subscription_refusals()}
     known = {*refusals(), *plain_errors(), *of_subscriptions, *elsewhere}
     assert described == {(code, status) for code, status in known if code not in general}
@@ -186,9 +119,9 @@ def subscription_refusals() -> list[type[StreamError]]:
 def test_every_header_is_described() -> None:
     assert set(ALLOWED_REQUEST_HEADERS) <= set(headers.REQUEST)
     assert set(EXPOSED_RESPONSE_HEADERS) == set(headers.RESPONSE)
-    used = {p.name for operation in OPERATIONS for p in operation.headers}
+    used = {p.name for route in ROUTES for p in route.headers}
     assert set(headers.REQUEST) - used == {"Authorization", "X-Request-Id"}
-    sent = {name for o in OPERATIONS for answer in o.answers.values() for name in answer.headers}
+    sent = {name for o in ROUTES for answer in o.answers.values() for name in answer.headers}
     of_errors = {"Retry-After", "Producer-Expected-Seq", "Producer-Received-Seq", "X-Request-Id"}
     assert set(headers.RESPONSE) - sent == of_errors
 
@@ -198,9 +131,9 @@ def test_every_query_parameter_of_the_reference_is_described() -> None:
     documented = {name for row in rows for name in code_spans(row[0])}
     described = {
         parameter.name
-        for operation in OPERATIONS
-        if not operation.path.startswith(FAMILIES)
-        for parameter in operation.query
+        for route in ROUTES
+        if not route.path.startswith(FAMILIES)
+        for parameter in route.query
     }
     assert documented == described
 

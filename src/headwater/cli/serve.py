@@ -26,8 +26,9 @@ from headwater.cli.serve_access import (
 from headwater.http import collectors
 from headwater.http.app import App
 from headwater.http.beats import Heartbeat
+from headwater.http.console.resource import CONSOLE
 from headwater.http.metrics import Metrics
-from headwater.http.places import CONSOLE
+from headwater.http.resources import resources_of
 from headwater.http.server import Server
 from headwater.http.tracing import Tracing, TracingUnavailable, open_tracing
 from headwater.http.traffic import Traffic, log_access
@@ -154,7 +155,7 @@ async def listening(
     webhooks = Webhooks(limits, development=settings.allows_local_webhooks)
     subscriptions = await Subscriptions.start(streams, webhooks, public_url=settings.public_url)
     metrics = Metrics()
-    app = App(
+    resources = resources_of(
         streams,
         feeds,
         groups,
@@ -162,11 +163,11 @@ async def listening(
         subscriptions,
         heartbeat=heartbeat,
         long_poll_timeout_ms=settings.long_poll_timeout_ms,
-        cors=bool(settings.cors_origin),
         console=settings.console,
-        gate=gate,
+        identity=None if gate is None else gate.identity,
         metrics=metrics,
     )
+    app = App(resources, cors=bool(settings.cors_origin), gate=gate)
     traffic = _traffic(settings)
     if tracing is not None:
         traffic.watchers.append(tracing.watch)

@@ -17,6 +17,7 @@ from headwater.core.errors import InvalidQuery
 from headwater.core.limits import KIB, MIB
 from headwater.core.offsets import Anchor, Offset, parse_offset
 from headwater.core.stream import StreamConfig
+from headwater.http.answers import NO_STORE, json_answer
 from headwater.http.messages import Headers, Request, Response
 from headwater.http.queries import number_in, query_of
 from headwater.http.reads import parse_until
@@ -26,7 +27,6 @@ from headwater.store.engine import SealedExtent
 
 ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
 NDJSON_TYPE: Final = "application/x-ndjson"
-_JSON: Final[Headers] = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
 _RANGE_BYTES_DEFAULT: Final = 8 * MIB
 _RANGE_BYTES_MIN: Final = 64 * KIB
 _BULK_BYTES_DEFAULT: Final = 8 * MIB
@@ -59,7 +59,7 @@ class BulkResource:
             "messages": view.messages,
             "ranges": [_range_json(view.config, one, request.is_local) for one in ranges],
         }
-        return Response(200, list(_JSON), msgspec.json.encode(body))
+        return json_answer(body)
 
     async def bulk(self, request: Request, path: str) -> Response:
         query = query_of(request)
@@ -74,7 +74,7 @@ class BulkResource:
         headers: Headers = [
             ("Content-Type", content_type),
             ("Stream-Next-Offset", str(view.config.lineage.offset_at(end))),
-            ("Cache-Control", "no-store"),
+            NO_STORE,
         ]
         if end == view.tail:
             headers.append(("Stream-Up-To-Date", "true"))

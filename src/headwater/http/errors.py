@@ -9,6 +9,7 @@ import msgspec
 from headwater.core import errors
 from headwater.core.errors import PublishRefused, StreamError
 from headwater.core.subscriptions import errors as subscription_errors
+from headwater.http.answers import JSON_HEADERS
 from headwater.http.messages import Headers, Response
 
 # The nearest class in an error's ancestry decides.
@@ -64,8 +65,12 @@ def plain_error(
     details: dict[str, object] | None = None,
 ) -> Response:
     body = msgspec.json.encode({"error": {"code": code, "message": message, **(details or {})}})
-    base: Headers = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
-    return Response(status, base + (headers or []), body, code=code)
+    return Response(status, JSON_HEADERS + (headers or []), body, code=code)
+
+
+def not_allowed(allow: str) -> Response:
+    message = f"this resource answers {allow}"
+    return plain_error(405, "method_not_allowed", message, [("Allow", allow)])
 
 
 def _extra_headers(error: StreamError) -> Headers:

@@ -14,15 +14,14 @@ from headwater.core.groups import transitions
 from headwater.core.groups.config import parse_config
 from headwater.core.groups.state import GroupState
 from headwater.core.groups.transitions import Outcome
+from headwater.http.answers import EVENT_HEADERS, JSON_HEADERS, done, json_answer
 from headwater.http.beats import Heartbeat
 from headwater.http.bodies import read_body
-from headwater.http.errors import plain_error
-from headwater.http.members import JSON_HEADERS, Fetch, Push
+from headwater.http.members import Fetch, Push
 from headwater.http.messages import (
     Answer,
     Deferred,
     EventStream,
-    Headers,
     Request,
     Response,
     Sink,
@@ -73,58 +72,31 @@ class GroupResource:
     def __init__(self, groups: Groups, heartbeat: Heartbeat) -> None:
         self._groups = groups
         self._heartbeat = heartbeat
-        self._actions: dict[str, Callable[[Request, str, str], Later]] = {
-            "fetch": self._fetch,
-            "ack": self._ack,
-            "nack": self._nack,
-            "extend": self._extend,
-            "reject": self._reject,
-            "seek": self._seek,
-            "pause": self._pause,
-            "resume": self._resume,
-        }
-
-    def handle(self, request: Request, path: str, rest: tuple[str, ...]) -> Later:
-        match request.method, rest:
-            case "GET" | "HEAD", []:
-                return self._list(path)
-            case "GET" | "HEAD", [name]:
-                return self._get(request, path, name)
-            case "PUT", [name]:
-                return self._put(request, path, name)
-            case "DELETE", [name]:
-                return self._delete(path, name)
-            case "POST", [name, action] if action in self._actions:
-                return self._actions[action](request, path, name)
-        return _not_here(rest)
 
     # ── The group itself ─────────────────────────────────────────────────────────────────────
 
-    async def _list(self, path: str) -> Answer:
+    async def index(self, request: Request, path: str) -> Answer:
         stream = await self._groups.of(path)
         infos = [await self._groups.info(group) for group in list(stream.groups.values())]
-        return Response(200, list(JSON_HEADERS), msgspec.json.encode({"groups": infos}))
+        return json_answer({"groups": infos})
 
-    async def _get(self, request: Request, path: str, name: str) -> Answer:
+    async def get(self, request: Request, path: str, name: str) -> Answer:
         query = query_of(request)
         if query.get("live") == "sse":
             return await self._push(path, name, query)
         group = await self._groups.get(path, name)
-        return Response(
-            200, list(JSON_HEADERS), msgspec.json.encode(await self._groups.info(group))
-        )
+        return json_answer(await self._groups.info(group))
 
-    async def _put(self, request: Request, path: str, name: str) -> Answer:
+    async def put(self, request: Request, path: str, name: str) -> Answer:
         config = parse_config(request.body)
         if config.dead_letter is not None:
             request.demand(Permission.WRITE, config.dead_letter)
         group, new = await self._groups.put(path, name, config)
-        body = msgspec.json.encode(await self._groups.info(group))
-        return Response(201 if new else 200, list(JSON_HEADERS), body)
+        return json_answer(await self._groups.info(group), 201 if new else 200)
 
-    async def _delete(self, path: str, name: str) -> Answer:
+    async def delete(self, request: Request, path: str, name: str) -> Answer:
         await self._groups.delete(path, name)
-        return Response(204, [("Cache-Control", "no-store")])
+        return done()
 
     async def _push(self, path: str, name: str, query: dict[str, str]) -> Answer:
         consumer = query.get("consumer", "")
@@ -140,16 +112,11 @@ class GroupResource:
             push.start(sink)
             self._heartbeat.add(push)
 
-        headers: Headers = [
-            ("Content-Type", "text/event-stream"),
-            ("Cache-Control", "no-cache"),
-            ("X-Accel-Buffering", "no"),
-        ]
-        return EventStream(headers, start, push.stopped)
+        return EventStream(list(EVENT_HEADERS), start, push.stopped)
 
     # ── Members' work ────────────────────────────────────────────────────────────────────────
 
-    def _fetch(self, request: Request, path: str, name: str) -> Awaitable[Answer]:
+    def fetch(self, request: Request, path: str, name: str) -> Awaitable[Answer]:
         body = read_body(request, FetchBody)
         group = self._groups.ready(path, name)
         if group is None:
@@ -178,13 +145,13 @@ class GroupResource:
         fetch.start()
         return fetch.future
 
-    def _ack(self, request: Request, path: str, name: str) -> Later:
+    def ack(self, request: Request, path: str, name: str) -> Later:
         body = read_body(request, AckBody)
         return self._settle(
             path, name, "acked", lambda state, _: transitions.ack(state, body.receipts)
         )
 
-    def _nack(self, request: Request, path: str, name: str) -> Later:
+    def nack(self, request: Request, path: str, name: str) -> Later:
         body = read_body(request, NackBody)
         return self._settle(
             path,
@@ -195,7 +162,7 @@ class GroupResource:
             ),
         )
 
-    def _extend(self, request: Request, path: str, name: str) -> Later:
+    def extend(self, request: Request, path: str, name: str) -> Later:
         body = read_body(request, ExtendBody)
         return self._settle(
             path,
@@ -204,7 +171,7 @@ class GroupResource:
             lambda state, now_ms: transitions.extend(state, body.receipts, body.ms, now_ms),
         )
 
-    def _reject(self, request: Request, path: str, name: str) -> Later:
+    def reject(self, request: Request, path: str, name: str) -> Later:
         body = read_body(request, AckBody)
         return self._settle(
             path, name, "rejected", lambda state, _: transitions.reject(state, body.receipts)
@@ -227,23 +194,14 @@ class GroupResource:
         group = await self._groups.get(path, name)
         return render(await self._groups.settle(group, operation))
 
-    async def _seek(self, request: Request, path: str, name: str) -> Answer:
+    async def seek(self, request: Request, path: str, name: str) -> Answer:
         await self._groups.seek(path, name, read_body(request, SeekBody).to)
-        return Response(204, [("Cache-Control", "no-store")])
+        return done()
 
-    async def _pause(self, request: Request, path: str, name: str) -> Answer:
+    async def pause(self, request: Request, path: str, name: str) -> Answer:
         await self._groups.pause(path, name, paused=True)
-        return Response(204, [("Cache-Control", "no-store")])
+        return done()
 
-    async def _resume(self, request: Request, path: str, name: str) -> Answer:
+    async def resume(self, request: Request, path: str, name: str) -> Answer:
         await self._groups.pause(path, name, paused=False)
-        return Response(204, [("Cache-Control", "no-store")])
-
-
-async def _not_here(rest: tuple[str, ...]) -> Answer:
-    allowed = {0: "GET", 1: "GET, PUT, DELETE", 2: "POST"}.get(len(rest))
-    if allowed is None:
-        return plain_error(404, "not_found", "there is nothing below a group's actions")
-    return plain_error(
-        405, "method_not_allowed", f"this resource answers {allowed}", [("Allow", allowed)]
-    )
+        return done()

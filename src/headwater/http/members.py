@@ -13,10 +13,10 @@ from headwater.core.groups.state import RECEIPT, Outstanding
 from headwater.core.groups.transitions import Outcome
 from headwater.core.unique_ids import pointer_steps, resolve
 from headwater.http import sse
-from headwater.http.messages import Answer, Headers, Payload, Response, Sink
+from headwater.http.answers import JSON_HEADERS
+from headwater.http.messages import Answer, Payload, Response, Sink
 from headwater.service.groups.group import Delivery, Group
 
-JSON_HEADERS: Final[Headers] = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
 _DELIVERY: Final = b'{"id":%b,"offset":"%b","deliveries":%d,"receipt":"' + RECEIPT + b'",%b}'
 
 

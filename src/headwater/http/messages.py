@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import IPv6Address, ip_address
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -19,6 +19,9 @@ from headwater.http.headers import REQUEST_ID
 from headwater.http.request_ids import request_id
 from headwater.http.room import Room
 from headwater.store.engine import Piece
+
+if TYPE_CHECKING:
+    from headwater.http.routes.matching import Match
 
 Headers = list[tuple[str, str]]
 _PROXY_HEADERS: Final = (b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip")
@@ -44,6 +47,7 @@ class Request:
         "charge",
         "headers",
         "keep_alive",
+        "match",
         "method",
         "on_disconnect",
         "path",
@@ -74,6 +78,8 @@ class Request:
         """Which resource this is for, as a template: for figures, logs and traces."""
         self.began_s = 0.0
         """When it was its turn, by the clock of `time.perf_counter`."""
+        self.match: Match | None = None
+        """Where it leads, once that was looked up."""
         self._id: str | None = None
 
     @property

@@ -9,8 +9,9 @@ import msgspec
 
 from headwater import __version__
 from headwater.core.limits import PATH_BYTES_MAX, SEGMENT_CHARS_MAX
-from headwater.http.api import OPERATIONS, Operation, headers, schemas
-from headwater.http.api.model import JSON_TYPE, Answer, Parameter, Schema, ref
+from headwater.http.access.rules import Need
+from headwater.http.routes import ROUTES, Route, headers, schemas
+from headwater.http.routes.route import JSON_TYPE, Answer, Parameter, Schema, ref
 
 _ABOUT: Final = (
     "Durable streams. Every path answers OPTIONS with 204. A stream's path may have several "
@@ -46,15 +47,15 @@ def document() -> bytes:
 
 def describe() -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
-    for operation in OPERATIONS:
-        item = paths.setdefault(operation.path, _path_item(operation.path))
-        item[operation.method.lower()] = _operation(operation)
+    for route in ROUTES:
+        item = paths.setdefault(route.path, _path_item(route.path))
+        item[route.method.lower()] = _route(route)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Headwater", "version": __version__, "description": _ABOUT},
         "paths": paths,
         "components": {"schemas": schemas.components(), "securitySchemes": _SECURITY},
-        # Where there is access control, all but the public operations ask for a key or token.
+        # Where there is access control, all but the public routes ask for a key or token.
         "security": [{}, {"bearer": []}],
     }
 
@@ -67,31 +68,31 @@ def _path_item(path: str) -> dict[str, Any]:
     return {"parameters": parameters}
 
 
-def _operation(operation: Operation) -> dict[str, Any]:
+def _route(route: Route) -> dict[str, Any]:
     everywhere = headers.request("X-Request-Id")
-    parameters = [_parameter(parameter, "query") for parameter in operation.query]
+    parameters = [_parameter(parameter, "query") for parameter in route.query]
     parameters += [
         _parameter(parameter, "header")
-        for parameter in (*operation.headers, *everywhere)
+        for parameter in (*route.headers, *everywhere)
         # OpenAPI has the types of bodies elsewhere, and forbids to name them here.
         if parameter.name not in ("Content-Type", "Authorization")
     ]
     described: dict[str, Any] = {
-        "operationId": operation.name,
-        "summary": operation.text,
+        "operationId": route.name,
+        "summary": route.text,
         "parameters": parameters,
         "responses": {
-            **{str(status): _answer(answer) for status, answer in operation.answers.items()},
-            **{str(status): _refusal(operation, status) for status in operation.codes},
+            **{str(status): _answer(answer) for status, answer in route.answers.items()},
+            **{str(status): _refusal(route, status) for status in route.codes},
         },
     }
-    if operation.own_token:
+    if route.needs is Need.WAKE_TOKEN:
         described["security"] = [{"wake": []}]
-    elif operation.public:
+    elif route.needs is Need.NOTHING:
         described["security"] = []
-    if operation.body:
-        content = {media: {"schema": schema} for media, schema in operation.body.items()}
-        described["requestBody"] = {"content": content, "required": operation.body_required}
+    if route.body:
+        content = {media: {"schema": schema} for media, schema in route.body.items()}
+        described["requestBody"] = {"content": content, "required": route.body_required}
     return described
 
 
@@ -117,14 +118,14 @@ def _answer(answer: Answer) -> dict[str, Any]:
     return described
 
 
-def _refusal(operation: Operation, status: int) -> dict[str, Any]:
-    codes = operation.codes[status]
+def _refusal(route: Route, status: int) -> dict[str, Any]:
+    codes = route.codes[status]
     names = ["X-Request-Id", *(["Retry-After"] if status in _RETRIED else [])]
     described: dict[str, Any] = {
         "description": f"Error: {', '.join(codes)}.",
         "headers": {name: _header(name) for name in names},
     }
-    if operation.method != "HEAD":
+    if route.method != "HEAD":
         one_of = {"properties": {"error": {"properties": {"code": {"enum": codes}}}}}
         described["content"] = {JSON_TYPE: {"schema": {"allOf": [ref("Error"), one_of]}}}
     return described

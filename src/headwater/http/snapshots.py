@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from headwater.core.content_types import check_content_type
 from headwater.core.errors import EmptyBody, InvalidOffset, MissingContentType
 from headwater.core.offsets import Offset, parse_offset
-from headwater.http.errors import plain_error
+from headwater.http.answers import NO_STORE, done, json_answer
 from headwater.http.messages import Headers, Request, Response
 from headwater.service.log import Log
 from headwater.service.snapshots import Snapshots
 
 LATEST: Final = "latest"
-_JSON: Final[Headers] = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
 
 
 class SnapshotResource:
     def __init__(self, log: Log) -> None:
         self._snapshots = Snapshots(log)
 
-    async def all(self, request: Request, path: str) -> Response:
+    async def index(self, request: Request, path: str) -> Response:
         kept = await self._snapshots.kept(path)
         body = {
             "snapshots": [
@@ -35,33 +32,23 @@ class SnapshotResource:
                 for offset, one in kept
             ]
         }
-        return Response(200, list(_JSON), msgspec.json.encode(body))
+        return json_answer(body)
 
-    async def one(self, request: Request, path: str, name: str) -> Response:
-        match request.method:
-            case "GET" | "HEAD":
-                return await self._get(path, name)
-            case "PUT":
-                return await self._put(request, path, name)
-            case "DELETE":
-                await self._snapshots.drop(path, _offset(name))
-                return Response(204, [("Cache-Control", "no-store")])
-        allowed = "GET, HEAD, PUT, DELETE, OPTIONS"
-        return plain_error(
-            405, "method_not_allowed", f"this resource answers {allowed}", [("Allow", allowed)]
-        )
+    async def delete(self, request: Request, path: str, name: str) -> Response:
+        await self._snapshots.drop(path, _offset(name))
+        return done()
 
-    async def _get(self, path: str, name: str) -> Response:
+    async def get(self, request: Request, path: str, name: str) -> Response:
         offset, found = await self._snapshots.load(path, None if name == LATEST else _offset(name))
         headers: Headers = [
             ("Content-Type", found.content_type),
             ("Stream-Next-Offset", str(offset)),
             # Another snapshot may take its place, the latest one above all.
-            ("Cache-Control", "no-store"),
+            NO_STORE,
         ]
         return Response(200, headers, found.body)
 
-    async def _put(self, request: Request, path: str, name: str) -> Response:
+    async def put(self, request: Request, path: str, name: str) -> Response:
         offset = _offset(name)
         if not request.body:
             raise EmptyBody("a snapshot has a body; send the state")
@@ -71,7 +58,7 @@ class SnapshotResource:
         is_new = await self._snapshots.take(
             path, offset, check_content_type(content_type), request.body
         )
-        headers = [("Stream-Next-Offset", str(offset)), ("Cache-Control", "no-store")]
+        headers = [("Stream-Next-Offset", str(offset)), NO_STORE]
         return Response(201 if is_new else 200, headers)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Final
 
 from headwater.core import content_types
 from headwater.core.access import Permission
@@ -21,6 +20,7 @@ from headwater.core.unique_ids import parse_unique_ids
 from headwater.core.versions import parse_description, parse_version
 from headwater.http import headers as names
 from headwater.http import sse
+from headwater.http.answers import EVENT_HEADERS, NO_STORE, done
 from headwater.http.beats import Heartbeat
 from headwater.http.cursors import Cursors
 from headwater.http.long_poll import LongPoll, nothing_new
@@ -33,8 +33,6 @@ from headwater.service.feeds import Feeds
 from headwater.service.log import Log
 from headwater.service.reading import Chunk
 
-_NO_STORE: Final = ("Cache-Control", "no-store")
-
 
 class StreamResource:
     def __init__(
@@ -45,22 +43,10 @@ class StreamResource:
         self._heartbeat = heartbeat
         self._long_poll_timeout_s = long_poll_timeout_s
         self._cursors = Cursors(log.clock)
-        self._methods = {
-            "POST": self._post,
-            "GET": self._get,
-            "PUT": self._put,
-            "HEAD": self._head,
-            "DELETE": self._delete,
-        }
-
-        self.methods = frozenset(self._methods)
-
-    def handle(self, request: Request, path: str) -> Answer | Deferred | Awaitable[Answer]:
-        return self._methods[request.method](request, path)
 
     # ── PUT ──────────────────────────────────────────────────────────────────────────────────
 
-    async def _put(self, request: Request, path: str) -> Response:
+    async def put(self, request: Request, path: str) -> Response:
         fork = _fork(request)
         if fork is not None:
             request.demand(Permission.READ, fork.source)
@@ -88,7 +74,7 @@ class StreamResource:
         headers: Headers = [
             ("Content-Type", reply.content_type),
             ("Stream-Next-Offset", reply.next_offset),
-            _NO_STORE,
+            NO_STORE,
         ]
         if reply.closed:
             headers.append(("Stream-Closed", "true"))
@@ -101,7 +87,7 @@ class StreamResource:
 
     # ── POST ─────────────────────────────────────────────────────────────────────────────────
 
-    def _post(self, request: Request, path: str) -> Deferred | Awaitable[Answer]:
+    def post(self, request: Request, path: str) -> Deferred | Awaitable[Answer]:
         entry = self._log.ready(path)
         if entry is None:
             return self._post_cold(request, path)
@@ -117,8 +103,9 @@ class StreamResource:
         return self._post_later(reply)
 
     async def _post_cold(self, request: Request, path: str) -> Answer:
+        # A path that cannot exist is simply not found, without being parsed.
         await self._log.entry(path)
-        answer = self._post(request, path)
+        answer = self.post(request, path)
         return await (answer.resolve() if isinstance(answer, Deferred) else answer)
 
     async def _post_later(self, reply: Awaitable[AppendReply]) -> Answer:
@@ -126,9 +113,9 @@ class StreamResource:
 
     # ── GET ──────────────────────────────────────────────────────────────────────────────────
 
-    def _get(self, request: Request, path: str) -> Answer | Awaitable[Answer]:
+    def get(self, request: Request, path: str) -> Answer | Awaitable[Answer]:
         query = ReadQuery(request.query)
-        entry = self._log.ready(path)
+        entry = self._log.ready(check_path(path))
         if entry is None:
             return self._get_cold(request, path, query)
         chunk = self._log.read_hot(entry, query.offset, query.until)
@@ -181,25 +168,21 @@ class StreamResource:
         def start(sink: Sink) -> None:
             reader.begin(sink, self._heartbeat)
 
-        headers: Headers = [
-            ("Content-Type", "text/event-stream"),
-            ("Cache-Control", "no-cache"),
-            ("X-Accel-Buffering", "no"),
-        ]
+        headers = list(EVENT_HEADERS)
         if sse.needs_base64(view.config):
             headers.append(("Stream-SSE-Data-Encoding", "base64"))
         return EventStream(headers, start, reader.leave)
 
     # ── HEAD, DELETE ─────────────────────────────────────────────────────────────────────────
 
-    async def _head(self, request: Request, path: str) -> Response:
-        entry = await self._log.entry(path)
+    async def head(self, request: Request, path: str) -> Response:
+        entry = await self._log.entry(check_path(path))
         view = self._log.view(entry)
         at_tail = Chunk(view.config, view.tail, view.tail, [], False, view.closed)
         headers: Headers = [
             ("Content-Type", view.config.content_type),
             *chunk_headers(at_tail),
-            _NO_STORE,
+            NO_STORE,
         ]
         headers += _config_headers(view.config)
         if view.config.kept_from:
@@ -207,9 +190,9 @@ class StreamResource:
             headers.append(("Stream-Earliest-Offset", earliest))
         return Response(200, headers)
 
-    async def _delete(self, request: Request, path: str) -> Response:
-        await self._log.delete(path)
-        return Response(204, [_NO_STORE])
+    async def delete(self, request: Request, path: str) -> Response:
+        await self._log.delete(check_path(path))
+        return done()
 
 
 def _config_headers(config: StreamConfig) -> Headers:
@@ -246,7 +229,7 @@ def _append_command(request: Request) -> Append:
 
 
 def append_response(reply: AppendReply) -> Response:
-    headers: Headers = [("Stream-Next-Offset", reply.next_offset), _NO_STORE]
+    headers: Headers = [("Stream-Next-Offset", reply.next_offset), NO_STORE]
     status = 204
     if reply.producer is not None:
         headers.append(("Producer-Epoch", str(reply.producer.epoch)))

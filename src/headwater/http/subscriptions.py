@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from headwater.core.errors import InvalidPath, InvalidQuery
-from headwater.core.limits import LIST_PAGE_MAX
 from headwater.core.subscriptions.config import STREAMS_NAMED_MAX, parse_config, stream_path
 from headwater.core.subscriptions.errors import InvalidSubscription, TokenInvalid
 from headwater.core.subscriptions.state import Phase, stream_info
 from headwater.core.subscriptions.transitions import Ack
-from headwater.http.errors import plain_error
+from headwater.http.answers import done, json_answer
 from headwater.http.messages import Answer, Headers, Request, Response
-from headwater.http.queries import number_in, query_of
-from headwater.http.targets import decode_segments
+from headwater.http.queries import page_of
 from headwater.service.subscriptions.keyring import Keys
 from headwater.service.subscriptions.operations import Subscriptions
 from headwater.service.subscriptions.subscription import Subscription
 
 JWKS: Final = "jwks.json"
-ROOT: Final = "subscriptions"
 # How many links are shown; a pattern may take in any number.
 STREAMS_LISTED_MAX: Final = 10_000
 ACKS_MAX: Final = 1_000
-_LIST_PAGE_DEFAULT: Final = 100
-_JSON: Final[Headers] = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
-_NO_STORE: Final[Headers] = [("Cache-Control", "no-store")]
 _KEY_SET: Final[Headers] = [
     ("Content-Type", "application/jwk-set+json"),
     ("Cache-Control", "public, max-age=300"),
@@ -68,109 +60,59 @@ class SettleBody(ReleaseBody):
 class SubscriptionResource:
     def __init__(self, subscriptions: Subscriptions) -> None:
         self._subscriptions = subscriptions
-        self._actions: dict[str, Callable[[Request, str], Awaitable[Answer]]] = {
-            "streams": self._link,
-            "callback": self._callback,
-            "claim": self._claim,
-            "ack": self._ack,
-            "release": self._release,
-        }
-
-    def handle(self, request: Request, target: bytes) -> Awaitable[Answer]:
-        """What is asked for below `__ds/`, with the target as it was sent."""
-        segments = decode_segments(target)
-        if segments[0] not in (JWKS, ROOT):
-            raise InvalidPath("everything below __ds is reserved; choose another name")
-        match request.method, segments:
-            case "GET" | "HEAD", ["jwks.json"]:
-                return self._jwks()
-            case "GET" | "HEAD", ["subscriptions"]:
-                return self._list(request)
-            case "GET" | "HEAD", ["subscriptions", name]:
-                return self._get(name)
-            case "PUT", ["subscriptions", name]:
-                return self._put(request, name)
-            case "DELETE", ["subscriptions", name]:
-                return self._delete(name)
-            case "POST", ["subscriptions", name, action] if action in self._actions:
-                return self._actions[action](request, name)
-            case "DELETE", ["subscriptions", name, "streams", *path] if path:
-                # A stream's path may come as it is or with its slashes encoded.
-                return self._unlink(name, "/".join(path))
-        return self._not_here(segments)
-
-    async def _not_here(self, segments: list[str]) -> Answer:
-        allowed = "GET, HEAD" if segments in ([JWKS], [ROOT]) else None
-        if segments[:1] == [ROOT]:
-            if len(segments) == 2:
-                allowed = "GET, HEAD, PUT, DELETE"
-            elif len(segments) == 3 and segments[2] in self._actions:
-                allowed = "POST"
-            elif len(segments) > 3 and segments[2] == "streams":
-                allowed = "DELETE"
-        if allowed is None:
-            return plain_error(404, "not_found", "a subscription has no such resource")
-        allowed += ", OPTIONS"
-        return plain_error(
-            405, "method_not_allowed", f"this resource answers {allowed}", [("Allow", allowed)]
-        )
 
     # ── The subscription itself ──────────────────────────────────────────────────────────────
 
-    async def _jwks(self) -> Answer:
+    async def jwks(self, request: Request) -> Answer:
         keys = await self._subscriptions.keyring.get()
         body = {"keys": [key.jwk for key in keys.signing]}
         return Response(200, list(_KEY_SET), msgspec.json.encode(body))
 
-    async def _list(self, request: Request) -> Answer:
-        query = query_of(request)
-        limit = number_in(query, "limit") if "limit" in query else _LIST_PAGE_DEFAULT
-        if not 1 <= limit <= LIST_PAGE_MAX:
-            raise InvalidQuery(f"limit must be a number from 1 to {LIST_PAGE_MAX}")
-        page = self._subscriptions.list(query.get("prefix", ""), query.get("after", ""), limit + 1)
+    async def index(self, request: Request) -> Answer:
+        prefix, after, limit = page_of(request)
+        page = self._subscriptions.list(prefix, after, limit + 1)
         body = {
             "subscriptions": [_summary(subscription) for subscription in page[:limit]],
             "next": page[limit - 1].name if len(page) > limit else None,
         }
-        return Response(200, list(_JSON), msgspec.json.encode(body))
+        return json_answer(body)
 
-    async def _get(self, name: str) -> Answer:
+    async def get(self, request: Request, name: str) -> Answer:
         return await self._shown(200, self._subscriptions.get(name))
 
-    async def _put(self, request: Request, name: str) -> Answer:
+    async def put(self, request: Request, name: str) -> Answer:
         config = parse_config(request.body)
         subscription, new = await self._subscriptions.put(name, config, _base_url(request))
         return await self._shown(201 if new else 200, subscription)
 
-    async def _delete(self, name: str) -> Answer:
+    async def delete(self, request: Request, name: str) -> Answer:
         await self._subscriptions.delete(name)
-        return Response(204, list(_NO_STORE))
+        return done()
 
     async def _shown(self, status: int, subscription: Subscription) -> Answer:
         keys = await self._subscriptions.keyring.get()
         base_url = self._subscriptions.public_url or subscription.state.record.base_url
-        body = msgspec.json.encode(_details(subscription, keys, base_url))
-        return Response(status, list(_JSON), body)
+        return json_answer(_details(subscription, keys, base_url), status)
 
-    async def _link(self, request: Request, name: str) -> Answer:
+    async def streams(self, request: Request, name: str) -> Answer:
         paths = [stream_path(path) for path in _read_body(request, StreamsBody).streams]
         await self._subscriptions.link(name, paths)
-        return Response(204, list(_NO_STORE))
+        return done()
 
-    async def _unlink(self, name: str, path: str) -> Answer:
+    async def unlink(self, request: Request, name: str, path: str) -> Answer:
         await self._subscriptions.unlink(name, stream_path(path))
-        return Response(204, list(_NO_STORE))
+        return done()
 
     # ── Whoever is at work ───────────────────────────────────────────────────────────────────
 
-    async def _claim(self, request: Request, name: str) -> Answer:
+    async def claim(self, request: Request, name: str) -> Answer:
         claimed = await self._subscriptions.claim(name, _read_body(request, ClaimBody).worker)
-        return Response(200, list(_JSON), msgspec.json.encode(claimed._asdict()))
+        return json_answer(claimed._asdict())
 
-    async def _callback(self, request: Request, name: str) -> Answer:
+    async def callback(self, request: Request, name: str) -> Answer:
         return await self._settle(request, self._subscriptions.hooked(name))
 
-    async def _ack(self, request: Request, name: str) -> Answer:
+    async def ack(self, request: Request, name: str) -> Answer:
         return await self._settle(request, self._subscriptions.pulled(name))
 
     async def _settle(self, request: Request, subscription: Subscription) -> Answer:
@@ -181,14 +123,14 @@ class SubscriptionResource:
             subscription, token, body.generation, body.wake_id, acks, done=body.done
         )
         answer = {"ok": True, "next_wake": next_wake}
-        return Response(200, list(_JSON), msgspec.json.encode(answer))
+        return json_answer(answer)
 
-    async def _release(self, request: Request, name: str) -> Answer:
+    async def release(self, request: Request, name: str) -> Answer:
         subscription = self._subscriptions.pulled(name)
         token = _token(request)
         body = _read_body(request, ReleaseBody)
         await self._subscriptions.release(subscription, token, body.generation, body.wake_id)
-        return Response(204, list(_NO_STORE))
+        return done()
 
 
 # ── Requests ─────────────────────────────────────────────────────────────────────────────────

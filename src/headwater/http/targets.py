@@ -10,6 +10,8 @@ import httptools
 from headwater.core.errors import InvalidPath
 
 STREAM_ROOT: Final = b"/v1/stream/"
+STREAM_ALIAS: Final = b"/v1/streams/"
+"""The same, for clients of the public proxy package."""
 SUBSCRIPTIONS_ROOT: Final = b"/v1/stream/__ds/"
 
 

@@ -13,16 +13,15 @@ from headwater.core.live.interest import Interest, InterestMode, WaitKind
 from headwater.core.live.keys import parse_key
 from headwater.core.live.profile import parse_profile, profile_json
 from headwater.core.live.templates import TEMPLATES_PER_CALL_MAX, TemplateSpec, parse_spec
+from headwater.http.answers import JSON_HEADERS, json_answer
 from headwater.http.bodies import read_body
-from headwater.http.errors import plain_error
 from headwater.http.live_report import activation_report, meta_report, wait_report
-from headwater.http.messages import Answer, Deferred, Headers, Request, Response
+from headwater.http.messages import Answer, Deferred, Request, Response
 from headwater.http.queries import number_in, query_of
 from headwater.service.live.registry import Live
 from headwater.service.live.stream import LiveStream
 from headwater.service.live.waits import WaitResult
 
-_JSON: Final[Headers] = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
 WAIT_MS_MAX: Final = 120_000
 WAIT_MS_DEFAULT: Final = 30_000
 KEYS_MAX: Final = 1024
@@ -34,9 +33,6 @@ Ttl = Annotated[int, msgspec.Meta(ge=1, le=365 * 24 * 3_600_000)]
 Key = Annotated[str, msgspec.Meta(max_length=_KEY_CHARS_MAX)]
 KeyId = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 Templates = Annotated[list[Any], msgspec.Meta(max_length=TEMPLATES_PER_CALL_MAX)]
-
-
-_Resource = Callable[[Request, str], Answer | Deferred | Awaitable[Answer]]
 
 
 class WaitBody(msgspec.Struct, rename="camel"):
@@ -59,30 +55,15 @@ class ActivateBody(msgspec.Struct, rename="camel"):
 class TouchResource:
     def __init__(self, live: Live) -> None:
         self._live = live
-        self._routes: dict[str, tuple[str, _Resource]] = {
-            "meta": ("GET", self._meta),
-            "wait": ("POST", self._wait),
-            "templates/activate": ("POST", self._activate),
-        }
-
-    def handle(
-        self, request: Request, path: str, name: str
-    ) -> Answer | Deferred | Awaitable[Answer]:
-        method, resource = self._routes[name]
-        if request.method != method:
-            return _not_allowed(f"{method}, OPTIONS")
-        return resource(request, path)
 
     async def profile(self, request: Request, path: str) -> Answer:
-        if request.method == "POST":
-            profile = await self._live.set_profile(path, parse_profile(request.body))
-        elif request.method in ("GET", "HEAD"):
-            profile = await self._live.profile(path)
-        else:
-            return _not_allowed("GET, HEAD, POST, OPTIONS")
-        return Response(200, list(_JSON), profile_json(profile))
+        return Response(200, list(JSON_HEADERS), profile_json(await self._live.profile(path)))
 
-    async def _meta(self, request: Request, path: str) -> Answer:
+    async def set_profile(self, request: Request, path: str) -> Answer:
+        profile = await self._live.set_profile(path, parse_profile(request.body))
+        return Response(200, list(JSON_HEADERS), profile_json(profile))
+
+    async def meta(self, request: Request, path: str) -> Answer:
         query = query_of(request)
         timeout_ms = number_in(query, "timeoutMs") if "timeoutMs" in query else WAIT_MS_DEFAULT
         if timeout_ms > WAIT_MS_MAX:
@@ -92,15 +73,15 @@ class TouchResource:
         stream = await self._live.of(path)
         if "settle" in query:
             await stream.settle(timeout_ms)
-        return _json(meta_report(stream))
+        return json_answer(meta_report(stream))
 
-    async def _activate(self, request: Request, path: str) -> Answer:
+    async def activate(self, request: Request, path: str) -> Answer:
         body = read_body(request, ActivateBody)
         stream = await self._live.of(path)
         outcome = await stream.activate(_specs(body.templates), body.inactivity_ttl_ms)
-        return _json(activation_report(stream, outcome))
+        return json_answer(activation_report(stream, outcome))
 
-    def _wait(self, request: Request, path: str) -> Answer | Deferred | Awaitable[Answer]:
+    def wait(self, request: Request, path: str) -> Answer | Deferred | Awaitable[Answer]:
         body = read_body(request, WaitBody)
         # It may be a long time until the answer, and there may be very many who wait.
         request.body = b""
@@ -168,19 +149,9 @@ def _waited(kind: WaitKind, result: WaitResult) -> Response:
     body = result.encoded.get(kind)
     if body is None:
         body = result.encoded[kind] = msgspec.json.encode(wait_report(result, kind))
-    return Response(200, _JSON, body)
+    return Response(200, JSON_HEADERS, body)
 
 
 _RENDERERS: Final[dict[WaitKind, Callable[[WaitResult], Response]]] = {
     kind: partial(_waited, kind) for kind in get_args(WaitKind)
 }
-
-
-def _json(value: object) -> Response:
-    return Response(200, list(_JSON), msgspec.json.encode(value))
-
-
-def _not_allowed(allowed: str) -> Response:
-    return plain_error(
-        405, "method_not_allowed", f"this resource answers {allowed}", [("Allow", allowed)]
-    )

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from base64 import b64decode
 from binascii import Error as Base64Error
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from headwater.core.access import Permission
-from headwater.core.content_types import is_json
+from headwater.core.content_types import JSON, is_json
 from headwater.core.decisions import Append
 from headwater.core.errors import InvalidBody, InvalidPath, PublishRefused
 from headwater.core.paths import check_path
 from headwater.core.producers import ProducerStamp
+from headwater.http.answers import json_answer
 from headwater.http.bodies import read_body
 from headwater.http.groups import RECEIPTS_MAX
-from headwater.http.messages import Headers, Request, Response
+from headwater.http.messages import Request, Response
 from headwater.service.log import Log
 from headwater.service.transactions import (
     PUBLISHES_MAX,
@@ -25,7 +26,6 @@ from headwater.service.transactions import (
     Transactions,
 )
 
-_JSON: Final[Headers] = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
 _Number = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
 
 
@@ -60,7 +60,7 @@ class TransactionResource:
         self._streams = streams
         self._transactions = transactions
 
-    async def handle(self, request: Request) -> Response:
+    async def run(self, request: Request) -> Response:
         body = read_body(request, TransactionBody)
         if body.ack is None and not body.publish:
             raise InvalidBody("a transaction acknowledges or publishes something")
@@ -83,7 +83,7 @@ class TransactionResource:
             for publish, reply in zip(publishes, replies, strict=True)
         ]
         answer = {"acked": len(body.ack.receipts) if body.ack else 0, "published": published}
-        return Response(200, list(_JSON), msgspec.json.encode(answer))
+        return json_answer(answer)
 
     async def _publish(self, index: int, part: PublishPart) -> Publish:
         try:
@@ -91,7 +91,7 @@ class TransactionResource:
         except InvalidPath as error:
             raise PublishRefused(index, error) from None
         entry = await self._streams.entry(path)
-        content_type = entry.state.config.content_type if entry.state else "application/json"
+        content_type = entry.state.config.content_type if entry.state else JSON
         producer = None
         if part.producer is not None:
             producer = ProducerStamp(part.producer.id, part.producer.epoch, part.producer.seq)

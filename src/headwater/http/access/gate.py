@@ -16,7 +16,7 @@ from headwater.http.access.accounts import Accounts
 from headwater.http.access.identity import Identity
 from headwater.http.access.tokens import UnknownSigner, refused
 from headwater.http.messages import Request
-from headwater.http.places import Place
+from headwater.http.routes.matching import Match
 from headwater.service.clock import Clock
 
 
@@ -28,40 +28,40 @@ class Gate:
         self.forbidden = 0
         self._clock = clock
 
-    def admit(self, request: Request, place: Place) -> Awaitable[None] | None:
+    def admit(self, request: Request, match: Match) -> Awaitable[None] | None:
         """Let a request through or raise; an awaitable if that takes a look at newer keys."""
-        if rules.is_public(request, place):
+        if match.need(request.method).is_public:
             return None
         if self.identity is None:
             self._charge(request, request.peer.address)
             return None
         try:
-            caller = self._identify(self.identity, request, place)
+            caller = self._identify(self.identity, request, match)
         except UnknownSigner:
-            return self._admit_later(self.identity, request, place)
-        self._enter(caller, request, place)
+            return self._admit_later(self.identity, request, match)
+        self._enter(caller, request, match)
         return None
 
-    def screen(self, request: Request, place: Place) -> None:
+    def screen(self, request: Request, match: Match) -> None:
         """Raise if whoever sends this is nobody we know, before its body is read."""
-        if self.identity is None or rules.is_public(request, place):
+        if self.identity is None or match.need(request.method).is_public:
             return
         # One whose key we may have to look for is dealt with when the request is complete.
         with suppress(UnknownSigner):
-            self._identify(self.identity, request, place)
+            self._identify(self.identity, request, match)
 
-    async def _admit_later(self, identity: Identity, request: Request, place: Place) -> None:
+    async def _admit_later(self, identity: Identity, request: Request, match: Match) -> None:
         try:
             if not await identity.tokens.look_again():
                 raise self._turned_away(request)
-            caller = self._identify(identity, request, place)
+            caller = self._identify(identity, request, match)
         except UnknownSigner:
             raise self._turned_away(request) from None
-        self._enter(caller, request, place)
+        self._enter(caller, request, match)
 
-    def _identify(self, identity: Identity, request: Request, place: Place) -> Caller:
+    def _identify(self, identity: Identity, request: Request, match: Match) -> Caller:
         try:
-            return identity.find(request, place, self._clock())
+            return identity.find(request, match, self._clock())
         except Unauthorized as error:
             raise self._turned_away(request, error) from None
 
@@ -71,11 +71,11 @@ class Gate:
         self._charge(request, f"guesses from {request.peer.address}")
         return error or refused()
 
-    def _enter(self, caller: Caller, request: Request, place: Place) -> None:
+    def _enter(self, caller: Caller, request: Request, match: Match) -> None:
         request.caller = caller
         self._charge(request, caller.name)
         try:
-            rules.permit(request, place, caller)
+            rules.permit(request, match.need(request.method), match.args, caller)
         except StreamError:
             self.forbidden += 1
             raise

@@ -13,7 +13,7 @@ from headwater.core.errors import Unauthorized
 from headwater.http.access.keyring import Keyring
 from headwater.http.access.tokens import Tokens, expired, refused
 from headwater.http.messages import Request
-from headwater.http.places import STREAM, Place
+from headwater.http.routes.matching import STREAM_RESOURCE, Match
 
 AUTHORIZATION: Final = b"authorization"
 _QUERY_FIELDS_MAX: Final = 32
@@ -27,12 +27,12 @@ class Identity:
     secret: bytes = field(repr=False)
     """What addresses are signed with."""
 
-    def find(self, request: Request, place: Place, now_ms: int) -> Caller:
+    def find(self, request: Request, match: Match, now_ms: int) -> Caller:
         header = request.headers.get(AUTHORIZATION)
         if header is not None:
             return self._bearer(header, now_ms)
         if b"signature=" in request.query:
-            return self._signed(request, place, now_ms)
+            return self._signed(request, match, now_ms)
         raise Unauthorized(sent=False)
 
     def _bearer(self, header: bytes, now_ms: int) -> Caller:
@@ -52,24 +52,25 @@ class Identity:
             raise expired()
         return caller
 
-    def _signed(self, request: Request, place: Place, now_ms: int) -> Caller:
+    def _signed(self, request: Request, match: Match, now_ms: int) -> Caller:
         claim = _claim(request.query)
-        if claim is None or place.kind != STREAM or request.method not in _READS:
+        if claim is None or match.resource is not STREAM_RESOURCE or request.method not in _READS:
             raise refused()
-        expires_s = signed.verify(self.secret, place.path, claim)
+        (path,) = match.args
+        expires_s = signed.verify(self.secret, path, claim)
         if expires_s is None:
             raise refused()
         credential, expires_at_ms = Credential(), expires_s * 1000
         if claim.key_id:
             signer = self.keyring.by_id(claim.key_id)
-            if signer is None or not signer.grants.allow(Permission.READ, place.path):
+            if signer is None or not signer.grants.allow(Permission.READ, path):
                 raise refused()
             credential = signer.credential
             expires_at_ms = min(expires_at_ms, signer.expires_at_ms or expires_at_ms)
         if now_ms >= expires_at_ms:
             raise expired()
-        name = f"address of {claim.key_id or 'a token'} for {place.path}"
-        return Caller(name, read_only(place.path), credential, expires_at_ms)
+        name = f"address of {claim.key_id or 'a token'} for {path}"
+        return Caller(name, read_only(path), credential, expires_at_ms)
 
 
 def _claim(query: bytes) -> signed.Claim | None:

@@ -1,100 +1,75 @@
-"""Which permission each resource needs. A resource that is not in the table needs `admin`.
+"""What a request has to be permitted, in the words of the route table.
 
-A rule sees the request before its body is looked at. Where a body or a header names further
-streams (the source of a fork, a dead-letter stream, the parts of a transaction), the resource
-asks for those with `Request.demand` before it does anything.
+Every route says what it needs; one that says nothing is for administrators. A rule sees the request
+before its body is looked at. Where a body or a header names further streams (the source of a fork,
+a dead-letter stream, the parts of a transaction), the handler asks for those with
+`Request.demand` before it does anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from typing import Final
 
 from headwater.core.access import Caller, Permission
-from headwater.core.paths import CONTROL_ROOT, GROUPS, PROFILE, SNAPSHOTS, TOUCH
-from headwater.http import places
 from headwater.http.messages import Request
-from headwater.http.places import Place
 from headwater.http.queries import query_of
 
-Rule = Callable[[Request, Place, Caller], None]
-
-_READS: Final = frozenset({"GET", "HEAD"})
-# A webhook and a worker prove themselves by the token that they were woken with.
-_OWN_TOKEN: Final = frozenset({"callback", "ack", "release"})
+Args = tuple[str, ...]
+"""What fills the names of a route's path. The first one is the stream, where there is one."""
 
 
-def _reads(request: Request, place: Place, caller: Caller) -> None:
-    caller.demand(Permission.READ, place.path)
-
-
-def _stream(request: Request, place: Place, caller: Caller) -> None:
-    if request.method == "HEAD" and caller.grants.allow(Permission.WRITE, place.path):
-        # Whoever writes has to know the type of the stream, and learns its end anyway.
-        return
-    needed = Permission.READ if request.method in _READS else Permission.WRITE
-    caller.demand(needed, place.path)
-
-
-def _groups(request: Request, place: Place, caller: Caller) -> None:
+class Need(Enum):
+    NOTHING = "nothing"
+    WAKE_TOKEN = "the token of the wake"
+    """A webhook and a worker prove themselves by the token that they were woken with."""
+    KNOWN = "any valid key or token"
+    """What the answer holds may depend on who asks."""
+    READ = "read"
+    READ_OR_WRITE = "read or write"
+    """A writer has to know the type of the stream, and learns its end anyway."""
+    WRITE = "write"
+    GROUP = "read, and write on the stream or the group"
+    READ_OR_GROUP = "read; with live, as the rest of a group"
     """To look at a group is to read; to be pushed its messages is to use it."""
-    if request.method in _READS and "live" not in query_of(request):
-        caller.demand(Permission.READ, place.path)
+    ADMIN = "admin over **"
+
+    @property
+    def is_public(self) -> bool:
+        """Whether the gate lets everyone pass."""
+        return self in (Need.NOTHING, Need.WAKE_TOKEN)
+
+
+def _read_or_write(request: Request, args: Args, caller: Caller) -> None:
+    if not caller.grants.allow(Permission.WRITE, args[0]):
+        caller.demand(Permission.READ, args[0])
+
+
+def _group(request: Request, args: Args, caller: Caller) -> None:
+    caller.demand_group(args[0], args[1])
+
+
+def _read_or_group(request: Request, args: Args, caller: Caller) -> None:
+    if "live" in query_of(request):
+        _group(request, args, caller)
     else:
-        caller.demand_group(place.path, place.rest[0] if place.rest else "")
+        caller.demand(Permission.READ, args[0])
 
 
-def _anyone(request: Request, place: Place, caller: Caller) -> None:
-    """Whoever is known. What the answer holds depends on who it is."""
-
-
-def _administers(request: Request, place: Place, caller: Caller) -> None:
-    caller.demand_server()
-
-
-def _pipelines(request: Request, place: Place, caller: Caller) -> None:
-    """Reports name streams that not everyone may know of. To report, any pipeline will do."""
-    if request.method in _READS:
-        caller.demand_server()
-
-
-RULES: Final[dict[str, Rule]] = {
-    places.STREAM: _stream,
-    "_details": _reads,
-    "_position": _reads,
-    "_segments": _reads,
-    "_bulk": _reads,
-    GROUPS: _groups,
-    PROFILE: _stream,
-    SNAPSHOTS: _stream,
-    TOUCH: _reads,
-    CONTROL_ROOT: _administers,
-    places.LIST: _anyone,
-    places.TRANSACTION: _anyone,
-    places.SIGN: _anyone,
-    places.METRICS: _administers,
-    places.PIPELINES: _pipelines,
+_RULES: Final[dict[Need, Callable[[Request, Args, Caller], None]]] = {
+    Need.NOTHING: lambda request, args, caller: None,
+    Need.WAKE_TOKEN: lambda request, args, caller: None,
+    Need.KNOWN: lambda request, args, caller: None,
+    Need.READ: lambda request, args, caller: caller.demand(Permission.READ, args[0]),
+    Need.READ_OR_WRITE: _read_or_write,
+    Need.WRITE: lambda request, args, caller: caller.demand(Permission.WRITE, args[0]),
+    Need.GROUP: _group,
+    Need.READ_OR_GROUP: _read_or_group,
+    Need.ADMIN: lambda request, args, caller: caller.demand_server(),
 }
 
-PUBLIC: Final = frozenset(
-    {places.INDEX, places.HEALTH, places.READY, places.OPENAPI, places.CONSOLE}
-)
-"""Open to everyone: they tell nothing about streams."""
 
-
-def is_public(request: Request, place: Place) -> bool:
-    if place.kind in PUBLIC:
-        return True
-    if place.kind != CONTROL_ROOT:
-        return False
-    match request.method, place.rest:
-        case "GET" | "HEAD", ("jwks.json",):
-            return True
-        case "POST", ("subscriptions", _, action):
-            return action in _OWN_TOKEN
-    return False
-
-
-def permit(request: Request, place: Place, caller: Caller) -> None:
+def permit(request: Request, need: Need, args: Args, caller: Caller) -> None:
     """Raise `Forbidden` if the caller may not."""
-    RULES.get(place.kind, _administers)(request, place, caller)
+    _RULES[need](request, args, caller)

@@ -11,12 +11,12 @@ from headwater.core.access import Permission, signed
 from headwater.core.errors import InvalidBody
 from headwater.core.limits import PATH_BYTES_MAX
 from headwater.core.paths import check_path
+from headwater.http.answers import json_answer
 from headwater.http.bodies import read_body
-from headwater.http.messages import Headers, Request, Response
+from headwater.http.messages import Request, Response
 from headwater.http.targets import STREAM_ROOT
 from headwater.service.clock import Clock
 
-_JSON: Final[Headers] = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
 # Everything a path can hold is fine in a URL, but for the sign that begins an escape.
 _SAFE: Final = "/-._~!$&'()*+,;=:@"
 
@@ -26,12 +26,12 @@ class SignBody(msgspec.Struct, forbid_unknown_fields=True):
     expires_s: int = 3600
 
 
-class SignResource:
+class Signing:
     def __init__(self, secret: bytes, clock: Clock) -> None:
         self._secret = secret
         self._clock = clock
 
-    def handle(self, request: Request) -> Response:
+    def sign(self, request: Request) -> Response:
         body = read_body(request, SignBody)
         path = check_path(body.stream)
         seconds = signed.check_duration(body.expires_s)
@@ -52,4 +52,4 @@ class SignResource:
         }
         target = STREAM_ROOT.decode() + quote(path, safe=_SAFE)
         answer = {"url": f"{target}?{urlencode(query)}", "expires_at_ms": expires_s * 1000}
-        return Response(200, list(_JSON), msgspec.json.encode(answer))
+        return json_answer(answer)

@@ -10,6 +10,7 @@ from headwater.http.errors import plain_error
 from headwater.http.headers import IF_NONE_MATCH
 from headwater.http.messages import Headers, Request, Response
 
+CONSOLE: Final = "/console/"
 _PAGE: Final = "index.html"
 _TYPES: Final = {
     ".html": "text/html; charset=utf-8",
@@ -34,7 +35,7 @@ class Console:
             if _ending(part.name) in _TYPES
         }
 
-    def handle(self, request: Request, name: str) -> Response:
+    def part(self, request: Request, name: str = "") -> Response:
         part = self._parts.get(name or _PAGE)
         if part is None:
             return plain_error(404, "not_found", "the console has no such part")

@@ -1,14 +1,20 @@
-"""The words in which resources are described."""
+"""A route, and the words in which it is described."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from headwater.core import errors
+from headwater.core import content_types, errors
 from headwater.core.subscriptions import errors as subscription_errors
+from headwater.http import answers, messages
+from headwater.http.access.rules import Need
 from headwater.http.errors import STATUS
+
+if TYPE_CHECKING:
+    from headwater.http.resources import Resources
 
 Schema = dict[str, Any]
 
@@ -17,8 +23,13 @@ FLAG: Final[Schema] = {"type": "string", "enum": ["true"]}
 WHOLE: Final[Schema] = {"type": "integer", "minimum": 0}
 COUNT: Final[Schema] = {"type": "integer", "minimum": 1}
 ANY_TYPE: Final = "*/*"
-JSON_TYPE: Final = "application/json"
-EVENTS_TYPE: Final = "text/event-stream"
+JSON_TYPE: Final = content_types.JSON
+EVENTS_TYPE: Final = answers.EVENTS_TYPE
+STREAM: Final = "/v1/stream/{path}"
+
+Reply = messages.Answer | messages.Deferred | Awaitable[messages.Answer]
+Handler = Callable[..., Reply]
+"""Takes the request, and what fills the names of the path."""
 
 # Codes that only HTTP knows. Those of the core come with their status from its error classes.
 HTTP_ERRORS: Final = {
@@ -61,23 +72,22 @@ class Answer(msgspec.Struct, frozen=True):
     """By media type."""
 
 
-class Operation(msgspec.Struct, frozen=True):
+class Route(msgspec.Struct, frozen=True):
     method: str
     path: str
     text: str
+    handler: Callable[[Resources], Handler | None]
+    """Who answers, among the resources of a server; None if this server has no such resource."""
     answers: dict[int, Answer]
+    needs: Need = Need.ADMIN
     errors: tuple[str, ...] = ()
     query: tuple[Parameter, ...] = ()
     headers: tuple[Parameter, ...] = ()
     body: dict[str, Schema] = {}
-    """By media type."""
+    """By media type. Where there is none, a body that is sent is not looked at."""
     body_required: bool = False
     elsewhere: dict[str, int] = {}
     """Codes that have another status here than usual, besides that one."""
-    public: bool = False
-    """Whether it is open to everyone, whatever access control there is."""
-    own_token: bool = False
-    """Whether it takes a token of its own."""
     waits: bool = False
     """Whether it can wait for news."""
 
@@ -91,7 +101,7 @@ class Operation(msgspec.Struct, frozen=True):
         """Codes of errors by status."""
         found: dict[int, list[str]] = {}
         codes = [*self.errors, *ALWAYS]
-        if not self.public:
+        if not self.needs.is_public:
             codes += GUARDED
         if self.waits:
             codes += WAITING
@@ -142,7 +152,7 @@ def ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def with_head(get: Operation) -> tuple[Operation, Operation]:
+def with_head(get: Route) -> tuple[Route, Route]:
     """A GET and its HEAD, which answers the same without a body."""
     answers = {
         status: msgspec.structs.replace(answer, content={})

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from typing import Final
 
-from headwater.http.api.model import (
+from headwater.http.access.rules import Need
+from headwater.http.groups import FETCH_MAX
+from headwater.http.routes.route import (
     EVENTS_TYPE,
     JSON_TYPE,
+    STREAM,
     TEXT,
     Answer,
-    Operation,
     Parameter,
+    Route,
     Schema,
     listing,
     obj,
     ref,
     with_head,
 )
-from headwater.http.api.streams import STREAM, STREAM_ERRORS
-from headwater.http.groups import FETCH_MAX
+from headwater.http.routes.streams import STREAM_ERRORS
 
 GROUPS: Final = f"{STREAM}/_groups"
 GROUP: Final = f"{GROUPS}/{{group}}"
@@ -28,18 +30,22 @@ TRANSACTION: Final = "/v1/transaction"
 _STREAM_ERRORS: Final = (*STREAM_ERRORS, "history_unavailable")
 _GROUP_ERRORS: Final = (*_STREAM_ERRORS, "group_not_found")
 
-_LIST = Operation(
+_LIST = Route(
     "GET",
     GROUPS,
     "All groups of a stream.",
+    lambda on: on.groups.index,
     {200: Answer("The groups.", content={JSON_TYPE: obj({"groups": listing(ref("GroupInfo"))})})},
+    needs=Need.READ,
     errors=_STREAM_ERRORS,
 )
-_GET = Operation(
+_GET = Route(
     "GET",
     GROUP,
     "A group; with `live=sse`, its messages.",
+    lambda on: on.groups.get,
     {200: Answer("The group.", content={JSON_TYPE: ref("GroupInfo"), EVENTS_TYPE: TEXT})},
+    needs=Need.READ_OR_GROUP,
     errors=(*_GROUP_ERRORS, "invalid_query"),
     waits=True,
     query=(
@@ -52,14 +58,16 @@ _GET = Operation(
         ),
     ),
 )
-_PUT = Operation(
+_PUT = Route(
     "PUT",
     GROUP,
     "Create a group, or change its settings.",
+    lambda on: on.groups.put,
     {
         200: Answer("It was there.", content={JSON_TYPE: ref("GroupInfo")}),
         201: Answer("It is new.", content={JSON_TYPE: ref("GroupInfo")}),
     },
+    needs=Need.GROUP,
     errors=(
         *_STREAM_ERRORS,
         "invalid_body",
@@ -72,11 +80,13 @@ _PUT = Operation(
     ),
     body={JSON_TYPE: ref("GroupConfig")},
 )
-_DELETE = Operation(
+_DELETE = Route(
     "DELETE",
     GROUP,
     "Remove a group.",
+    lambda on: on.groups.delete,
     {204: Answer("It is gone.")},
+    needs=Need.GROUP,
     errors=(*_GROUP_ERRORS, "too_busy"),
 )
 _NOTHING: Final = {204: Answer("Done.")}
@@ -89,12 +99,14 @@ def _action(
     answers: dict[int, Answer],
     *more: str,
     waits: bool = False,
-) -> Operation:
-    return Operation(
+) -> Route:
+    return Route(
         "POST",
         f"{GROUP}/{name}",
         text,
+        lambda on: getattr(on.groups, name),
         answers,
+        needs=Need.GROUP,
         errors=(*_GROUP_ERRORS, "too_busy", *more),
         body={JSON_TYPE: body} if body else {},
         body_required=bool(body),
@@ -102,7 +114,7 @@ def _action(
     )
 
 
-def _settling(name: str, text: str, body: Schema, word: str) -> Operation:
+def _settling(name: str, text: str, body: Schema, word: str) -> Route:
     schema = obj({word: {"type": "integer"}, "stale": listing(TEXT)})
     answer = Answer("How many, and the receipts that were stale.", content={JSON_TYPE: schema})
     return _action(name, text, body, {200: answer}, "invalid_body")
@@ -128,11 +140,13 @@ _ACTIONS: Final = (
     _action("pause", "Hand out nothing.", {}, _NOTHING),
     _action("resume", "Hand out again.", {}, _NOTHING),
 )
-_TRANSACT = Operation(
+_TRANSACT = Route(
     "POST",
     TRANSACTION,
     "Acknowledge and publish, all or nothing.",
+    lambda on: on.transactions.run,
     {200: Answer("Everything is done.", content={JSON_TYPE: ref("TransactionDone")})},
+    needs=Need.KNOWN,
     errors=(
         *_GROUP_ERRORS,
         "invalid_body",
@@ -160,7 +174,7 @@ _TRANSACT = Operation(
     },
 )
 
-OPERATIONS: Final = (
+ROUTES: Final = (
     *with_head(_LIST),
     *with_head(_GET),
     _PUT,

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from typing import Final
 
-from headwater.http.api import headers
-from headwater.http.api.model import (
+from headwater.http.access.rules import Need
+from headwater.http.bulk import ARROW_TYPE, NDJSON_TYPE
+from headwater.http.routes import headers
+from headwater.http.routes.route import (
     ANY_TYPE,
     COUNT,
     EVENTS_TYPE,
     FLAG,
     JSON_TYPE,
+    STREAM,
     TEXT,
     WHOLE,
     Answer,
-    Operation,
     Parameter,
+    Route,
     ref,
     with_head,
 )
-from headwater.http.bulk import ARROW_TYPE, NDJSON_TYPE
 
-STREAM: Final = "/v1/stream/{path}"
 STREAM_ERRORS: Final = ("invalid_path", "stream_not_found", "stream_gone", "data_corrupt")
 
 _CREATE_HEADERS: Final = headers.request(
@@ -91,10 +92,11 @@ _APPENDED: Final = (
     "Producer-Seq",
 )
 
-_PUT = Operation(
+_PUT = Route(
     "PUT",
     STREAM,
     "Create a stream, or make sure that it is as described.",
+    lambda on: on.streams.put,
     {
         200: Answer(
             "It was there already. With a version, the settings are those in force.",
@@ -102,6 +104,7 @@ _PUT = Operation(
         ),
         201: Answer("The stream is new.", ("Location", *_CREATED, *_CONFIG)),
     },
+    needs=Need.WRITE,
     errors=(
         "invalid_path",
         "invalid_header",
@@ -124,14 +127,16 @@ _PUT = Operation(
     headers=_CREATE_HEADERS,
     body={ANY_TYPE: {}},
 )
-_POST = Operation(
+_POST = Route(
     "POST",
     STREAM,
     "Append to a stream, close it, or both.",
+    lambda on: on.streams.post,
     {
         200: Answer("Stored, for a producer.", _APPENDED),
         204: Answer("Stored or closed, or stored before.", _APPENDED),
     },
+    needs=Need.WRITE,
     errors=(
         "invalid_path",
         "invalid_header",
@@ -156,10 +161,11 @@ _POST = Operation(
     headers=_APPEND_HEADERS,
     body={ANY_TYPE: {}},
 )
-_GET = Operation(
+_GET = Route(
     "GET",
     STREAM,
     "Read a stream.",
+    lambda on: on.streams.get,
     {
         200: Answer(
             "Data, as far as one answer goes; with `live=sse`, events.",
@@ -175,15 +181,17 @@ _GET = Operation(
         204: Answer("A long-poll that ended without news.", (*_POSITION, "Stream-Cursor")),
         304: Answer("The client has this already.", (*_POSITION, "ETag")),
     },
+    needs=Need.READ,
     errors=(*_READ_ERRORS, "too_many_readers"),
     query=_READ_QUERY,
     waits=True,
     headers=headers.request("If-None-Match", "Accept-Encoding"),
 )
-_HEAD = Operation(
+_HEAD = Route(
     "HEAD",
     STREAM,
     "Look at a stream without reading it.",
+    lambda on: on.streams.head,
     {
         200: Answer(
             "The stream is there.",
@@ -194,27 +202,34 @@ _HEAD = Operation(
             ),
         )
     },
+    needs=Need.READ_OR_WRITE,
     errors=STREAM_ERRORS,
 )
-_DELETE = Operation(
+_DELETE = Route(
     "DELETE",
     STREAM,
     "Delete a stream.",
+    lambda on: on.streams.delete,
     {204: Answer("It is gone.")},
+    needs=Need.WRITE,
     errors=(*STREAM_ERRORS, "too_busy"),
 )
-_DETAILS = Operation(
+_DETAILS = Route(
     "GET",
     f"{STREAM}/_details",
     "What the server knows about a stream.",
+    lambda on: on.catalog.details,
     {200: Answer("The stream.", content={JSON_TYPE: ref("StreamDetails")})},
+    needs=Need.READ,
     errors=STREAM_ERRORS,
 )
-_POSITION_OF = Operation(
+_POSITION_OF = Route(
     "GET",
     f"{STREAM}/_position",
     "Where the last messages begin, or those since a moment, or how far a read gets.",
+    lambda on: on.catalog.position,
     {200: Answer("The place.", content={JSON_TYPE: ref("Position")})},
+    needs=Need.READ,
     errors=(
         *STREAM_ERRORS,
         "invalid_query",
@@ -231,11 +246,13 @@ _POSITION_OF = Operation(
         Parameter("bytes", "How many bytes it takes in.", WHOLE),
     ),
 )
-_SEGMENTS = Operation(
+_SEGMENTS = Route(
     "GET",
     f"{STREAM}/_segments",
     "Ranges of a stream, to plan a read with.",
+    lambda on: on.bulk.segments,
     {200: Answer("The ranges.", content={JSON_TYPE: ref("Ranges")})},
+    needs=Need.READ,
     errors=_READ_ERRORS,
     query=(
         *_BULK_QUERY,
@@ -243,10 +260,11 @@ _SEGMENTS = Operation(
         Parameter("files", "`false` cuts without regard to files of history.", FLAG),
     ),
 )
-_BULK = Operation(
+_BULK = Route(
     "GET",
     f"{STREAM}/_bulk",
     "Many messages with their places and times.",
+    lambda on: on.bulk.bulk,
     {
         200: Answer(
             "Messages, as lines of JSON or, for those who accept it, as Arrow.",
@@ -254,6 +272,7 @@ _BULK = Operation(
             {NDJSON_TYPE: TEXT, ARROW_TYPE: {}},
         )
     },
+    needs=Need.READ,
     errors=_READ_ERRORS,
     query=(
         *_BULK_QUERY,
@@ -262,7 +281,7 @@ _BULK = Operation(
     ),
 )
 
-OPERATIONS: Final = (
+ROUTES: Final = (
     _PUT,
     _POST,
     _GET,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from headwater.core.limits import LIST_PAGE_MAX
-from headwater.http.api.model import (
+from headwater.http.access.rules import Need
+from headwater.http.routes.route import (
     JSON_TYPE,
     TEXT,
     Answer,
-    Operation,
     Parameter,
+    Route,
     Schema,
     listing,
     obj,
@@ -26,23 +27,26 @@ _FOUND: Final = ("invalid_path", "SUBSCRIPTION_NOT_FOUND")
 _SHOWN: Final = {JSON_TYPE: ref("Subscription")}
 _DONE: Final = {204: Answer("Done.")}
 
-_JWKS = Operation(
+_JWKS = Route(
     "GET",
     f"{RESERVED}/jwks.json",
     "The public keys that webhooks are signed with.",
+    lambda on: on.subscriptions.jwks,
     {
         200: Answer(
             "A JWK set.",
             content={"application/jwk-set+json": obj({"keys": listing({"type": "object"})})},
         )
     },
-    public=True,
+    needs=Need.NOTHING,
 )
-_LIST = Operation(
+_LIST = Route(
     "GET",
     SUBSCRIPTIONS,
     "The subscriptions of this server, by name.",
+    lambda on: on.subscriptions.index,
     {200: Answer("A page of them.", content={JSON_TYPE: ref("SubscriptionList")})},
+    needs=Need.ADMIN,
     errors=("invalid_query",),
     query=(
         Parameter("prefix", "Only those whose name begins with this."),
@@ -54,21 +58,25 @@ _LIST = Operation(
         ),
     ),
 )
-_GET = Operation(
+_GET = Route(
     "GET",
     SUBSCRIPTION,
     "A subscription and its streams.",
+    lambda on: on.subscriptions.get,
     {200: Answer("The subscription.", content=_SHOWN)},
+    needs=Need.ADMIN,
     errors=_FOUND,
 )
-_PUT = Operation(
+_PUT = Route(
     "PUT",
     SUBSCRIPTION,
     "Create a subscription, or make sure that it is as described.",
+    lambda on: on.subscriptions.put,
     {
         200: Answer("It was there already, with these settings.", content=_SHOWN),
         201: Answer("It is new.", content=_SHOWN),
     },
+    needs=Need.ADMIN,
     errors=(
         "invalid_path",
         "invalid_header",
@@ -84,14 +92,22 @@ _PUT = Operation(
     body={JSON_TYPE: ref("SubscriptionConfig")},
     body_required=True,
 )
-_DELETE = Operation(
-    "DELETE", SUBSCRIPTION, "Remove a subscription.", _DONE, errors=(*_FOUND, "too_busy")
+_DELETE = Route(
+    "DELETE",
+    SUBSCRIPTION,
+    "Remove a subscription.",
+    lambda on: on.subscriptions.delete,
+    _DONE,
+    needs=Need.ADMIN,
+    errors=(*_FOUND, "too_busy"),
 )
-_UNLINK = Operation(
+_UNLINK = Route(
     "DELETE",
     f"{SUBSCRIPTION}/streams/{{path}}",
     "Take a stream that was named out of it.",
+    lambda on: on.subscriptions.unlink,
     _DONE,
+    needs=Need.ADMIN,
     errors=(*_FOUND, "INVALID_REQUEST", "too_busy"),
 )
 
@@ -103,18 +119,18 @@ def _action(
     answers: dict[int, Answer],
     *errors: str,
     own_token: bool = False,
-) -> Operation:
+) -> Route:
     proof = ("TOKEN_INVALID", "FENCED", "invalid_header") if own_token else ()
-    return Operation(
+    return Route(
         "POST",
         f"{SUBSCRIPTION}/{name}",
         text,
+        lambda on: getattr(on.subscriptions, name),
         answers,
+        needs=Need.WAKE_TOKEN if own_token else Need.ADMIN,
         errors=(*_FOUND, "INVALID_REQUEST", "too_busy", *proof, *errors),
         body={JSON_TYPE: body},
         body_required=True,
-        public=own_token,
-        own_token=own_token,
         elsewhere={"INVALID_OFFSET": 409} if "INVALID_OFFSET" in errors else {},
     )
 
@@ -141,7 +157,7 @@ _CLAIMED: Final = {
     )
 }
 
-OPERATIONS: Final = (
+ROUTES: Final = (
     *with_head(_JWKS),
     *with_head(_LIST),
     *with_head(_GET),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from headwater.http.api.model import JSON_TYPE, Answer, Operation, Parameter, ref, with_head
-from headwater.http.api.streams import STREAM, STREAM_ERRORS
+from headwater.http.access.rules import Need
+from headwater.http.routes.route import JSON_TYPE, STREAM, Answer, Parameter, Route, ref, with_head
+from headwater.http.routes.streams import STREAM_ERRORS
 from headwater.http.touch import WAIT_MS_DEFAULT, WAIT_MS_MAX
 
 PROFILE: Final = f"{STREAM}/_profile"
@@ -15,23 +16,33 @@ TOUCH: Final = f"{STREAM}/touch"
 _LIVE_ERRORS: Final = (*STREAM_ERRORS, "not_found", "too_busy")
 _PROFILED: Final = {200: Answer("The whole profile.", content={JSON_TYPE: ref("ProfileEnvelope")})}
 
-_GET_PROFILE = Operation(
-    "GET", PROFILE, "What a stream is used for.", _PROFILED, errors=STREAM_ERRORS
+_GET_PROFILE = Route(
+    "GET",
+    PROFILE,
+    "What a stream is used for.",
+    lambda on: on.touch.profile,
+    _PROFILED,
+    needs=Need.READ,
+    errors=STREAM_ERRORS,
 )
-_SET_PROFILE = Operation(
+_SET_PROFILE = Route(
     "POST",
     PROFILE,
     "Say what a stream is used for.",
+    lambda on: on.touch.set_profile,
     _PROFILED,
+    needs=Need.WRITE,
     errors=(*STREAM_ERRORS, "invalid_body", "profile_conflict", "too_busy"),
     body={JSON_TYPE: ref("ProfileEnvelope")},
     body_required=True,
 )
-_META = Operation(
+_META = Route(
     "GET",
     f"{TOUCH}/meta",
     "How the live side of a stream is doing.",
+    lambda on: on.touch.meta,
     {200: Answer("Its state and its totals.", content={JSON_TYPE: ref("LiveMeta")})},
+    needs=Need.READ,
     errors=(*_LIVE_ERRORS, "invalid_query"),
     query=(
         Parameter(
@@ -51,24 +62,28 @@ _META = Operation(
         ),
     ),
 )
-_WAIT = Operation(
+_WAIT = Route(
     "POST",
     f"{TOUCH}/wait",
     "Wait until one of some keys is touched.",
+    lambda on: on.touch.wait,
     {200: Answer("Touched, time is up, or the cursor is stale.", content={JSON_TYPE: ref("Wait")})},
+    needs=Need.READ,
     errors=(*_LIVE_ERRORS, "invalid_body"),
     body={JSON_TYPE: ref("WaitBody")},
     body_required=True,
     waits=True,
 )
-_ACTIVATE = Operation(
+_ACTIVATE = Route(
     "POST",
     f"{TOUCH}/templates/activate",
     "Have the rows of some query shapes followed one by one.",
+    lambda on: on.touch.activate,
     {200: Answer("Which ones are.", content={JSON_TYPE: ref("Activation")})},
+    needs=Need.READ,
     errors=(*_LIVE_ERRORS, "invalid_body"),
     body={JSON_TYPE: ref("ActivateBody")},
     body_required=True,
 )
 
-OPERATIONS: Final = (*with_head(_GET_PROFILE), _SET_PROFILE, _META, _WAIT, _ACTIVATE)
+ROUTES: Final = (*with_head(_GET_PROFILE), _SET_PROFILE, _META, _WAIT, _ACTIVATE)

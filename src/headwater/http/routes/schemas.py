@@ -15,9 +15,9 @@ from headwater.core.live.state import Totals
 from headwater.core.subscriptions.config import SubscriptionConfig
 from headwater.core.subscriptions.state import StreamInfo
 from headwater.http.access.signing import SignBody
-from headwater.http.api.model import TEXT, WHOLE, Schema, listing, nullable, obj, ref
 from headwater.http.groups import AckBody, ExtendBody, FetchBody, NackBody, SeekBody
 from headwater.http.pipelines import PipelineReport
+from headwater.http.routes.route import TEXT, WHOLE, Schema, listing, nullable, obj, ref
 from headwater.http.subscriptions import ClaimBody, ReleaseBody, SettleBody, StreamsBody
 from headwater.http.touch import ActivateBody, WaitBody
 from headwater.http.transactions import AckPart, ProducerPart

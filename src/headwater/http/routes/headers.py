@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from headwater.core import limits
-from headwater.http.api.model import COUNT, FLAG, TEXT, WHOLE, Parameter, Schema
+from headwater.http.routes.route import COUNT, FLAG, TEXT, WHOLE, Parameter, Schema
 
 _DIGITS: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": limits.PRODUCER_NUMBER_MAX}
 

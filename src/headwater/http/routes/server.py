@@ -5,24 +5,27 @@ from __future__ import annotations
 from typing import Final
 
 from headwater.core.limits import LIST_PAGE_MAX
-from headwater.http.api import headers
-from headwater.http.api.model import (
+from headwater.http.access.rules import Need
+from headwater.http.routes import headers
+from headwater.http.routes.route import (
     JSON_TYPE,
     TEXT,
     WHOLE,
     Answer,
-    Operation,
     Parameter,
+    Route,
     obj,
     ref,
     with_head,
 )
 
-_LIST = Operation(
+_LIST = Route(
     "GET",
     "/v1/streams",
     "The streams of this server, by path.",
+    lambda on: on.catalog.index,
     {200: Answer("A page of them.", content={JSON_TYPE: ref("StreamList")})},
+    needs=Need.KNOWN,
     errors=("invalid_query", "data_corrupt"),
     query=(
         Parameter("prefix", "Only streams whose path begins with this."),
@@ -34,85 +37,98 @@ _LIST = Operation(
         ),
     ),
 )
-_HEALTHZ = Operation(
+_HEALTHZ = Route(
     "GET",
     "/healthz",
     "Is the process alive.",
+    lambda on: on.about.health,
     {200: Answer("It is.", content={JSON_TYPE: obj({"status": TEXT})})},
-    public=True,
+    needs=Need.NOTHING,
 )
-_READYZ = Operation(
+_READYZ = Route(
     "GET",
     "/readyz",
     "Can it use its storage.",
+    lambda on: on.about.ready,
     {200: Answer("It can.", content={JSON_TYPE: obj({"status": TEXT})})},
+    needs=Need.NOTHING,
     errors=("data_corrupt",),
-    public=True,
 )
-_METRICS = Operation(
+_METRICS = Route(
     "GET",
     "/metrics",
     "Figures for Prometheus.",
+    lambda on: on.metrics.handle,
     {
         200: Answer(
             "The figures.", content={"text/plain": TEXT, "application/openmetrics-text": TEXT}
         )
     },
+    needs=Need.ADMIN,
 )
-_OPENAPI = Operation(
+_OPENAPI = Route(
     "GET",
     "/openapi.json",
     "This description.",
+    lambda on: on.about.openapi,
     {200: Answer("OpenAPI 3.1.", content={JSON_TYPE: {"type": "object"}})},
-    public=True,
+    needs=Need.NOTHING,
 )
-_SIGN = Operation(
+_SIGN = Route(
     "POST",
     "/v1/presign",
     "An address that reads one stream without a token. Only with access control.",
+    lambda on: on.signing.sign if on.signing else None,
     {200: Answer("The address.", content={JSON_TYPE: obj({"url": TEXT, "expires_at_ms": WHOLE})})},
+    needs=Need.KNOWN,
     errors=("invalid_path", "invalid_body", "invalid_request", "not_found"),
     body={JSON_TYPE: ref("SignBody")},
     body_required=True,
 )
-_INDEX = Operation(
+_INDEX = Route(
     "GET",
     "/",
     "A few lines of text that name the above.",
+    lambda on: on.about.index,
     {
         200: Answer("The text.", content={"text/plain": TEXT}),
         303: Answer("To the console, for who asks for HTML."),
     },
-    public=True,
+    needs=Need.NOTHING,
 )
 
-_CONSOLE = Operation(
+_CONSOLE = Route(
     "GET",
     "/console/",
     "The server in a browser. Its parts are below this path.",
+    lambda on: on.console.part if on.console else None,
     {
         200: Answer("The page.", content={"text/html": TEXT}),
         304: Answer("It has not changed."),
     },
+    needs=Need.NOTHING,
     headers=headers.request("If-None-Match"),
-    public=True,
 )
 
-_PIPELINES = Operation(
+_PIPELINES = Route(
     "GET",
     "/v1/pipelines",
     "How far pipelines are, as they last said.",
+    lambda on: on.pipelines.index,
     {200: Answer("What they said, and when.", content={JSON_TYPE: ref("Pipelines")})},
+    needs=Need.ADMIN,
 )
-_REPORT = Operation(
+_REPORT = Route(
     "POST",
     "/v1/pipelines",
     "A pipeline says how far it is. Kept in memory, for people to look at.",
+    lambda on: on.pipelines.report,
     {204: Answer("Noted.")},
+    needs=Need.KNOWN,
     errors=("invalid_body",),
     body={JSON_TYPE: ref("PipelineReport")},
     body_required=True,
 )
 
 _LOOKED_AT: Final = (_LIST, _HEALTHZ, _READYZ, _METRICS, _OPENAPI, _INDEX, _CONSOLE, _PIPELINES)
-OPERATIONS: Final = (*(one for get in _LOOKED_AT for one in with_head(get)), _SIGN, _REPORT)
+ROUTES: Final = (*(one for get in _LOOKED_AT for one in with_head(get)), _SIGN, _REPORT)

@@ -1,0 +1,48 @@
+"""The server as a whole: what it is, whether it is well, and what it answers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headwater import __version__
+from headwater.http import openapi
+from headwater.http.answers import JSON_HEADERS, NO_STORE
+from headwater.http.console.resource import CONSOLE
+from headwater.http.messages import Request, Response
+from headwater.service.log import Log
+
+_INDEX: Final = f"""Headwater {__version__}
+
+GET  /v1/streams        the streams of this server
+PUT  /v1/stream/{{path}}  create one
+POST /v1/transaction    acknowledge and publish, all or nothing
+GET  /v1/stream/__ds/subscriptions  who is woken when streams have something new
+GET  /v1/pipelines      how far pipelines are
+GET  /healthz           is the process alive
+GET  /readyz            does its storage answer
+GET  /metrics           figures for Prometheus
+GET  /openapi.json      all of this for machines
+GET  /console/          all of this for people, in a browser
+""".encode()
+
+
+class About:
+    def __init__(self, log: Log, *, console: bool) -> None:
+        self._log = log
+        self._console = console
+
+    def index(self, request: Request) -> Response:
+        if self._console and "text/html" in (request.header(b"accept") or ""):
+            return Response(303, [("Location", CONSOLE), NO_STORE])
+        return Response(200, [("Content-Type", "text/plain; charset=utf-8")], _INDEX)
+
+    def health(self, request: Request) -> Response:
+        return Response(200, list(JSON_HEADERS), b'{"status":"ok"}')
+
+    async def ready(self, request: Request) -> Response:
+        """Ready means: the engine answers. A probe reads, so that probing costs no commit."""
+        await self._log.in_thread(self._log.engine.streams.next_id)
+        return Response(200, list(JSON_HEADERS), b'{"status":"ready"}')
+
+    def openapi(self, request: Request) -> Response:
+        return Response(200, list(JSON_HEADERS), openapi.document())

@@ -1,0 +1,29 @@
+"""Answers that many resources give."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from headwater.core.content_types import JSON
+from headwater.http.messages import Headers, Response
+
+NO_STORE: Final = ("Cache-Control", "no-store")
+JSON_HEADERS: Final[Headers] = [("Content-Type", JSON), NO_STORE]
+EVENTS_TYPE: Final = "text/event-stream"
+EVENT_HEADERS: Final[Headers] = [
+    ("Content-Type", EVENTS_TYPE),
+    ("Cache-Control", "no-cache"),
+    # Proxies that understand this pass events on as they come.
+    ("X-Accel-Buffering", "no"),
+]
+
+
+def json_answer(value: Any, status: int = 200) -> Response:
+    return Response(status, list(JSON_HEADERS), msgspec.json.encode(value))
+
+
+def done() -> Response:
+    """There is nothing to say but that it is done."""
+    return Response(204, [NO_STORE])

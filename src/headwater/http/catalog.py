@@ -1,0 +1,109 @@
+"""The list of streams, and what the server knows about each: its details, and positions in it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headwater.core.access import Permission
+from headwater.core.errors import InvalidQuery
+from headwater.core.offsets import parse_offset
+from headwater.http.access.listing import list_readable
+from headwater.http.answers import json_answer
+from headwater.http.messages import Request, Response
+from headwater.http.queries import number_in, page_of, query_of
+from headwater.service.feeds import Feeds
+from headwater.service.log import Log
+from headwater.store.engine import StreamSummary
+
+
+class Catalog:
+    def __init__(self, log: Log, feeds: Feeds) -> None:
+        self._log = log
+        self._feeds = feeds
+
+    async def index(self, request: Request) -> Response:
+        prefix, after, limit = page_of(request)
+        if request.caller is None:
+            page = await self._log.list_streams(prefix, after, limit + 1)
+        else:
+            page = await list_readable(self._log, request.caller, prefix, after, limit + 1)
+        more = len(page) > limit
+        body = {
+            "streams": [_summary_json(summary) for summary in page[:limit]],
+            "next": page[limit - 1].path if more else None,
+        }
+        return json_answer(body)
+
+    async def position(self, request: Request, path: str) -> Response:
+        """Where to start reading for the last messages or a moment, or how far to get."""
+        query = query_of(request)
+        if sum(name in query for name in ("last", "at", "offset")) != 1:
+            raise InvalidQuery(
+                "send last=COUNT, at=MILLISECONDS since 1970 or offset=OFFSET, one of the three"
+            )
+        if "offset" in query:
+            return await self._reach(path, query)
+        skip = 0
+        if "last" in query:
+            offset, skip = await self._log.find_last(path, number_in(query, "last"))
+        else:
+            offset = await self._log.find_time(path, number_in(query, "at"))
+        return json_answer({"offset": str(offset), "skip": skip})
+
+    async def _reach(self, path: str, query: dict[str, str]) -> Response:
+        """How far a read gets that takes in only so much, and what is left after it."""
+        reach = await self._log.reach(
+            path,
+            parse_offset(query["offset"]),
+            number_in(query, "messages") if "messages" in query else None,
+            number_in(query, "bytes") if "bytes" in query else None,
+        )
+        body = {
+            "offset": str(reach.end),
+            "messages": reach.messages,
+            "bytes": reach.size_bytes,
+            "tail": str(reach.tail),
+            "messages_behind": reach.messages_behind,
+            "closed": reach.closed,
+        }
+        return json_answer(body)
+
+    async def details(self, request: Request, path: str) -> Response:
+        entry = await self._log.entry(path)
+        view, state = self._log.view(entry), entry.state
+        fork, retention = view.config.fork, view.config.retention
+        details = {
+            **_summary_json(view.summary()),
+            "description": view.config.description,
+            "version": view.config.version,
+            "profile": msgspec.to_builtins(view.config.profile)["kind"],
+            "unique_ids": view.config.unique_ids.mode if view.config.unique_ids else None,
+            "id_pointer": view.config.unique_ids.pointer if view.config.unique_ids else None,
+            "retention_s": retention.age_s if retention else None,
+            "retention_bytes": retention.size_bytes if retention else None,
+            "earliest": str(view.config.lineage.offset_at(view.config.kept_from)),
+            "forked_from": fork.source if fork and _may_see(request, fork.source) else None,
+            "forks": state.forks if state else 0,
+            "producers": len(state.producers) if state else 0,
+            "readers": self._feeds.readers_of(entry),
+        }
+        return json_answer(details)
+
+
+def _may_see(request: Request, path: str) -> bool:
+    caller = request.caller
+    return caller is None or caller.grants.allow(Permission.READ, path)
+
+
+def _summary_json(summary: StreamSummary) -> dict[str, object]:
+    return {
+        "name": summary.path,
+        "content_type": summary.content_type,
+        "tail": summary.tail,
+        "closed": summary.closed,
+        "created": summary.created_at_ms,
+        "size_bytes": summary.size_bytes,
+        "messages": summary.messages,
+        "ttl_s": summary.ttl_s,
+        "expires_at": summary.expires_at_ms,
+    }

@@ -1,0 +1,75 @@
+"""Everyone who answers requests, put together. The table of routes says who answers which."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headwater.http.about import About
+from headwater.http.access.identity import Identity
+from headwater.http.access.signing import Signing
+from headwater.http.beats import Heartbeat
+from headwater.http.bulk import BulkResource
+from headwater.http.catalog import Catalog
+from headwater.http.console.resource import Console
+from headwater.http.groups import GroupResource
+from headwater.http.metrics import Metrics
+from headwater.http.pipelines import PipelineResource
+from headwater.http.snapshots import SnapshotResource
+from headwater.http.streams import StreamResource
+from headwater.http.subscriptions import SubscriptionResource
+from headwater.http.touch import TouchResource
+from headwater.http.transactions import TransactionResource
+from headwater.service.feeds import Feeds
+from headwater.service.groups.operations import Groups
+from headwater.service.live.registry import Live
+from headwater.service.log import Log
+from headwater.service.subscriptions.operations import Subscriptions
+from headwater.service.transactions import Transactions
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    streams: StreamResource
+    catalog: Catalog
+    bulk: BulkResource
+    snapshots: SnapshotResource
+    groups: GroupResource
+    transactions: TransactionResource
+    touch: TouchResource
+    subscriptions: SubscriptionResource
+    pipelines: PipelineResource
+    metrics: Metrics
+    about: About
+    console: Console | None
+    signing: Signing | None
+    """Only where callers are known."""
+
+
+def resources_of(
+    log: Log,
+    feeds: Feeds,
+    groups: Groups,
+    live: Live,
+    subscriptions: Subscriptions,
+    *,
+    heartbeat: Heartbeat,
+    long_poll_timeout_ms: int,
+    console: bool = True,
+    identity: Identity | None = None,
+    metrics: Metrics | None = None,
+) -> Resources:
+    return Resources(
+        streams=StreamResource(log, feeds, heartbeat, long_poll_timeout_ms / 1000),
+        catalog=Catalog(log, feeds),
+        bulk=BulkResource(log),
+        snapshots=SnapshotResource(log),
+        groups=GroupResource(groups, heartbeat),
+        transactions=TransactionResource(log, Transactions(log, groups)),
+        touch=TouchResource(live),
+        subscriptions=SubscriptionResource(subscriptions),
+        pipelines=PipelineResource(log.clock),
+        metrics=metrics or Metrics(),
+        about=About(log, console=console),
+        console=Console() if console else None,
+        signing=None if identity is None else Signing(identity.secret, log.clock),
+    )

@@ -1,0 +1,168 @@
+"""From a request's target to its resource, found once.
+
+A resource is all routes of one path. Which of them answers and which permission that needs both
+follow from the table, so a resource cannot be reached in a way that its permission was not asked
+for. What the paths of the table mean:
+
+- one without a name in braces is that very target, and if it ends with `/`, all that is below it;
+- `/v1/stream/{path}` is a stream. Its path has any number of segments, so what comes after it
+  (`_details`, `_groups/{group}/ack`, …) is looked for from the end, the longest first;
+- below `/v1/stream/__ds/` names are single segments, and only the last one may have more.
+
+What is in none of these has no routes, and is for administrators to be told so.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from headwater.core.paths import CONTROL_ROOT
+from headwater.http.access.rules import Args, Need
+from headwater.http.routes import ROUTES
+from headwater.http.routes.route import STREAM, Route
+from headwater.http.targets import (
+    STREAM_ALIAS,
+    STREAM_ROOT,
+    SUBSCRIPTIONS_ROOT,
+    decode_path,
+    decode_segments,
+    origin_form,
+)
+
+_METHODS: Final = ("GET", "HEAD", "PUT", "POST", "DELETE")
+
+
+class Resource:
+    """All routes of one path, by method."""
+
+    __slots__ = ("allow", "is_control", "otherwise", "path", "routes")
+
+    def __init__(self, path: str, routes: dict[str, Route]) -> None:
+        self.path = path
+        self.routes = routes
+        known = [method for method in _METHODS if method in routes]
+        self.allow = ", ".join([*known, "OPTIONS"])
+        self.is_control = path.startswith(f"{STREAM}/")
+        """Whether it belongs to a stream, and lies where no stream can be."""
+        self.otherwise = self._otherwise()
+        """What it takes to be told that there is no such method."""
+
+    def _otherwise(self) -> Need:
+        if self.path.startswith(STREAM):
+            return Need.READ_OR_WRITE
+        needs = {route.needs for route in self.routes.values()}
+        if needs == {Need.NOTHING}:
+            return Need.NOTHING
+        return Need.KNOWN if needs else Need.ADMIN
+
+
+NOWHERE: Final = Resource("other", {})
+RESERVED: Final = Resource("other", {})
+"""A name that is kept for what may come."""
+
+
+class Match(NamedTuple):
+    resource: Resource
+    args: Args = ()
+
+    def need(self, method: str) -> Need:
+        route = self.resource.routes.get(method)
+        return self.resource.otherwise if route is None else route.needs
+
+    def takes_body(self, method: str) -> bool:
+        route = self.resource.routes.get(method)
+        return route is not None and bool(route.body)
+
+
+def _resources() -> dict[str, Resource]:
+    by_path: dict[str, dict[str, Route]] = {}
+    for route in ROUTES:
+        by_path.setdefault(route.path, {})[route.method] = route
+    return {path: Resource(path, routes) for path, routes in by_path.items()}
+
+
+RESOURCES: Final = _resources()
+STREAM_RESOURCE: Final = RESOURCES[STREAM]
+_FIXED: Final = {path.encode(): one for path, one in RESOURCES.items() if "{" not in path}
+_TREES: Final = [(path, one) for path, one in _FIXED.items() if path[1:].endswith(b"/")]
+
+
+def _below(root: str) -> list[tuple[list[str], Resource]]:
+    """Resources below a root by what follows it, the longest first."""
+    found = [
+        (path.removeprefix(root).split("/"), one)
+        for path, one in RESOURCES.items()
+        if path.startswith(root)
+    ]
+    return sorted(found, key=lambda pair: -len(pair[0]))
+
+
+_OF_STREAMS: Final = _below(f"{STREAM}/")
+_OF_SUBSCRIPTIONS: Final = _below(SUBSCRIPTIONS_ROOT.decode())
+
+
+def locate(target: bytes) -> Match:
+    target = target if target[:1] == b"/" else origin_form(target)
+    if target.startswith(STREAM_ROOT):
+        return _locate_stream(target[len(STREAM_ROOT) :])
+    if target.startswith(STREAM_ALIAS) and target != STREAM_ALIAS:
+        return _locate_stream(target[len(STREAM_ALIAS) :])
+    resource = _FIXED.get(target)
+    if resource is not None:
+        return Match(resource)
+    for root, tree in _TREES:
+        if target.startswith(root):
+            return Match(tree, (target[len(root) :].decode("latin-1"),))
+    return Match(NOWHERE)
+
+
+_RESERVED_ROOT: Final = f"{CONTROL_ROOT}/".encode()
+
+
+def _locate_stream(raw: bytes) -> Match:
+    if raw.startswith(_RESERVED_ROOT):
+        return _reserved(decode_segments(raw[len(_RESERVED_ROOT) :]))
+    path = decode_path(raw)
+    if "/_" in path or "/touch/" in path or path.startswith(CONTROL_ROOT):
+        return _control(path)
+    return Match(STREAM_RESOURCE, (path,))
+
+
+@lru_cache(maxsize=1024)
+def _control(path: str) -> Match:
+    """A control resource of a stream. Members of a group ask for the same again and again."""
+    segments = path.split("/")
+    if segments[0] == CONTROL_ROOT:
+        return Match(RESERVED)
+    for template, resource in _OF_STREAMS:
+        rest = len(segments) - len(template)
+        if rest > 0:
+            args = _fit(template, segments[rest:])
+            if args is not None:
+                return Match(resource, ("/".join(segments[:rest]), *args))
+    return Match(STREAM_RESOURCE, (path,))
+
+
+def _reserved(segments: list[str]) -> Match:
+    for template, resource in _OF_SUBSCRIPTIONS:
+        given = segments
+        if template[-1] == "{path}" and len(segments) > len(template):
+            # A stream's path may come as it is or with its slashes encoded.
+            given = [*segments[: len(template) - 1], "/".join(segments[len(template) - 1 :])]
+        args = _fit(template, given) if len(template) == len(given) else None
+        if args is not None:
+            return Match(resource, args)
+    is_known = any(template[0] == segments[0] for template, _ in _OF_SUBSCRIPTIONS)
+    return Match(NOWHERE if is_known else RESERVED)
+
+
+def _fit(template: list[str], segments: list[str]) -> Args | None:
+    """The segments that fill the names of a template, if the others are as it says."""
+    args: list[str] = []
+    for part, segment in zip(template, segments, strict=True):
+        if part[0] == "{":
+            args.append(segment)
+        elif part != segment:
+            return None
+    return tuple(args)
