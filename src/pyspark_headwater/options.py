@@ -52,7 +52,7 @@ OPTIONS: Final = (
         "streamPattern",
         READ,
         "",
-        "All streams whose path matches: `*` is one segment or a part of it, `**` any number. "
+        "All streams whose path matches: `*` is one segment, `**` any number. "
         "Streams that are created later join from their beginning.",
     ),
     Option(

@@ -6,35 +6,17 @@ place always has the same text in Spark's checkpoints. Offsets of one stream sor
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
 from headwater.client.errors import BadRequest, ResponseError, StreamGone, StreamNotFound
 from headwater.client.protocol import NOW, START, is_json
+from headwater.core.patterns import InvalidPattern, Pattern, parse_path_pattern
 from pyspark_headwater.errors import DataLoss, InvalidOption, UnknownStream
 from pyspark_headwater.options import EARLIEST, LATEST, ReadOptions
 from pyspark_headwater.wire import BEGINNING, Listed, Wire
 
 Offsets = dict[str, str]
-_WILDCARD = re.compile(r"\*\*/|\*\*|\*|\?")
-_AS_REGEX: Final = {"**/": r"(?:.*/)?", "**": r".*", "*": r"[^/]*", "?": r"[^/]"}
-
-
-def pattern_regex(pattern: str) -> re.Pattern[str]:
-    """A glob over paths.
-
-    >>> bool(pattern_regex("shops/*/orders").fullmatch("shops/berlin/orders"))
-    True
-    >>> bool(pattern_regex("shops/*").fullmatch("shops/berlin/orders"))
-    False
-    """
-    pieces: list[str] = []
-    position = 0
-    for found in _WILDCARD.finditer(pattern):
-        pieces += [re.escape(pattern[position : found.start()]), _AS_REGEX[found[0]]]
-        position = found.end()
-    return re.compile("".join([*pieces, re.escape(pattern[position:])]))
 
 
 class Selection:
@@ -43,17 +25,16 @@ class Selection:
     def __init__(self, options: ReadOptions, wire: Wire) -> None:
         self._options = options
         self._wire = wire
-        self._regex = pattern_regex(options.pattern) if options.pattern else None
+        self._pattern = _parsed(options.pattern) if options.pattern else None
 
     def listed(self) -> list[Listed]:
         """The streams that exist, by name."""
-        if self._options.pattern is not None and self._regex is not None:
-            prefix = _WILDCARD.split(self._options.pattern, maxsplit=1)[0]
-            found = self._wire.list_streams(prefix)
+        if self._pattern is not None:
+            found = self._wire.list_streams(self._pattern.prefix)
             return [
                 one
                 for one in found
-                if self._regex.fullmatch(one.name)
+                if self._pattern.covers(one.name)
                 and (is_json(one.content_type) or not self._options.only_json)
             ]
         return [one for name in self._options.streams if (one := self._look(name)) is not None]
@@ -112,6 +93,13 @@ class Selection:
         if info is None or info.next_offset is None:
             return None
         return Listed(name, info.content_type or "", info.next_offset)
+
+
+def _parsed(pattern: str) -> Pattern:
+    try:
+        return parse_path_pattern(pattern)
+    except InvalidPattern as error:
+        raise InvalidOption(f"streamPattern: {error.message}") from None
 
 
 def _named_offset(asked: str, stream: Listed) -> str:

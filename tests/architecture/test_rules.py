@@ -36,6 +36,7 @@ SIGNS: Final[dict[str, tuple[str, ...]]] = {
     "Redelivery": (r">= limit else WAITING", r"deliveries \+ 1\b"),
     "Retention": (r"raise OffsetExpired\(",),
     "State Protocol": (r"'snapshot-start'", r"'snapshot-end'"),
+    "Patterns": (r"\(\?>",),
     "Webhook targets (SSRF)": (r"\.is_global\b", r"\.is_reserved\b"),
     "Live keys": (r"b'tbl\\x00'", r"'tpl'"),
     "Table names": (r"'~2E'",),

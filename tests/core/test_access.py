@@ -15,9 +15,9 @@ from headwater.core.access.keys import (
     id_of,
     proves,
 )
-from headwater.core.access.patterns import InvalidPattern
 from headwater.core.errors import Forbidden, InvalidRequest
 from headwater.core.limits import PATTERNS_MAX, SIGNED_SECONDS_MAX
+from headwater.core.patterns import InvalidPattern
 from headwater.core.rates import Account
 
 READ, WRITE = Permission.READ, Permission.WRITE

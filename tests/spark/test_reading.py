@@ -18,7 +18,7 @@ from pyspark_headwater import source
 from pyspark_headwater.errors import DataLoss, InvalidOption, UnknownStream
 from pyspark_headwater.options import read_options
 from pyspark_headwater.planning import StreamRange, packed
-from pyspark_headwater.selection import Selection, pattern_regex
+from pyspark_headwater.selection import Selection
 from pyspark_headwater.shapes import message_schema, messages_as_rows
 from pyspark_headwater.source import StreamReader
 from pyspark_headwater.wire import BEGINNING, Wire, wire_to
@@ -253,23 +253,6 @@ def test_a_server_that_is_unavailable_is_waited_for(world: World) -> None:
 
 
 # ── Pure parts ───────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    "pattern, path, matches",
-    [
-        ("a/*", "a/b", True),
-        ("a/*", "a/b/c", False),
-        ("a/**", "a/b/c", True),
-        ("a/**/c", "a/c", True),
-        ("a/**/c", "a/b/b/c", True),
-        ("a.b", "aXb", False),
-        ("o*s/?", "orders/1", True),
-        ("**", "a/b", True),
-    ],
-)
-def test_patterns(pattern: str, path: str, matches: bool) -> None:
-    assert bool(pattern_regex(pattern).fullmatch(path)) == matches
 
 
 def test_small_ranges_share_a_task() -> None:

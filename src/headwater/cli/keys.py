@@ -17,8 +17,8 @@ from headwater.cli.records import KeyRecord, NewKeyRecord
 from headwater.cli.shell import say
 from headwater.core.access import keys as rules
 from headwater.core.access.grants import GrantsText, grants_from
-from headwater.core.access.patterns import InvalidPattern
 from headwater.core.limits import KEY_NAME_CHARS_MAX, KEYS_MAX
+from headwater.core.patterns import InvalidPattern
 from headwater.store.key_file import KEYS_NAME, KeyFileError, change_keys, load_keys
 
 app = typer.Typer(no_args_is_help=True)

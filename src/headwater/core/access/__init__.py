@@ -19,14 +19,11 @@ no difference to the answer.
 
 from headwater.core.access.callers import Caller, Credential
 from headwater.core.access.grants import Grants, Permission, parse_grants
-from headwater.core.access.patterns import Pattern, parse_pattern
 
 __all__ = [
     "Caller",
     "Credential",
     "Grants",
-    "Pattern",
     "Permission",
     "parse_grants",
-    "parse_pattern",
 ]

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from headwater.core.access.patterns import InvalidPattern, Pattern, literal, parse_pattern
 from headwater.core.limits import PATTERNS_MAX
 from headwater.core.paths import GROUPS
+from headwater.core.patterns import InvalidPattern, Pattern, literal, parse_grant
 
 
 class Permission(Enum):
@@ -88,7 +88,7 @@ def _covered(patterns: Iterable[Pattern], path: str) -> bool:
 
 
 def _parsed(texts: list[str]) -> tuple[Pattern, ...]:
-    return tuple(parse_pattern(text) for text in texts)
+    return tuple(parse_grant(text) for text in texts)
 
 
 def _texts(patterns: tuple[Pattern, ...]) -> list[str]:

@@ -9,8 +9,8 @@ import msgspec
 from headwater.core.errors import InvalidPath
 from headwater.core.limits import DESCRIPTION_CHARS_MAX
 from headwater.core.paths import check_path
+from headwater.core.patterns import InvalidPattern, parse_path_pattern
 from headwater.core.subscriptions.errors import InvalidSubscription
-from headwater.core.subscriptions.patterns import parse_pattern
 
 LEASE_MS_MIN: Final = 1_000
 LEASE_MS_MAX: Final = 600_000
@@ -49,7 +49,7 @@ def parse_config(body: bytes) -> SubscriptionConfig:
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise InvalidSubscription("send the subscription's settings as a JSON object") from None
     streams = tuple(sorted({stream_path(path) for path in config.streams}))
-    pattern = parse_pattern(config.pattern).text if config.pattern else None
+    pattern = stream_pattern(config.pattern) if config.pattern else None
     if not streams and pattern is None:
         raise InvalidSubscription("name streams, or give a pattern, or both")
     if config.type == WEBHOOK:
@@ -76,3 +76,13 @@ def stream_path(text: str) -> str:
         return check_path(text.strip("/"))
     except InvalidPath as error:
         raise InvalidSubscription(f"{text[:100]!r}: {error.message}") from None
+
+
+def stream_pattern(text: str) -> str:
+    """A pattern in one form, if there can be streams that it covers."""
+    try:
+        pattern = parse_path_pattern(text)
+        check_path(pattern.text.replace(">", "**"))
+    except (InvalidPattern, InvalidPath) as error:
+        raise InvalidSubscription(f"pattern: {error.message}") from None
+    return pattern.text

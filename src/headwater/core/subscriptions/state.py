@@ -17,8 +17,8 @@ import msgspec
 
 from headwater.core.lineage import Lineage
 from headwater.core.offsets import BEGINNING, format_offset
+from headwater.core.patterns import Pattern, compiled
 from headwater.core.subscriptions.config import SubscriptionConfig
-from headwater.core.subscriptions.patterns import Pattern
 
 NOTHING_ACKED: Final = -1
 _NOWHERE: Final = format_offset(0, 0)
@@ -130,14 +130,14 @@ class SubscriptionState:
 
     def __post_init__(self) -> None:
         if self.config.pattern is not None:
-            self.pattern = Pattern(self.config.pattern)
+            self.pattern = compiled(self.config.pattern)
 
     def globs(self, path: str) -> bool:
         """Whether the pattern takes in a stream. Nobody is woken by their own wake stream."""
         return (
             self.pattern is not None
             and path != self.config.wake_stream
-            and self.pattern.matches(path)
+            and self.pattern.covers(path)
         )
 
     # ── Streams come, grow and go ────────────────────────────────────────────────────────────

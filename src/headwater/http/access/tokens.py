@@ -16,9 +16,9 @@ from typing import Any, Final
 import jwt
 
 from headwater.core.access import Caller, parse_grants
-from headwater.core.access.patterns import InvalidPattern
 from headwater.core.errors import Unauthorized
 from headwater.core.limits import TOKEN_BYTES_MAX
+from headwater.core.patterns import InvalidPattern
 from headwater.http.access.key_sets import KeySource
 from headwater.http.access.verification import VerificationKey
 

@@ -1,0 +1,124 @@
+"""Patterns of stream names: for grants, for subscriptions, and for what Spark reads.
+
+A name is a row of words with separators between them. A pattern is such a row, in which some words
+are wildcards:
+
+- `*` stands for any one word;
+- `**` as the last word stands for one or more words, whatever is between them, so `chats/**` is
+  everything below `chats` and not `chats` itself; before other words it stands for any number of
+  words, none included, so `a/**/c` covers `a/c` and `a/b/c`. `**` alone covers every name;
+- `>` is another way to write a last `**`.
+
+Every other word stands for itself, letter by letter, and so does every separator. A `*`, `?` or `>`
+that is only a part of a word would look like a wildcard and not be one: it is refused.
+
+In a **path**, which is what subscriptions and Spark select by, `/` is the separator and `*` is one
+segment. In a **grant**, `.` is a separator too: `orders.*` covers `orders.eu`, and neither
+`orders/eu` nor `orders.eu.paid`. There, `**` comes only last. Where a name has no `.`, a pattern
+means the same as either.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from headwater.core.errors import InvalidRequest
+from headwater.core.limits import PATH_BYTES_MAX
+
+PATH_SEPARATORS: Final = "/"
+GRANT_SEPARATORS: Final = "./"
+_ONE: Final = "*"
+_REST: Final = frozenset({"**", ">"})
+# What a stream path can consist of, beside separators and wildcards.
+_WORD: Final = re.compile(r"[A-Za-z0-9\-._~!$&'()+,;=:@%]*")
+
+
+class InvalidPattern(InvalidRequest):
+    code = "invalid_pattern"
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    text: str
+    prefix: str
+    """What every name that is covered begins with."""
+    covers_everything: bool
+    _expression: re.Pattern[str] = field(repr=False, compare=False)
+
+    def covers(self, name: str) -> bool:
+        return self._expression.fullmatch(name) is not None
+
+
+def literal(name: str) -> Pattern:
+    """The pattern of one name, whatever characters are in it."""
+    return Pattern(name, name, False, re.compile(re.escape(name)))
+
+
+def parse_grant(text: str) -> Pattern:
+    """A pattern of a grant. Whether it covers a name is asked with every request."""
+    words = _check(text, GRANT_SEPARATORS)
+    if any(word in _REST for word in words[:-1]):
+        raise InvalidPattern(f"{text!r}: ** and > may only be the last word of a pattern here")
+    return compiled(text, GRANT_SEPARATORS)
+
+
+def parse_path_pattern(text: str) -> Pattern:
+    """A pattern of paths, with or without slashes around it."""
+    text = text.strip("/")
+    words = _check(text, PATH_SEPARATORS)
+    if ">" in words[:-1]:
+        raise InvalidPattern(f"{text!r}: > may only be the last word of a pattern; ** may be any")
+    return compiled(text, PATH_SEPARATORS)
+
+
+def _check(text: str, separators: str) -> list[str]:
+    if not 1 <= len(text) <= PATH_BYTES_MAX:
+        raise InvalidPattern(f"a pattern has 1 to {PATH_BYTES_MAX} characters")
+    words = re.split(f"[{separators}]", text)
+    for word in words:
+        if word != _ONE and word not in _REST and _WORD.fullmatch(word) is None:
+            raise InvalidPattern(
+                f"{text!r}: {word!r} is no word of a pattern; * stands for a whole word, ** or > "
+                "at the end for all the rest, and other words have the characters of stream paths"
+            )
+    return words
+
+
+def compiled(text: str, separators: str = PATH_SEPARATORS) -> Pattern:
+    """A pattern that was checked before. Words that are no wildcards stand for themselves."""
+    # Words at even places, separators at odd ones.
+    parts = re.split(f"([{separators}])", text)
+    wildcards = [at for at in range(0, len(parts), 2) if parts[at] == _ONE or parts[at] in _REST]
+    prefix = "".join(parts[: wildcards[0]]) if wildcards else text
+    is_everything = text in _REST
+    expression = re.compile(_expression(parts, separators), re.DOTALL)
+    return Pattern(text, prefix, is_everything, expression)
+
+
+def _expression(parts: list[str], separators: str) -> str:
+    """What lies between one `**` and the next takes the first place that fits, which leaves the
+    most room for the others. So there is no need to ever go back, and matching takes no longer than
+    the name times the pattern."""
+    word = f"[^{separators}]*"
+    chunks = [""]
+    at = 0
+    while at < len(parts):
+        part, is_last = parts[at], at == len(parts) - 1
+        if part in _REST and not is_last:
+            chunks.append("")
+            at += 1  # the separator after it is part of the words that it stands for
+        elif at % 2:
+            chunks[-1] += re.escape(part)
+        elif part in _REST:
+            chunks[-1] += ".*"
+        else:
+            chunks[-1] += word if part == _ONE else re.escape(part)
+        at += 1
+    first, *between = chunks
+    if not between:
+        return first
+    any_words = f"(?:{word}[{separators}])*"
+    last = between.pop()
+    return "".join([first, *(f"(?>{any_words}?{chunk})" for chunk in between), any_words, last])
