@@ -99,6 +99,12 @@ class Settings(BaseSettings):
     body_bytes_max: int = Field(
         _LIMITS.body_bytes_max, ge=1, description="Largest request body (413 beyond)."
     )
+    bodies_bytes_max: int = Field(
+        _LIMITS.bodies_bytes_max,
+        ge=2,
+        description="Request bodies in memory, all together (503 beyond); one key, token or "
+        "address gets half of what others leave.",
+    )
     header_bytes_max: int = Field(
         _LIMITS.header_bytes_max, ge=1024, description="Largest request head (431 beyond)."
     )

@@ -289,8 +289,13 @@ def test_full_buffers_refuse() -> None:
     room = Room(SMALL)
 
     class Stuck:
+        address = "a"
+
         def measure(self) -> None:
             room.measured(self, 0)
+
+        def abort(self) -> None:
+            raise AssertionError("it has read meanwhile")
 
     stuck = Stuck()
     room.measured(stuck, SMALL.buffers_bytes_max + 1)

@@ -178,7 +178,7 @@ async def listening(
         cors_origin=settings.cors_origin,
         certificate=certificate,
         is_private=gate is not None and gate.identity is not None,
-        screen=app.screen if gate is not None and gate.identity is not None else None,
+        screen=app.screen,
         traffic=traffic,
     )
     collectors.add_all(metrics, streams, feeds, groups, live, subscriptions, server, gate)

@@ -42,6 +42,7 @@ headers) is decided in one place, `headwater.http.errors`. Those that only subsc
     │   └── StreamSeqConflict
     ├── StaleEpoch
     ├── PublishRefused             one entry of a transaction; carries its own reason
+    ├── BodiesFull
     ├── BodyTooLarge
     ├── TooBusy                    a queue is full; nothing was written
     │   ├── TooManyReaders
@@ -385,8 +386,19 @@ class BodyTooLarge(StreamError):
     code = "body_too_large"
 
     def __init__(self, limit_bytes: int) -> None:
-        super().__init__(f"the body is larger than {limit_bytes} bytes; send it in several appends")
+        super().__init__(
+            f"the body is larger than {limit_bytes} bytes; send it in several requests"
+        )
         self.limit_bytes = limit_bytes
+
+
+class BodiesFull(StreamError):
+    code = "bodies_full"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "bodies that were sent before take up all the room there is; try again shortly"
+        )
 
 
 class TooBusy(StreamError):

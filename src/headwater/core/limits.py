@@ -24,6 +24,8 @@ POINTER_CHARS_MAX = 256
 RETENTION_BYTES_MAX = 2**53 - 1
 DESCRIPTION_CHARS_MAX = 1024
 VERSION_MAX = 2**31 - 1
+# Bodies that say what to do, other than data to keep.
+CONTROL_BODY_BYTES_MAX = 4 * MIB
 
 # Of access: what one key or token can carry, and how many there can be.
 PATTERNS_MAX = 100
@@ -41,6 +43,7 @@ class Limits:
     """
 
     body_bytes_max: int = 64 * MIB
+    bodies_bytes_max: int = 256 * MIB
     header_bytes_max: int = 16 * KIB
     header_count_max: int = 100
     connections_max: int = 20_000
@@ -68,6 +71,10 @@ class Limits:
         self._require(
             self.queue_bytes_max >= self.body_bytes_max,
             "queue_bytes_max must hold at least one body of body_bytes_max",
+        )
+        self._require(
+            self.bodies_bytes_max >= 2 * self.body_bytes_max,
+            "bodies_bytes_max must hold at least two bodies of body_bytes_max",
         )
         self._require(self.chunk_bytes_max >= 1, "chunk_bytes_max must be at least 1")
         self._require(self.header_bytes_max >= KIB, "header_bytes_max must be at least 1024")

@@ -30,22 +30,15 @@ class App:
         except StreamError as error:
             return error_response(error)
 
-    def screen(self, request: Request) -> Response | None:
-        """Bodies of strangers are not read."""
-        if self._gate is None:
-            return None
+    def screen(self, request: Request, most: int) -> Response | int:
+        """How much body to read. Bodies of strangers are not read at all."""
         try:
-            self._gate.screen(request, _match(request))
+            match = _match(request)
+            if self._gate is not None:
+                self._gate.screen(request, match)
         except StreamError as error:
             return error_response(error)
-        return None
-
-    def takes_body(self, request: Request) -> bool:
-        """Whether anyone looks at the body of this request. If not, there is no need to keep it."""
-        try:
-            return _match(request).takes_body(request.method)
-        except StreamError:
-            return False
+        return match.body_bytes_max(request.method, most)
 
     def _answer(self, request: Request) -> Reply:
         match = _match(request)

@@ -240,17 +240,19 @@ def of_access(server: Server, gate: Gate | None) -> Iterator[Metric]:
         "rate": accounts.refusals if accounts else 0,
         "readers": room.refusals,
         "connections": server.refused_connections,
+        "bodies": server.intake.refusals,
     }
     yield counters("refusals", "Callers turned away, by reason.", "reason", refusals)
     yield gauge("rate_accounts", "Callers whose rate is kept.", len(accounts or ()))
     yield gauge("live_reads", "Event streams and requests that wait.", room.live)
+    yield gauge("body_bytes", "Bodies of requests under way, in memory.", server.intake.bytes)
     yield gauge("unread_bytes", "Sent and not taken by slow peers.", room.buffered_bytes)
 
 
 def of_traffic(server: Server) -> Iterator[Metric]:
     traffic = server.traffic
     yield gauge("connections", "Open connections.", server.connections)
-    yield gauge("connections_max", "How many may be open.", server.limits.connections_max)
+    yield gauge("connections_max", "How many may be open.", server.connections_max)
     yield counter("connections_opened", "Connections accepted.", traffic.connections)
     yield counter("readers_cut_off", "Event readers that did not read.", server.room.cut_off)
     requests = CounterMetricFamily(

@@ -1,76 +1,76 @@
 """One HTTP/1.1 connection: the seam between sockets and handlers.
 
 uvloop moves the bytes, `parsing` makes requests of them, and this module does the rest: one request
-after the other, keep-alive, time-outs, chunked event streams, and back-pressure in both directions.
-No other module knows about any of it.
+after the other, keep-alive, time-outs, and back-pressure in both directions. `event_sink` and
+`files` send what does not fit into one write. No other module knows about any of it.
 
 A request is answered without a task when its handler can answer at once, and with a callback on a
 future when it has to wait for a commit. Idle event streams cost no task either.
+
+Whatever breaks while a request is read or answered is logged, and the peer hears of it: by a 500
+while nothing of the answer is out, and otherwise by the end of the connection.
 """
 
 from __future__ import annotations
 
 import asyncio
-import http
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from headwater.core.access import Caller
 from headwater.core.errors import BuffersFull, StreamError, Unauthorized
 from headwater.http.errors import error_response
-from headwater.http.files import CopySending, FileSending
+from headwater.http.event_sink import EventSink
+from headwater.http.files import UNSENT_BYTES_HIGH, FileSending, send_file
+from headwater.http.intake import Claim
 from headwater.http.messages import (
     NOBODY,
     Answer,
     Deferred,
     EventStream,
     FileBody,
-    Headers,
-    Payload,
     Peer,
     Request,
     Response,
 )
-from headwater.http.outcomes import as_future, as_is, failure, outcome
+from headwater.http.outcomes import as_future, as_is, failure, outcome, report
 from headwater.http.parsing import RequestReader
+from headwater.http.targets import PROBES
 
 if TYPE_CHECKING:
     from headwater.http.server import Server
 
-_STATUS_LINES: Final = {
-    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode()
-    for status in http.HTTPStatus
-}
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-_LAST_CHUNK: Final = b"0\r\n\r\n"
 _BODILESS: Final = frozenset({204, 304})
 _EXPELLED: Final = "the key or token is not valid any more; get a new one"
-_UNSENT_BYTES_HIGH: Final = 256 * 1024
+_PROBES: Final = frozenset(path.encode() for path in PROBES)
+# Larger bodies are handed over as they are, so that those who are sent the same one share it.
+_SHARED_BYTES: Final = 64 * 1024
+# How long a peer may go on sending a body that was refused, to read the refusal in peace.
+_LINGER_S: Final = 2.0
+# How long one that is turned away has to say that it only wants to know how the server is.
+_PROBE_S: Final = 1.0
 
 
 class Connection(asyncio.Protocol):
     __slots__ = (
-        "_busy",
         "_caller",
         "_closing",
         "_current",
         "_drain_waiter",
-        "_events",
         "_file",
-        "_holder",
-        "_http_1_0",
-        "_looping",
-        "_origin",
+        "_last_word",
         "_owes_continue",
         "_peer",
-        "_queue",
         "_reader",
         "_reading_paused",
         "_refusal",
         "_server",
+        "_sink",
         "_transport",
+        "_waiting",
         "_writing_paused",
         "deadline",
     )
@@ -79,20 +79,20 @@ class Connection(asyncio.Protocol):
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._reader: RequestReader | None = None
-        self._queue: deque[Request] = deque()
         self._current: Request | None = None
-        self._busy = False
-        self._looping = False
-        self._closing = False
+        """The request that is being answered."""
+        self._waiting: deque[Request] | None = None
+        """Pipelined behind it."""
+        self._sink: EventSink | None = None
+        self._file: FileSending | None = None
         self._refusal: Response | None = None
+        """The answer to what was no request. It comes last."""
+        self._last_word: Response | None = None
+        """The answer to everything but probes."""
+        self._closing = False
         self._owes_continue = False
-        self._events: EventStream | None = None
-        self._holder = ""
-        self._origin: bytes | None = None
         self._peer = NOBODY
         self._caller: Caller | None = None
-        self._http_1_0 = False
-        self._file: FileSending | CopySending | None = None
         self._drain_waiter: asyncio.Future[None] | None = None
         self._writing_paused = False
         self._reading_paused = False
@@ -103,7 +103,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._reader = RequestReader(self._server.limits, self)
-        self._transport.set_write_buffer_limits(high=_UNSENT_BYTES_HIGH)
+        self._transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH)
         name = self._transport.get_extra_info("peername")
         address = str(name[0]) if name else ""
         self._peer = Peer(address, self._server.scheme, self._server.room)
@@ -113,17 +113,25 @@ class Connection(asyncio.Protocol):
         self._server.closed(self)
         self._server.room.measured(self, 0)
         self._transport = None
-        self._reader = None
-        self._queue.clear()
+        self._stop_reading()
         self._release_drain()
         if self._file is not None:
             self._file.cancel()
             self._file = None
-        if self._events is not None:
-            self._events_over(self._events)
+        if self._sink is not None:
+            self._sink.over()
         elif self._current is not None:
+            # Its body is counted until its handler is done with it.
             self._give_up_waiting(self._current)
         self._current = None
+
+    def _stop_reading(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+        for request in self._waiting or ():
+            request.release()
+        self._waiting = None
 
     @property
     def address(self) -> str:
@@ -140,14 +148,11 @@ class Connection(asyncio.Protocol):
         One who waits for news has most likely hung up, and there is no way to tell.
         """
         current = self._current
-        if current is not None and current.on_disconnect is not None:
+        if current is None or current.on_disconnect is not None:
             return False
-        if self._queue:
-            self._queue[-1].keep_alive = False
-        elif current is not None:
-            current.keep_alive = False
+        (self._waiting or [current])[-1].keep_alive = False
         # There is no half of a TLS connection.
-        return self._busy and self._events is None and not self._server.is_secure
+        return not self._server.is_secure
 
     def pause_writing(self) -> None:
         self._writing_paused = True
@@ -160,13 +165,19 @@ class Connection(asyncio.Protocol):
         self._restart_clock()
         self._release_drain()
         if self._file is not None:
-            self._start_file()
+            self._start_file(self._file)
         self._next()
 
     def measure(self) -> None:
         """Tell how much the peer has not taken yet."""
         if self._transport is not None:
             self._server.room.measured(self, self._transport.get_write_buffer_size())
+
+    async def drained(self) -> bool:
+        if self._writing_paused and self._transport is not None:
+            self._drain_waiter = asyncio.get_running_loop().create_future()
+            await self._drain_waiter
+        return self._transport is not None
 
     def _release_drain(self) -> None:
         if self._drain_waiter is not None and not self._drain_waiter.done():
@@ -178,26 +189,39 @@ class Connection(asyncio.Protocol):
         now, timeouts = self._server.now, self._server.timeouts
         if self._writing_paused or self._file is not None:
             self.deadline = now + timeouts.write_s
-        elif self._busy or self._events is not None:
+        elif self._current is not None or self._sink is not None:
             self.deadline = float("inf")
         elif self._reader is not None and self._reader.started:
             self.deadline = now + (timeouts.body_s if self._reader.in_body else timeouts.head_s)
         else:
             self.deadline = now + timeouts.idle_s
 
+    # ── What the server asks of it ───────────────────────────────────────────────────────────
+
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
 
-    def turn_away(self, response: Response) -> None:
-        """There is no room for this connection: say so and hang up."""
-        self.refused(response)
+    def time_out(self) -> None:
+        """The peer took too long."""
+        if self._last_word is not None and self._refusal is None and self._current is None:
+            self.refused(self._last_word)
+        else:
+            self.abort()
+
+    def turn_away(self, response: Response, *, probes: bool) -> None:
+        """There is no room for this connection: say so and hang up. A probe may be answered."""
+        if probes:
+            self._last_word = response
+            self.deadline = self._server.now + _PROBE_S
+        else:
+            self.refused(response)
 
     def wind_down(self) -> None:
         """The server is stopping: end event streams and idle connections, let requests finish."""
-        if self._events is not None:
-            self.end()
-        elif self._busy and self._current is not None:
+        if self._sink is not None:
+            self._sink.end()
+        elif self._current is not None:
             self._current.keep_alive = False
         elif self._transport is not None:
             self._transport.close()
@@ -205,8 +229,8 @@ class Connection(asyncio.Protocol):
     def expel(self) -> None:
         """The caller is not valid any more: end what it reads or waits for, and let writes end."""
         current = self._current
-        if self._events is not None:
-            self.end()
+        if self._sink is not None:
+            self._sink.end()
         elif current is not None and current.on_disconnect is not None and self._file is None:
             self._give_up_waiting(current)
             current.keep_alive = False
@@ -215,96 +239,111 @@ class Connection(asyncio.Protocol):
     def _give_up_waiting(self, request: Request) -> None:
         request.leave_room()
         if request.on_disconnect is not None:
-            request.on_disconnect()
+            try:
+                request.on_disconnect()
+            except Exception as error:
+                report(error, request)
 
     # ── Reading: this is the Receiver ────────────────────────────────────────────────────────
 
     def data_received(self, data: bytes) -> None:
         reader = self._reader
-        if reader is None or self._refusal is not None:
+        if reader is None or self._refusal is not None or self._closing:
             return
         was_started, was_in_body = reader.started, reader.in_body
-        reader.feed(data)
-        if self._busy or not reader.started:
+        try:
+            reader.feed(data)
+        except Exception as error:
+            self.failed(error)
+        if not reader.started or self._current is not None or self._last_word is not None:
             return
-        # A head has to be complete in time however it trickles; a body has to make progress.
-        if reader.in_body or not was_started or was_in_body:
+        # A head has to be complete in time however it trickles; a body has to keep a pace.
+        if reader.in_body != was_in_body or not was_started or reader.keeps_pace():
             self._restart_clock()
 
     def received(self, request: Request) -> None:
         self._owes_continue = False
         request.peer = self._peer
-        self._queue.append(request)
-        self._next()
-        if self._queue and not self._reading_paused and self._transport is not None:
-            # Pipelined requests are answered one by one; more may come when these are done.
+        if self._last_word is not None:
+            request.keep_alive = False
+            if request.path not in _PROBES:
+                self.refused(self._last_word)
+                return
+        if self._is_free and not self._waiting:
+            self._handle(request)
+        else:
+            self._wait_in_line(request)
+
+    def _wait_in_line(self, request: Request) -> None:
+        """Pipelined requests are answered one by one; more may come when these are done."""
+        if self._waiting is None:
+            self._waiting = deque()
+        self._waiting.append(request)
+        if not self._reading_paused and self._transport is not None:
             self._reading_paused = True
             self._transport.pause_reading()
 
     def expects_continue(self) -> None:
-        if self._busy or self._queue:
+        if self._current is not None or self._waiting:
             self._owes_continue = True
         else:
             self._write(_CONTINUE)
 
-    def announced(self, request: Request) -> Response | None:
-        screen = self._server.screen
-        if screen is None:
-            return None
+    def announced(self, request: Request) -> Response | int:
         request.peer = self._peer
-        return screen(request)
+        if self._last_word is not None:
+            return self._last_word
+        screen, most = self._server.screen, self._server.limits.body_bytes_max
+        return most if screen is None else screen(request, most)
+
+    def claim(self, request: Request) -> Claim:
+        request.peer = self._peer
+        return self._server.intake.claim(request.holder)
 
     def refused(self, response: Response) -> None:
-        """Answered behind everything that came before it; then the connection ends."""
+        """Answered after everything that came before it; then the connection ends."""
         if self._refusal is None:
             self._refusal = response
             self._next()
 
+    def failed(self, error: BaseException) -> None:
+        self.refused(failure(error, self._current))
+
     # ── Answering ────────────────────────────────────────────────────────────────────────────
 
-    def _next(self) -> None:
-        """Go on with the next request, if there is one and the peer reads its answers."""
-        if self._looping:
-            # An answer came at once: the loop further up the stack goes on.
-            return
-        self._looping = True
-        while self._queue and not (self._busy or self._writing_paused or self._closing):
-            if self._transport is None:
-                break
-            self._busy = True
-            self._current = self._queue.popleft()
-            self.deadline = float("inf")
-            self._current.began_s = perf_counter()
-            self._handle(self._current)
-        self._looping = False
-        if not (self._transport is None or self._busy or self._queue or self._closing):
-            self._all_answered(self._transport)
-
-    def _all_answered(self, transport: asyncio.Transport) -> None:
-        if self._refusal is not None:
-            self._server.traffic.refused(self._refusal)
-            self._respond(self._refusal, head_only=False, close=True)
-            return
-        if self._owes_continue:
-            self._owes_continue = False
-            self._write(_CONTINUE)
-        if self._reading_paused:
-            self._reading_paused = False
-            transport.resume_reading()
+    @property
+    def _is_free(self) -> bool:
+        """Whether the next request can be answered: it is its turn, and the peer reads."""
+        return (
+            self._current is None
+            and self._sink is None
+            and not self._writing_paused
+            and not self._closing
+            and self._transport is not None
+        )
 
     def _handle(self, request: Request) -> None:
-        self._origin = request.headers.get(b"origin")
-        if self._server.room.is_full and request.method == "GET":
+        self._current = request
+        request.began_s = perf_counter()
+        server = self._server
+        if (
+            request.method == "GET"
+            and not server.room.has_room_for(self._peer.address)
+            and request.path not in _PROBES
+        ):
             self._answer(request, error_response(BuffersFull()))
             return
         try:
-            answer = self._server.handler(request)
+            answer = server.handler(request)
         except Exception as error:
-            self._answer(request, failure(error, request))
-            return
+            answer = failure(error, request)
         if isinstance(answer, Response | EventStream):
             self._answer(request, answer)
-            return
+        else:
+            self._answer_later(request, answer)
+
+    def _answer_later(self, request: Request, answer: Deferred | Awaitable[Answer]) -> None:
+        self.deadline = float("inf")
         if isinstance(answer, Deferred):
             future, render = answer.future, answer.render
         else:
@@ -317,79 +356,111 @@ class Connection(asyncio.Protocol):
         if done.cancelled() and self._current is not request:
             # The one who waited is gone, which is why it was cancelled.
             request.leave_room()
+            request.release()
         else:
             self._answer(request, outcome(done, render, request))
+            self._next()
+
+    def _next(self) -> None:
+        """Go on with what waits for its turn."""
+        while self._waiting and self._is_free:
+            self._handle(self._waiting.popleft())
+        if self._waiting or self._current is not None or self._sink is not None or self._closing:
+            return
+        if self._refusal is not None:
+            self._server.traffic.refused(self._refusal)
+            self._respond_last(self._refusal)
+        elif self._transport is not None:
+            if self._owes_continue:
+                self._owes_continue = False
+                self._write(_CONTINUE)
+            if self._reading_paused:
+                self._reading_paused = False
+                self._transport.resume_reading()
 
     def _answer(self, request: Request, answer: Answer) -> None:
         request.leave_room()
+        request.release()
         if self._transport is None or self._current is not request:
             if isinstance(answer, EventStream):
                 answer.stopped()
             return
-        if isinstance(answer, EventStream):
-            refusal = self._begin_events(request, answer)
-            if refusal is None:
-                return
-            answer = refusal
-        self._server.traffic.answered(request, answer.status, answer.code)
-        if request.charge is not None:
-            request.charge(len(answer.body))
-        # The response may be shared with other connections, so it is not changed here.
-        close = answer.close or not request.keep_alive or self._server.stopping
-        if isinstance(answer.body, FileBody) and request.method != "HEAD":
-            self._send_file(request, answer, answer.body, close=close)
-            return
-        self._busy = False
-        self._current = None
-        name = request.name_line(answer.status)
-        self._respond(answer, head_only=request.method == "HEAD", close=close, name=name)
-        self._answered()
+        try:
+            if isinstance(answer, Response):
+                self._send(request, answer)
+            else:
+                self._begin_events(self._transport, request, answer)
+        except Exception as error:
+            self._give_up_answering(request, error)
 
-    def _answered(self) -> None:
-        if self._transport is not None:
-            self._restart_clock()
-            self._next()
-
-    def _respond(
-        self, response: Response, *, head_only: bool, close: bool, name: bytes = b""
-    ) -> None:
-        body = response.body
-        if head_only or response.status in _BODILESS or isinstance(body, FileBody):
-            # What a GET would have sent is not known here, and nothing else may be said.
-            self._write(self._whole_head(response, None, name, close=close))
+    def _give_up_answering(self, request: Request, error: Exception) -> None:
+        response, self._current = failure(error, request), None
+        if self._sink is None and self._file is None:
+            self._respond_last(response)
         else:
-            self._write(self._whole_head(response, len(body), name, close=close) + body)
+            self.abort()
+
+    def _send(self, request: Request, response: Response) -> None:
+        self._server.traffic.answered(request, response.status, response.code)
+        if request.charge is not None:
+            request.charge(len(response.body))
+        # The response may be shared with other connections, so it is not changed here.
+        close = response.close or not request.keep_alive or self._server.stopping
+        if isinstance(response.body, FileBody) and request.method != "HEAD":
+            self._send_file(request, response, response.body, close=close)
+        else:
+            self._respond(response, request, close=close)
+            self._current = None
+            self._restart_clock()
+
+    def _respond(self, response: Response, request: Request | None = None, *, close: bool) -> None:
+        body = response.body
+        is_head = request is not None and request.method == "HEAD"
+        if is_head or response.status in _BODILESS or isinstance(body, FileBody):
+            # What a GET would have sent is not known here, and nothing else may be said.
+            self._write(self._head(response, request, None, close=close))
+        elif len(body) < _SHARED_BYTES:
+            self._write(self._head(response, request, len(body), close=close) + body)
+        else:
+            self._write(self._head(response, request, len(body), close=close))
+            self._write(body)
         if close:
             self._close()
 
-    def _close(self) -> None:
-        if self._transport is not None:
-            self._closing = True
-            self._queue.clear()
-            self._transport.close()
+    def _respond_last(self, response: Response) -> None:
+        """There is nothing else to say if this fails as well."""
+        try:
+            self._respond(response, close=True)
+        except Exception as error:
+            report(error)
+            self.abort()
 
-    def _whole_head(
-        self, response: Response, length: int | None, name: bytes, *, close: bool
+    def _head(
+        self, response: Response, request: Request | None, length: int | None, *, close: bool
     ) -> bytes:
-        head = self._head(response.status, response.headers)
-        framing = b"" if length is None else b"Content-Length: %d\r\n" % length
-        connection = b"Connection: close\r\n" if close else b""
-        return b"".join((head, name, framing, connection, b"\r\n"))
-
-    def _head(self, status: int, headers: Headers) -> bytes:
-        lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
-        server = self._server
-        constant = server.constant_head()
-        if server.origins is not None:
-            constant += server.origins.header_for(self._origin)
-        if server.is_private:
-            # What one caller may read must not be shown to the next by a cache in between.
-            lines = lines.replace("Cache-Control: public", "Cache-Control: private")
-        return b"".join((_STATUS_LINES[status], constant, lines.encode("latin-1")))
+        origin = name = None
+        if request is not None:
+            origin, name = request.headers.get(b"origin"), request.name_line(response.status)
+        return self._server.heads.of_response(
+            response.status, response.headers, length, origin=origin, name=name or b"", close=close
+        )
 
     def _write(self, data: bytes) -> None:
         if self._transport is not None:
             self._transport.write(data)
+
+    def _close(self) -> None:
+        if self._transport is None:
+            return
+        self._closing = True
+        is_sending = self._reader is not None and self._reader.in_body
+        self._stop_reading()
+        if is_sending and not self._server.is_secure:
+            # A close with something unread would take the answer from the peer before it is read.
+            self._transport.write_eof()
+            self.deadline = self._server.now + _LINGER_S
+        else:
+            self._transport.close()
 
     # ── Bodies in files: this is the Owner of what is being sent ─────────────────────────────
 
@@ -397,104 +468,62 @@ class Connection(asyncio.Protocol):
         self, request: Request, response: Response, body: FileBody, *, close: bool
     ) -> None:
         """The request stays the current one until all of it is sent."""
-        name = request.name_line(response.status)
-        head = self._whole_head(response, len(body), name, close=close)
-        # The kernel knows nothing of the keys of a TLS connection.
-        kind = CopySending if self._server.is_secure else FileSending
-        self._file = kind(self, head, body)
-        if close:
-            request.keep_alive = False
+        if self._transport is None:
+            return
+        head = self._head(response, request, len(body), close=close)
+        request.keep_alive = not close
+        secure = self._server.is_secure
+        self._file = send_file(self, self._transport, head, body, is_secure=secure)
         self._restart_clock()
-        self._start_file()
+        self._start_file(self._file)
 
-    def _start_file(self) -> None:
-        """Begin, if what was written before is out; otherwise wait for that."""
-        transport, file = self._transport, self._file
-        if transport is None or file is None or file.started:
-            return
-        if isinstance(file, CopySending):
+    def _start_file(self, file: FileSending) -> None:
+        """Called again when there is nothing else left to write."""
+        try:
             file.start()
-            return
-        if transport.get_write_buffer_size():
-            # Writing is paused at once and resumed when nothing is left.
-            transport.set_write_buffer_limits(high=0)
-            return
-        transport.set_write_buffer_limits(high=_UNSENT_BYTES_HIGH)
-        file.start(transport.get_extra_info("socket").fileno())
-
-    def write(self, data: bytes) -> None:
-        self._write(data)
+        except Exception as error:
+            self.file_failed(error)
 
     def file_progressed(self) -> None:
         self._restart_clock()
 
-    def file_failed(self) -> None:
+    def file_failed(self, error: Exception) -> None:
+        if not isinstance(error, ConnectionError):
+            report(error, self._current)
         self.abort()
 
     def file_sent(self) -> None:
         request, self._file, self._current = self._current, None, None
-        self._busy = False
         if self._server.stopping or (request is not None and not request.keep_alive):
             self._close()
         else:
-            self._answered()
+            self._restart_clock()
+            self._next()
 
-    # ── Event streams: this is the Sink ──────────────────────────────────────────────────────
+    # ── Event streams ────────────────────────────────────────────────────────────────────────
 
-    def _begin_events(self, request: Request, events: EventStream) -> Response | None:
-        """Begin the response; or the refusal to send instead."""
+    def _begin_events(
+        self, transport: asyncio.Transport, request: Request, events: EventStream
+    ) -> None:
+        server, chunked = self._server, self._reader is None or not self._reader.http_1_0
+        head = server.heads.of_events(
+            events.headers,
+            origin=request.headers.get(b"origin"),
+            name=request.name_line(200),
+            chunked=chunked,
+        )
         try:
-            self._server.room.enter(request.holder)
+            server.room.enter(request.holder)
         except StreamError as error:
             events.stopped()
-            return error_response(error)
-        self._server.traffic.begun(request)
-        self._holder, self._caller = request.holder, request.caller
-        self._http_1_0 = self._reader is not None and self._reader.http_1_0
-        framing = b"Connection: close\r\n" if self._http_1_0 else b"Transfer-Encoding: chunked\r\n"
-        head = self._head(200, events.headers)
-        self._write(b"".join((head, request.name_line(200), framing, b"\r\n")))
-        self._events = events
-        self._current = None
-        # Nothing more is read from this connection; thousands of them are idle at a time.
-        self._reader = None
-        self._queue.clear()
-        events.start(self)
-        if self._server.stopping:
-            self.end()
-        return None
-
-    def _events_over(self, events: EventStream) -> None:
-        self._events = None
-        self._server.room.leave(self._holder)
-        events.stopped()
-
-    def send(self, payload: Payload) -> bool:
-        transport = self._transport
-        if transport is None or self._events is None:
-            return False
-        unread = transport.get_write_buffer_size()
-        if unread:
-            room = self._server.room
-            room.measured(self, unread)
-            if unread > self._server.limits.reader_buffer_bytes_max or room.is_full:
-                room.cut_off += 1
-                transport.abort()
-                return False
-        transport.write(payload.raw if self._http_1_0 else payload.framed)
-        return True
-
-    async def drained(self) -> bool:
-        if self._writing_paused and self._transport is not None:
-            self._drain_waiter = asyncio.get_running_loop().create_future()
-            await self._drain_waiter
-        return self._transport is not None
-
-    def end(self) -> None:
-        if self._events is None or self._transport is None:
+            self._send(request, error_response(error))
             return
-        events = self._events
-        if not self._http_1_0:
-            self._write(_LAST_CHUNK)
-        self._transport.close()
-        self._events_over(events)
+        sink = EventSink(self, transport, server.room, request.holder, events, chunked=chunked)
+        self._sink, self._caller, self._current = sink, request.caller, None
+        # Nothing more is read from this connection; thousands of them are idle at a time.
+        self._stop_reading()
+        self._restart_clock()
+        server.traffic.begun(request)
+        sink.start(head)
+        if server.stopping:
+            sink.end()

@@ -33,6 +33,7 @@ STATUS: Final[dict[type[StreamError], int]] = {
     errors.DataCorrupt: 500,
     errors.StorageUnavailable: 503,
     errors.BuffersFull: 503,
+    errors.BodiesFull: 503,
     StreamError: 400,
 }
 RETRY_AFTER_S: Final = "1"

@@ -3,6 +3,8 @@
 The transport of the connection must have nothing left to write, and nothing may be written through
 it until this is done. uvloop watches its own socket and lets nobody else watch it, so when the
 peer is slower than the file, a duplicate of the descriptor is watched instead.
+
+The kernel knows nothing of the keys of a TLS connection; there the bytes pass through us.
 """
 
 from __future__ import annotations
@@ -14,9 +16,13 @@ from typing import Final, Protocol
 from headwater.http.messages import FileBody
 from headwater.store.engine import Piece
 
+UNSENT_BYTES_HIGH: Final = 16 * 1024
+"""A peer that has more than this to take is slow, and answers to it wait."""
 _COPY_BYTES: Final = 256 * 1024
 # Everyone else on the loop gets a turn after this much, however fast the peer is.
 _TURN_BYTES: Final = 2 * 1024 * 1024
+# When there is no descriptor left to watch with, look again after this.
+_LOOK_AGAIN_S: Final = 0.05
 
 
 class Owner(Protocol):
@@ -28,22 +34,38 @@ class Owner(Protocol):
     def file_sent(self) -> None:
         """All of it is on its way."""
 
-    def file_failed(self) -> None:
-        """The peer is gone, or the file is not what it was; the response cannot be finished."""
-
-    def write(self, data: bytes) -> None: ...
+    def file_failed(self, error: Exception) -> None:
+        """The response cannot be finished: the peer is gone, or the file is not what it was."""
 
     async def drained(self) -> bool:
         """Wait until the peer has taken most of what was written. False when it is gone."""
 
 
-class FileSending:
+class FileSending(Protocol):
     """One response under way."""
 
-    __slots__ = ("_loop", "_owner", "_parts", "_sent", "_socket", "_watched")
+    def start(self) -> None:
+        """Begin, if what was written before is out. Called again when it is."""
 
-    def __init__(self, owner: Owner, head: bytes, body: FileBody) -> None:
+    def cancel(self) -> None:
+        """The connection is gone."""
+
+
+def send_file(
+    owner: Owner, transport: asyncio.Transport, head: bytes, body: FileBody, *, is_secure: bool
+) -> FileSending:
+    """Has to be started."""
+    return (_Copying if is_secure else _Kernel)(owner, transport, head, body)
+
+
+class _Kernel:
+    __slots__ = ("_loop", "_owner", "_parts", "_sent", "_socket", "_transport", "_watched")
+
+    def __init__(
+        self, owner: Owner, transport: asyncio.Transport, head: bytes, body: FileBody
+    ) -> None:
         self._owner = owner
+        self._transport = transport
         first, *others = body.parts
         # The bracket of a JSON array goes along with the head.
         begin = [head + first] if isinstance(first, bytes) else [head, first]
@@ -54,39 +76,48 @@ class FileSending:
         self._watched = -1
         self._loop = asyncio.get_running_loop()
 
-    @property
-    def started(self) -> bool:
-        return self._socket >= 0
-
-    def start(self, socket: int) -> None:
-        self._socket = socket
+    def start(self) -> None:
+        if self._socket >= 0:
+            return
+        if self._transport.get_write_buffer_size():
+            # Writing is paused at once and resumed when nothing is left.
+            self._transport.set_write_buffer_limits(high=0)
+            return
+        self._transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH)
+        self._socket = self._transport.get_extra_info("socket").fileno()
         self._go_on()
 
     def cancel(self) -> None:
-        """The connection is gone."""
         self._parts.clear()
         self._unwatch()
 
     def _go_on(self) -> None:
         if not self._parts:
             return
+        try:
+            blocked, moved = self._send_a_turn()
+            if moved:
+                self._owner.file_progressed()
+            if not self._parts:
+                self._unwatch()
+                self._owner.file_sent()
+            elif blocked:
+                self._watch()
+            elif self._watched < 0:
+                self._loop.call_soon(self._go_on)
+        except Exception as error:
+            self.cancel()
+            self._owner.file_failed(error)
+
+    def _send_a_turn(self) -> tuple[bool, bool]:
+        """Send what may be sent in one go: whether the peer has to read first, and took any."""
         left = _TURN_BYTES
         try:
             while self._parts and left > 0:
                 left -= self._send_some(left)
         except BlockingIOError:
-            self._watch()
-        except OSError:
-            self.cancel()
-            self._owner.file_failed()
-            return
-        if left < _TURN_BYTES:
-            self._owner.file_progressed()
-        if not self._parts:
-            self._unwatch()
-            self._owner.file_sent()
-        elif self._watched < 0:
-            self._loop.call_soon(self._go_on)
+            return True, left < _TURN_BYTES
+        return False, True
 
     def _send_some(self, most: int) -> int:
         """Send a bit of the current part; BlockingIOError when the peer has to read first."""
@@ -105,8 +136,13 @@ class FileSending:
         return taken
 
     def _watch(self) -> None:
-        if self._watched < 0:
+        if self._watched >= 0:
+            return
+        try:
             self._watched = os.dup(self._socket)
+        except OSError:
+            self._loop.call_later(_LOOK_AGAIN_S, self._go_on)
+        else:
             self._loop.add_writer(self._watched, self._go_on)
 
     def _unwatch(self) -> None:
@@ -116,38 +152,34 @@ class FileSending:
             self._watched = -1
 
 
-class CopySending:
-    """The same for connections whose bytes have to pass through us: read, and written."""
+class _Copying:
+    __slots__ = ("_body", "_head", "_owner", "_task", "_transport")
 
-    __slots__ = ("_body", "_head", "_owner", "_task")
-
-    def __init__(self, owner: Owner, head: bytes, body: FileBody) -> None:
+    def __init__(
+        self, owner: Owner, transport: asyncio.Transport, head: bytes, body: FileBody
+    ) -> None:
         self._owner = owner
+        self._transport = transport
         self._head = head
         self._body = body
         self._task: asyncio.Task[None] | None = None
 
-    @property
-    def started(self) -> bool:
-        return self._task is not None
-
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._send())
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._send())
 
     def cancel(self) -> None:
-        """The connection is gone."""
         if self._task is not None:
             self._task.cancel()
 
     async def _send(self) -> None:
-        self._owner.write(self._head)
         try:
+            self._transport.write(self._head)
             for part in self._body.parts:
                 await self._send_part(part)
-        except OSError:
-            self._owner.file_failed()
-            return
-        self._owner.file_sent()
+            self._owner.file_sent()
+        except Exception as error:
+            self._owner.file_failed(error)
 
     async def _send_part(self, part: Piece) -> None:
         for start in range(0, len(part), _COPY_BYTES):
@@ -158,6 +190,6 @@ class CopySending:
                 data = await asyncio.to_thread(os.pread, part.file, size, part.offset + start)
             if len(data) < size:
                 raise OSError("the file has become shorter")
-            self._owner.write(data)
+            self._transport.write(data)
             await self._owner.drained()
             self._owner.file_progressed()

@@ -16,6 +16,7 @@ import msgspec
 from headwater.core.access import Caller, Permission
 from headwater.core.errors import InvalidHeader
 from headwater.http.headers import REQUEST_ID
+from headwater.http.intake import Claim
 from headwater.http.request_ids import request_id
 from headwater.http.room import Room
 from headwater.store.engine import Piece
@@ -45,6 +46,7 @@ class Request:
         "body",
         "caller",
         "charge",
+        "claim",
         "headers",
         "keep_alive",
         "match",
@@ -73,6 +75,8 @@ class Request:
         """Who sent it, where that is asked; the gate knows."""
         self.charge: Callable[[int], None] | None = None
         """Told the size of the answer, where there is a rate for that."""
+        self.claim: Claim | None = None
+        """What a body takes up that is not small."""
         self.waits = False
         self.route = "other"
         """Which resource this is for, as a template: for figures, logs and traces."""
@@ -134,6 +138,11 @@ class Request:
         if self.waits and self.peer.room is not None:
             self.waits = False
             self.peer.room.leave(self.holder)
+
+    def release(self) -> None:
+        """Its body is needed no longer."""
+        if self.claim is not None:
+            self.claim.release()
 
     def header(self, name: bytes) -> str | None:
         """A header that the protocol reads. Those are plain ASCII."""
@@ -224,5 +233,6 @@ class Deferred(msgspec.Struct, frozen=True):
 
 
 Handler = Callable[[Request], Answer | Deferred | Awaitable[Answer]]
-Screen = Callable[[Request], Response | None]
-"""Looks at a request before its body is read, and says why that is not worth while, if so."""
+Screen = Callable[[Request, int], Response | int]
+"""Looks at a request before its body is read: how much body it may have, at most what is given, and
+0 if none is of use; or why there is no point in reading it."""

@@ -33,17 +33,18 @@ def outcome(done: asyncio.Future[Any], render: Callable[[Any], Answer], request:
         return failure(error, request)
 
 
-def failure(error: BaseException, request: Request) -> Response:
+def failure(error: BaseException, request: Request | None) -> Response:
     if isinstance(error, StreamError):
         return error_response(error)
-    log.error(
-        "unexpected_error",
-        request_id=request.id,
-        method=request.method,
-        route=request.route,
-        error=repr(error),
-        exc_info=error,
-    )
+    report(error, request)
     return plain_error(
         500, "internal_error", "the server hit an unexpected error; its log has the details"
     )
+
+
+def report(error: BaseException, request: Request | None = None) -> None:
+    """Log what should not have happened."""
+    about = {}
+    if request is not None:
+        about = {"request_id": request.id, "method": request.method, "route": request.route}
+    log.error("unexpected_error", **about, error=repr(error), exc_info=error)

@@ -1,22 +1,31 @@
 """From bytes to requests: httptools parses, and this bounds what it is given.
 
 A head that grows too large and a body that does are refused as they arrive, not when they are
-complete. We speak HTTP/1.1 only: a request that offers to upgrade is read again without the offer,
-because the parser stops behind such a head and would leave its body to another protocol.
+complete. A body that does not come along with its head is asked about first: whoever sends it may
+be a stranger, and its resource may have no use for it, in which case it is read over. Trailers
+count as headers do, and are dropped: nothing that follows a body changes what was asked for.
+
+We speak HTTP/1.1 only: a request that offers to upgrade is read again without the offer, because
+the parser stops after such a head and would leave its body to another protocol.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Final, Protocol
 
 import httptools
 
-from headwater.core.errors import BodyTooLarge
-from headwater.core.limits import Limits
+from headwater.core.errors import BodiesFull, BodyTooLarge
+from headwater.core.limits import KIB, MIB, Limits
 from headwater.http.errors import error_response, plain_error
+from headwater.http.intake import SMALL_BYTES, Claim
 from headwater.http.messages import Request, Response
 
-_NOT_REPEATED = frozenset({b"upgrade", b"connection", b"expect"})
+_NOT_REPEATED: Final = frozenset({b"upgrade", b"connection", b"expect"})
+# A body of no use is read over up to here, so that the connection can go on after it.
+_DISCARD_BYTES_MAX: Final = MIB
+# A peer that sends less than this in the time for bodies is too slow.
+_PACE_BYTES: Final = 16 * KIB
 
 
 class Receiver(Protocol):
@@ -27,27 +36,38 @@ class Receiver(Protocol):
     def refused(self, response: Response) -> None:
         """What came cannot become a request. Nothing more is read."""
 
+    def failed(self, error: BaseException) -> None:
+        """It is our fault. Nothing more is read."""
+
     def expects_continue(self) -> None:
         """The peer waits for a go-ahead before it sends the body."""
 
-    def announced(self, request: Request) -> Response | None:
-        """A request whose body is still to come; or why there is no point in reading that."""
+    def announced(self, request: Request) -> Response | int:
+        """How much body a request may have, when that is still to come; or why it is refused."""
+
+    def claim(self, request: Request) -> Claim:
+        """Room for a body that is not small."""
 
 
 class RequestReader:
     __slots__ = (
-        "_arrived_bytes",
+        "_announced",
         "_body",
         "_body_bytes",
+        "_body_max",
+        "_discards",
         "_head_bytes",
         "_header_count",
         "_headers",
-        "_heads",
         "_limits",
+        "_paced_bytes",
         "_parser",
         "_receiver",
         "_refused",
         "_request",
+        "_reserved",
+        "_steps",
+        "_still_bytes",
         "_upgrading",
         "_url",
         "http_1_0",
@@ -57,8 +77,8 @@ class RequestReader:
     def __init__(self, limits: Limits, receiver: Receiver) -> None:
         self._limits = limits
         self._receiver = receiver
-        self._parser = httptools.HttpRequestParser(self)
-        self._heads = 0
+        self._parser: Any = httptools.HttpRequestParser(self)
+        self._steps = 0
         self._refused = False
         self._upgrading = False
         self.http_1_0 = False
@@ -71,29 +91,56 @@ class RequestReader:
         self._headers: dict[bytes, bytes] = {}
         self._head_bytes = 0
         self._header_count = 0
-        self._arrived_bytes = 0
+        self._still_bytes = 0
         self._request: Request | None = None
-        self._body: list[bytes] = []
+        self._announced = False
+        self._discards = False
+        self._body: bytes | bytearray = b""
         self._body_bytes = 0
+        self._body_max = self._limits.body_bytes_max
+        self._reserved = SMALL_BYTES
+        self._paced_bytes = 0
 
     @property
     def in_body(self) -> bool:
         return self._request is not None
 
+    def keeps_pace(self) -> bool:
+        """Whether so much of the body came since this last held that its sender gets more time."""
+        if self._body_bytes - self._paced_bytes < _PACE_BYTES:
+            return False
+        self._paced_bytes = self._body_bytes
+        return True
+
+    def close(self) -> None:
+        """Nothing more is read. The parser refers to its reader, so one has to let go."""
+        self._stop()
+        self._parser = None
+
     def feed(self, data: bytes) -> None:
         if self._refused:
             return
-        head_before = self._heads if self.started and not self.in_body else None
+        steps = self._steps
         try:
             self._parse(data)
+        except httptools.HttpParserCallbackError as error:
+            self._stop()
+            self._receiver.failed(error.__context__ or error)
+            return
         except httptools.HttpParserError:
             self._refuse(plain_error(400, "malformed_http", "the request is not valid HTTP/1.1"))
             return
-        if head_before == self._heads and self.started and not self.in_body:
-            # Still the same head. Counted as it arrives: the parser reports whole lines only.
-            self._arrived_bytes += len(data)
-            if self._arrived_bytes > self._limits.header_bytes_max:
-                self._refuse_head()
+        if self.started and not self._refused:
+            self._look_at_the_rest(len(data) if steps == self._steps else 0)
+
+    def _look_at_the_rest(self, still_bytes: int) -> None:
+        """A request is not complete. Some bytes moved neither its head nor its body to an end."""
+        if self._request is not None and not self._announced:
+            self._announce(self._request)
+        # Counted as they arrive: the parser reports whole lines only, and keeps the rest.
+        self._still_bytes = self._still_bytes + still_bytes if still_bytes else 0
+        if self._still_bytes > self._limits.header_bytes_max:
+            self._refuse_head()
 
     def _parse(self, data: bytes) -> None:
         while data:
@@ -105,6 +152,7 @@ class RequestReader:
                 request = self._request
                 if request is None or request.method == "CONNECT":
                     self._refuse(plain_error(400, "malformed_http", "there are no tunnels here"))
+                if request is None or self._refused:
                     return
                 data = self._without_upgrade(request) + data[upgrade.args[0] :]
                 self._begin()
@@ -117,9 +165,18 @@ class RequestReader:
         ]
         return b"\r\n".join([*lines, b"", b""])
 
+    # ── Refusing ─────────────────────────────────────────────────────────────────────────────
+
+    def _stop(self) -> None:
+        """Take in nothing more, and let go of what there is of a body."""
+        self._refused = True
+        self._body = b""
+        if self._request is not None:
+            self._request.release()
+
     def _refuse(self, response: Response) -> None:
         if not self._refused:
-            self._refused = True
+            self._stop()
             self._receiver.refused(response)
 
     def _refuse_head(self) -> None:
@@ -128,14 +185,63 @@ class RequestReader:
             plain_error(431, "headers_too_large", f"the request head is over {limit} bytes")
         )
 
+    def _check_head(self) -> None:
+        if self._head_bytes + len(self._url) > self._limits.header_bytes_max:
+            self._refuse_head()
+        elif self._header_count > self._limits.header_count_max:
+            limit = self._limits.header_count_max
+            self._refuse(
+                plain_error(431, "too_many_headers", f"the request has more than {limit} headers")
+            )
+
+    # ── Bodies that are still to come ────────────────────────────────────────────────────────
+
+    def _announce(self, request: Request) -> None:
+        """Ask what to do with a body of which the rest is still to come."""
+        self._announced = True
+        verdict = self._receiver.announced(request)
+        if isinstance(verdict, Response):
+            self._refuse(verdict)
+            return
+        waits = self._headers.get(b"expect", b"").lower() == b"100-continue"
+        size = max(int(self._headers.get(b"content-length", b"0")), self._body_bytes)
+        self._discards = not verdict
+        self._body_max = verdict or _DISCARD_BYTES_MAX
+        if size > self._body_max or (self._discards and waits):
+            self._refuse_body()
+        elif self._discards:
+            self._body = b""
+            request.release()
+        elif self._reserve(request, size) and waits:
+            self._receiver.expects_continue()
+
+    def _reserve(self, request: Request, size: int) -> bool:
+        """Make room for so much of a body, or refuse it."""
+        if size <= self._reserved:
+            return True
+        if request.claim is None:
+            request.claim = self._receiver.claim(request)
+        if not request.claim.grow(size):
+            self._refuse(error_response(BodiesFull()))
+            return False
+        self._reserved = size
+        return True
+
     def _refuse_body(self) -> None:
-        self._refuse(error_response(BodyTooLarge(self._limits.body_bytes_max)))
+        request = self._request
+        if not self._discards or request is None:
+            self._refuse(error_response(BodyTooLarge(self._body_max)))
+        elif not self._refused:
+            # Nobody needs the body to answer, but there is too much of it to go on after that.
+            self._stop()
+            request.keep_alive = False
+            self._receiver.received(request)
 
     # ── What the parser calls ────────────────────────────────────────────────────────────────
 
     def on_message_begin(self) -> None:
         self.started = True
-        self._heads += 1
+        self._steps += 1
 
     def on_url(self, url: bytes) -> None:
         self._url += url
@@ -143,19 +249,16 @@ class RequestReader:
     def on_header(self, name: bytes, value: bytes) -> None:
         self._head_bytes += len(name) + len(value)
         self._header_count += 1
-        self._headers.setdefault(name.lower(), value)
+        if self._request is None:
+            self._headers.setdefault(name.lower(), value)
+        else:
+            self._check_head()
 
     def on_headers_complete(self) -> None:
+        self._steps += 1
+        if not self._refused:
+            self._check_head()
         if self._refused:
-            return
-        if self._head_bytes + len(self._url) > self._limits.header_bytes_max:
-            self._refuse_head()
-            return
-        if self._header_count > self._limits.header_count_max:
-            limit = self._limits.header_count_max
-            self._refuse(
-                plain_error(431, "too_many_headers", f"the request has more than {limit} headers")
-            )
             return
         parser = self._parser
         path, _, query = self._url.partition(b"?")
@@ -165,28 +268,33 @@ class RequestReader:
         self.http_1_0 = parser.get_http_version() == "1.0"
         self._upgrading = parser.should_upgrade()
         length = self._headers.get(b"content-length")
-        if length is not None and int(length) > self._limits.body_bytes_max:
+        if length is not None and int(length) > self._body_max:
             self._refuse_body()
-            return
-        if length is not None or b"transfer-encoding" in self._headers:
-            refusal = self._receiver.announced(request)
-            if refusal is not None:
-                self._refuse(refusal)
-                return
-        if b"expect" in self._headers and self._headers[b"expect"].lower() == b"100-continue":
-            self._receiver.expects_continue()
 
     def on_body(self, data: bytes) -> None:
-        self._body_bytes += len(data)
-        if self._body_bytes > self._limits.body_bytes_max:
+        request = self._request
+        if self._refused or request is None:
+            return
+        self._steps += 1
+        self._body_bytes = size = self._body_bytes + len(data)
+        if size > self._body_max:
             self._refuse_body()
-        elif not self._refused:
-            self._body.append(data)
+        elif self._discards:
+            return
+        elif not self._body:
+            self._body = data
+        elif size <= self._reserved or self._reserve(request, min(2 * size, self._body_max)):
+            # In one piece as it grows: a list of tiny chunks would be many times their size.
+            if isinstance(self._body, bytes):
+                self._body = bytearray(self._body)
+            self._body += data
 
     def on_message_complete(self) -> None:
         request = self._request
         if request is None or self._refused or self._upgrading:
             return
-        request.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        if len(self._body) > self._reserved and not self._reserve(request, len(self._body)):
+            return
+        request.body = self._body if isinstance(self._body, bytes) else bytes(self._body)
         self._begin()
         self._receiver.received(request)

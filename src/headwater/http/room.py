@@ -2,6 +2,10 @@
 
 A live read is an event stream, or a request that waits for news. Counted where connections begin
 and end them, so that every resource that is read live is counted in the same way.
+
+What waits to be taken is counted by address. One that has let more pile up than it leaves to
+others (`core.shares`) is sent no more before it reads. If it is too much in all, those who take
+nothing are cut off, beginning with the address that keeps the most waiting.
 """
 
 from __future__ import annotations
@@ -11,39 +15,80 @@ from typing import Protocol
 
 from headwater.core.errors import BuffersFull, TooManyReadersOfCaller
 from headwater.core.limits import Limits
+from headwater.core.shares import Shares
 
 
 class Measured(Protocol):
     """A connection, as far as this is concerned."""
 
+    @property
+    def address(self) -> str: ...
+
     def measure(self) -> None:
         """Call `Room.measured` with what is unread now."""
+
+    def abort(self) -> None: ...
 
 
 class Room:
     def __init__(self, limits: Limits) -> None:
         self.live = 0
-        self.buffered_bytes = 0
-        """What is handed over to connections and not yet taken; a second old at most."""
         self.refusals = 0
         self.cut_off = 0
-        self.is_full = False
-        """Whether that is more than it may be."""
         self._limits = limits
+        self._shares = Shares(limits.buffers_bytes_max)
         self._unread: dict[Measured, int] = {}
         self._by_holder: Counter[str] = Counter()
 
+    # ── What is not taken yet ────────────────────────────────────────────────────────────────
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What is handed over to connections and not yet taken; a second old at most."""
+        return self._shares.total
+
+    @property
+    def is_full(self) -> bool:
+        return self._shares.total > self._shares.most
+
+    def has_room_for(self, address: str) -> bool:
+        """Whether to send more there."""
+        return not self._shares.total or self._shares.allow(address, 0)
+
+    def is_too_much(self, unread_bytes: int) -> bool:
+        """Whether a live reader with so much unread is to be cut off."""
+        return unread_bytes > self._limits.reader_buffer_bytes_max or self.is_full
+
     def measured(self, connection: Measured, unread_bytes: int) -> None:
         """So much waits to be taken from a connection."""
-        self.buffered_bytes += unread_bytes - self._unread.pop(connection, 0)
+        before = self._unread.pop(connection, 0)
         if unread_bytes:
             self._unread[connection] = unread_bytes
-        self.is_full = self.buffered_bytes > self._limits.buffers_bytes_max
+        if unread_bytes != before:
+            self._shares.take(connection.address, unread_bytes - before)
 
     def measure(self) -> None:
         """Ask those again who had something to take; the others have nothing."""
-        for connection in list(self._unread):
+        stalled = []
+        for connection, before in list(self._unread.items()):
             connection.measure()
+            if self._unread.get(connection, 0) >= before:
+                stalled.append(connection)
+        if self.is_full:
+            self._cut_off(stalled)
+
+    def _cut_off(self, stalled: list[Measured]) -> None:
+        def greed(connection: Measured) -> tuple[int, int]:
+            return self._shares.of(connection.address), self._unread.get(connection, 0)
+
+        for connection in sorted(stalled, key=greed, reverse=True):
+            if not self.is_full:
+                return
+            self.cut_off += 1
+            self.measured(connection, 0)
+            connection.abort()
+
+    # ── Live reads ───────────────────────────────────────────────────────────────────────────
 
     def live_of(self, holder: str) -> int:
         return self._by_holder[holder]

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from email.utils import formatdate
-from time import monotonic, time
+from time import monotonic
 from typing import Any, Final
 
 from headwater.core.limits import Limits
 from headwater.http.connection import Connection
+from headwater.http.descriptors import Descriptors
 from headwater.http.errors import plain_error
-from headwater.http.headers import common_headers, parse_origins
+from headwater.http.heads import Heads
+from headwater.http.intake import Intake
 from headwater.http.messages import Handler, Screen
+from headwater.http.outcomes import report
 from headwater.http.room import Room
 from headwater.http.tls import Certificate
 from headwater.http.traffic import Traffic
 from headwater.service.clock import wall_clock_ms
 
 _SWEEP_S: Final = 1.0
-_BACKLOG: Final = 4096
+# So many beyond the limit may still ask how the server is.
+_PROBES_MAX: Final = 64
 # How long a peer may take to say goodbye in TLS.
 _SHUTDOWN_S: Final = 5.0
 
@@ -56,7 +60,10 @@ class Server:
         self.traffic = traffic or Traffic()
         self.stopping = False
         self.room = Room(limits)
+        self.intake = Intake(limits.bodies_bytes_max)
         self.refused_connections = 0
+        self.descriptors = Descriptors()
+        self.connections_max = self.descriptors.connections_max(limits.connections_max)
         self.screen = screen
         self.is_private = is_private
         """Whether answers depend on who asks."""
@@ -65,10 +72,7 @@ class Server:
         self._certificate = certificate
         # Time-outs are long; a clock that moves once per sweep is good enough and free to read.
         self.now = monotonic()
-        self.origins = parse_origins(cors_origin)
-        self._common = common_headers(cors_origin)
-        self._head = b""
-        self._head_second = 0
+        self.heads = Heads(cors_origin, is_private=is_private)
         self._connections: set[Connection] = set()
         self._by_address: Counter[str] = Counter()
         self._empty = asyncio.Event()
@@ -90,19 +94,11 @@ class Server:
                 "ssl_shutdown_timeout": _SHUTDOWN_S,
             }
         self._listener = await loop.create_server(
-            lambda: Connection(self), host, port, backlog=_BACKLOG, **tls
+            lambda: Connection(self), host, port, backlog=self.descriptors.backlog, **tls
         )
         self._sweep()
         bound: int = self._listener.sockets[0].getsockname()[1]
         return bound
-
-    def constant_head(self) -> bytes:
-        """The date and the headers that every response has; made once a second."""
-        second = int(time())
-        if second != self._head_second:
-            self._head_second = second
-            self._head = f"Date: {formatdate(second, usegmt=True)}\r\n".encode() + self._common
-        return self._head
 
     # ── Connections ──────────────────────────────────────────────────────────────────────────
 
@@ -110,17 +106,20 @@ class Server:
         self._connections.add(connection)
         self._by_address[connection.address] += 1
         self.traffic.connections += 1
+        over = len(self._connections) - self.connections_max
         if self.stopping:
             connection.wind_down()
-        elif len(self._connections) > self.limits.connections_max:
-            self._turn_away(connection, "the server has as many connections as it may")
+        elif over > 0:
+            reason = "the server has as many connections as it may"
+            self._turn_away(connection, reason, probes=over <= _PROBES_MAX)
         elif 0 < self.limits.connections_per_address_max < self._by_address[connection.address]:
             self._turn_away(connection, "your address has as many connections as it may")
 
-    def _turn_away(self, connection: Connection, reason: str) -> None:
+    def _turn_away(self, connection: Connection, reason: str, *, probes: bool = False) -> None:
         self.refused_connections += 1
         message, later = f"{reason}; try again shortly", [("Retry-After", "1")]
-        connection.turn_away(plain_error(503, "too_many_connections", message, later))
+        response = plain_error(503, "too_many_connections", message, later)
+        connection.turn_away(response, probes=probes)
 
     def closed(self, connection: Connection) -> None:
         self._connections.discard(connection)
@@ -136,16 +135,25 @@ class Server:
     def _sweep(self) -> None:
         """Cut connections whose peer took too long or may not stay. One timer for all of them."""
         self.now = now = monotonic()
-        for connection in [c for c in self._connections if c.deadline < now]:
-            connection.abort()
-        if self.is_private:
-            now_ms = wall_clock_ms()
-            callers = [(c, c.caller) for c in self._connections if c.caller is not None]
-            for connection, caller in callers:
-                if not caller.is_valid(now_ms):
-                    connection.expel()
-        self.room.measure()
         self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
+        self._each([c for c in self._connections if c.deadline < now], Connection.time_out)
+        if self.is_private:
+            self._each(self._expired(wall_clock_ms()), Connection.expel)
+        self.room.measure()
+        self.descriptors.look(len(self._connections), self.refused_connections)
+
+    def _expired(self, now_ms: int) -> list[Connection]:
+        callers = [(c, c.caller) for c in self._connections]
+        return [c for c, caller in callers if caller is not None and not caller.is_valid(now_ms)]
+
+    def _each(self, connections: list[Connection], act: Callable[[Connection], None]) -> None:
+        """What fails with one must not keep the others from their turn."""
+        for connection in connections:
+            try:
+                act(connection)
+            except Exception as error:
+                report(error)
+                connection.abort()
 
     # ── The end ──────────────────────────────────────────────────────────────────────────────
 
@@ -156,8 +164,7 @@ class Server:
             self._sweeper.cancel()
         if self._listener is not None:
             self._listener.close()
-        for connection in list(self._connections):
-            connection.wind_down()
+        self._each(list(self._connections), Connection.wind_down)
         self._check_empty()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._empty.wait(), grace_s)

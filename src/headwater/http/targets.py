@@ -13,6 +13,8 @@ STREAM_ROOT: Final = b"/v1/stream/"
 STREAM_ALIAS: Final = b"/v1/streams/"
 """The same, for clients of the public proxy package."""
 SUBSCRIPTIONS_ROOT: Final = b"/v1/stream/__ds/"
+PROBES: Final = ("/healthz", "/readyz")
+"""Answered without a rate and however full the server is: somebody has to be able to look."""
 
 
 def decode_path(raw: bytes) -> str:

@@ -21,11 +21,10 @@ from headwater.cli.serve_access import (
     keys_path,
     open_certificate,
 )
+from headwater.http.descriptors import FILES_BESIDES
 from headwater.settings import Settings
 from headwater.store.key_file import KeyFileError, load_keys
 
-# What a server needs open besides its connections.
-_FILES_BESIDES: Final = 64
 _BUILT: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -100,7 +99,7 @@ def _taken(address: str, error: OSError, *, in_use: bool) -> Finding:
 
 def _files(settings: Settings) -> Finding:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = settings.connections_max + _FILES_BESIDES
+    needed = settings.connections_max + FILES_BESIDES
     if most != resource.RLIM_INFINITY and most < needed:
         return hint(
             "files",

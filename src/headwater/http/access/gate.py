@@ -17,6 +17,7 @@ from headwater.http.access.identity import Identity
 from headwater.http.access.tokens import UnknownSigner, refused
 from headwater.http.messages import Request
 from headwater.http.routes.matching import Match
+from headwater.http.targets import PROBES
 from headwater.service.clock import Clock
 
 
@@ -30,9 +31,9 @@ class Gate:
 
     def admit(self, request: Request, match: Match) -> Awaitable[None] | None:
         """Let a request through or raise; an awaitable if that takes a look at newer keys."""
-        if match.need(request.method).is_public:
+        if match.resource.path in PROBES:
             return None
-        if self.identity is None:
+        if self.identity is None or match.need(request.method).is_public:
             self._charge(request, request.peer.address)
             return None
         try:
@@ -48,7 +49,7 @@ class Gate:
             return
         # One whose key we may have to look for is dealt with when the request is complete.
         with suppress(UnknownSigner):
-            self._identify(self.identity, request, match)
+            request.caller = self._identify(self.identity, request, match)
 
     async def _admit_later(self, identity: Identity, request: Request, match: Match) -> None:
         try:

@@ -164,6 +164,7 @@ _TRANSACT = Route(
         "too_busy",
     ),
     body={JSON_TYPE: ref("TransactionBody")},
+    holds_data=True,
     body_required=True,
     # What is wrong with a publish is a conflict: the resource itself is there.
     elsewhere={

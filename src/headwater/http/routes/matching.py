@@ -17,6 +17,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from headwater.core.limits import CONTROL_BODY_BYTES_MAX
 from headwater.core.paths import CONTROL_ROOT
 from headwater.http.access.rules import Args, Need
 from headwater.http.routes import ROUTES
@@ -70,9 +71,12 @@ class Match(NamedTuple):
         route = self.resource.routes.get(method)
         return self.resource.otherwise if route is None else route.needs
 
-    def takes_body(self, method: str) -> bool:
+    def body_bytes_max(self, method: str, most: int) -> int:
+        """How large a body may be; 0 where nobody would look at one."""
         route = self.resource.routes.get(method)
-        return route is not None and bool(route.body)
+        if route is None or not route.body:
+            return 0
+        return most if route.holds_data else min(most, CONTROL_BODY_BYTES_MAX)
 
 
 def _resources() -> dict[str, Resource]:

@@ -12,6 +12,7 @@ from headwater.core.subscriptions import errors as subscription_errors
 from headwater.http import answers, messages
 from headwater.http.access.rules import Need
 from headwater.http.errors import STATUS
+from headwater.http.targets import PROBES
 
 if TYPE_CHECKING:
     from headwater.http.resources import Resources
@@ -85,6 +86,8 @@ class Route(msgspec.Struct, frozen=True):
     headers: tuple[Parameter, ...] = ()
     body: dict[str, Schema] = {}
     """By media type. Where there is none, a body that is sent is not looked at."""
+    holds_data: bool = False
+    """Whether the body is stored, or holds what is to be stored, and may be as large as that."""
     body_required: bool = False
     elsewhere: dict[str, int] = {}
     """Codes that have another status here than usual, besides that one."""
@@ -103,9 +106,13 @@ class Route(msgspec.Struct, frozen=True):
         codes = [*self.errors, *ALWAYS]
         if not self.needs.is_public:
             codes += GUARDED
+        elif self.path not in PROBES:
+            codes.append("rate_exceeded")
+        if self.body:
+            codes.append("bodies_full")
         if self.waits:
             codes += WAITING
-        if self.method == "GET":
+        if self.method == "GET" and self.path not in PROBES:
             codes.append("buffers_full")
         known = [(code, status_of(code)) for code in codes]
         for code, status in sorted({*known, *self.elsewhere.items()}):

@@ -55,6 +55,7 @@ _PUT = Route(
     ),
     headers=headers.request("Content-Type"),
     body={ANY_TYPE: {}},
+    holds_data=True,
     body_required=True,
 )
 _DELETE = Route(

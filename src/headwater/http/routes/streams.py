@@ -126,6 +126,7 @@ _PUT = Route(
     ),
     headers=_CREATE_HEADERS,
     body={ANY_TYPE: {}},
+    holds_data=True,
 )
 _POST = Route(
     "POST",
@@ -160,6 +161,7 @@ _POST = Route(
     ),
     headers=_APPEND_HEADERS,
     body={ANY_TYPE: {}},
+    holds_data=True,
 )
 _GET = Route(
     "GET",

@@ -1,0 +1,66 @@
+"""File descriptors: connections take no more of them than leaves enough for everything else.
+
+The log, its history and requests to others need files of their own, and a server that has none left
+for them cannot even store what it has accepted. So connections are limited to what the operating
+system allows less a reserve. The kernel may hand over as many connections at once as its queue
+holds, before any of them can be turned away; the reserve has room for those too.
+
+Should there be none left all the same, libuv drops whoever connects, in silence, until there is one
+again. A look once a second finds out, and says so.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from time import monotonic
+from typing import Final
+
+import structlog
+
+_BACKLOG_MAX: Final = 4096
+_RESERVE: Final = 256
+FILES_BESIDES: Final = _BACKLOG_MAX + _RESERVE
+"""What to allow for besides connections, so that there is no need to have fewer of them."""
+_LOG_EVERY_S: Final = 60.0
+
+log = structlog.get_logger()
+
+
+class Descriptors:
+    def __init__(self) -> None:
+        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._allowed = 2**31 if allowed == resource.RLIM_INFINITY else allowed
+        self.backlog = max(16, min(_BACKLOG_MAX, self._allowed // 8))
+        self._refused = 0
+        self._logged_at = -_LOG_EVERY_S
+
+    def connections_max(self, wanted: int) -> int:
+        """How many connections there may be."""
+        reserve = min(_RESERVE, self._allowed // 4) + self.backlog
+        return max(1, min(wanted, self._allowed - reserve))
+
+    def look(self, connections: int, refused: int) -> None:
+        """Say so when connections were refused, or cannot even be accepted; but not too often."""
+        exhausted = not self._can_open()
+        if (refused == self._refused and not exhausted) or (
+            monotonic() - self._logged_at < _LOG_EVERY_S
+        ):
+            return
+        self._logged_at = monotonic()
+        log.warning(
+            "descriptors_exhausted" if exhausted else "connections_refused",
+            connections=connections,
+            refused=refused - self._refused,
+            descriptors_allowed=self._allowed,
+            advice="raise LimitNOFILE or connections_max, or limit connections_per_address_max",
+        )
+        self._refused = refused
+
+    @staticmethod
+    def _can_open() -> bool:
+        try:
+            os.close(os.open(os.devnull, os.O_RDONLY))
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,87 @@
+"""An event stream under way: the writing end, for whoever feeds it.
+
+There are thousands of these, most of them idle, so one is small and has nothing that runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, Protocol
+
+from headwater.http.messages import EventStream, Payload
+from headwater.http.outcomes import report
+from headwater.http.room import Measured, Room
+
+_LAST_CHUNK: Final = b"0\r\n\r\n"
+
+
+class Host(Measured, Protocol):
+    """The connection that the events go through."""
+
+    async def drained(self) -> bool:
+        """Wait until the peer has taken most of what was written. False when it is gone."""
+
+
+class EventSink:
+    """Implements `messages.Sink`."""
+
+    __slots__ = ("_chunked", "_events", "_holder", "_host", "_room", "_transport")
+
+    def __init__(
+        self,
+        host: Host,
+        transport: asyncio.Transport,
+        room: Room,
+        holder: str,
+        events: EventStream,
+        *,
+        chunked: bool,
+    ) -> None:
+        self._host = host
+        self._transport = transport
+        self._room = room
+        self._holder = holder
+        self._events: EventStream | None = events
+        # HTTP/1.0 knows no chunks: there, the response ends with the connection.
+        self._chunked = chunked
+
+    def start(self, head: bytes) -> None:
+        self._transport.write(head)
+        if self._events is not None:
+            self._events.start(self)
+
+    def send(self, payload: Payload) -> bool:
+        if self._events is None:
+            return False
+        transport = self._transport
+        unread = transport.get_write_buffer_size()
+        if unread:
+            room = self._room
+            room.measured(self._host, unread)
+            if room.is_too_much(unread):
+                room.cut_off += 1
+                transport.abort()
+                return False
+        transport.write(payload.framed if self._chunked else payload.raw)
+        return True
+
+    async def drained(self) -> bool:
+        return await self._host.drained()
+
+    def end(self) -> None:
+        if self._events is not None:
+            if self._chunked:
+                self._transport.write(_LAST_CHUNK)
+            self._transport.close()
+            self.over()
+
+    def over(self) -> None:
+        """The reader is gone, or is sent away."""
+        events, self._events = self._events, None
+        if events is None:
+            return
+        self._room.leave(self._holder)
+        try:
+            events.stopped()
+        except Exception as error:
+            report(error)

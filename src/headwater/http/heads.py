@@ -1,0 +1,67 @@
+"""Heads of responses: the status line, and the headers that all of them have."""
+
+from __future__ import annotations
+
+import http
+from email.utils import formatdate
+from time import time
+from typing import Final
+
+from headwater.http.headers import common_headers, parse_origins
+from headwater.http.messages import Headers
+
+_STATUS_LINES: Final = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode()
+    for status in http.HTTPStatus
+}
+_CLOSE: Final = b"Connection: close\r\n"
+_CHUNKED: Final = b"Transfer-Encoding: chunked\r\n"
+
+
+class Heads:
+    def __init__(self, cors_origin: str, *, is_private: bool) -> None:
+        self._is_private = is_private
+        self._origins = parse_origins(cors_origin)
+        self._common = common_headers(cors_origin)
+        self._constant = b""
+        self._second = 0
+
+    def of_response(
+        self,
+        status: int,
+        headers: Headers,
+        length: int | None,
+        *,
+        origin: bytes | None = None,
+        name: bytes = b"",
+        close: bool = False,
+    ) -> bytes:
+        """A whole head. Without a length nothing is said about the body."""
+        framing = b"" if length is None else b"Content-Length: %d\r\n" % length
+        connection = _CLOSE if close else b""
+        return b"".join((self._begin(status, headers, origin), name, framing, connection, b"\r\n"))
+
+    def of_events(
+        self, headers: Headers, *, origin: bytes | None, name: bytes, chunked: bool
+    ) -> bytes:
+        """The head of a response whose end is not known when it begins."""
+        framing = _CHUNKED if chunked else _CLOSE
+        return b"".join((self._begin(200, headers, origin), name, framing, b"\r\n"))
+
+    def _begin(self, status: int, headers: Headers, origin: bytes | None) -> bytes:
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
+        constant = self._constant_part()
+        if self._origins is not None:
+            constant += self._origins.header_for(origin)
+        if self._is_private:
+            # What one caller may read must not be shown to the next by a cache in between.
+            lines = lines.replace("Cache-Control: public", "Cache-Control: private")
+        return b"".join((_STATUS_LINES[status], constant, lines.encode("latin-1")))
+
+    def _constant_part(self) -> bytes:
+        """The date and the headers that every response has; made once a second."""
+        second = int(time())
+        if second != self._second:
+            self._second = second
+            self._constant = f"Date: {formatdate(second, usegmt=True)}\r\n".encode() + self._common
+        return self._constant
