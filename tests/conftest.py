@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from typing import Protocol
@@ -18,6 +19,13 @@ pytest.register_assert_rewrite("tests.http.client", "tests.http.contract", "test
 # No test asserts a time, and a busy machine is no reason to fail.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+
+def pytest_configure() -> None:
+    # In the background of a shell interrupts are ignored, and the processes that tests start and
+    # interrupt would inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # Last, so that other plugins have made their choice of the tests and of their order.

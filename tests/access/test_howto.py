@@ -15,7 +15,7 @@ from tests.docs.markdown import DOCS, Block, Page
 from tests.support.server import free_port
 
 GUIDE = Page(DOCS / "howto" / "access.md")
-TIMEOUT_S = 120
+TIMEOUT_S = 300
 
 needs_shell = pytest.mark.skipif(
     shutil.which("bash") is None or shutil.which("curl") is None, reason="needs bash and curl"

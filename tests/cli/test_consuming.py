@@ -122,7 +122,7 @@ def test_a_reader_that_goes_away(spawn: Spawn, group: Group, json_stream: str) -
     assert process.stdout is not None
     assert [process.stdout.readline() for _ in range(3)][2] == b'{"n":3}\n'
     process.stdout.close()
-    assert process.wait(10) == 141
+    assert process.wait(25) == 141
     assert process.stderr is not None
     assert process.stderr.read() == b""
 

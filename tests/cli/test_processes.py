@@ -63,7 +63,7 @@ def test_a_tail_that_has_nothing_to_write_notices_too(
     assert read_line(process) == b"1\n"
     assert process.stdout is not None
     process.stdout.close()
-    assert process.wait(10) == 141
+    assert process.wait(25) == 141
     assert process.stderr is not None
     assert process.stderr.read() == b""
 
@@ -107,7 +107,7 @@ def test_an_interrupt_while_waiting_for_input(spawn: Spawn, run: Run, json_strea
     process.stdin.flush()
     wait_until(lambda: run("read", json_stream).lines == ["1"])
     process.send_signal(signal.SIGINT)
-    assert process.wait(10) == 130
+    assert process.wait(25) == 130
     assert process.stderr is not None
     assert process.stderr.read() == b""
 
@@ -243,7 +243,7 @@ def test_the_server_goes_away_for_a_moment(
         client.stream("s").close()
         assert client.stream("s").read_json() == list(range(300))
     assert tail.wait(30) == 0
-    reader.join(10)
+    reader.join(25)
     assert received == expected
 
 
@@ -283,7 +283,7 @@ def test_a_run_without_a_server_fails_and_says_how_far_it_came(
 ) -> None:
     process_environment["STREAM_URL"] = server.url
     process = spawn("create", "s")
-    assert process.wait(10) == 0
+    assert process.wait(25) == 0
     server.stop()
     process = spawn("append", "s", "1")
     _, err = process.communicate(timeout=25)

@@ -52,7 +52,7 @@ def test_top_goes_on_in_json(spawn: Spawn, run: Run, json_stream: str) -> None:
     lines = [process.stdout.readline() for _ in range(3)]
     assert all(json_stream.encode() in line for line in lines)
     process.stdout.close()
-    assert process.wait(10) == 141
+    assert process.wait(25) == 141
 
 
 def test_a_stream_made_anew_starts_from_nothing(
