@@ -105,6 +105,11 @@ class Settings(BaseSettings):
         description="Request bodies in memory, all together (503 beyond); one key, token or "
         "address gets half of what others leave.",
     )
+    messages_per_append_max: int = Field(
+        _LIMITS.messages_per_append_max,
+        ge=1,
+        description="Messages of one append to a JSON stream (413 beyond).",
+    )
     header_bytes_max: int = Field(
         _LIMITS.header_bytes_max, ge=1024, description="Largest request head (431 beyond)."
     )

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import tracemalloc
+from collections.abc import Callable
 from typing import NoReturn
 
+import msgspec
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from headwater.core import json_mode
-from headwater.core.errors import EmptyBody, InvalidJson
+from headwater.core.errors import EmptyBody, InvalidJson, StreamError, TooManyMessages
 from tests.support.properties import THOROUGH, json_blanks, json_texts
 
 
@@ -208,3 +211,74 @@ def test_an_empty_array_is_allowed_only_where_a_stream_is_created(body: bytes) -
 
 def test_only_one_level_is_flattened() -> None:
     assert json_mode.encode(b"[[1, 2], [], [[3]]]") == (b"[1, 2],[],[[3]],", 3)
+
+
+# ── How many messages an append may have ─────────────────────────────────────────────────────
+
+MANY = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def encode_plainly(body: bytes, messages_max: int) -> tuple[bytes, int]:
+    """An object for each message, and then the count."""
+    stored, count = json_mode.encode(body)
+    if body.lstrip(b" \t\r\n")[:1] == b"[":
+        messages = MANY.decode(body)
+        assert (stored, count) == (b"".join(bytes(one) + b"," for one in messages), len(messages))
+    if count > messages_max:
+        raise TooManyMessages(messages_max)
+    return stored, count
+
+
+def outcome_of(encode: Callable[[], tuple[bytes, int]]) -> tuple[bytes, int] | type[StreamError]:
+    try:
+        return encode()
+    except StreamError as error:
+        return type(error)
+
+
+nested = b'{"a,":[1,{"b":[]}],"c":"}"}'
+tricky_texts = st.sampled_from(
+    [b'"a,b"', b'"\\""', b'"\\\\"', b'"[{,"', b"[[1,2],[3]]", b"[]", b"{}", nested]
+)
+
+
+@THOROUGH
+@given(
+    st.lists(st.tuples(json_blanks, json_texts | tricky_texts, json_blanks)),
+    st.integers(1, 12),
+    st.integers(1, 40),
+)
+def test_a_limit_changes_nothing_but_how_many_get_in(
+    elements: list[tuple[bytes, bytes, bytes]], messages_max: int, piece_bytes: int
+) -> None:
+    body = b"[" + b",".join(b"".join(parts) for parts in elements) + b"]"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_mode, "_PIECE_BYTES", piece_bytes)
+        found = outcome_of(lambda: json_mode.encode(body, messages_max=messages_max))
+    assert found == outcome_of(lambda: encode_plainly(body, messages_max))
+
+
+@THOROUGH
+@given(st.binary(max_size=60) | st.text(alphabet='[]{},"\\a1 ', max_size=60).map(str.encode))
+def test_a_limit_lets_nothing_else_in(body: bytes) -> None:
+    found = outcome_of(lambda: json_mode.encode(body, messages_max=2))
+    assert found == outcome_of(lambda: encode_plainly(body, 2))
+
+
+def test_too_many_messages_are_refused_without_an_object_for_each() -> None:
+    body = b"[" + b"1," * 4_000_000 + b"1]"
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooManyMessages):
+            json_mode.encode(body, messages_max=100_000)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 * 2**20, "as objects they take some 200 MB"
+
+
+def test_one_message_may_hold_more_commas_than_an_append_may_hold_messages() -> None:
+    body = b'[{"values": [' + b"1, " * 300_000 + b"1]}, 2]"
+    assert json_mode.encode(body, messages_max=2)[1] == 2
+    with pytest.raises(TooManyMessages):
+        json_mode.encode(body, messages_max=1)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Self
 
 import msgspec
 
 from headwater.core import json_mode
-from headwater.core.errors import DuplicateIds
+from headwater.core.errors import DuplicateIds, StreamError
+from headwater.core.json_mode import MESSAGES_ANY
 from headwater.core.live.profile import StateProtocol
 from headwater.core.live.records import check_records
 from headwater.core.producers import ProducerStamp
@@ -25,7 +28,15 @@ class Content(msgspec.Struct, frozen=True):
     body: bytes
     messages: int
     ids: tuple[str, ...] = ()
+    starts: tuple[int, ...] = ()
+    """Where in the body each message with an id begins."""
     duplicates: int = 0
+
+    @classmethod
+    def with_ids(cls, messages: Sequence[bytes], ids: tuple[str, ...], duplicates: int = 0) -> Self:
+        """Messages in stored form, each with what separates it from the next."""
+        starts = accumulate(map(len, messages[:-1]), initial=0)
+        return cls(b"".join(messages), len(messages), ids, tuple(starts), duplicates)
 
     def without_duplicates(
         self, config: StreamConfig, is_known: IsKnown, mode: Mode | None = None
@@ -39,17 +50,10 @@ class Content(msgspec.Struct, frozen=True):
         if (mode or rule.mode) == "fail":
             raise DuplicateIds(duplicates)
         if not new:
-            return Content(b"", 0, (), len(duplicates))
-        messages = self._split(config)
-        body = b"".join(messages[index] for index in new)
-        ids = tuple(self.ids[index] for index in new)
-        return Content(body, len(new), ids, len(duplicates))
-
-    def _split(self, config: StreamConfig) -> list[bytes]:
-        """The messages in stored form, each with what separates it from the next."""
-        if not config.is_json:
-            return [self.body]
-        return [message + b"," for message in json_mode.decode(self.body)]
+            return Content(b"", 0, duplicates=len(duplicates))
+        ends = (*self.starts[1:], len(self.body))
+        messages = [self.body[self.starts[index] : ends[index]] for index in new]
+        return Content.with_ids(messages, tuple(self.ids[i] for i in new), len(duplicates))
 
     def append_to(
         self,
@@ -60,12 +64,11 @@ class Content(msgspec.Struct, frozen=True):
     ) -> Appended:
         ids: tuple[MessageId, ...] = ()
         if self.ids:
-            position = state.tail
-            placed: list[MessageId] = []
-            for message_id, message in zip(self.ids, self._split(state.config), strict=True):
-                placed.append(MessageId(message_id, position))
-                position += len(message)
-            ids = tuple(placed)
+            tail = state.tail
+            ids = tuple(
+                MessageId(message_id, tail + start)
+                for message_id, start in zip(self.ids, self.starts, strict=True)
+            )
         return Appended(
             state.config.id,
             state.tail,
@@ -83,16 +86,63 @@ NO_CONTENT = Content(b"", 0)
 
 
 def read_content(
-    config: StreamConfig, body: bytes, message_id: str | None, *, creating: bool = False
+    config: StreamConfig,
+    body: bytes,
+    message_id: str | None,
+    *,
+    creating: bool = False,
+    messages_max: int = MESSAGES_ANY,
 ) -> Content:
     """Check a request body and bring it into stored form."""
     if config.is_json:
-        stored, count = json_mode.encode(body, allow_empty=creating)
+        stored, count = json_mode.encode(body, allow_empty=creating, messages_max=messages_max)
     else:
         stored, count = body, 1
     if isinstance(config.profile, StateProtocol) and count:
         check_records(stored, config.profile.touch.on_missing_before)
     if config.unique_ids is None or count == 0:
         return Content(stored, count)
-    messages = json_mode.decode(stored) if config.is_json else [stored]
-    return Content(stored, count, tuple(find_ids(config.unique_ids, messages, message_id)))
+    if not config.is_json:
+        return Content.with_ids([stored], tuple(find_ids(config.unique_ids, [stored], message_id)))
+    messages = json_mode.decode(stored)
+    ids = tuple(find_ids(config.unique_ids, messages, message_id))
+    return Content.with_ids([message + b"," for message in messages], ids)
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """A body that was read before the decision, which may come to another stream than expected."""
+
+    config: StreamConfig
+    outcome: Content | StreamError
+
+    @classmethod
+    def of(
+        cls,
+        config: StreamConfig,
+        body: bytes,
+        message_id: str | None,
+        messages_max: int,
+        creating: bool = False,
+    ) -> Prepared:
+        try:
+            return cls(
+                config,
+                read_content(
+                    config, body, message_id, creating=creating, messages_max=messages_max
+                ),
+            )
+        except StreamError as error:
+            return cls(config, error)
+
+    def fits(self, config: StreamConfig) -> bool:
+        """Whether a body would be read in the same way."""
+        return self.config is config or (
+            self.config.is_json == config.is_json
+            and self.config.unique_ids == config.unique_ids
+            and self.config.profile == config.profile
+        )
+
+    def content(self) -> Content:
+        if isinstance(self.outcome, StreamError):
+            raise self.outcome
+        return self.outcome

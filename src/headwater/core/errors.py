@@ -44,6 +44,7 @@ headers) is decided in one place, `headwater.http.errors`. Those that only subsc
     ├── PublishRefused             one entry of a transaction; carries its own reason
     ├── BodiesFull
     ├── BodyTooLarge
+    ├── TooManyMessages            in one append
     ├── TooBusy                    a queue is full; nothing was written
     │   ├── TooManyReaders
     │   ├── TooManyReadersOfCaller
@@ -399,6 +400,17 @@ class BodiesFull(StreamError):
         super().__init__(
             "bodies that were sent before take up all the room there is; try again shortly"
         )
+
+
+class TooManyMessages(StreamError):
+    code = "too_many_messages"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"an append has at most {limit} messages; send the rest in another one, or raise "
+            "messages_per_append_max"
+        )
+        self.limit = limit
 
 
 class TooBusy(StreamError):

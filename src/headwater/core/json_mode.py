@@ -8,26 +8,43 @@ message.
 Messages are stored one behind the other, each followed by a comma. That way any run of stored
 messages becomes a JSON array by dropping the last comma and adding brackets, and the end of every
 message is a position in the stream.
+
+An append has a limited number of messages. The parser makes an object of each, so a body that may
+hold too many is validated as a whole first, which makes none, and then counted piece by piece.
 """
 
 from __future__ import annotations
 
 import re
 from array import array
+from itertools import accumulate, compress
 from typing import Final
 
 import msgspec
 
-from headwater.core.errors import EmptyBody, InvalidJson
+from headwater.core.errors import EmptyBody, InvalidJson, TooManyMessages
+from headwater.core.limits import KIB
 
 _ONE: Final = msgspec.json.Decoder(msgspec.Raw)
 _MANY: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_NOTHING: Final = msgspec.Raw(b"")
 _WHITESPACE: Final = b" \t\r\n"
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 _TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},]')
 
 
-def encode(body: bytes, *, allow_empty: bool = False) -> tuple[bytes, int]:
+_ESCAPE: Final = re.compile(rb"\\.", re.DOTALL)
+_PIECE_BYTES: Final = 256 * KIB
+_STRUCTURE: Final = b'",[]{}'
+_NO_STRUCTURE: Final = bytes(byte for byte in range(256) if byte not in _STRUCTURE)
+_STEPS: Final = bytes.maketrans(b",[]{}", b"\x00\x01\xff\x01\xff")
+_COMMAS: Final = bytes.maketrans(b",[]{}", b"\x01\x00\x00\x00\x00")
+MESSAGES_ANY: Final = 2**62
+
+
+def encode(
+    body: bytes, *, allow_empty: bool = False, messages_max: int = MESSAGES_ANY
+) -> tuple[bytes, int]:
     """Turn a request body into its stored form and the number of messages in it.
 
     Only creating a stream may come with no messages (`allow_empty`).
@@ -36,7 +53,12 @@ def encode(body: bytes, *, allow_empty: bool = False) -> tuple[bytes, int]:
         if not body.isascii():
             body.decode("utf-8")
         if body.lstrip(_WHITESPACE)[:1] != b"[":
-            return bytes(_ONE.decode(body)) + b",", 1
+            return b"".join((_ONE.decode(body), b",")), 1
+        # No message is shorter than one byte and the comma behind it.
+        if len(body) > 2 * messages_max and body.count(b",") >= messages_max:
+            _ONE.decode(body)
+            if _count(body, messages_max) > messages_max:
+                raise TooManyMessages(messages_max)
         messages = _MANY.decode(body)
     except UnicodeDecodeError as error:
         raise InvalidJson(f"the body is not valid UTF-8 (byte {error.start})") from None
@@ -51,7 +73,37 @@ def encode(body: bytes, *, allow_empty: bool = False) -> tuple[bytes, int]:
         if allow_empty:
             return b"", 0
         raise EmptyBody("an empty array holds no messages; send at least one")
-    return b",".join(messages) + b",", len(messages)
+    count = len(messages)
+    if count > messages_max:
+        raise TooManyMessages(messages_max)
+    messages.append(_NOTHING)
+    return b",".join(messages), count
+
+
+def _count(body: bytes, most: int) -> int:
+    """How many messages a valid array has that is not empty; it may stop counting past `most`.
+
+    Of each piece only what gives structure is left, and of that what is in no string.
+    """
+    count, depth, in_string, escaped = 1, 0, 0, False
+    for start in range(0, len(body), _PIECE_BYTES):
+        piece = body[start + escaped : start + _PIECE_BYTES]
+        if b"\\" in piece:
+            piece = _ESCAPE.sub(b"", piece)
+            escaped = piece.endswith(b"\\")
+        else:
+            escaped = False
+        parts = piece.translate(None, _NO_STRUCTURE).split(b'"')
+        outside = b"".join(parts[in_string::2])
+        in_string ^= (len(parts) - 1) & 1
+        depths = accumulate(array("b", outside.translate(_STEPS)), initial=depth)
+        # Each character with the depth after it, which for a comma is the one that it is at.
+        after = list(depths)[1:]
+        count += list(compress(after, outside.translate(_COMMAS))).count(1)
+        depth = after[-1] if after else depth
+        if count > most:
+            break
+    return count
 
 
 def decode(stored: bytes) -> list[bytes]:

@@ -44,6 +44,7 @@ class Limits:
 
     body_bytes_max: int = 64 * MIB
     bodies_bytes_max: int = 256 * MIB
+    messages_per_append_max: int = 100_000
     header_bytes_max: int = 16 * KIB
     header_count_max: int = 100
     connections_max: int = 20_000
@@ -75,6 +76,9 @@ class Limits:
         self._require(
             self.bodies_bytes_max >= 2 * self.body_bytes_max,
             "bodies_bytes_max must hold at least two bodies of body_bytes_max",
+        )
+        self._require(
+            self.messages_per_append_max >= 1, "messages_per_append_max must be at least 1"
         )
         self._require(self.chunk_bytes_max >= 1, "chunk_bytes_max must be at least 1")
         self._require(self.header_bytes_max >= KIB, "header_bytes_max must be at least 1024")

@@ -28,6 +28,7 @@ STATUS: Final[dict[type[StreamError], int]] = {
     errors.StreamGone: 410,
     errors.OffsetExpired: 410,
     errors.BodyTooLarge: 413,
+    errors.TooManyMessages: 413,
     errors.MissingBefore: 422,
     errors.TooBusy: 429,
     errors.DataCorrupt: 500,

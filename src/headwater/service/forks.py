@@ -12,7 +12,6 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from headwater.core import decisions
-from headwater.core.content import read_content
 from headwater.core.decisions import Append, Create, ForkPoint
 from headwater.core.errors import StreamError, UnknownOffset
 from headwater.core.lineage import ForkRequest, measure_sub_offset
@@ -145,7 +144,8 @@ class Forks:
         config = measured.view.config
         if not command.body or config.unique_ids is None:
             return set()
-        ids = ids_of(config, Append(command.body, message_id=command.message_id))
+        append = Append(command.body, message_id=command.message_id, prepared=command.prepared)
+        ids = ids_of(config, append)
         spans = config.lineage.spans(0, measured.position)
         return await self._streams.in_thread(self._streams.engine.appends.known_ids, spans, ids)
 
@@ -165,6 +165,6 @@ def _next_ancestor(family: Sequence[Entry]) -> int | None:
 def ids_of(config: StreamConfig, command: Append) -> tuple[str, ...]:
     """The ids to look up. What is wrong with the request is the decision's to say."""
     try:
-        return read_content(config, command.body, command.message_id).ids
+        return command.content(config).ids
     except StreamError:
         return ()

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable
+from dataclasses import replace
+from typing import Final
+
+import msgspec
 
 from headwater.core import decisions
-from headwater.core.content import IsKnown, nothing_known
-from headwater.core.decisions import Append, AppendReply, Create, CreateReply
+from headwater.core.content import IsKnown, Prepared, nothing_known
+from headwater.core.decisions import Append, AppendReply, Create, CreateReply, expected_config
 from headwater.core.errors import SequenceGap, StreamError
-from headwater.core.limits import Limits
+from headwater.core.limits import KIB, Limits
 from headwater.core.producers import worth_waiting
-from headwater.core.stream import Created, Mutation, StreamState
+from headwater.core.stream import Created, Mutation, StreamConfig, StreamState
 from headwater.service.clock import Clock, wall_clock_ms
 from headwater.service.entries import Entry, Registry
 from headwater.service.forks import Forks, ids_of
@@ -31,6 +35,9 @@ from headwater.service.retention import first_kept
 from headwater.service.writer import Effect, Writer
 from headwater.store.engine import Engine, LoadedStream
 from headwater.store.history.policies import ArchivePolicy, SealPolicy
+
+# Bodies of JSON from this size on are read on a thread.
+_LARGE_BYTES: Final = 128 * KIB
 
 
 class Log(ReadingLog):
@@ -118,6 +125,8 @@ class Log(ReadingLog):
 
     async def create(self, command: Create) -> CreateReply:
         inherited_ids: set[str] = set()
+        if len(command.body) >= _LARGE_BYTES:
+            command = await self._prepare_create(command)
         while True:
             measured = await self._forks.measure_fork(command)
             try:
@@ -148,6 +157,7 @@ class Log(ReadingLog):
                 self._next_stream_id,
                 now_ms,
                 inherited_ids.__contains__,
+                self.limits.messages_per_append_max,
             )
         except StreamError as error:
             if measured is not None:
@@ -166,7 +176,12 @@ class Log(ReadingLog):
     def append(self, path: str, command: Append) -> Awaitable[AppendReply]:
         """Append or close. The decision is made at once when the stream is in memory."""
         entry = self._registry.ready(path)
-        if entry is None or self._lacks_producer(entry, command) or _checks_ids(entry):
+        if (
+            entry is None
+            or self._lacks_producer(entry, command)
+            or _checks_ids(entry)
+            or (len(command.body) >= _LARGE_BYTES and _is_json(entry))
+        ):
             return self._append_cold(path, command)
         return self._append(entry, command)
 
@@ -197,9 +212,35 @@ class Log(ReadingLog):
         self, path: str, command: Append, *, may_wait: bool = True
     ) -> AppendReply:
         entry = await self.with_producer(path, command)
+        if len(command.body) >= _LARGE_BYTES and command.prepared is None and _is_json(entry):
+            assert entry.state is not None
+            command = await self._prepare_append(entry.state.config, command)
+            entry = await self.with_producer(path, command)
         if _checks_ids(entry):
             return await self._append_unique(entry, command, may_wait=may_wait)
         return await self._append(entry, command, may_wait=may_wait)
+
+    async def _prepare_append(self, config: StreamConfig, command: Append) -> Append:
+        """Read a large body of JSON off the loop."""
+        most = self.limits.messages_per_append_max
+        prepared = await self.in_thread(Prepared.of, config, command.body, command.message_id, most)
+        return msgspec.structs.replace(command, prepared=prepared)
+
+    async def _prepare_create(self, command: Create) -> Create:
+        """The same for the first body of a stream, which is there only if it is a fork's source."""
+        if decisions.is_taken((await self._registry.get(command.path)).state, self.clock()):
+            return command
+        config = expected_config(command)
+        if command.fork is not None:
+            source = (await self._registry.get(command.fork.source)).state
+            config = source.config if source is not None else config
+        if not config.is_json:
+            return command
+        most = self.limits.messages_per_append_max
+        prepared = await self.in_thread(
+            Prepared.of, config, command.body, command.message_id, most, True
+        )
+        return replace(command, prepared=prepared)
 
     async def _append_unique(self, entry: Entry, command: Append, *, may_wait: bool) -> AppendReply:
         """Append to a stream that checks ids, which are on disk.
@@ -235,7 +276,9 @@ class Log(ReadingLog):
         now_ms = self.clock()
         try:
             state = decisions.require(entry.state, entry.path, now_ms)
-            decision = decisions.decide_append(state, command, now_ms, is_known)
+            decision = decisions.decide_append(
+                state, command, now_ms, is_known, None, self.limits.messages_per_append_max
+            )
         except SequenceGap as gap:
             worthwhile = may_wait and worth_waiting(gap, self.limits.producer_window)
             if worthwhile and self._waiting_room.has_room(entry):
@@ -310,6 +353,10 @@ class Log(ReadingLog):
 
 def _checks_ids(entry: Entry) -> bool:
     return entry.state is not None and entry.state.config.unique_ids is not None
+
+
+def _is_json(entry: Entry) -> bool:
+    return entry.state is not None and entry.state.config.is_json
 
 
 def _states(entries: tuple[Entry, ...]) -> tuple[StreamState, ...]:

@@ -15,7 +15,6 @@ from typing import Final
 import msgspec
 
 from headwater.core import decisions
-from headwater.core.content import read_content
 from headwater.core.decisions import Append, AppendReply
 from headwater.core.errors import PublishRefused, StaleReceipts, StreamError
 from headwater.core.groups import transitions
@@ -104,8 +103,7 @@ class Transactions:
             if state is None or state.config.unique_ids is None:
                 continue
             try:
-                command = publish.command
-                content = read_content(state.config, command.body, command.message_id)
+                content = publish.command.content(state.config)
             except StreamError as error:
                 raise PublishRefused(index, error) from None
             wanted.setdefault(publish.stream, []).extend(content.ids)
@@ -146,6 +144,7 @@ class Transactions:
                     now_ms,
                     known.setdefault(publish.stream, set()).__contains__,
                     publish.on_duplicate,
+                    self._streams.limits.messages_per_append_max,
                 )
             except StreamError as error:
                 raise PublishRefused(index, error) from None

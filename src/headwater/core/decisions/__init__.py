@@ -14,7 +14,7 @@ from headwater.core.decisions.commands import (
     Decision,
     ForkPoint,
 )
-from headwater.core.decisions.create import decide_create
+from headwater.core.decisions.create import decide_create, expected_config
 from headwater.core.decisions.profile import decide_profile
 from headwater.core.decisions.remove import decide_delete, decide_expire, remove
 from headwater.core.decisions.trim import decide_trim
@@ -33,6 +33,7 @@ __all__ = [
     "decide_profile",
     "decide_touch",
     "decide_trim",
+    "expected_config",
     "is_taken",
     "remove",
     "require",

@@ -13,7 +13,7 @@ asks for has happened.
 from __future__ import annotations
 
 from headwater.core import content_types, producers
-from headwater.core.content import NO_CONTENT, Content, IsKnown, nothing_known, read_content
+from headwater.core.content import NO_CONTENT, Content, IsKnown, nothing_known
 from headwater.core.decisions.commands import Append, AppendReply, Decision
 from headwater.core.errors import (
     ContentTypeMismatch,
@@ -23,6 +23,7 @@ from headwater.core.errors import (
     StreamClosed,
     StreamSeqConflict,
 )
+from headwater.core.json_mode import MESSAGES_ANY
 from headwater.core.limits import STREAM_SEQ_CHARS_MAX
 from headwater.core.producers import ProducerStamp, ProducerState
 from headwater.core.stream import Closed, Mutation, ProducerAdvanced, StreamState
@@ -35,6 +36,7 @@ def decide_append(
     now_ms: int,
     is_known: IsKnown = nothing_known,
     on_duplicate: Mode | None = None,
+    messages_max: int = MESSAGES_ANY,
 ) -> Decision[AppendReply]:
     """Decide on an append to a stream that `require` let through.
 
@@ -52,7 +54,7 @@ def decide_append(
         content = NO_CONTENT
     else:
         _check_content(state, command)
-        content = read_content(state.config, command.body, command.message_id)
+        content = command.content(state.config, messages_max)
     if stamp is not None and producers.is_duplicate(known, stamp):
         assert known is not None
         return _duplicate(state, stamp.id, known)

@@ -7,7 +7,9 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from headwater.core.content import Content, Prepared, read_content
 from headwater.core.expiry import FOREVER, Lifetime
+from headwater.core.json_mode import MESSAGES_ANY
 from headwater.core.lineage import ForkRequest
 from headwater.core.producers import ProducerStamp
 from headwater.core.retention import Retention
@@ -30,6 +32,7 @@ class Create:
     unique_ids: UniqueIds | None = None
     message_id: str | None = None
     retention: Retention | None = None
+    prepared: Prepared | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,14 @@ class Append(msgspec.Struct, frozen=True):
     producer: ProducerStamp | None = None
     stream_seq: str | None = None
     message_id: str | None = None
+    prepared: Prepared | None = None
+    """What reading the body gave, if that was done before."""
+
+    def content(self, config: StreamConfig, messages_max: int = MESSAGES_ANY) -> Content:
+        """The body in stored form, for a stream of this configuration."""
+        if self.prepared is not None and self.prepared.fits(config):
+            return self.prepared.content()
+        return read_content(config, self.body, self.message_id, messages_max=messages_max)
 
 
 class CreateReply(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ created closed.
 from __future__ import annotations
 
 from headwater.core import content_types
-from headwater.core.content import IsKnown, nothing_known, read_content
+from headwater.core.content import Content, IsKnown, nothing_known, read_content
 from headwater.core.decisions.access import is_taken
 from headwater.core.decisions.commands import Create, CreateReply, Decision, ForkPoint
 from headwater.core.decisions.ensure import confirm, ensure
@@ -18,6 +18,7 @@ from headwater.core.errors import (
     InvalidHeader,
     PathReserved,
 )
+from headwater.core.json_mode import MESSAGES_ANY
 from headwater.core.lineage import Lineage
 from headwater.core.stream import (
     Closed,
@@ -38,6 +39,7 @@ def decide_create(
     new_id: int,
     now_ms: int,
     is_known: IsKnown = nothing_known,
+    messages_max: int = MESSAGES_ANY,
 ) -> Decision[CreateReply]:
     """Decide on a PUT. `ancestors` are the sources of the existing stream, nearest first.
 
@@ -58,7 +60,7 @@ def decide_create(
         mutations.append(ForkCounted(fork_point.source.config.id, +1))
     next_position = state.tail
     if command.body:
-        content = read_content(config, command.body, command.message_id, creating=True)
+        content = _content(config, command, messages_max)
         if content.ids:
             content = content.without_duplicates(config, is_known)
         if content.body:
@@ -70,6 +72,20 @@ def decide_create(
     token = state.token(next_position)
     reply = CreateReply(True, config.content_type, token, command.closed, config)
     return Decision(reply, tuple(mutations))
+
+
+def expected_config(command: Create) -> StreamConfig:
+    """How the body of a PUT will be read if it makes a stream that is no fork."""
+    content_type = command.content_type or content_types.DEFAULT
+    return StreamConfig(0, command.path, content_type, 0, unique_ids=command.unique_ids)
+
+
+def _content(config: StreamConfig, command: Create, messages_max: int) -> Content:
+    if command.prepared is not None and command.prepared.fits(config):
+        return command.prepared.content()
+    return read_content(
+        config, command.body, command.message_id, creating=True, messages_max=messages_max
+    )
 
 
 def _configure(

@@ -151,6 +151,7 @@ _TRANSACT = Route(
         *_GROUP_ERRORS,
         "invalid_body",
         "invalid_json",
+        "too_many_messages",
         "invalid_record",
         "missing_before",
         "empty_body",
