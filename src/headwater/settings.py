@@ -10,6 +10,7 @@ from __future__ import annotations
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 from pydantic_settings import (
@@ -19,8 +20,8 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from headwater.core.browsers import parse_hosts, parse_origins
 from headwater.core.limits import MIB, Limits
-from headwater.http.headers import parse_origins
 from headwater.store.history.policies import ArchivePolicy, SealPolicy
 
 _LIMITS = Limits()
@@ -91,9 +92,15 @@ class Settings(BaseSettings):
         10_000, ge=0, le=600_000, description="How long requests may take to finish on shutdown."
     )
     cors_origin: str = Field(
-        "*",
-        description="Origins whose pages may read, with commas between them; * for all, empty for "
-        "none.",
+        "auto",
+        description="Origins whose pages may use this server, with commas between them; * for all, "
+        "empty for none. auto: all with access control, none without.",
+    )
+    allowed_host: str = Field(
+        "",
+        description="Names by which this server is known besides its addresses, localhost and the "
+        "one in its public URL, with commas between them; * for any. Without access control, "
+        "requests for other names are refused (421).",
     )
     console: bool = Field(True, description="Show the server to browsers under /console/.")
     body_bytes_max: int = Field(
@@ -247,8 +254,28 @@ class Settings(BaseSettings):
     @field_validator("cors_origin")
     @classmethod
     def _check_origins(cls, value: str) -> str:
-        parse_origins(value)
+        parse_origins("" if value == "auto" else value)
         return value
+
+    @field_validator("allowed_host")
+    @classmethod
+    def _check_hosts(cls, value: str) -> str:
+        parse_hosts(value)
+        return value
+
+    def origins(self, *, access: bool) -> frozenset[str] | None:
+        """Whose pages may use the server; None for everyone's."""
+        if self.cors_origin == "auto":
+            return None if access else frozenset()
+        return parse_origins(self.cors_origin)
+
+    def hosts(self, *, access: bool) -> frozenset[str] | None:
+        """By which names the server may be asked; None for any."""
+        names = parse_hosts(self.allowed_host)
+        if access or names is None:
+            return None
+        public = urlsplit(self.public_url).hostname
+        return names | {public} if public else names
 
     history_store: str = Field(
         "", description="URL of object storage that history is brought to; empty for none."

@@ -168,7 +168,7 @@ def test_old_versions_are_refused(secure_server: SecureServer) -> None:
 
 def test_plain_http_is_not_answered(secure_server: SecureServer) -> None:
     with socket.create_connection((HOST, secure_server.port), timeout=PATIENCE_S) as plain:
-        plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"200" not in plain.recv(1000)
     assert secure_server.serial()
     assert "Traceback" not in secure_server.stderr
@@ -257,7 +257,7 @@ async def test_a_handshake_that_is_not_finished_is_cut_off(
         # Others are not kept waiting by it.
         context = ssl.create_default_context(cafile=authority.file)
         reader, writer = await asyncio.open_connection(HOST, port, ssl=context)
-        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert (await reader.read()).endswith(b"ok")
         writer.close()
     finally:

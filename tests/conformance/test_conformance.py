@@ -83,6 +83,8 @@ def test_suite_passes(
         env = object_storage.environment
         storage += ["--history-store", object_storage.url, "--history-local-bytes-max", "0"]
         storage += ["--history-cache-bytes-max", "0"]
+    # The suite looks for the headers that let pages of any site in, which is no default.
+    storage += ["--cors-origin", "*"]
     server = start_server(*storage, "--long-poll-timeout-ms", str(SERVER_LONG_POLL_MS), env=env)
 
     report = run_suite(vitest, server.url, tmp_path / "report.json")

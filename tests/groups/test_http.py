@@ -293,7 +293,7 @@ def test_what_a_fetch_acknowledged_holds_though_its_member_hung_up(api: Api, job
     [message] = api.fetch(jobs, "g")
     body = json.dumps({"consumer": "gone", "wait_ms": 20_000, "ack": [message["receipt"]]}).encode()
     with socket.create_connection((api.http.base_url.host, api.http.base_url.port or 80)) as gone:
-        head = f"POST /v1/stream/{jobs}/_groups/g/fetch HTTP/1.1\r\nHost: x\r\n"
+        head = f"POST /v1/stream/{jobs}/_groups/g/fetch HTTP/1.1\r\nHost: localhost\r\n"
         gone.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
     while api.info(jobs, "g")["lag"]:
         pass

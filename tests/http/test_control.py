@@ -192,14 +192,17 @@ def names(value: str) -> set[str]:
 
 
 @pytest.mark.parametrize("target", ["/v1/stream/a", "/v1/stream/a/_details", "/v1/streams", "*"])
-def test_preflight(client: Client, target: str) -> None:
+def test_preflight(start_server: StartServer, target: str) -> None:
+    server = start_server("--memory", "--cors-origin", "*")
     headers = {
         "Origin": "https://app.example",
         "Access-Control-Request-Method": "POST",
         "Access-Control-Request-Headers": "producer-id, stream-closed",
     }
-    reply = client.send("OPTIONS", target, headers)
+    with Client(server).wire() as wire:
+        reply = wire.request("OPTIONS", target, headers)
     assert reply.status == 204
+    assert reply.headers["Access-Control-Allow-Origin"] == "*"
     allowed = reply.headers["Access-Control-Allow-Headers"]
     assert names(allowed) >= REQUEST_HEADERS
     assert names(reply.headers["Access-Control-Allow-Methods"]) >= {

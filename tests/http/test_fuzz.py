@@ -128,7 +128,7 @@ class Request:
 
     def __init__(self, method: str, target: str, headers: dict[str, str], body: bytes) -> None:
         self.method = method
-        lines = [f"{method} {target} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}"]
+        lines = [f"{method} {target} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         self.data = "\r\n".join([*lines, "", ""]).encode("latin-1") + body
 
@@ -205,7 +205,8 @@ FRAGMENTS = [
     b"GET /v1/stream/a?offset=now&live=long-poll HTTP/1.1\r\n", b"DELETE /v1/stream/a HTTP/1.1\r\n",
     b"CONNECT x:1 HTTP/1.1\r\n", b"OPTIONS * HTTP/1.1\r\n", b"GET http://[::1 HTTP/1.1\r\n",
     b"GET \xff\xfe HTTP/1.1\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET /\r\n",
-    b"Host: x\r\n", b"Content-Length: 3\r\n", b"Content-Length: 0\r\n", b"Content-Length: -1\r\n",
+    b"Host: localhost\r\n", b"Content-Length: 3\r\n", b"Content-Length: 0\r\n",
+    b"Content-Length: -1\r\n",
     b"Content-Length: 18446744073709551616\r\n", b"Content-Length: 99999\r\n",
     b"Transfer-Encoding: chunked\r\n", b"Transfer-Encoding: gzip, chunked\r\n",
     b"Transfer-Encoding: x\r\n", b"Connection: close\r\n", b"Connection: keep-alive\r\n",

@@ -133,7 +133,7 @@ def only(**short: float) -> Timeouts:
     )
 
 
-HEAD = b"GET / HTTP/1.1\r\nHost: x\r\n"
+HEAD = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 
 
 @pytest.mark.parametrize("start", [b"", b"G", b"GET /", HEAD, HEAD + b"X: y"])

@@ -77,8 +77,8 @@ def request_bytes(
     version: str = "1.1",
 ) -> bytes:
     """A request as it goes over the wire."""
-    lines = [f"{method} {target} HTTP/{version}", f"Host: {HOST}"]
-    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+    lines = [f"{method} {target} HTTP/{version}"]
+    lines += [f"{name}: {value}" for name, value in ({"Host": HOST} | dict(headers or {})).items()]
     chunked = any(name.lower() == "transfer-encoding" for name in headers or {})
     if body and not chunked:
         lines.append(f"Content-Length: {len(body)}")

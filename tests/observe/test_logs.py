@@ -135,7 +135,7 @@ async def test_a_failure_can_be_found_in_the_log() -> None:
     port = await server.start("127.0.0.1", 0)
     with capture_logs() as logs:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
         writer.close()
         await writer.wait_closed()

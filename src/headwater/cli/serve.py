@@ -26,6 +26,7 @@ from headwater.cli.serve_access import (
 from headwater.http import collectors
 from headwater.http.app import App
 from headwater.http.beats import Heartbeat
+from headwater.http.browsers import Browsers
 from headwater.http.console.resource import CONSOLE
 from headwater.http.metrics import Metrics
 from headwater.http.resources import resources_of
@@ -167,7 +168,10 @@ async def listening(
         identity=None if gate is None else gate.identity,
         metrics=metrics,
     )
-    app = App(resources, cors=bool(settings.cors_origin), gate=gate)
+    knows_callers = gate is not None and gate.identity is not None
+    origins = settings.origins(access=knows_callers)
+    browsers = Browsers(origins, settings.hosts(access=knows_callers))
+    app = App(resources, cors=origins is None or bool(origins), gate=gate, browsers=browsers)
     traffic = _traffic(settings)
     if tracing is not None:
         traffic.watchers.append(tracing.watch)
@@ -175,9 +179,9 @@ async def listening(
     server = Server(
         app,
         limits,
-        cors_origin=settings.cors_origin,
+        origins=origins,
         certificate=certificate,
-        is_private=gate is not None and gate.identity is not None,
+        is_private=knows_callers,
         screen=app.screen,
         traffic=traffic,
     )

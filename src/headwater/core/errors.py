@@ -208,6 +208,35 @@ class Forbidden(StreamError):
         self.permission = permission
 
 
+class CrossSite(StreamError):
+    code = "cross_site"
+
+    def __init__(self, origin: str | None) -> None:
+        shown = (origin or "another site")[:200]
+        setting = f" with --cors-origin {shown}" if origin else " with --cors-origin"
+        super().__init__(
+            f"pages of {shown} may not change anything here; allow them{setting}, if they may"
+        )
+
+
+class UnknownHost(StreamError):
+    code = "unknown_host"
+
+    def __init__(self, host: str) -> None:
+        name = host.rpartition(":")[0] or host
+        super().__init__(
+            f"this server is not known as {host[:200]!r}; use its address or localhost, or allow "
+            f"the name with --allowed-host {name[:200]}"
+        )
+
+
+class JsonRequired(StreamError):
+    code = "json_required"
+
+    def __init__(self) -> None:
+        super().__init__("send this from a page with Content-Type: application/json")
+
+
 class StreamNotFound(StreamError):
     code = "stream_not_found"
 

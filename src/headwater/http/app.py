@@ -8,6 +8,7 @@ from headwater.core.errors import InvalidPath, StreamError
 from headwater.core.paths import check_path
 from headwater.http.access.gate import Gate
 from headwater.http.answers import NO_STORE
+from headwater.http.browsers import Browsers
 from headwater.http.errors import error_response, not_allowed, plain_error
 from headwater.http.headers import METHODS, preflight_headers
 from headwater.http.messages import Answer, Deferred, EventStream, Request, Response
@@ -18,9 +19,15 @@ from headwater.http.routes.route import Handler, Reply
 
 class App:
     def __init__(
-        self, resources: Resources, *, cors: bool = True, gate: Gate | None = None
+        self,
+        resources: Resources,
+        *,
+        cors: bool = True,
+        gate: Gate | None = None,
+        browsers: Browsers | None = None,
     ) -> None:
         self._gate = gate
+        self._browsers = browsers or Browsers(None, None)
         self._preflight = [*(preflight_headers() if cors else [("Allow", METHODS)]), NO_STORE]
         self._handlers = {resource: _bound(resource, resources) for resource in RESOURCES.values()}
 
@@ -42,6 +49,7 @@ class App:
 
     def _answer(self, request: Request) -> Reply:
         match = _match(request)
+        self._browsers.check(request, match)
         if request.method == "OPTIONS":
             return Response(204, self._preflight)
         request.route = match.resource.path

@@ -7,7 +7,7 @@ from email.utils import formatdate
 from time import time
 from typing import Final
 
-from headwater.http.headers import common_headers, parse_origins
+from headwater.http.headers import Origins, common_headers
 from headwater.http.messages import Headers
 
 _STATUS_LINES: Final = {
@@ -19,10 +19,10 @@ _CHUNKED: Final = b"Transfer-Encoding: chunked\r\n"
 
 
 class Heads:
-    def __init__(self, cors_origin: str, *, is_private: bool) -> None:
+    def __init__(self, origins: frozenset[str] | None, *, is_private: bool) -> None:
         self._is_private = is_private
-        self._origins = parse_origins(cors_origin)
-        self._common = common_headers(cors_origin)
+        self._origins = Origins(origins) if origins else None
+        self._common = common_headers(origins)
         self._constant = b""
         self._second = 0
 

@@ -47,7 +47,7 @@ class Server:
         handler: Handler,
         limits: Limits,
         *,
-        cors_origin: str = "*",
+        origins: frozenset[str] | None = None,
         timeouts: Timeouts | None = None,
         certificate: Certificate | None = None,
         is_private: bool = False,
@@ -72,7 +72,7 @@ class Server:
         self._certificate = certificate
         # Time-outs are long; a clock that moves once per sweep is good enough and free to read.
         self.now = monotonic()
-        self.heads = Heads(cors_origin, is_private=is_private)
+        self.heads = Heads(origins, is_private=is_private)
         self._connections: set[Connection] = set()
         self._by_address: Counter[str] = Counter()
         self._empty = asyncio.Event()

@@ -51,6 +51,7 @@ ALWAYS: Final = (
     "internal_error",
     "storage_unavailable",
     "too_many_connections",
+    "unknown_host",
 )
 # May happen where access control or rates are asked.
 GUARDED: Final = ("unauthorized", "forbidden", "rate_exceeded")
@@ -100,6 +101,10 @@ class Route(msgspec.Struct, frozen=True):
         return "-".join([self.method.lower(), *(word.strip("_") for word in words)])
 
     @property
+    def takes_only_json(self) -> bool:
+        return set(self.body) == {JSON_TYPE}
+
+    @property
     def codes(self) -> dict[int, list[str]]:
         """Codes of errors by status."""
         found: dict[int, list[str]] = {}
@@ -112,6 +117,10 @@ class Route(msgspec.Struct, frozen=True):
             codes.append("bodies_full")
         if self.waits:
             codes += WAITING
+        if self.takes_only_json:
+            codes.append("json_required")
+        if self.method not in ("GET", "HEAD") or self.needs is Need.READ_OR_GROUP:
+            codes.append("cross_site")
         if self.method == "GET" and self.path not in PROBES:
             codes.append("buffers_full")
         known = [(code, status_of(code)) for code in codes]
