@@ -364,3 +364,24 @@ def test_bulk_reads_that_make_no_sense(stream: Stream) -> None:
         assert code(stream.get(name, offset="x")) == (400, "invalid_offset")
         assert stream.http.post(f"{stream.url}{name}").status_code == 405
         assert code(stream.http.get(f"/v1/stream/nowhere{name}")) == (404, "stream_not_found")
+
+
+@pytest.mark.parametrize("appends", [[["x"]] * 300, [[1] * 50] * 40, [[1] * 900, [2]]])
+def test_tiny_messages_count_for_more_than_their_bytes(
+    http: httpx.Client, appends: list[list[Any]], request: pytest.FixtureRequest
+) -> None:
+    path = "".join(c if c.isalnum() else "-" for c in request.node.name)[:90]
+    stream = Stream(http, path, *appends)
+    expected = [message for append in appends for message in append]
+    largest = max(map(len, appends))
+    found: list[Any] = []
+    offset = "-1"
+    while len(found) < len(expected):
+        answer = stream.get("/_bulk", offset=offset, max_bytes=6_400)
+        rows = [json.loads(line) for line in answer.text.splitlines()]
+        assert 0 < len(rows) <= max(100, largest)
+        assert len(rows) == stream.arrow(offset=offset, max_bytes=6_400).num_rows
+        found += [row["value"] for row in rows]
+        offset = answer.headers["stream-next-offset"]
+    assert found == expected
+    assert offset == stream.offsets[-1]

@@ -76,9 +76,13 @@ class Block:
         return self.start + len(self.data)
 
     @property
+    def messages(self) -> int:
+        return self.firsts[-1] - self.firsts[0]
+
+    @property
     def has_single_messages(self) -> bool:
         """Whether each append is one message. None has less."""
-        return self.firsts[-1] - self.firsts[0] == self.appends
+        return self.messages == self.appends
 
     def bodies(self) -> Iterator[bytes]:
         """The stored bytes of one append after the other."""

@@ -79,7 +79,9 @@ class _Planner:
 
     def _cut(self, span: Span) -> Iterator[tuple[Span, SealedExtent | None]]:
         position = span.start
-        for part in self._engine.appends.sealed_extents(span) if self._by_file else ():
+        parts = self._engine.appends.sealed_extents(span) if self._by_file else []
+        # In more pieces than that, files are of no use to who reads them.
+        for part in parts if len(parts) <= RANGES_MAX else ():
             if position < part.start:
                 yield from self._cut_evenly(span._replace(start=position, end=part.start), None)
             yield from self._cut_evenly(Span(span.run, part.start, part.end), part)

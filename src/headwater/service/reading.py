@@ -28,6 +28,8 @@ R = TypeVar("R")
 P = TypeVar("P", bytes, Piece)
 Read = Callable[[Span, int], list[P]]
 _READ_THREADS: Final = 4
+# What a message weighs in a bulk answer besides its own bytes.
+MESSAGE_BYTES: Final = 64
 _FETCHES_MAX: Final = 200
 # Smaller parts of files are read at once: less work than sending them by themselves.
 _SENT_BYTES_MIN: Final = 32 * KIB
@@ -378,14 +380,20 @@ def _read_pieces(engine: Engine, spans: list[Span], max_bytes: int) -> tuple[lis
 
 
 def _read_blocks(engine: Engine, spans: list[Span], max_bytes: int) -> list[Block]:
+    """Blocks until a limit, which the messages count towards besides their bytes: what is told of
+    each of them takes more room than a small one itself."""
     found: list[Block] = []
+    max_messages = max_bytes // MESSAGE_BYTES
     for span in spans:
-        if max_bytes <= 0:
+        if found and (max_bytes <= 0 or max_messages <= 0):
             break
-        found += engine.appends.blocks(span, max_bytes)
-        end = found[-1].end
-        max_bytes -= end - span.start
-        if end < span.end:
+        part = engine.appends.blocks(span, max_bytes, max_messages)
+        if found and part[0].messages > max_messages:
+            break
+        found += part
+        max_bytes -= part[-1].end - span.start
+        max_messages -= sum(block.messages for block in part)
+        if part[-1].end < span.end:
             break
     return found
 

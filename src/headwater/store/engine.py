@@ -205,8 +205,10 @@ class Appends(Protocol):
     def known_pieces(self, span: Span, max_bytes: int) -> list[Piece] | None:
         """The same at once, if all of it is history that was read before; on any thread."""
 
-    def blocks(self, span: Span, max_bytes: int) -> list[Block]:
-        """The appends of `read`, with all that is known of them."""
+    def blocks(self, span: Span, max_bytes: int, max_messages: int) -> list[Block]:
+        """The appends of `read`, with all that is known of them.
+
+        No more messages than so many either, but at least one append."""
 
     def sealed_extents(self, span: Span) -> list[SealedExtent]:
         """What of a span lies in files of history, in order."""

@@ -294,14 +294,16 @@ class Extent:
             append.producer,
         )
 
-    def block(self, start: int, end: int, limit: int) -> Block:
-        """Appends from a position to another, at least one, none that ends behind the limit."""
+    def block(self, start: int, end: int, limit: int, max_messages: int = 2**62) -> Block:
+        """Appends from a position to another, at least one, none that ends behind the limit, and
+        no more messages than so many."""
         first = self.number_at(start)
         if self.start_of(first) != start:
             raise UnknownOffset(format_offset(self.header.run, start))
         stop = self.header.appends if end >= self.header.end else self.number_at(end - 1) + 1
         if self.start_of(stop) > limit:
             stop = max(first + 1, self.number_at(limit))
+        stop = self._stop_within(first, stop, max_messages)
         places, header = self._places, self.header
         starts = self._small_array(places.starts, first, stop)
         starts.append(self.start_of(stop) - header.start)
@@ -316,6 +318,20 @@ class Extent:
             self._large_array(places.times, first, stop),
             self._stamp_columns(first, stop) if header.stamped else None,
         )
+
+    def _stop_within(self, first: int, stop: int, max_messages: int) -> int:
+        """Where so many messages end at the latest, but behind at least one append."""
+        most = self.first_message(first) + max_messages
+        if self.first_message(stop) <= most:
+            return stop
+        low = first + 1
+        while low < stop:
+            middle = (low + stop + 1) // 2
+            if self.first_message(middle) <= most:
+                low = middle
+            else:
+                stop = middle - 1
+        return low
 
     def _stamp_columns(self, first: int, stop: int) -> Stamps:
         places = self._places

@@ -17,6 +17,10 @@ from headwater.store.memory.tables import Tables
 _START = attrgetter("start")
 
 
+def _messages_end(append: Appended) -> int:
+    return append.first_message + append.messages
+
+
 class Appends:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -42,12 +46,14 @@ class Appends:
     def known_pieces(self, span: Span, max_bytes: int) -> list[Piece] | None:
         return None
 
-    def blocks(self, span: Span, max_bytes: int) -> list[Block]:
+    def blocks(self, span: Span, max_bytes: int, max_messages: int) -> list[Block]:
         with self._tables.lock:
             bodies = self.read(span, max_bytes)
             appends = self._of_run(span.run)
             first = bisect_left(appends, span.start, key=_START)
-            return [Block.of(appends[first : first + len(bodies)], span.end)]
+            most = appends[first].first_message + max_messages
+            stop = bisect_right(appends, most, first, first + len(bodies), key=_messages_end)
+            return [Block.of(appends[first : max(stop, first + 1)], span.end)]
 
     def sealed_extents(self, span: Span) -> list[SealedExtent]:
         return []

@@ -127,12 +127,13 @@ class Appends:
             return found, extent
         raise DataCorrupt(f"the file of stream {run} at {position} is missing")
 
-    def blocks(self, span: Span, max_bytes: int) -> list[Block]:
+    def blocks(self, span: Span, max_bytes: int, max_messages: int) -> list[Block]:
         """Appends from the start of a span on, as `read` gives their bodies."""
         found: list[Block] = []
         position, limit = span.start, span.start + max_bytes
-        while position < span.end and (not found or position < limit):
-            appends = self._whole_rows(span._replace(start=position), limit - position)
+        while position < span.end and (not found or (position < limit and max_messages > 0)):
+            rest = span._replace(start=position)
+            appends = self._whole_rows(rest, limit - position, max_messages)
             if appends:
                 block = Block.of(appends, span.end)
             else:
@@ -140,17 +141,20 @@ class Appends:
                 if sealed is None:
                     break
                 row, extent = sealed
-                block = extent.block(position, min(row.until, span.end), limit)
+                block = extent.block(position, min(row.until, span.end), limit, max_messages)
+            if found and block.messages > max_messages:
+                break
             found.append(block)
             position = block.end
+            max_messages -= block.messages
         if not found:
             raise UnknownOffset(format_offset(span.run, span.start))
         return found
 
-    def _whole_rows(self, span: Span, max_bytes: int) -> list[Appended]:
+    def _whole_rows(self, span: Span, max_bytes: int, max_messages: int) -> list[Appended]:
         """Appends that are in rows; none if no row begins there."""
         appends: list[Appended] = []
-        position = span.start
+        position, messages = span.start, 0
         with translating(), closing(self._reader().cursor()) as cursor:
             for row in cursor.execute(
                 f"SELECT {OP_COLUMNS} FROM ops"
@@ -160,7 +164,9 @@ class Appends:
                 span,
             ):
                 append = rows.read_op(row)
-                if appends and append.end - span.start > max_bytes:
+                messages += append.messages
+                too_large = append.end - span.start > max_bytes or messages > max_messages
+                if appends and too_large:
                     break
                 if append.start != position or not rows.op_is_intact(row):
                     raise DataCorrupt(f"stream {span.run} at {append.start}")
