@@ -78,22 +78,23 @@ class Gate:
 
 
 class _Gated:
-    """An aggregate of the inner engine, with a gate in front of each method."""
+    """An aggregate of the inner engine, which tests may replace; each method has a gate."""
 
     def __init__(
         self,
         engine: FaultyEngine,
-        inner: object,
+        aggregate: str,
         ungated: Collection[str],
         names: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._engine = engine
-        self._inner = inner
+        self._aggregate = aggregate
         self._ungated = ungated
         self._names = names
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
-        inner: Callable[..., Any] = getattr(self._inner, method)
+        aggregate = getattr(self._engine.inner, self._aggregate)
+        inner: Callable[..., Any] = getattr(aggregate, method)
         if method in self._ungated:
             return inner
 
@@ -119,21 +120,21 @@ class FaultyEngine:
         self._next_faults: list[tuple[Fault, Exception]] = []
         self._gates: dict[str, Gate] = {}
         self._removed_gates: list[Gate] = []
-        self.streams = cast(Streams, _Gated(self, inner.streams, _UNGATED))
-        self.appends = cast(Appends, _Gated(self, inner.appends, _UNGATED, _READS))
-        self.groups = cast(Groups, _Gated(self, inner.groups, _UNGATED, {"of_stream": "groups"}))
+        self.streams = cast(Streams, _Gated(self, "streams", _UNGATED))
+        self.appends = cast(Appends, _Gated(self, "appends", _UNGATED, _READS))
+        self.groups = cast(Groups, _Gated(self, "groups", _UNGATED, {"of_stream": "groups"}))
         self.subscriptions = cast(
             Subscriptions,
-            _Gated(self, inner.subscriptions, _UNGATED, {"load": "subscriptions"}),
+            _Gated(self, "subscriptions", _UNGATED, {"load": "subscriptions"}),
         )
         self.templates = cast(
-            Templates, _Gated(self, inner.templates, _UNGATED, {"of_stream": "templates"})
+            Templates, _Gated(self, "templates", _UNGATED, {"of_stream": "templates"})
         )
         self.snapshots = cast(
             Snapshots,
             _Gated(
                 self,
-                inner.snapshots,
+                "snapshots",
                 _UNGATED,
                 {"of_stream": "snapshots", "find": "snapshot"},
             ),
