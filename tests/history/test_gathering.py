@@ -9,7 +9,7 @@ from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended
 from headwater.store.history import gathering
 from headwater.store.history.gathering import as_columns, count_fitting, count_sound, portions
-from headwater.store.sqlite.rows import Row, op_row
+from headwater.store.rows import Row, op_row
 
 bodies = st.lists(st.binary(min_size=1, max_size=20), min_size=1, max_size=200)
 

@@ -18,7 +18,7 @@ from headwater.store.history import segment_format
 from headwater.store.history.gathering import as_columns, portions
 from headwater.store.history.segment import Segment, SegmentRow
 from headwater.store.history.segment_writer import SegmentBuilder, SegmentDraft
-from headwater.store.sqlite.rows import op_row
+from headwater.store.rows import op_row
 from tests.support.properties import FEW
 
 bodies = st.one_of(

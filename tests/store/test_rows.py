@@ -17,10 +17,10 @@ from headwater.core.lineage import ForkRequest, Inherited, Lineage
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended, Closed, Created, StreamConfig
 from headwater.core.unique_ids import UniqueIds
+from headwater.store import rows
 from headwater.store.checksums import append_checksum
-from headwater.store.sqlite import rows
+from headwater.store.rows import CONFIG_COLUMNS, OP_COLUMNS
 from headwater.store.sqlite.engine import SqliteEngine
-from headwater.store.sqlite.rows import CONFIG_COLUMNS, OP_COLUMNS
 from tests.support.properties import NORMAL, THOROUGH
 
 positions = st.integers(0, 10**16 - 1)

@@ -23,7 +23,7 @@ from headwater.cli.shell import say
 from headwater.core.limits import MIB
 
 if TYPE_CHECKING:
-    from headwater.store.sqlite.rows import Query
+    from headwater.store.rows import Query
 
 app = typer.Typer(no_args_is_help=True)
 

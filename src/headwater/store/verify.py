@@ -14,14 +14,13 @@ from typing import Final
 import apsw
 
 from headwater.core.stream import StreamConfig
+from headwater.store import rows
 from headwater.store.engine import Problem
 from headwater.store.history.open_segments import DIRECTORY_NAME
 from headwater.store.history.verification import HistoryCheck
 from headwater.store.reachability import END
-from headwater.store.sqlite import rows
+from headwater.store.rows import CONFIG_COLUMNS, LIVE, OP_COLUMNS
 from headwater.store.sqlite.database import connect
-from headwater.store.sqlite.rows import CONFIG_COLUMNS, OP_COLUMNS
-from headwater.store.sqlite.schema import LIVE
 from headwater.store.sqlite.segments import EXTENT_COLUMNS, ExtentRow
 from headwater.store.sqlite.snapshots import damaged_snapshots
 from headwater.store.sqlite.wal import find_damage

@@ -12,7 +12,7 @@ from typing import Final
 from headwater.core.limits import MIB
 from headwater.core.producers import ProducerStamp
 from headwater.store.history.segment_format import Columns
-from headwater.store.sqlite.rows import Row, op_is_intact
+from headwater.store.rows import Row, op_is_intact
 
 PORTION_APPENDS: Final = 50
 PORTION_BYTES: Final = 2 * MIB

@@ -19,7 +19,7 @@ from headwater.core.errors import DataCorrupt
 from headwater.store.history.catalog import decode_catalog
 from headwater.store.history.object_storage import Remote
 from headwater.store.history.segment import ABSENT
-from headwater.store.sqlite.rows import Query
+from headwater.store.rows import Query
 
 
 class NotItsOwn(Exception):

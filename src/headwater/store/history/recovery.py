@@ -21,15 +21,15 @@ from headwater.core.errors import DataCorrupt
 from headwater.core.lineage import Span
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import StreamConfig
+from headwater.store import rows
 from headwater.store.history.catalog import Catalog, decode_catalog
 from headwater.store.history.cold_segments import ColdSegment, fetching
 from headwater.store.history.object_storage import Remote
 from headwater.store.history.segment import ABSENT, PRESENT, SegmentRow
-from headwater.store.sqlite import rows
+from headwater.store.rows import CONFIG_COLUMNS, LIVE, Row
 from headwater.store.sqlite.database import DATABASE_NAME, DataDirectoryError, open_writer
 from headwater.store.sqlite.inserts import insert_rows
-from headwater.store.sqlite.rows import CONFIG_COLUMNS, Row
-from headwater.store.sqlite.schema import LIVE, SCHEMA_VERSION
+from headwater.store.sqlite.schema import SCHEMA_VERSION
 from headwater.store.sqlite.segments import SEGMENT_COLUMNS
 
 # Ids given out after the catalog was made must not be given out again either.

@@ -29,9 +29,9 @@ from headwater.store.history.segment_writer import (
     nothing,
     sync_directory,
 )
+from headwater.store.rows import OP_COLUMNS, Query
 from headwater.store.sqlite import segments as tables
 from headwater.store.sqlite.database import translating
-from headwater.store.sqlite.rows import OP_COLUMNS, Query
 
 # One transaction drops about this much, so that commits are not held up for long.
 _SLICE_APPENDS: Final = 500

@@ -17,14 +17,14 @@ from headwater.core.errors import DataCorrupt, UnknownOffset
 from headwater.core.lineage import Span
 from headwater.core.offsets import format_offset
 from headwater.core.stream import Appended
+from headwater.store import rows
 from headwater.store.checksums import append_checksum
 from headwater.store.engine import Outline, Piece, SealedExtent, SeekBy
 from headwater.store.history.chunk_cache import ChunkCache
 from headwater.store.history.open_segments import OpenSegments
 from headwater.store.history.segment import Extent
-from headwater.store.sqlite import rows
+from headwater.store.rows import OP_COLUMNS, Query
 from headwater.store.sqlite.database import translating
-from headwater.store.sqlite.rows import OP_COLUMNS, Query
 from headwater.store.sqlite.segments import FoundExtent, extent_at, sealed_end, sealed_extents
 
 P = TypeVar("P", bytes, Piece)

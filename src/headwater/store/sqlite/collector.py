@@ -13,10 +13,9 @@ from collections.abc import Iterable
 import apsw
 
 from headwater.core.stream import Deleted, Mutation, SoftDeleted, StreamConfig, Trimmed
+from headwater.store import rows
 from headwater.store.reachability import END, Interval, is_needed, needs_of
-from headwater.store.sqlite import rows
-from headwater.store.sqlite.rows import CONFIG_COLUMNS, Row
-from headwater.store.sqlite.schema import LIVE
+from headwater.store.rows import CONFIG_COLUMNS, LIVE, Row
 from headwater.store.sqlite.segments import drop_extent
 
 _FAMILY = (

@@ -19,15 +19,15 @@ from headwater.core.groups.state import GroupMutation
 from headwater.core.histograms import SECONDS, Histogram
 from headwater.core.live.templates import LiveMutation
 from headwater.core.mutations import AnyMutation
-from headwater.core.producers import ProducerState
 from headwater.core.snapshots import SnapshotMutation
-from headwater.core.stream import Appended, Closed, ProducerAdvanced
+from headwater.core.stream import Appended
 from headwater.core.subscriptions.state import SubscriptionMutation
+from headwater.store import rows
 from headwater.store.engine import EngineFigures, Problem
 from headwater.store.history.open_segments import DIRECTORY_NAME
 from headwater.store.history.sealing import History
 from headwater.store.history.segment_writer import Step, nothing
-from headwater.store.sqlite import rows
+from headwater.store.rows import OP_COLUMNS, Row
 from headwater.store.sqlite.appends import Appends
 from headwater.store.sqlite.collector import Collector, runs_concerned
 from headwater.store.sqlite.database import (
@@ -41,7 +41,6 @@ from headwater.store.sqlite.database import (
 )
 from headwater.store.sqlite.groups import Groups, GroupWrites, delete_groups_of
 from headwater.store.sqlite.inserts import insert_rows
-from headwater.store.sqlite.rows import OP_COLUMNS, Row
 from headwater.store.sqlite.schema import SCHEMA_VERSION
 from headwater.store.sqlite.segments import drop_extents, history_figures
 from headwater.store.sqlite.snapshots import Snapshots, delete_snapshots_of, write_snapshot
@@ -95,7 +94,7 @@ class SqliteEngine:
         with self._transaction() as write:
             appends: list[Appended] = []
             groups = GroupWrites()
-            producers: dict[tuple[int, str], ProducerState] = {}
+            producers: rows.Producers = {}
             shrunk: set[int] = set()
             for mutation in mutations:
                 if isinstance(mutation, Appended):
@@ -114,7 +113,7 @@ class SqliteEngine:
                     appends.clear()
                     write_change(write, mutation)
                     shrunk |= runs_concerned(write, mutation)
-                _note_producer(producers, mutation)
+                rows.note_producer(producers, mutation)
             self._write_appends(write, appends)
             groups.flush(write)
             insert_rows(
@@ -236,9 +235,3 @@ class SqliteEngine:
             reader.close()
         self._writer.close()
         self._lock.release()
-
-
-def _note_producer(producers: dict[tuple[int, str], ProducerState], mutation: AnyMutation) -> None:
-    if isinstance(mutation, Appended | ProducerAdvanced | Closed) and mutation.producer is not None:
-        stamp = mutation.producer
-        producers[mutation.stream_id, stamp.id] = ProducerState(stamp.epoch, stamp.seq)

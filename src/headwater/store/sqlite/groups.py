@@ -7,72 +7,36 @@ from typing import Final
 import apsw
 import msgspec
 
-from headwater.core.groups.config import GroupConfig
 from headwater.core.groups.state import (
     GroupAdvanced,
     GroupChanged,
     GroupCreated,
     GroupDeleted,
     GroupMutation,
-    GroupRecord,
     GroupState,
     MessageRef,
     MessagesMarked,
     MessagesSettled,
     Outstanding,
-    Phase,
 )
-from headwater.store.sqlite import rows
+from headwater.store.rows import (
+    DELIVERY_COLUMNS,
+    GROUP_COLUMNS,
+    Query,
+    delivery_row,
+    group_row,
+    read_delivery,
+    read_group,
+)
+from headwater.store.sqlite.ids import next_id
 from headwater.store.sqlite.inserts import insert_rows
-from headwater.store.sqlite.rows import Query, Row
 
-GROUP_COLUMNS: Final = (
-    "id, stream_id, name, created_at, config, paused, cursor_number, cursor_start, cursor_place"
-)
-DELIVERY_COLUMNS: Final = (
-    "group_id, number, start, place, phase, until, deliveries, token, consumer, key"
-)
 _REPLACE: Final = (
     " ON CONFLICT DO UPDATE SET phase = excluded.phase, until = excluded.until,"
     " deliveries = excluded.deliveries, token = excluded.token, consumer = excluded.consumer"
 )
 _KEYS_PER_DELETE: Final = 256
 _RUN_WORTHWHILE: Final = 16
-
-_config = msgspec.json.Decoder(GroupConfig)
-
-
-def group_row(record: GroupRecord, config: GroupConfig, cursor: MessageRef) -> Row:
-    """Values for GROUP_COLUMNS."""
-    return (*record, msgspec.json.encode(config).decode(), 0, *cursor)
-
-
-def read_group(row: Row) -> GroupState:
-    """The inverse of `group_row`, without the messages."""
-    return GroupState(
-        GroupRecord(*row[:4]), _config.decode(row[4]), MessageRef(*row[6:9]), bool(row[5])
-    )
-
-
-def delivery_row(group_id: int, message: Outstanding) -> Row:
-    """Values for DELIVERY_COLUMNS."""
-    return (
-        group_id,
-        *message.ref,
-        int(message.phase),
-        message.until_ms,
-        message.deliveries,
-        message.token,
-        message.consumer,
-        message.key,
-    )
-
-
-def read_delivery(row: Row) -> Outstanding:
-    """The inverse of `delivery_row`."""
-    return Outstanding(
-        MessageRef(row[1], row[2], row[3]), Phase(row[4]), row[5], row[6], row[7], row[8], row[9]
-    )
 
 
 class GroupWrites:
@@ -172,7 +136,7 @@ class Groups:
         self._query = query
 
     def next_id(self) -> int:
-        return rows.next_id(self._query, "groups")
+        return next_id(self._query, "groups")
 
     def of_stream(self, stream_id: int) -> list[GroupState]:
         found = self._query(

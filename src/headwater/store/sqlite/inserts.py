@@ -11,7 +11,7 @@ from typing import Final
 
 import apsw
 
-from headwater.store.sqlite.rows import Row
+from headwater.store.rows import Row
 
 _ROWS_PER_INSERT: Final = 128
 

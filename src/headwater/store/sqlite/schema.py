@@ -27,10 +27,6 @@ from typing import Final
 
 APPLICATION_ID: Final = 0x48574C47  # "HWLG"
 
-LIVE: Final = 0
-SOFT_DELETED: Final = 1
-DELETED: Final = 2
-
 _V1 = """
 CREATE TABLE streams (
   id INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -14,8 +14,8 @@ from headwater.store.history.open_segments import OpenSegments
 from headwater.store.history.segment import ABSENT, PRESENT, SegmentRow
 from headwater.store.history.segment_format import MAGIC
 from headwater.store.history.segment_writer import ExtentDraft, Mark, SegmentDraft
+from headwater.store.rows import Query
 from headwater.store.sqlite.inserts import insert_rows
-from headwater.store.sqlite.rows import Query
 
 SEGMENT_COLUMNS: Final = "id, name, size, root, local, remote"
 EXTENT_COLUMNS: Final = (

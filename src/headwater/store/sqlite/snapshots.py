@@ -12,7 +12,7 @@ from headwater.core.snapshots import (
     SnapshotTaken,
 )
 from headwater.store.checksums import append_checksum
-from headwater.store.sqlite.rows import Query
+from headwater.store.rows import Query
 
 
 def write_snapshot(write: apsw.Connection, mutation: SnapshotMutation) -> None:

@@ -23,12 +23,20 @@ from headwater.core.stream import (
     Trimmed,
 )
 from headwater.core.subscriptions.state import StreamTail
+from headwater.store import rows
 from headwater.store.engine import LoadedStream, StreamSummary
-from headwater.store.sqlite import rows
+from headwater.store.rows import (
+    CONFIG_COLUMNS,
+    DELETED,
+    LIVE,
+    SOFT_DELETED,
+    STATE_COLUMNS,
+    Query,
+    Row,
+)
 from headwater.store.sqlite.appends import Appends
+from headwater.store.sqlite.ids import next_id
 from headwater.store.sqlite.inserts import insert_rows
-from headwater.store.sqlite.rows import CONFIG_COLUMNS, STATE_COLUMNS, Query, Row
-from headwater.store.sqlite.schema import DELETED, LIVE, SOFT_DELETED
 
 _CONFIG_WIDTH: Final = len(CONFIG_COLUMNS.split(","))
 # In the rows, or in history if there are none.
@@ -107,7 +115,7 @@ class Streams:
         self._producers_max = producers_preloaded_max
 
     def next_id(self) -> int:
-        return rows.next_id(self._query, "streams")
+        return next_id(self._query, "streams")
 
     def load(self, path: str) -> LoadedStream | None:
         return self._load("path = ? AND status < 2", path)

@@ -9,44 +9,33 @@ from __future__ import annotations
 from typing import Final
 
 import apsw
-import msgspec
 
-from headwater.core.subscriptions.config import SubscriptionConfig
 from headwater.core.subscriptions.state import (
-    NO_WAKE,
     LinksMarked,
     LinksRemoved,
     Mark,
-    Phase,
     SecretStored,
     StoredSubscription,
     SubscriptionCreated,
     SubscriptionDeleted,
     SubscriptionMutation,
-    SubscriptionRecord,
-    Wake,
     WakeChanged,
 )
-from headwater.store.sqlite import rows
+from headwater.store import rows
+from headwater.store.rows import LINK_COLUMNS, SUBSCRIPTION_COLUMNS, Query, Row
+from headwater.store.sqlite.ids import next_id
 from headwater.store.sqlite.inserts import insert_rows
-from headwater.store.sqlite.rows import Query, Row
 
-SUBSCRIPTION_COLUMNS: Final = (
-    "id, name, created_at, base_url, config, generation, phase, wake_id, until, attempts, holder"
-)
-LINK_COLUMNS: Final = "subscription_id, path, explicit, stream_id, acked"
 _REPLACE_LINK: Final = (
     " ON CONFLICT DO UPDATE SET explicit = excluded.explicit, stream_id = excluded.stream_id,"
     " acked = excluded.acked"
 )
 
-_config = msgspec.json.Decoder(SubscriptionConfig)
-
 
 def write_subscription(write: apsw.Connection, mutation: SubscriptionMutation) -> None:
     match mutation:
         case SubscriptionCreated(record, config, marks):
-            row = (*record, msgspec.json.encode(config).decode(), *_wake_row(NO_WAKE))
+            row = rows.subscription_row(record, config)
             insert_rows(write, "subscriptions", SUBSCRIPTION_COLUMNS, [row])
             _write_links(write, record.id, marks)
         case SubscriptionDeleted(subscription_id):
@@ -58,7 +47,7 @@ def write_subscription(write: apsw.Connection, mutation: SubscriptionMutation) -
             write.execute(
                 "UPDATE subscriptions SET generation = ?, phase = ?, wake_id = ?, until = ?,"
                 " attempts = ?, holder = ? WHERE id = ?",
-                (*_wake_row(wake), subscription_id),
+                (*rows.wake_row(wake), subscription_id),
             )
         case LinksMarked(subscription_id, marks, _):
             _write_links(write, subscription_id, marks)
@@ -73,37 +62,17 @@ def write_subscription(write: apsw.Connection, mutation: SubscriptionMutation) -
 
 
 def _write_links(write: apsw.Connection, subscription_id: int, marks: tuple[Mark, ...]) -> None:
-    found: list[Row] = [
-        (subscription_id, mark.path, int(mark.explicit), mark.stream_id, mark.acked)
-        for mark in marks
-    ]
+    found = [rows.link_row(subscription_id, mark) for mark in marks]
     insert_rows(write, "subscription_links", LINK_COLUMNS, found, _REPLACE_LINK)
 
 
-def _wake_row(wake: Wake) -> Row:
-    return (
-        wake.generation,
-        int(wake.phase),
-        wake.wake_id,
-        wake.until_ms,
-        wake.attempts,
-        wake.holder,
-    )
-
-
-def _read_subscription(query: Query, row: Row) -> StoredSubscription:
-    generation, phase, *rest = row[5:]
+def _read(query: Query, row: Row) -> StoredSubscription:
     links = query(
         "SELECT path, explicit, stream_id, acked FROM subscription_links"
         " WHERE subscription_id = ? ORDER BY path",
         (row[0],),
     )
-    return StoredSubscription(
-        SubscriptionRecord(*row[:4]),
-        _config.decode(row[4]),
-        Wake(generation, Phase(phase), *rest),
-        [Mark(path, bool(explicit), *place) for path, explicit, *place in links],
-    )
+    return rows.read_subscription(row, links)
 
 
 class Subscriptions:
@@ -111,7 +80,7 @@ class Subscriptions:
         self._query = query
 
     def next_id(self) -> int:
-        return rows.next_id(self._query, "subscriptions")
+        return next_id(self._query, "subscriptions")
 
     def load(self, subscription_id: int | None = None) -> list[StoredSubscription]:
         found = self._query(
@@ -119,7 +88,7 @@ class Subscriptions:
             " WHERE ?1 IS NULL OR id = ?1 ORDER BY name",
             (subscription_id,),
         )
-        return [_read_subscription(self._query, row) for row in found]
+        return [_read(self._query, row) for row in found]
 
     def secrets(self) -> list[SecretStored]:
         found = self._query("SELECT kind, value, created_at FROM secrets ORDER BY id", ())

@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 import apsw
-import msgspec
 
 from headwater.core.live.keys import to_hex
 from headwater.core.live.templates import (
     LiveMutation,
     TemplateRecord,
-    TemplateSpec,
     TemplatesRetired,
     TemplatesSaved,
 )
-from headwater.store.sqlite.rows import Query, Row
-
-_spec = msgspec.json.Decoder(TemplateSpec)
-
-
-def template_row(stream_id: int, record: TemplateRecord) -> Row:
-    spec = msgspec.json.encode(record.spec).decode()
-    return stream_id, to_hex(record.spec.id), spec, record.last_seen_ms, record.ttl_ms
-
-
-def read_template(row: Row) -> TemplateRecord:
-    """The inverse of `template_row`, from the columns behind the keys."""
-    return TemplateRecord(_spec.decode(row[0]), row[1], row[2])
+from headwater.store.rows import Query, read_template, template_row
 
 
 def write_templates(write: apsw.Connection, mutation: LiveMutation) -> None:

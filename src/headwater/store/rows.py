@@ -1,4 +1,7 @@
-"""Rows of the SQLite database and the values they stand for, one codec for each table."""
+"""Rows and the values they stand for: one codec for each table, for all engines with tables.
+
+What a column means is said here, and how it is declared by the schema of each engine.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,31 @@ from typing import Any, Final
 import msgspec
 
 from headwater.core.expiry import Lifetime, touch_interval_ms
+from headwater.core.groups.config import GroupConfig
+from headwater.core.groups.state import GroupRecord, GroupState, MessageRef, Outstanding, Phase
 from headwater.core.lineage import ForkRequest, Inherited, Lineage
+from headwater.core.live.keys import to_hex
 from headwater.core.live.profile import GENERIC, pack_profile, unpack_profile
-from headwater.core.producers import ProducerStamp
+from headwater.core.live.templates import TemplateRecord, TemplateSpec
+from headwater.core.mutations import AnyMutation
+from headwater.core.producers import ProducerStamp, ProducerState
 from headwater.core.retention import Retention
-from headwater.core.stream import Appended, StreamConfig, StreamState
+from headwater.core.stream import Appended, Closed, ProducerAdvanced, StreamConfig, StreamState
+from headwater.core.subscriptions.config import SubscriptionConfig
+from headwater.core.subscriptions.state import (
+    NO_WAKE,
+    Mark,
+    StoredSubscription,
+    SubscriptionRecord,
+    Wake,
+)
+from headwater.core.subscriptions.state import Phase as WakePhase
 from headwater.core.unique_ids import UniqueIds
 from headwater.store.checksums import append_checksum
-from headwater.store.sqlite.schema import SOFT_DELETED
+
+LIVE: Final = 0
+SOFT_DELETED: Final = 1
+DELETED: Final = 2
 
 Row = tuple[Any, ...]
 Query = Callable[[str, tuple[object, ...]], list[Row]]
@@ -34,8 +54,21 @@ OP_COLUMNS: Final = (
     " producer_id, producer_epoch, producer_seq, body"
 )
 
+GROUP_COLUMNS: Final = (
+    "id, stream_id, name, created_at, config, paused, cursor_number, cursor_start, cursor_place"
+)
+DELIVERY_COLUMNS: Final = (
+    "group_id, number, start, place, phase, until, deliveries, token, consumer, key"
+)
+SUBSCRIPTION_COLUMNS: Final = (
+    "id, name, created_at, base_url, config, generation, phase, wake_id, until, attempts, holder"
+)
+LINK_COLUMNS: Final = "subscription_id, path, explicit, stream_id, acked"
 _NO_PRODUCER: Final = (None, None, None)
 _runs = msgspec.json.Decoder(list[tuple[int, int]])
+_group_config = msgspec.json.Decoder(GroupConfig)
+_subscription_config = msgspec.json.Decoder(SubscriptionConfig)
+_spec = msgspec.json.Decoder(TemplateSpec)
 
 
 def stream_row(config: StreamConfig) -> Row:
@@ -150,7 +183,95 @@ def op_is_intact(row: Row) -> bool:
     return bool(row[5] == append_checksum(row[0], row[1], row[9]))
 
 
-def next_id(query: Query, table: str) -> int:
-    """The smallest id that a table has never given out."""
-    found = query("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,))
-    return int(found[0][0]) + 1 if found else 1
+Producers = dict[tuple[int, str], ProducerState]
+"""What a batch makes of producers, by stream and producer."""
+
+
+def note_producer(producers: Producers, mutation: AnyMutation) -> None:
+    if isinstance(mutation, Appended | ProducerAdvanced | Closed) and mutation.producer is not None:
+        stamp = mutation.producer
+        producers[mutation.stream_id, stamp.id] = ProducerState(stamp.epoch, stamp.seq)
+
+
+# ── Groups ───────────────────────────────────────────────────────────────────────────────────
+
+
+def group_row(record: GroupRecord, config: GroupConfig, cursor: MessageRef) -> Row:
+    """Values for GROUP_COLUMNS."""
+    return (*record, msgspec.json.encode(config).decode(), 0, *cursor)
+
+
+def read_group(row: Row) -> GroupState:
+    """The inverse of `group_row`, without the messages."""
+    return GroupState(
+        GroupRecord(*row[:4]), _group_config.decode(row[4]), MessageRef(*row[6:9]), bool(row[5])
+    )
+
+
+def delivery_row(group_id: int, message: Outstanding) -> Row:
+    """Values for DELIVERY_COLUMNS."""
+    return (
+        group_id,
+        *message.ref,
+        int(message.phase),
+        message.until_ms,
+        message.deliveries,
+        message.token,
+        message.consumer,
+        message.key,
+    )
+
+
+def read_delivery(row: Row) -> Outstanding:
+    """The inverse of `delivery_row`."""
+    return Outstanding(
+        MessageRef(row[1], row[2], row[3]), Phase(row[4]), row[5], row[6], row[7], row[8], row[9]
+    )
+
+
+# ── Subscriptions ────────────────────────────────────────────────────────────────────────────
+
+
+def subscription_row(record: SubscriptionRecord, config: SubscriptionConfig) -> Row:
+    """Values for SUBSCRIPTION_COLUMNS, of one that has not woken anybody yet."""
+    return (*record, msgspec.json.encode(config).decode(), *wake_row(NO_WAKE))
+
+
+def wake_row(wake: Wake) -> Row:
+    return (
+        wake.generation,
+        int(wake.phase),
+        wake.wake_id,
+        wake.until_ms,
+        wake.attempts,
+        wake.holder,
+    )
+
+
+def link_row(subscription_id: int, mark: Mark) -> Row:
+    """Values for LINK_COLUMNS."""
+    return subscription_id, mark.path, int(mark.explicit), mark.stream_id, mark.acked
+
+
+def read_subscription(row: Row, links: list[Row]) -> StoredSubscription:
+    """The inverse of `subscription_row`; links without the subscription's id."""
+    generation, phase, *rest = row[5:]
+    return StoredSubscription(
+        SubscriptionRecord(*row[:4]),
+        _subscription_config.decode(row[4]),
+        Wake(generation, WakePhase(phase), *rest),
+        [Mark(path, bool(explicit), *place) for path, explicit, *place in links],
+    )
+
+
+# ── Live templates ───────────────────────────────────────────────────────────────────────────
+
+
+def template_row(stream_id: int, record: TemplateRecord) -> Row:
+    spec = msgspec.json.encode(record.spec).decode()
+    return stream_id, to_hex(record.spec.id), spec, record.last_seen_ms, record.ttl_ms
+
+
+def read_template(row: Row) -> TemplateRecord:
+    """The inverse of `template_row`, from the columns behind the keys."""
+    return TemplateRecord(_spec.decode(row[0]), row[1], row[2])
