@@ -396,7 +396,7 @@ async def test_many_groups_in_little_memory_while_commits_fail(
                 if await is_settled(path, int(message) - 1, receipt):
                     acknowledged[path].append(message)
 
-    async with asyncio.timeout(25), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         for path in paths:
             tasks.create_task(work(path))
     assert all(sorted(messages) == ["1", "2", "3"] for messages in acknowledged.values())
