@@ -18,7 +18,7 @@ from headwater.core.expiry import FOREVER, Lifetime
 from headwater.core.lineage import ForkRequest, Lineage
 from headwater.core.live.profile import GENERIC, Profile
 from headwater.core.producers import ProducerStamp, ProducerState
-from headwater.core.retention import Retention
+from headwater.core.retention import Retention, trim_due_at_first
 from headwater.core.unique_ids import UniqueIds
 
 
@@ -66,11 +66,21 @@ class StreamState:
     forks: int = 0
     soft_deleted: bool = False
     deleted: bool = False
+    # When to look whether it keeps more than it has to; see `headwater.core.retention`.
+    trim_due_ms: int | None = None
 
     @classmethod
     def created(cls, config: StreamConfig) -> StreamState:
         now = config.created_at_ms
-        return cls(config, config.lineage.base, config.base_messages, now, now)
+        due_ms = trim_due_at_first(config.retention, now)
+        return cls(
+            config,
+            config.lineage.base,
+            config.base_messages,
+            now,
+            now,
+            trim_due_ms=due_ms,
+        )
 
     def token(self, position: int) -> str:
         return str(self.config.lineage.offset_at(position))
@@ -109,6 +119,8 @@ class Appended(msgspec.Struct, frozen=True):
     producer: ProducerStamp | None = None
     stream_seq: str | None = None
     ids: tuple[MessageId, ...] = ()
+    trim_due_ms: int | None = None
+    """When to look what the stream has to keep, if that has changed."""
 
     @property
     def end(self) -> int:
@@ -143,6 +155,13 @@ class Trimmed(msgspec.Struct, frozen=True):
     stream_id: int
     at_ms: int
     config: StreamConfig
+
+
+class TrimPlanned(msgspec.Struct, frozen=True):
+    """When to look again whether the stream keeps more than it has to; None: after an append."""
+
+    stream_id: int
+    due_ms: int | None
 
 
 class Touched(msgspec.Struct, frozen=True):
@@ -180,6 +199,7 @@ Mutation = (
     | Closed
     | Reconfigured
     | Trimmed
+    | TrimPlanned
     | Touched
     | SoftDeleted
     | Deleted
@@ -197,6 +217,8 @@ def evolve(state: StreamState, mutation: Mutation) -> None:
                 _advance(state, mutation.producer)
             if mutation.stream_seq is not None:
                 state.last_stream_seq = mutation.stream_seq
+            if mutation.trim_due_ms is not None:
+                state.trim_due_ms = mutation.trim_due_ms
             _touch(state, mutation.at_ms)
         case Closed():
             state.closed = True
@@ -211,8 +233,11 @@ def evolve(state: StreamState, mutation: Mutation) -> None:
             state.config = mutation.config
             _touch(state, mutation.at_ms)
             state.stored_touch_ms = mutation.at_ms
+            state.trim_due_ms = trim_due_at_first(mutation.config.retention, mutation.at_ms)
         case Trimmed():
             state.config = mutation.config
+        case TrimPlanned():
+            state.trim_due_ms = mutation.due_ms
         case Touched():
             _touch(state, mutation.at_ms)
             state.stored_touch_ms = mutation.at_ms
