@@ -27,14 +27,15 @@ class Case:
 
 
 # r: reads S.  w: writes S.  b: reads and writes S.  g: reads S, writes its group.
-# a: admin of S.  t: reads and writes S and T.  o: admin of everything.
+# d: deletes S.  a: admin of S.  t: all of it with S and T.  o: admin of everything.
 GUESTS = {
     "r": {"read": ["S"]},
     "w": {"write": ["S"]},
     "b": {"read": ["S"], "write": ["S"]},
     "g": {"read": ["S"], "write": ["S/_groups/g"]},
+    "d": {"delete": ["S"]},
     "a": {"admin": ["S"]},
-    "t": {"read": ["S", "T"], "write": ["S", "T"]},
+    "t": {"read": ["S", "T"], "write": ["S", "T"], "delete": ["S", "T"]},
     "o": {"admin": ["**"]},
 }
 READERS, WRITERS, USERS = "rbgato", "wbato", "bgato"
@@ -55,6 +56,7 @@ CASES = [
     Case("POST", "/v1/stream/S/touch/wait", READERS, {}, {"cursor": "now", "keys": ["a"]}),
     Case("POST", "/v1/stream/S/touch/templates/activate", READERS, {}, {"templates": []}),
     Case("DELETE", "/v1/stream/T", "to"),
+    Case("DELETE", "/v1/stream/S/_snapshots/latest", "dato"),
     Case("PUT", "/v1/stream/S", "to", JSON | {"Stream-Forked-From": "/v1/stream/T"}),
     Case("PUT", "/v1/stream/T", "to", JSON | {"Stream-Forked-From": "/v1/stream/S"}),
     Case("PUT", "/v1/stream/S", "to", JSON | {"Stream-Forked-From": "T"}),
@@ -100,7 +102,7 @@ CASES = [
         },
     ),
     Case("POST", "/v1/presign", READERS, {}, {"stream": "S", "expires_s": 60}),
-    Case("GET", "/v1/streams", "rwbgato"),
+    Case("GET", "/v1/streams", "rwbgdato"),
     Case("GET", "/v1/stream/__ds/subscriptions/x", "o"),
     Case("PUT", "/v1/stream/__ds/subscriptions/x", "o", {}, {}),
     Case("GET", "/v1/stream/S/_snapshots", READERS),

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.core.access import Caller, Credential, Grants, Permission, parse_grants, signed
-from headwater.core.access.grants import read_only
+from headwater.core.access.grants import GrantsText, read_only
 from headwater.core.access.keys import (
+    KeyBook,
     KeyRecord,
     digest_of,
     format_key,
@@ -20,21 +21,32 @@ from headwater.core.limits import PATTERNS_MAX, SIGNED_SECONDS_MAX
 from headwater.core.patterns import InvalidPattern
 from headwater.core.rates import Account
 
-READ, WRITE = Permission.READ, Permission.WRITE
+READ, WRITE, DELETE = Permission.READ, Permission.WRITE, Permission.DELETE
 
 
 # ── Grants ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_writing_is_not_reading_and_admin_is_both() -> None:
-    grants = parse_grants({"read": ["r"], "write": ["w"], "admin": ["a/**"]})
+def test_no_permission_includes_another_and_admin_is_all() -> None:
+    grants = parse_grants({"read": ["r"], "write": ["w"], "delete": ["d"], "admin": ["a/**"]})
     allowed = {
         (permission, name)
-        for permission in (READ, WRITE)
-        for name in ("r", "w", "a/x", "a")
+        for permission in (READ, WRITE, DELETE)
+        for name in ("r", "w", "d", "a/x", "a")
         if grants.allow(permission, name)
     }
-    assert allowed == {(READ, "r"), (WRITE, "w"), (READ, "a/x"), (WRITE, "a/x")}
+    of_admin = {(READ, "a/x"), (WRITE, "a/x"), (DELETE, "a/x")}
+    assert allowed == {(READ, "r"), (WRITE, "w"), (DELETE, "d"), *of_admin}
+
+
+def test_keys_of_the_first_version_may_delete_what_they_may_write() -> None:
+    old = GrantsText(read=["r"], write=["w", "x/**"])
+    book = KeyBook([KeyRecord("0" * 12, "0" * 64, 0, old)], version=1)
+    assert book.current().keys[0].grants == GrantsText(["r"], ["w", "x/**"], ["w", "x/**"])
+    assert book.current().version == 2
+    assert book.current().current() == book.current()
+    new = KeyBook([KeyRecord("0" * 12, "0" * 64, 0, old)])
+    assert new.current() is new
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ INVALID = {
     "not UTF-8": "a%FFb",
     "question mark in the path": "a%3Fb",
     "hash in the path": "a%23b",
-    "segment too long": "x" * 101,
+    "segment too long": "x" * 257,
     "path too long": "/".join(["x" * 100] * 11),
     "control root": "__ds/x",
     "control root alone": "__ds",
@@ -48,7 +48,7 @@ VALID = {
     "underscore, but no control name": "a/_other",
     "control name far from the end": "a/_details/b/c",
     "control root not in front": "a/__ds",
-    "longest segment": "y" * 100,
+    "longest segment": "y" * 256,
     "many segments": "/".join("abcdefghij" * 5),
     "longest path": "/".join(["z" * 100] * 10) + "/" + "z" * 14,
 }

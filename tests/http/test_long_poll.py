@@ -6,6 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from headwater.http.reads import CATCH_UP_CACHE
 from tests.http.client import CLOSE, JSON, TEXT, Client, error_code, eventually, fresh
 from tests.http.wire import request_bytes
 
@@ -67,7 +68,9 @@ def test_an_append_ends_the_wait(client: Client, offset: str) -> None:
     assert reply.next_offset == end
     assert reply.headers["Stream-Up-To-Date"] == "true"
     assert reply.headers["Stream-Cursor"].isdigit()
-    assert reply.headers["Cache-Control"] == "no-cache"
+    assert reply.headers["Cache-Control"] == CATCH_UP_CACHE
+    # The same data by a plain read ends at the tail, and goes stale with the next append.
+    assert client.get(path).headers["Cache-Control"] == "no-cache"
 
 
 def test_json_that_comes_is_an_array(client: Client) -> None:

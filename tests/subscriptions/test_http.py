@@ -103,7 +103,7 @@ def test_webhooks_that_lead_inside_are_refused(api: Api, url: str) -> None:
     assert code(answer) == (400, "WEBHOOK_URL_REJECTED")
 
 
-@pytest.mark.parametrize("name", ["_x", "a b", "é", "x" * 101, "a/b", "a?b"])
+@pytest.mark.parametrize("name", ["_x", "a b", "é", "x" * 257, "a/b", "a?b"])
 def test_names_that_are_none(api: Api, name: str) -> None:
     assert api.put(name, type="webhook", pattern="a", webhook=HOOK).status_code == 400
 
@@ -202,7 +202,23 @@ def test_what_is_not_there_is_not_found_by_any_action(api: Api) -> None:
     }
     for action, body in bodies.items():
         answer = api.call("none", action, "token", **body)
-        assert code(answer) == (404, "SUBSCRIPTION_NOT_FOUND")
+        if action in ("streams", "claim"):
+            assert code(answer) == (404, "SUBSCRIPTION_NOT_FOUND")
+        else:
+            assert code(answer) == (401, "TOKEN_INVALID")
+
+
+def test_whether_a_subscription_is_there_is_told_only_to_those_with_its_token(
+    api: Api, wake: Received
+) -> None:
+    """Callers of these need no key: a token of a wake is all they have."""
+    hooked, (pulled, _) = wake.body["subscription_id"], api.pull(fresh("x"))
+    bodies: list[dict[str, Any]] = [{}, {"wake_id": 1}, {"wake_id": "w", "generation": 1}]
+    for action in ("callback", "ack", "release"):
+        for token in (None, "token", wake.body["callback_token"] + "x"):
+            for body in bodies:
+                answers = [api.call(n, action, token, **body) for n in (hooked, pulled, "none")]
+                assert len({(a.status_code, a.content) for a in answers}) == 1
 
 
 # ── Links ────────────────────────────────────────────────────────────────────────────────────
@@ -471,7 +487,7 @@ def test_after_deletion_nothing_moves(api: Api, wake: Received) -> None:
     name = wake.body["subscription_id"]
     config = {"type": "webhook", "webhook": HOOK, "streams": [wake.pending[0]]}
     assert api.http.delete(f"/__ds/subscriptions/{name}").status_code == 204
-    assert code(api.callback(wake, done=True)) == (404, "SUBSCRIPTION_NOT_FOUND")
+    assert code(api.callback(wake, done=True)) == (401, "TOKEN_INVALID")
     assert api.http.delete(f"/__ds/subscriptions/{name}").status_code == 404
     assert api.put(name, **config).status_code == 201
     assert code(api.callback(wake, acks=wake.acks(), done=True)) == (401, "TOKEN_INVALID")
@@ -544,10 +560,11 @@ def test_each_kind_has_its_own_way_to_report(api: Api, wake: Received) -> None:
     hooked = wake.body["subscription_id"]
     pulled, _ = api.pull(fresh("x"))
     proof = {"wake_id": "w", "generation": 1}
+    token = wake.body["callback_token"]
     assert code(api.call(hooked, "claim", worker="me")) == (400, "INVALID_REQUEST")
-    assert code(api.call(hooked, "ack", "t", **proof)) == (400, "INVALID_REQUEST")
-    assert code(api.call(hooked, "release", "t", **proof)) == (400, "INVALID_REQUEST")
-    assert code(api.call(pulled, "callback", "t", **proof)) == (400, "INVALID_REQUEST")
+    assert code(api.call(hooked, "ack", token, **proof)) == (400, "INVALID_REQUEST")
+    assert code(api.call(hooked, "release", token, **proof)) == (400, "INVALID_REQUEST")
+    assert code(api.call(pulled, "callback", token, **proof)) == (401, "TOKEN_INVALID")
 
 
 @pytest.mark.parametrize("worker", ["", "x" * 257, 7, None])

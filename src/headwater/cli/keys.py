@@ -75,11 +75,11 @@ def _keys() -> None:
 def create(
     name: Annotated[str, typer.Option("--name", help="What it is for, for people.")] = "",
     read: Annotated[list[str] | None, _patterns("read", "read")] = None,
-    write: Annotated[
-        list[str] | None, _patterns("write", "create, append to, close and delete")
-    ] = None,
+    write: Annotated[list[str] | None, _patterns("write", "create, append to and close")] = None,
+    delete: Annotated[list[str] | None, _patterns("delete", "delete")] = None,
     admin: Annotated[
-        list[str] | None, _patterns("admin", "read and write; '**' includes the server itself")
+        list[str] | None,
+        _patterns("admin", "read, write and delete; '**' includes the server itself"),
     ] = None,
     expires: Annotated[
         str | None, typer.Option("--expires", metavar="TIME", help="Ends after so long: 12h, 30d.")
@@ -99,9 +99,9 @@ def create(
       headwater keys create --name acme --admin 'tenants/acme/**' --expires 90d
       headwater keys create --read orders --write orders/_groups/kitchen
     """
-    grants = GrantsText(read or [], write or [], admin or [])
-    if not (grants.read or grants.write or grants.admin):
-        raise usage("a key without --read, --write or --admin could do nothing")
+    grants = GrantsText(read or [], write or [], delete or [], admin or [])
+    if not (grants.read or grants.write or grants.delete or grants.admin):
+        raise usage("a key without --read, --write, --delete or --admin could do nothing")
     if len(name) > KEY_NAME_CHARS_MAX or not name.isprintable():
         raise usage(f"a name is one line of at most {KEY_NAME_CHARS_MAX} characters")
     try:
@@ -143,7 +143,7 @@ def ls(data: Data = DEFAULT_DATA, keys_file: KeysFile = None, json: Json = False
             continue
         rights = [
             f"{permission} {pattern}"
-            for permission in ("read", "write", "admin")
+            for permission in ("read", "write", "delete", "admin")
             for pattern in getattr(record.grants, permission)
         ]
         until = f"  until {instant(record.expires_at_ms)}" if record.expires_at_ms else ""
@@ -213,6 +213,7 @@ def _fields(record: rules.KeyRecord) -> dict[str, Any]:
         "name": record.name,
         "read": record.grants.read,
         "write": record.grants.write,
+        "delete": record.grants.delete,
         "admin": record.grants.admin,
         "created_at": instant(record.created_at_ms),
         "expires_at": instant(record.expires_at_ms),

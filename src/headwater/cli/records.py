@@ -247,7 +247,8 @@ class KeyRecord(Record):
     name: A[str, _doc("what it is for")]
     read: A[list[str], _doc("patterns of streams that it may read")]
     write: A[list[str], _doc("patterns of streams that it may write")]
-    admin: A[list[str], _doc("patterns of streams that it may do both with")]
+    delete: A[list[str], _doc("patterns of streams that it may delete")]
+    admin: A[list[str], _doc("patterns of streams that it may do all of this with")]
     created_at: A[str | None, _doc("when it was made")]
     expires_at: A[str | None, _doc("when it ends; null if it does not")]
 

@@ -17,6 +17,9 @@ from headwater.core.limits import CONTENT_TYPE_CHARS_MAX
 DEFAULT: Final = "application/octet-stream"
 JSON: Final = "application/json"
 
+_INERT: Final = frozenset({JSON, DEFAULT, "text/plain", "text/csv", "application/x-ndjson"})
+_INERT_KINDS: Final = ("image/", "audio/", "video/")
+
 _TOKEN = r"[A-Za-z0-9!#$%&'*+\-.^_`|~]+"
 # A parameter section is echoed in responses, so it may hold nothing but visible ASCII and blanks.
 _CONTENT_TYPE = re.compile(rf"{_TOKEN}/{_TOKEN}[ \t]*(;[\x20-\x7e\t]*)?")
@@ -37,6 +40,16 @@ def check_content_type(value: str) -> str:
 
 def is_json(content_type: str) -> bool:
     return media_type(content_type) == JSON
+
+
+@lru_cache(maxsize=1024)
+def is_inert(content_type: str) -> bool:
+    """Whether a browser only shows it: nothing in it can be run, whoever wrote it.
+
+    What is not known to be so is treated as a document that may hold scripts.
+    """
+    media = media_type(content_type)
+    return media in _INERT or (media.startswith(_INERT_KINDS) and not media.endswith("+xml"))
 
 
 def is_text(content_type: str) -> bool:

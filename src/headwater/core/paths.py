@@ -1,6 +1,6 @@
 """Stream paths.
 
-A path is one or more segments separated by `/`. A segment has 1 to 100 characters, each one that
+A path is one or more segments separated by `/`. A segment has 1 to 256 characters, each one that
 needs no escaping in a URL path (letters, digits, `-._~`, the sub-delimiters, `:`, `@`) or `%`.
 `.` and `..` are no segments, because clients and proxies resolve them away. A path has at most
 1,024 bytes.

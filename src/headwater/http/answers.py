@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headwater.core.content_types import JSON
+from headwater.core.content_types import JSON, is_inert
 from headwater.http.messages import Headers, Response
 
 NO_STORE: Final = ("Cache-Control", "no-store")
@@ -18,6 +18,14 @@ EVENT_HEADERS: Final[Headers] = [
     # Proxies that understand this pass events on as they come.
     ("X-Accel-Buffering", "no"),
 ]
+# Stored markup runs nothing, and is of no origin: least of all that of the console.
+_SANDBOX: Final = ("Content-Security-Policy", "sandbox; default-src 'none'")
+
+
+def stored(content_type: str) -> Headers:
+    """The headers of what somebody stored here: its type, and what browsers may do with it."""
+    described = [("Content-Type", content_type)]
+    return described if is_inert(content_type) else [*described, _SANDBOX]
 
 
 def json_answer(value: Any, status: int = 200) -> Response:

@@ -10,6 +10,7 @@ from headwater.core.errors import InvalidOffset, InvalidQuery
 from headwater.core.offsets import Anchor, Offset, parse_offset
 from headwater.http import compression
 from headwater.http import headers as names
+from headwater.http.answers import stored
 from headwater.http.messages import FileBody, Headers, Request, Response
 from headwater.service.reading import Chunk
 
@@ -99,13 +100,17 @@ def chunk_body(chunk: Chunk) -> bytes | FileBody:
     return FileBody([b"[", *before, last, b"]"])
 
 
-def cache_control(chunk: Chunk, offset: Anchor | Offset | None) -> str:
+def cache_control(chunk: Chunk, offset: Anchor | Offset | None, *, polled: bool) -> str:
     """How long others may keep a chunk.
 
-    What ends at the tail of an open stream goes stale with the next append. What is history stays
-    as it is for ever, but a path can be given to another stream: only an offset that lies in what
-    this very stream wrote cannot mean anything else one day.
+    What ends at the tail of an open stream goes stale with the next append, unless it answers a
+    long-poll: whoever gets that goes on at its end and misses nothing, and caches can make one of
+    many equal polls. What is history stays as it is for ever, but a path can be given to another
+    stream: only an offset that lies in what this very stream wrote cannot mean anything else one
+    day.
     """
+    if polled:
+        return CATCH_UP_CACHE
     if chunk.up_to_date and not chunk.closed:
         return "no-cache"
     own = isinstance(offset, Offset) and offset.run == chunk.config.id
@@ -123,10 +128,10 @@ def read_response(
     config = chunk.config
     tag = etags.etag(config.id, config.path, chunk.start, chunk.end, closed=chunk.closed)
     headers: Headers = [
-        ("Content-Type", config.content_type),
+        *stored(config.content_type),
         *chunk_headers(chunk),
         ("ETag", tag),
-        ("Cache-Control", cache_control(chunk, offset)),
+        ("Cache-Control", cache_control(chunk, offset, polled=cursor is not None)),
     ]
     if chunk.start == config.kept_from and config.kept_from:
         earliest = str(config.lineage.offset_at(config.kept_from))
@@ -144,7 +149,7 @@ def read_response(
 def now_response(chunk: Chunk) -> Response:
     """`offset=now` without a live mode: no data, just the position, never cached."""
     headers: Headers = [
-        ("Content-Type", chunk.config.content_type),
+        *stored(chunk.config.content_type),
         *chunk_headers(chunk),
         ("Cache-Control", "no-store"),
     ]

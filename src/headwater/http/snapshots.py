@@ -7,7 +7,7 @@ from typing import Final
 from headwater.core.content_types import check_content_type
 from headwater.core.errors import EmptyBody, InvalidOffset, MissingContentType
 from headwater.core.offsets import Offset, parse_offset
-from headwater.http.answers import NO_STORE, done, json_answer
+from headwater.http.answers import NO_STORE, done, json_answer, stored
 from headwater.http.messages import Headers, Request, Response
 from headwater.service.log import Log
 from headwater.service.snapshots import Snapshots
@@ -41,7 +41,7 @@ class SnapshotResource:
     async def get(self, request: Request, path: str, name: str) -> Response:
         offset, found = await self._snapshots.load(path, None if name == LATEST else _offset(name))
         headers: Headers = [
-            ("Content-Type", found.content_type),
+            *stored(found.content_type),
             ("Stream-Next-Offset", str(offset)),
             # Another snapshot may take its place, the latest one above all.
             NO_STORE,

@@ -20,7 +20,7 @@ from headwater.core.unique_ids import parse_unique_ids
 from headwater.core.versions import parse_description, parse_version
 from headwater.http import headers as names
 from headwater.http import sse
-from headwater.http.answers import EVENT_HEADERS, NO_STORE, done
+from headwater.http.answers import EVENT_HEADERS, NO_STORE, done, stored
 from headwater.http.beats import Heartbeat
 from headwater.http.cursors import Cursors
 from headwater.http.long_poll import LongPoll, nothing_new
@@ -180,7 +180,7 @@ class StreamResource:
         view = self._log.view(entry)
         at_tail = Chunk(view.config, view.tail, view.tail, [], False, view.closed)
         headers: Headers = [
-            ("Content-Type", view.config.content_type),
+            *stored(view.config.content_type),
             *chunk_headers(at_tail),
             NO_STORE,
         ]

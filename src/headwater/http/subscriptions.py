@@ -110,15 +110,16 @@ class SubscriptionResource:
         return json_answer(claimed._asdict())
 
     async def callback(self, request: Request, name: str) -> Answer:
-        return await self._settle(request, self._subscriptions.hooked(name))
+        return await self._settle(request, name, by_webhook=True)
 
     async def ack(self, request: Request, name: str) -> Answer:
-        return await self._settle(request, self._subscriptions.pulled(name))
+        return await self._settle(request, name, by_webhook=False)
 
-    async def _settle(self, request: Request, subscription: Subscription) -> Answer:
+    async def _settle(self, request: Request, name: str, *, by_webhook: bool) -> Answer:
         token = _token(request)
         body = _read_body(request, SettleBody)
         acks = [Ack(stream_path(ack.stream), ack.offset) for ack in body.acks]
+        subscription = await self._subscriptions.held(name, token, by_webhook=by_webhook)
         next_wake = await self._subscriptions.settle(
             subscription, token, body.generation, body.wake_id, acks, done=body.done
         )
@@ -126,9 +127,9 @@ class SubscriptionResource:
         return json_answer(answer)
 
     async def release(self, request: Request, name: str) -> Answer:
-        subscription = self._subscriptions.pulled(name)
         token = _token(request)
         body = _read_body(request, ReleaseBody)
+        subscription = await self._subscriptions.held(name, token, by_webhook=False)
         await self._subscriptions.release(subscription, token, body.generation, body.wake_id)
         return done()
 

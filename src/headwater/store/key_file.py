@@ -45,7 +45,7 @@ def load_keys(path: Path) -> KeyBook | None:
     try:
         if len(raw) > FILE_BYTES_MAX:
             raise KeyFileError(f"{path} is too large for a file of keys")
-        book = msgspec.json.decode(raw, type=KeyBook)
+        book = msgspec.json.decode(raw, type=KeyBook).current()
         for record in book.keys:
             grants_from(record.grants)
     except (msgspec.DecodeError, UnicodeDecodeError, InvalidRequest) as error:

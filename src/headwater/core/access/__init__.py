@@ -1,12 +1,13 @@
 """Who may do what with which streams.
 
-A *caller* (a key, a token or a signed address) has *grants*: three lists of patterns, for `read`,
-`write` and `admin`.
+A *caller* (a key, a token or a signed address) has *grants*: four lists of patterns, for `read`,
+`write`, `delete` and `admin`.
 
 - `read` lets a caller read the streams whose names match, and see that they are there.
-- `write` lets it create, append to, close and delete them, and ask for their type and their end,
-  which a writer has to know. It does not let it read.
-- `admin` is both of these. What belongs to the server as a whole and not to a stream needs `admin`
+- `write` lets it create, append to and close them, and ask for their type and their end, which a
+  writer has to know. It lets it neither read nor delete.
+- `delete` lets it delete them, and what is kept of them.
+- `admin` is all of these. What belongs to the server as a whole and not to a stream needs `admin`
   over everything, the pattern `**`.
 
 Using a consumer group shows its messages to the caller and takes them from others. So it needs

@@ -17,6 +17,7 @@ from headwater.core.patterns import InvalidPattern, Pattern, literal, parse_gran
 class Permission(Enum):
     READ = "read"
     WRITE = "write"
+    DELETE = "delete"
     ADMIN = "admin"
 
 
@@ -28,15 +29,17 @@ class GrantsText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     read: _Patterns = []
     write: _Patterns = []
+    delete: _Patterns = []
     admin: _Patterns = []
 
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """Patterns by permission. Whoever has `admin` over a stream may read and write it too."""
+    """Patterns by permission. Whoever has `admin` over a stream has all the others too."""
 
     read: tuple[Pattern, ...] = ()
     write: tuple[Pattern, ...] = ()
+    delete: tuple[Pattern, ...] = ()
     admin: tuple[Pattern, ...] = ()
 
     def allow(self, permission: Permission, path: str) -> bool:
@@ -63,7 +66,9 @@ class Grants:
         return prefixes
 
     def text(self) -> GrantsText:
-        return GrantsText(_texts(self.read), _texts(self.write), _texts(self.admin))
+        return GrantsText(
+            _texts(self.read), _texts(self.write), _texts(self.delete), _texts(self.admin)
+        )
 
 
 def read_only(path: str) -> Grants:
@@ -72,7 +77,9 @@ def read_only(path: str) -> Grants:
 
 
 def grants_from(text: GrantsText) -> Grants:
-    return Grants(_parsed(text.read), _parsed(text.write), _parsed(text.admin))
+    return Grants(
+        _parsed(text.read), _parsed(text.write), _parsed(text.delete), _parsed(text.admin)
+    )
 
 
 def parse_grants(value: Any) -> Grants:

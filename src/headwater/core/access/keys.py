@@ -46,7 +46,22 @@ class KeyBook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All keys of a server."""
 
     keys: Annotated[list[KeyRecord], msgspec.Meta(max_length=KEYS_MAX)] = []
-    version: Annotated[int, msgspec.Meta(ge=1, le=1)] = 1
+    version: Annotated[int, msgspec.Meta(ge=1, le=2)] = 2
+
+    def current(self) -> KeyBook:
+        """The same keys as they are written today.
+
+        In version 1, `write` was the permission to delete as well. Keys from then keep what they
+        were given, in today's words.
+        """
+        if self.version == 2:
+            return self
+        return KeyBook([_with_delete(record) for record in self.keys])
+
+
+def _with_delete(record: KeyRecord) -> KeyRecord:
+    grants = msgspec.structs.replace(record.grants, delete=record.grants.write)
+    return msgspec.structs.replace(record, grants=grants)
 
 
 def format_key(id_bytes: bytes, secret: bytes) -> tuple[str, str]:

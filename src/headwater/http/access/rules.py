@@ -30,6 +30,7 @@ class Need(Enum):
     READ_OR_WRITE = "read or write"
     """A writer has to know the type of the stream, and learns its end anyway."""
     WRITE = "write"
+    DELETE = "delete"
     GROUP = "read, and write on the stream or the group"
     READ_OR_GROUP = "read; with live, as the rest of a group"
     """To look at a group is to read; to be pushed its messages is to use it."""
@@ -64,6 +65,7 @@ _RULES: Final[dict[Need, Callable[[Request, Args, Caller], None]]] = {
     Need.READ: lambda request, args, caller: caller.demand(Permission.READ, args[0]),
     Need.READ_OR_WRITE: _read_or_write,
     Need.WRITE: lambda request, args, caller: caller.demand(Permission.WRITE, args[0]),
+    Need.DELETE: lambda request, args, caller: caller.demand(Permission.DELETE, args[0]),
     Need.GROUP: _group,
     Need.READ_OR_GROUP: _read_or_group,
     Need.ADMIN: lambda request, args, caller: caller.demand_server(),

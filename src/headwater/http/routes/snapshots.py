@@ -64,7 +64,7 @@ _DELETE = Route(
     "Drop a snapshot.",
     lambda on: on.snapshots.delete,
     {204: Answer("It is gone.")},
-    needs=Need.WRITE,
+    needs=Need.DELETE,
     errors=(*STREAM_ERRORS, "invalid_offset", "unknown_offset", "snapshot_not_found", "too_busy"),
 )
 

@@ -215,7 +215,7 @@ _DELETE = Route(
     "Delete a stream.",
     lambda on: on.streams.delete,
     {204: Answer("It is gone.")},
-    needs=Need.WRITE,
+    needs=Need.DELETE,
     errors=(*STREAM_ERRORS, "too_busy"),
 )
 _DETAILS = Route(

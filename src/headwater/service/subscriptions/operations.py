@@ -29,6 +29,7 @@ from headwater.core.subscriptions.errors import (
     InvalidSubscription,
     SubscriptionExists,
     SubscriptionNotFound,
+    TokenInvalid,
     TooManySubscriptions,
 )
 from headwater.core.subscriptions.signatures import make_token, read_token
@@ -348,6 +349,18 @@ class Subscriptions:
             return transitions.release(state, proof, new_wake_id(), now_ms)
 
         await subscription.change(decide)
+
+    async def held(self, name: str, token: str, *, by_webhook: bool) -> Subscription:
+        """The subscription that a token of a wake is for.
+
+        To one who has none, a subscription that is there and one that is not look the same.
+        """
+        keys = await self.keyring.get()
+        subscription = self._by_name.get(name)
+        if subscription is None:
+            raise TokenInvalid
+        read_token(keys.tokens, subscription.state.record.id, token)
+        return self.hooked(name) if by_webhook else self.pulled(name)
 
     def hooked(self, name: str) -> Subscription:
         """A subscription that wakes a webhook."""
