@@ -506,7 +506,11 @@ def test_one_refused_publish_leaves_nothing_of_the_others(api: Api, jobs: str) -
     refused = {
         "stream_not_found": {"stream": f"{jobs}-none", "value": 1},
         "stream_closed": {"stream": f"{jobs}-closed", "value": 1},
-        "duplicate_id": {"stream": f"{jobs}-ids", "value": {"id": "known"}},
+        "duplicate_id": {
+            "stream": f"{jobs}-ids",
+            "value": {"id": "known"},
+            "on_duplicate": "abort",
+        },
         "missing_id": {"stream": f"{jobs}-ids", "value": {}},
         "sequence_gap": fine | {"producer": {"id": "p", "epoch": 0, "seq": 9}},
         "invalid_body": {"stream": f"{jobs}-out", "data": "%%"},

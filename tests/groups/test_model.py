@@ -6,9 +6,10 @@ the memory engine's own tables, and a crash starts again from there.
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Sequence
 from itertools import count
 from threading import RLock
+from typing import TypeVar
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -20,8 +21,10 @@ from hypothesis.stateful import (
     rule,
 )
 
-from headwater.core.groups import transitions
+from headwater.core.groups import decisions
+from headwater.core.groups.commands import Ack, Command, Extend, Nack, Reject
 from headwater.core.groups.config import GroupConfig
+from headwater.core.groups.decisions import Outcome, Read
 from headwater.core.groups.state import (
     GroupCreated,
     GroupMutation,
@@ -30,14 +33,18 @@ from headwater.core.groups.state import (
     MessageRef,
     Outstanding,
     Phase,
+    evolve,
     format_receipt,
+    is_stored,
 )
-from headwater.core.groups.transitions import Taken
-from headwater.store.memory.groups import Groups
+from headwater.core.groups.turns import Taker
+from headwater.store.memory.groups import Groups as MemoryGroups
 
 CONSUMERS = st.sampled_from(["ann", "bob", "cem"])
 KEYS = st.sampled_from(["red", "blue"])
 STREAM = 1
+GRACE_MS = 100  # The ack timeout, which is less than 10 s.
+R = TypeVar("R")
 
 
 class GroupMachine(RuleBasedStateMachine):
@@ -58,7 +65,7 @@ class GroupMachine(RuleBasedStateMachine):
         )
         record = GroupRecord(7, STREAM, "workers", 0)
         self.state = GroupState(record, config, MessageRef(0, 0, 0))
-        self.store = Groups(RLock())
+        self.store = MemoryGroups(RLock())
         self.store.apply(GroupCreated(record, config, self.state.cursor))
         # What the oracle knows.
         self.log: list[str] = []
@@ -67,6 +74,9 @@ class GroupMachine(RuleBasedStateMachine):
         self.leases: dict[int, tuple[str, str, int]] = {}
         self.not_before: dict[int, int] = {}
         self.receipts: list[str] = []
+        self.absent: dict[str, int | None] = {}
+        self.unread: set[int] = set()
+        self.counted: dict[int, int] = {}
 
     # ── Things that happen ───────────────────────────────────────────────────────────────────
 
@@ -74,29 +84,50 @@ class GroupMachine(RuleBasedStateMachine):
     def publish(self, keys: list[str]) -> None:
         self.log += keys
 
-    @rule(consumer=CONSUMERS, most=st.integers(1, 4))
-    def fetch(self, consumer: str, most: int) -> None:
+    @rule(
+        wishes=st.lists(st.tuples(CONSUMERS, st.integers(1, 4)), min_size=1, max_size=3),
+        most_bytes=st.sampled_from([1, 25, 1000]),
+    )
+    def fetch(self, wishes: list[tuple[str, int]], most_bytes: int) -> None:
         self.look()
+        takers = [Taker(consumer, most, most_bytes) for consumer, most in wishes]
+        for taker in takers:
+            self.come_back(taker.consumer)
+        demand = min(sum(taker.most for taker in takers), self.state.room)
+        due = {message.ref.number: 10 for message in self.state.due(self.now_ms, demand)}
         first = self.state.cursor.number
-        numbers = range(first, min(len(self.log), first + most))
+        numbers = range(first, min(len(self.log), first + demand - len(due)))
         refs = [MessageRef(n, n * 10, 0) for n in numbers]
         behind = MessageRef(first + len(refs), (first + len(refs)) * 10, 0)
-        # Where keys matter, messages become part of the group before they are handed out.
-        keyed = [Taken(ref, self.log[ref.number]) for ref in refs if self.ordered]
-        fresh = deque(refs if not self.ordered else [])
-        changes = transitions.admit(self.state, keyed, behind, self.now_ms)
-        leased, marked = transitions.deliver(
-            self.state, consumer, most, self.now_ms, next(self.tokens), fresh
+        keys = [self.log[ref.number] for ref in refs] if self.ordered else []
+        read = Read(due, refs, [10] * len(refs), keys, behind)
+        (shares, turns), mutations = self.decided(
+            decisions.decide_hand_out(self.state, takers, read, self.now_ms, next(self.tokens))
         )
-        rest = transitions.admit(self.state, map(Taken, fresh), behind, self.now_ms)
-        self.keep([*changes, *marked, *rest])
-        for message in leased:
-            self.check_delivery(message)
-            receipt = format_receipt(7, message)
-            self.receipts.append(receipt)
-            self.leases[message.ref.number] = (consumer, receipt, message.until_ms)
-        if len(leased) < most and self.state.room:
+        self.keep(mutations)
+        self.check_turns(takers, shares, turns)
+        for taker, share in zip(takers, shares, strict=True):
+            for message in share:
+                self.check_delivery(message)
+                receipt = format_receipt(7, message)
+                self.receipts.append(receipt)
+                self.leases[message.ref.number] = (taker.consumer, receipt, message.until_ms)
+        if sum(map(len, shares)) < demand and most_bytes == 1000:
             self.check_that_nothing_is_held_up()
+
+    def check_turns(
+        self, takers: list[Taker], shares: list[list[Outstanding]], turns: list[int]
+    ) -> None:
+        """Nobody with room has two messages less than another, or has to wait for two turns."""
+        assert sorted(turns) == list(range(len(takers)))
+        for taker, share in zip(takers, shares, strict=True):
+            assert len(share) <= taker.most
+            assert len(share) <= 1 or 10 * len(share) <= taker.most_bytes
+            has_room = len(share) < taker.most and 10 * (len(share) + 1) <= taker.most_bytes
+            if has_room:
+                assert max(map(len, shares)) <= len(share) + 1
+        served = [index for index in turns if shares[index]]
+        assert turns == [index for index in turns if not shares[index]] + served
 
     def check_that_nothing_is_held_up(self) -> None:
         """There was demand and room: what was not delivered had a reason of its own."""
@@ -123,51 +154,57 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def acknowledge(self, data: st.DataObject) -> None:
-        self.look()
-        chosen = data.draw(self.some_receipts())
-        outcome = transitions.ack(self.state, chosen)
-        self.keep(outcome.changes)
-        done = self.expect(chosen, outcome)
+        done = self.command(Ack(data.draw(self.some_receipts())))
         self.acked |= done
         for number in done:
             del self.leases[number]
 
     @rule(data=st.data(), delay_ms=st.sampled_from([0, 0, 50, 500]), counts=st.booleans())
     def give_back(self, data: st.DataObject, delay_ms: int, counts: bool) -> None:
-        self.look()
-        chosen = data.draw(self.some_receipts())
-        outcome = transitions.nack(self.state, chosen, delay_ms, self.now_ms, count=counts)
-        self.keep(outcome.changes)
-        for number in self.expect(chosen, outcome):
-            del self.leases[number]
+        for number in self.command(Nack(data.draw(self.some_receipts()), delay_ms, counts)):
+            self.end_lease(number, counts=counts)
             self.not_before[number] = self.now_ms + delay_ms
 
     @rule(data=st.data())
     def reject(self, data: st.DataObject) -> None:
-        self.look()
-        chosen = data.draw(self.some_receipts())
-        outcome = transitions.reject(self.state, chosen)
-        self.keep(outcome.changes)
-        for number in self.expect(chosen, outcome):
+        for number in self.command(Reject(data.draw(self.some_receipts()))):
             del self.leases[number]
 
     @rule(data=st.data(), more_ms=st.sampled_from([10, 300]))
     def extend(self, data: st.DataObject, more_ms: int) -> None:
-        self.look()
-        chosen = data.draw(self.some_receipts())
-        outcome = transitions.extend(self.state, chosen, more_ms, self.now_ms)
-        self.keep(outcome.changes)
-        for number in self.expect(chosen, outcome):
+        for number in self.command(Extend(data.draw(self.some_receipts()), more_ms)):
             consumer, receipt, _ = self.leases[number]
             self.leases[number] = (consumer, receipt, self.now_ms + more_ms)
+            # Whoever asks for more time has it.
+            self.unread.discard(number)
 
     @rule(consumer=CONSUMERS)
-    def die(self, consumer: str) -> None:
+    def leave(self, consumer: str) -> None:
+        """A member closes its connection: it has a while to come back."""
         self.look()
-        self.keep(transitions.release(self.state, consumer, self.now_ms))
-        for number, lease in list(self.leases.items()):
-            if lease[0] == consumer:
-                del self.leases[number]
+        self.keep(decisions.decide_leave(self.state, consumer, self.now_ms))
+        if self.held_by(consumer):
+            self.absent[consumer] = self.now_ms + GRACE_MS
+
+    @rule(consumer=CONSUMERS, cut_off=st.booleans())
+    def send_away(self, consumer: str, cut_off: bool) -> None:
+        """The server ends a member's connection, perhaps before it had read everything."""
+        self.look()
+        self.keep(decisions.decide_part(self.state, consumer, cut_off=cut_off))
+        if self.held_by(consumer):
+            self.absent[consumer] = None
+            if cut_off:
+                self.unread |= self.held_by(consumer)
+
+    @rule(consumer=CONSUMERS)
+    def come_back(self, consumer: str) -> None:
+        """A member that is back in time has all that it had, under the same receipts."""
+        self.look()
+        before = {n: lease for n, lease in self.leases.items() if lease[0] == consumer}
+        self.keep(decisions.decide_return(self.state, consumer))
+        self.absent.pop(consumer, None)
+        for receipt in (lease[1] for lease in before.values()):
+            assert self.state.leased_as(receipt, self.now_ms) is not None
 
     @rule(ms=st.sampled_from([1, 60, 200, 700]))
     def wait(self, ms: int) -> None:
@@ -177,19 +214,26 @@ class GroupMachine(RuleBasedStateMachine):
     def bury(self) -> None:
         self.look()
         given_up = [self.state.outstanding[number] for number in sorted(self.state.given_up)]
-        self.keep(transitions.settle(self.state, given_up))
+        if given_up:
+            self.keep(decisions.decide_settle(self.state, given_up))
         self.dead |= {message.ref.number for message in given_up}
 
     @rule()
     def crash(self) -> None:
         """Everything of the process is gone; what was stored is not."""
         (self.state,) = self.store.of_stream(STREAM)
+        # Connections are not stored: after a restart, a lease is a lease.
+        self.absent.clear()
+        self.unread.clear()
 
     @precondition(lambda self: len(self.log) > 0)
     @rule(data=st.data())
     def seek(self, data: st.DataObject) -> None:
         number = data.draw(st.integers(0, len(self.log)))
-        self.keep(transitions.seek(self.state, MessageRef(number, number * 10, 0)))
+        self.keep(decisions.decide_seek(self.state, MessageRef(number, number * 10, 0)))
+        self.absent.clear()
+        self.unread.clear()
+        self.counted.clear()
         self.acked = set(range(number))
         self.dead = set()
         self.leases.clear()
@@ -198,27 +242,57 @@ class GroupMachine(RuleBasedStateMachine):
     # ── Helpers ──────────────────────────────────────────────────────────────────────────────
 
     def look(self) -> None:
-        """What comes first whenever a group is looked at."""
-        self.keep(transitions.expire(self.state, self.now_ms))
-        for number, lease in list(self.leases.items()):
-            if lease[2] <= self.now_ms:
-                del self.leases[number]
+        """What comes first whenever messages are handed out."""
+        self.keep(decisions.decide_expire(self.state, self.now_ms))
+        gone = {name for name, until in self.absent.items() if until and until <= self.now_ms}
+        for number, (consumer, _, until_ms) in list(self.leases.items()):
+            if until_ms <= self.now_ms or consumer in gone:
+                sent_away = self.absent.get(consumer, 0) is None
+                self.end_lease(number, counts=not sent_away and number not in self.unread)
+        for name in gone:
+            self.absent.pop(name, None)
 
-    def keep(self, changes: list[GroupMutation]) -> None:
-        for change in changes:
-            self.store.apply(change)
+    def end_lease(self, number: int, *, counts: bool) -> None:
+        """A message comes back; deliveries that do not count bring no message to its end."""
+        del self.leases[number]
+        self.counted[number] = self.counted.get(number, 0) + counts
+        self.unread.discard(number)
+        limit = self.state.config.max_deliveries
+        is_over = number in self.state.given_up
+        assert is_over == (limit > 0 and self.counted[number] >= limit)
+
+    def held_by(self, consumer: str) -> set[int]:
+        return {number for number, lease in self.leases.items() if lease[0] == consumer}
+
+    def command(self, command: Command) -> set[int]:
+        decision = decisions.decide(self.state, command, self.now_ms)
+        # Without a look first: a lease that has ended counts for nothing, whoever noticed it.
+        current = {
+            lease[1]: number for number, lease in self.leases.items() if lease[2] > self.now_ms
+        }
+        chosen, outcome = command.receipts, decision.reply
+        assert isinstance(outcome, Outcome)
+        expected = {current[receipt] for receipt in chosen if receipt in current}
+        assert {message.ref.number for message in outcome.done} == expected
+        assert set(outcome.stale) == {receipt for receipt in chosen if receipt not in current}
+        self.keep(decision.mutations)
+        return expected
+
+    def decided(self, decision: decisions.Decision[R]) -> tuple[R, Sequence[GroupMutation]]:
+        return decision.reply, decision.mutations
+
+    def keep(self, mutations: Sequence[GroupMutation]) -> None:
+        for mutation in mutations:
+            evolve(self.state, mutation)
+            if is_stored(mutation):
+                self.store.apply(mutation)
+        for consumer in list(self.absent):
+            if consumer not in self.state.held:
+                del self.absent[consumer]
 
     def some_receipts(self) -> st.SearchStrategy[list[str]]:
         known = st.sampled_from([*self.receipts[-12:], "7.0.0", "8.1.1", "nonsense"])
         return st.lists(known, min_size=1, max_size=4, unique=True)
-
-    def expect(self, chosen: list[str], outcome: transitions.Outcome) -> set[int]:
-        """Exactly the receipts of current leases count; all others change nothing."""
-        current = {lease[1]: number for number, lease in self.leases.items()}
-        expected = {current[receipt] for receipt in chosen if receipt in current}
-        assert {message.ref.number for message in outcome.done} == expected
-        assert set(outcome.stale) == {receipt for receipt in chosen if receipt not in current}
-        return expected
 
     # ── What always holds ────────────────────────────────────────────────────────────────────
 
@@ -245,9 +319,9 @@ class GroupMachine(RuleBasedStateMachine):
         for _ in range(4 * len(self.log) + 8):
             self.now_ms += 10_000
             self.bury()
-            self.fetch("ann", 4)
+            self.fetch([("ann", 4)], 1000)
             for number, lease in list(self.leases.items()):
-                self.keep(transitions.ack(self.state, [lease[1]]).changes)
+                self.keep(decisions.decide(self.state, Ack([lease[1]]), self.now_ms).mutations)
                 self.acked.add(number)
                 del self.leases[number]
         self.bury()

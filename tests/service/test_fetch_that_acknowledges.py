@@ -12,7 +12,7 @@ import pytest
 from headwater.core.content_types import JSON
 from headwater.core.decisions import Create
 from headwater.core.errors import StorageUnavailable
-from headwater.core.groups import transitions
+from headwater.core.groups.commands import Ack
 from headwater.core.groups.config import GroupConfig
 from headwater.http.members import Fetch
 from headwater.http.messages import Response
@@ -46,11 +46,11 @@ async def fetch_while_committing(
 ) -> Fetch:
     """Acknowledge a message and ask for the next one; the commit is held up at the gate."""
     group = await groups.get("s", "g")
-    await groups.settle(group, lambda state, _: transitions.ack(state, []))
+    await group.settle(Ack([]))
     engine.commit_gate.shut()
     if fault is not None:
         engine.fail_next(fault)
-    acked = groups.settle(group, lambda state, _: transitions.ack(state, [receipt]))
+    acked = group.settle(Ack([receipt]))
     fetching = Fetch(group, "ann", 1, 0, acked)
     fetching.start()
     await engine.commit_gate.arrival()

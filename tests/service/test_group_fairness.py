@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headwater.core.content_types import JSON
 from headwater.core.decisions import Create
 from headwater.core.groups.config import GroupConfig
-from headwater.service.groups.group import Delivery
+from headwater.service.groups.members import Delivery
 from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
 from headwater.store.memory.engine import MemoryEngine

@@ -407,8 +407,7 @@ async def _phase(
     assert not failed, failed
     world.groups.stop()
     if crash:
-        for one in world.log.tasks:
-            await one.stop()
+        await world.log._housekeeping.stop()
     else:
         await world.log.stop()
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any, Final
 
 import msgspec
@@ -28,11 +28,13 @@ from headwater.core.errors import (
     StreamError,
     StreamNotFound,
 )
-from headwater.core.groups import transitions
+from headwater.core.groups.commands import Ack, Command, Nack, Reject
 from headwater.core.groups.config import GroupConfig
+from headwater.core.groups.decisions import Outcome
 from headwater.core.groups.state import format_receipt
 from headwater.core.unique_ids import UniqueIds
-from headwater.service.groups.group import Delivery, Group
+from headwater.service.groups.group import Group
+from headwater.service.groups.members import Delivery
 from headwater.service.transactions import Acknowledge, Publish
 from tests.simulation.world import PATHS, NoAnswer, Work, World
 from tests.support.logs import BYTES, data
@@ -141,13 +143,13 @@ class Worker:
     async def do(self, taken: list[tuple[Delivery, str]]) -> None:
         raise NotImplementedError
 
-    async def settle(self, what: str, operation: Callable[..., transitions.Outcome]) -> Any:
-        async def settle() -> transitions.Outcome:
-            groups = self.world.groups
-            return await groups.settle(await groups.get(self.path, self.group), operation)
+    async def settle(self, what: str, command: Command) -> Any:
+        async def settle() -> Outcome:
+            group = await self.world.groups.get(self.path, self.group)
+            return await group.settle(command)
 
         result = await self.ask(what, settle())
-        assert isinstance(result, transitions.Outcome | Exception)
+        assert isinstance(result, Outcome | Exception)
         return result
 
 
@@ -218,21 +220,15 @@ class Auditor(Worker):
             return
         if chance < 0.3:
             delay_ms = self.random.choice([0, 30, 300])
-            await self.settle(
-                "return", lambda state, now_ms: transitions.nack(state, receipts, delay_ms, now_ms)
-            )
+            await self.settle("return", Nack(receipts, delay_ms))
         elif chance < 0.4:
-            result = await self.settle(
-                "reject", lambda state, _: transitions.reject(state, receipts)
-            )
-            if isinstance(result, transitions.Outcome):
+            result = await self.settle("reject", Reject(receipts))
+            if isinstance(result, Outcome):
                 self.work.rejected.update(message.ref.number for message in result.done)
         else:
             numbers = [message.ref.number for (message, _), _ in taken]
-            result = await self.settle(
-                "acknowledge", lambda state, _: transitions.ack(state, receipts)
-            )
-            if isinstance(result, transitions.Outcome):
+            result = await self.settle("acknowledge", Ack(receipts))
+            if isinstance(result, Outcome):
                 numbers = [message.ref.number for message in result.done]
                 self.work.acked.update(numbers)
             self.work.perhaps_acked.update(numbers)
@@ -256,7 +252,7 @@ class PasserBy(Worker):
 
     async def do(self, taken: list[tuple[Delivery, str]]) -> None:
         receipts = [receipt for _, receipt in taken]
-        await self.settle("acknowledge", lambda state, _: transitions.ack(state, receipts))
+        await self.settle("acknowledge", Ack(receipts))
 
 
 def team(world: World) -> list[Worker]:

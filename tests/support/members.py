@@ -7,10 +7,12 @@ import asyncio
 from headwater.core.content_types import JSON
 from headwater.core.decisions import Append
 from headwater.core.errors import StreamError
-from headwater.core.groups import transitions
+from headwater.core.groups.commands import Ack, Nack, Reject
+from headwater.core.groups.decisions import Outcome
 from headwater.core.groups.state import format_receipt
-from headwater.core.groups.transitions import Outcome
-from headwater.service.groups.group import Delivery, Group
+from headwater.core.limits import FETCH_BYTES_MAX
+from headwater.service.groups.group import Group
+from headwater.service.groups.members import Delivery
 from headwater.service.groups.operations import Groups
 
 
@@ -20,6 +22,8 @@ def json(text: str, message_id: str | None = None) -> Append:
 
 class Member:
     """Takes messages once, and then no more."""
+
+    most_bytes = FETCH_BYTES_MAX
 
     def __init__(self, consumer: str = "ann", most: int = 1) -> None:
         self.consumer = consumer
@@ -90,16 +94,14 @@ def _named(member: Member, deliveries: list[Delivery]) -> list[tuple[str, str]]:
 
 async def ack(groups: Groups, path: str, name: str, *receipts: str) -> Outcome:
     group = await groups.get(path, name)
-    return await groups.settle(group, lambda state, _: transitions.ack(state, receipts))
+    return await group.settle(Ack(list(receipts)))
 
 
 async def nack(groups: Groups, path: str, name: str, *receipts: str, delay_ms: int = 0) -> Outcome:
     group = await groups.get(path, name)
-    return await groups.settle(
-        group, lambda state, now_ms: transitions.nack(state, receipts, delay_ms, now_ms)
-    )
+    return await group.settle(Nack(list(receipts), delay_ms))
 
 
 async def reject(groups: Groups, path: str, name: str, *receipts: str) -> Outcome:
     group = await groups.get(path, name)
-    return await groups.settle(group, lambda state, _: transitions.reject(state, receipts))
+    return await group.settle(Reject(list(receipts)))

@@ -27,6 +27,11 @@ VERSION_MAX = 2**31 - 1
 # Bodies that say what to do, other than data to keep.
 CONTROL_BODY_BYTES_MAX = 4 * MIB
 
+# Of groups: how much goes to a member at a time. A single message may be larger.
+FETCH_BYTES_MAX = 8 * MIB
+PUSH_BYTES_MAX = 256 * KIB
+DEAD_LETTERS_BYTES_MAX = 4 * MIB
+
 # Of access: what one key or token can carry, and how many there can be.
 PATTERNS_MAX = 100
 KEYS_MAX = 10_000

@@ -7,6 +7,7 @@ mutations, so what is in memory and what is on disk cannot drift apart.
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from headwater.core.expiry import FOREVER, Lifetime
 from headwater.core.lineage import ForkRequest, Lineage
 from headwater.core.live.profile import GENERIC, Profile
 from headwater.core.producers import ProducerStamp, ProducerState
-from headwater.core.retention import Retention, trim_due_at_first
+from headwater.core.retention import Retention
 from headwater.core.unique_ids import UniqueIds
 
 
@@ -62,25 +63,15 @@ class StreamState:
     closed: bool = False
     closed_by: ProducerStamp | None = None
     last_stream_seq: str | None = None
-    producers: dict[str, ProducerState] = field(default_factory=dict)
+    producers: MutableMapping[str, ProducerState] = field(default_factory=dict)
     forks: int = 0
     soft_deleted: bool = False
     deleted: bool = False
-    # When to look whether it keeps more than it has to; see `headwater.core.retention`.
-    trim_due_ms: int | None = None
 
     @classmethod
     def created(cls, config: StreamConfig) -> StreamState:
         now = config.created_at_ms
-        due_ms = trim_due_at_first(config.retention, now)
-        return cls(
-            config,
-            config.lineage.base,
-            config.base_messages,
-            now,
-            now,
-            trim_due_ms=due_ms,
-        )
+        return cls(config, config.lineage.base, config.base_messages, now, now)
 
     def token(self, position: int) -> str:
         return str(self.config.lineage.offset_at(position))
@@ -119,8 +110,6 @@ class Appended(msgspec.Struct, frozen=True):
     producer: ProducerStamp | None = None
     stream_seq: str | None = None
     ids: tuple[MessageId, ...] = ()
-    trim_due_ms: int | None = None
-    """When to look what the stream has to keep, if that has changed."""
 
     @property
     def end(self) -> int:
@@ -155,13 +144,6 @@ class Trimmed(msgspec.Struct, frozen=True):
     stream_id: int
     at_ms: int
     config: StreamConfig
-
-
-class TrimPlanned(msgspec.Struct, frozen=True):
-    """When to look again whether the stream keeps more than it has to; None: after an append."""
-
-    stream_id: int
-    due_ms: int | None
 
 
 class Touched(msgspec.Struct, frozen=True):
@@ -199,7 +181,6 @@ Mutation = (
     | Closed
     | Reconfigured
     | Trimmed
-    | TrimPlanned
     | Touched
     | SoftDeleted
     | Deleted
@@ -217,8 +198,6 @@ def evolve(state: StreamState, mutation: Mutation) -> None:
                 _advance(state, mutation.producer)
             if mutation.stream_seq is not None:
                 state.last_stream_seq = mutation.stream_seq
-            if mutation.trim_due_ms is not None:
-                state.trim_due_ms = mutation.trim_due_ms
             _touch(state, mutation.at_ms)
         case Closed():
             state.closed = True
@@ -233,11 +212,8 @@ def evolve(state: StreamState, mutation: Mutation) -> None:
             state.config = mutation.config
             _touch(state, mutation.at_ms)
             state.stored_touch_ms = mutation.at_ms
-            state.trim_due_ms = trim_due_at_first(mutation.config.retention, mutation.at_ms)
         case Trimmed():
             state.config = mutation.config
-        case TrimPlanned():
-            state.trim_due_ms = mutation.due_ms
         case Touched():
             _touch(state, mutation.at_ms)
             state.stored_touch_ms = mutation.at_ms

@@ -63,7 +63,8 @@ class Heartbeat:
             return
         if now >= ends_at:
             reader.end()
-        elif reader.sink.send(self._payload):
+        elif reader.sink.paused or reader.sink.send(self._payload):
+            # Who has enough to read needs no sign of life.
             self._schedule(reader, ends_at, now)
 
     def stop(self) -> None:

@@ -17,10 +17,10 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from headwater.core.access import Caller
-from headwater.core.errors import StreamError, Unauthorized
+from headwater.core.errors import BuffersFull, StreamError, Unauthorized
 from headwater.http.errors import error_response
 from headwater.http.event_sink import EventSink
 from headwater.http.files import UNSENT_BYTES_HIGH, FileSending, send_file
@@ -36,7 +36,7 @@ from headwater.http.messages import (
     Response,
 )
 from headwater.http.outcomes import as_future, as_is, failure, outcome, report
-from headwater.http.parsing import SLICE_BYTES, RequestReader
+from headwater.http.parsing import RequestReader
 from headwater.http.targets import PROBES
 
 if TYPE_CHECKING:
@@ -48,30 +48,10 @@ _EXPELLED: Final = "the key or token is not valid any more; get a new one"
 _PROBES: Final = frozenset(path.encode() for path in PROBES)
 # Larger bodies are handed over as they are, so that those who are sent the same one share it.
 _SHARED_BYTES: Final = 64 * 1024
-# After so many requests and pieces of bodies from one peer, everyone else on the loop gets a turn.
-_TURN_STEPS: Final = 256
 # How long a peer may go on sending a body that was refused, to read the refusal in peace.
 _LINGER_S: Final = 2.0
 # How long one that is turned away has to say that it only wants to know how the server is.
 _PROBE_S: Final = 1.0
-
-
-P = ParamSpec("P")
-
-
-def _or_abort(
-    step: Callable[Concatenate[Connection, P], None],
-) -> Callable[Concatenate[Connection, P], None]:
-    """For what the loop calls: nobody else would end the connection if it broke."""
-
-    def guarded(self: Connection, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            step(self, *args, **kwargs)
-        except Exception as error:
-            report(error, self._current)
-            self.abort()
-
-    return guarded
 
 
 class Connection(asyncio.Protocol):
@@ -81,7 +61,6 @@ class Connection(asyncio.Protocol):
         "_current",
         "_drain_waiter",
         "_file",
-        "_input",
         "_last_word",
         "_owes_continue",
         "_peer",
@@ -106,8 +85,6 @@ class Connection(asyncio.Protocol):
         """Pipelined behind it."""
         self._sink: EventSink | None = None
         self._file: FileSending | None = None
-        self._input: memoryview | None = None
-        """What has arrived and is not parsed yet."""
         self._refusal: Response | None = None
         """The answer to what was no request. It comes last."""
         self._last_word: Response | None = None
@@ -154,7 +131,7 @@ class Connection(asyncio.Protocol):
             self._reader = None
         for request in self._waiting or ():
             request.release()
-        self._waiting = self._input = None
+        self._waiting = None
 
     @property
     def address(self) -> str:
@@ -177,13 +154,11 @@ class Connection(asyncio.Protocol):
         # There is no half of a TLS connection.
         return not self._server.is_secure
 
-    @_or_abort
     def pause_writing(self) -> None:
         self._writing_paused = True
         self.measure()
         self._restart_clock()
 
-    @_or_abort
     def resume_writing(self) -> None:
         self._writing_paused = False
         self.measure()
@@ -197,6 +172,10 @@ class Connection(asyncio.Protocol):
         """Tell how much the peer has not taken yet."""
         if self._transport is not None:
             self._server.room.measured(self, self._transport.get_write_buffer_size())
+
+    @property
+    def paused(self) -> bool:
+        return self._writing_paused
 
     async def drained(self) -> bool:
         if self._writing_paused and self._transport is not None:
@@ -224,6 +203,8 @@ class Connection(asyncio.Protocol):
     # ── What the server asks of it ───────────────────────────────────────────────────────────
 
     def abort(self) -> None:
+        if self._sink is not None:
+            self._sink.ended_here = self._sink.cut_off = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -275,49 +256,16 @@ class Connection(asyncio.Protocol):
         reader = self._reader
         if reader is None or self._refusal is not None or self._closing:
             return
-        if self._input is not None:
-            # uvloop had it at hand when reading was paused.
-            self._input = memoryview(bytes(self._input) + data)
-            return
         was_started, was_in_body = reader.started, reader.in_body
         try:
-            if len(data) <= SLICE_BYTES:
-                reader.feed(data)
-            else:
-                self._input = memoryview(data)
-                self._read_on(reader)
-            # A head has to be complete in time however it trickles; a body has to keep a pace.
-            if (
-                reader.started
-                and self._current is None
-                and self._last_word is None
-                and (reader.in_body != was_in_body or not was_started or reader.keeps_pace())
-            ):
-                self._restart_clock()
+            reader.feed(data)
         except Exception as error:
             self.failed(error)
-
-    def _read_on(self, reader: RequestReader) -> None:
-        """Parse what has arrived, slice by slice, until a request has to wait for its turn, or
-        others should have theirs."""
-        begin = reader.steps
-        while self._input is not None:
-            if self._waiting or self._reader is None or self._refusal is not None:
-                break
-            if reader.steps - begin > _TURN_STEPS:
-                asyncio.get_running_loop().call_soon(self._next)
-                break
-            size = reader.slice_bytes
-            data, rest = self._input[:size], self._input[size:]
-            self._input = rest if rest else None
-            reader.feed(data, more=bool(rest))
-        if self._input is not None:
-            self._pause_reading()
-
-    def _pause_reading(self) -> None:
-        if not self._reading_paused and self._transport is not None:
-            self._reading_paused = True
-            self._transport.pause_reading()
+        if not reader.started or self._current is not None or self._last_word is not None:
+            return
+        # A head has to be complete in time however it trickles; a body has to keep a pace.
+        if reader.in_body != was_in_body or not was_started or reader.keeps_pace():
+            self._restart_clock()
 
     def received(self, request: Request) -> None:
         self._owes_continue = False
@@ -337,7 +285,9 @@ class Connection(asyncio.Protocol):
         if self._waiting is None:
             self._waiting = deque()
         self._waiting.append(request)
-        self._pause_reading()
+        if not self._reading_paused and self._transport is not None:
+            self._reading_paused = True
+            self._transport.pause_reading()
 
     def expects_continue(self) -> None:
         if self._current is not None or self._waiting:
@@ -381,19 +331,22 @@ class Connection(asyncio.Protocol):
     def _handle(self, request: Request) -> None:
         self._current = request
         request.began_s = perf_counter()
+        server = self._server
+        if (
+            request.method == "GET"
+            and not server.room.has_room_for(self._peer.address)
+            and request.path not in _PROBES
+        ):
+            self._answer(request, error_response(BuffersFull()))
+            return
         try:
-            if request.method == "GET" and request.path not in _PROBES:
-                self._server.room.check(self._peer.address)
-            answer = self._server.handler(request)
+            answer = server.handler(request)
         except Exception as error:
             answer = failure(error, request)
         if isinstance(answer, Response | EventStream):
             self._answer(request, answer)
-            return
-        try:
+        else:
             self._answer_later(request, answer)
-        except Exception as error:
-            self._give_up_answering(request, error)
 
     def _answer_later(self, request: Request, answer: Deferred | Awaitable[Answer]) -> None:
         self.deadline = float("inf")
@@ -403,7 +356,6 @@ class Connection(asyncio.Protocol):
             future, render = as_future(answer), as_is
         future.add_done_callback(lambda done: self._finish(request, done, render))
 
-    @_or_abort
     def _finish(
         self, request: Request, done: asyncio.Future[Any], render: Callable[[Any], Answer]
     ) -> None:
@@ -415,7 +367,6 @@ class Connection(asyncio.Protocol):
             self._answer(request, outcome(done, render, request))
             self._next()
 
-    @_or_abort
     def _next(self) -> None:
         """Go on with what waits for its turn."""
         while self._waiting and self._is_free:
@@ -425,15 +376,12 @@ class Connection(asyncio.Protocol):
         if self._refusal is not None:
             self._server.traffic.refused(self._refusal)
             self._respond_last(self._refusal)
-            return
-        if self._owes_continue:
-            self._owes_continue = False
-            self._write(_CONTINUE)
-        if self._input is not None and self._reader is not None:
-            self._read_on(self._reader)
-        if self._reading_paused and self._input is None and not self._waiting:
-            self._reading_paused = False
-            if self._transport is not None:
+        elif self._transport is not None:
+            if self._owes_continue:
+                self._owes_continue = False
+                self._write(_CONTINUE)
+            if self._reading_paused:
+                self._reading_paused = False
                 self._transport.resume_reading()
 
     def _answer(self, request: Request, answer: Answer) -> None:
@@ -581,6 +529,10 @@ class Connection(asyncio.Protocol):
         # Nothing more is read from this connection; thousands of them are idle at a time.
         self._stop_reading()
         self._restart_clock()
+        # Whoever can be paused is, before the reader has so much unread that it is cut off.
+        unread_max = min(UNSENT_BYTES_HIGH, server.limits.reader_buffer_bytes_max)
+        if unread_max < UNSENT_BYTES_HIGH:
+            transport.set_write_buffer_limits(high=unread_max)
         server.traffic.begun(request)
         sink.start(head)
         if server.stopping:

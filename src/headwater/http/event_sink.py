@@ -18,6 +18,10 @@ _LAST_CHUNK: Final = b"0\r\n\r\n"
 class Host(Measured, Protocol):
     """The connection that the events go through."""
 
+    @property
+    def paused(self) -> bool:
+        """Whether the peer has so much unread that it is better to wait with more."""
+
     async def drained(self) -> bool:
         """Wait until the peer has taken most of what was written. False when it is gone."""
 
@@ -25,7 +29,16 @@ class Host(Measured, Protocol):
 class EventSink:
     """Implements `messages.Sink`."""
 
-    __slots__ = ("_chunked", "_events", "_holder", "_host", "_room", "_transport")
+    __slots__ = (
+        "_chunked",
+        "_events",
+        "_holder",
+        "_host",
+        "_room",
+        "_transport",
+        "cut_off",
+        "ended_here",
+    )
 
     def __init__(
         self,
@@ -44,6 +57,8 @@ class EventSink:
         self._events: EventStream | None = events
         # HTTP/1.0 knows no chunks: there, the response ends with the connection.
         self._chunked = chunked
+        self.ended_here = False
+        self.cut_off = False
 
     def start(self, head: bytes) -> None:
         self._transport.write(head)
@@ -60,16 +75,24 @@ class EventSink:
             room.measured(self._host, unread)
             if room.is_too_much(unread):
                 room.cut_off += 1
+                self.ended_here = self.cut_off = True
                 transport.abort()
                 return False
         transport.write(payload.framed if self._chunked else payload.raw)
         return True
+
+    @property
+    def paused(self) -> bool:
+        return self._host.paused
 
     async def drained(self) -> bool:
         return await self._host.drained()
 
     def end(self) -> None:
         if self._events is not None:
+            self.ended_here = True
+            # What is not on its way yet may never get there.
+            self.cut_off = self._transport.get_write_buffer_size() > 0
             if self._chunked:
                 self._transport.write(_LAST_CHUNK)
             self._transport.close()

@@ -10,10 +10,9 @@ import msgspec
 
 from headwater.core.access import Permission
 from headwater.core.errors import InvalidQuery
-from headwater.core.groups import transitions
-from headwater.core.groups.config import parse_config
-from headwater.core.groups.state import GroupState
-from headwater.core.groups.transitions import Outcome
+from headwater.core.groups.commands import RECEIPTS_MAX, Ack, Command, Extend, Nack, Reject
+from headwater.core.groups.config import parse_wanted
+from headwater.core.groups.decisions import Outcome
 from headwater.http.answers import EVENT_HEADERS, JSON_HEADERS, done, json_answer
 from headwater.http.beats import Heartbeat
 from headwater.http.bodies import read_body
@@ -31,14 +30,10 @@ from headwater.service.groups.group import Group
 from headwater.service.groups.operations import Groups
 
 FETCH_MAX: Final = 1_000
-RECEIPTS_MAX: Final = 10_000
 _PUSH_DEFAULT: Final = 100
 
 Consumer = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
-Receipts = Annotated[list[str], msgspec.Meta(min_length=1, max_length=RECEIPTS_MAX)]
-Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=86_400_000)]
 Later = Deferred | Awaitable[Answer]
-Operation = Callable[[GroupState, int], Outcome]
 
 
 class FetchBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -47,21 +42,6 @@ class FetchBody(msgspec.Struct, forbid_unknown_fields=True):
     wait_ms: Annotated[int, msgspec.Meta(ge=0, le=60_000)] = 0
     ack: Annotated[list[str], msgspec.Meta(max_length=RECEIPTS_MAX)] | None = None
     """What the member is done with."""
-
-
-class AckBody(msgspec.Struct, forbid_unknown_fields=True):
-    receipts: Receipts
-
-
-class NackBody(msgspec.Struct, forbid_unknown_fields=True):
-    receipts: Receipts
-    delay_ms: Milliseconds = 0
-    count: bool = True
-
-
-class ExtendBody(msgspec.Struct, forbid_unknown_fields=True):
-    receipts: Receipts
-    ms: Annotated[int, msgspec.Meta(ge=1, le=86_400_000)]
 
 
 class SeekBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -88,10 +68,10 @@ class GroupResource:
         return json_answer(await self._groups.info(group))
 
     async def put(self, request: Request, path: str, name: str) -> Answer:
-        config = parse_config(request.body)
+        config, named = parse_wanted(request.body)
         if config.dead_letter is not None:
             request.demand(Permission.WRITE, config.dead_letter)
-        group, new = await self._groups.put(path, name, config)
+        group, new = await self._groups.put(path, name, config, named)
         return json_answer(await self._groups.info(group), 201 if new else 200)
 
     async def delete(self, request: Request, path: str, name: str) -> Answer:
@@ -138,61 +118,39 @@ class GroupResource:
     ) -> asyncio.Future[Answer]:
         acked = None
         if body.ack is not None:
-            receipts = body.ack
-            acked = self._groups.settle(group, lambda state, _: transitions.ack(state, receipts))
+            acked = group.settle(Ack(body.ack))
         fetch = Fetch(group, body.consumer, body.max, body.wait_ms, acked)
         request.wait(fetch.hang_up)
         fetch.start()
         return fetch.future
 
     def ack(self, request: Request, path: str, name: str) -> Later:
-        body = read_body(request, AckBody)
-        return self._settle(
-            path, name, "acked", lambda state, _: transitions.ack(state, body.receipts)
-        )
+        return self._settle(path, name, "acked", read_body(request, Ack))
 
     def nack(self, request: Request, path: str, name: str) -> Later:
-        body = read_body(request, NackBody)
-        return self._settle(
-            path,
-            name,
-            "nacked",
-            lambda state, now_ms: transitions.nack(
-                state, body.receipts, body.delay_ms, now_ms, count=body.count
-            ),
-        )
+        return self._settle(path, name, "nacked", read_body(request, Nack))
 
     def extend(self, request: Request, path: str, name: str) -> Later:
-        body = read_body(request, ExtendBody)
-        return self._settle(
-            path,
-            name,
-            "extended",
-            lambda state, now_ms: transitions.extend(state, body.receipts, body.ms, now_ms),
-        )
+        return self._settle(path, name, "extended", read_body(request, Extend))
 
     def reject(self, request: Request, path: str, name: str) -> Later:
-        body = read_body(request, AckBody)
-        return self._settle(
-            path, name, "rejected", lambda state, _: transitions.reject(state, body.receipts)
-        )
+        return self._settle(path, name, "rejected", read_body(request, Reject))
 
-    def _settle(self, path: str, name: str, word: str, operation: Operation) -> Later:
+    def _settle(self, path: str, name: str, word: str, command: Command) -> Later:
         def render(outcome: Outcome) -> Answer:
-            self._groups.figures.settled[word] += len(outcome.done)
             body: dict[str, Any] = {word: len(outcome.done), "stale": outcome.stale}
             return Response(200, JSON_HEADERS, msgspec.json.encode(body))
 
         group = self._groups.ready(path, name)
         if group is None:
-            return self._settle_cold(path, name, operation, render)
-        return Deferred(self._groups.settle(group, operation), render)
+            return self._settle_cold(path, name, command, render)
+        return Deferred(group.settle(command), render)
 
     async def _settle_cold(
-        self, path: str, name: str, operation: Operation, render: Callable[[Outcome], Answer]
+        self, path: str, name: str, command: Command, render: Callable[[Outcome], Answer]
     ) -> Answer:
         group = await self._groups.get(path, name)
-        return render(await self._groups.settle(group, operation))
+        return render(await group.settle(command))
 
     async def seek(self, request: Request, path: str, name: str) -> Answer:
         await self._groups.seek(path, name, read_body(request, SeekBody).to)

@@ -9,13 +9,15 @@ from typing import Final
 import msgspec
 
 from headwater.core.errors import StreamError
+from headwater.core.groups.decisions import Outcome
 from headwater.core.groups.state import RECEIPT, Outstanding
-from headwater.core.groups.transitions import Outcome
+from headwater.core.limits import FETCH_BYTES_MAX, PUSH_BYTES_MAX
 from headwater.core.unique_ids import pointer_steps, resolve
 from headwater.http import sse
 from headwater.http.answers import JSON_HEADERS
 from headwater.http.messages import Answer, Payload, Response, Sink
-from headwater.service.groups.group import Delivery, Group
+from headwater.service.groups.group import Group
+from headwater.service.groups.members import Delivery, Ending
 
 _DELIVERY: Final = b'{"id":%b,"offset":"%b","deliveries":%d,"receipt":"' + RECEIPT + b'",%b}'
 
@@ -55,6 +57,8 @@ class Fetch:
     What came with it to be acknowledged is on its way to the disk already, whatever becomes of the
     fetch. The answer tells of both, so it is there when both are.
     """
+
+    most_bytes = FETCH_BYTES_MAX
 
     def __init__(
         self,
@@ -132,8 +136,7 @@ class Fetch:
         if error is not None:
             self.future.set_exception(error)
             return
-        done, stale, _ = acked.result()
-        self._group.figures.settled["acked"] += len(done)
+        done, stale = acked.result()
         tail = b',"acked":%d,"stale":%b}' % (len(done), msgspec.json.encode(stale))
         self.future.set_result(Response(200, JSON_HEADERS, body + tail))
 
@@ -145,7 +148,12 @@ class Fetch:
 
 
 class Push:
-    """A member that messages are pushed to over an event stream."""
+    """A member that messages are pushed to over an event stream.
+
+    While it does not read what it was sent, it is given no more.
+    """
+
+    most_bytes = PUSH_BYTES_MAX
 
     def __init__(self, group: Group, consumer: str, most: int) -> None:
         self.consumer = consumer
@@ -153,20 +161,30 @@ class Push:
         self.gone = False
         self._group = group
         self._most = most
+        self._pause: asyncio.Task[None] | None = None
 
     @property
     def demand(self) -> int:
+        if self._pause is not None or self.gone:
+            return 0
         return max(0, self._most - self._group.state.held.get(self.consumer, 0))
 
     def start(self, sink: Sink) -> None:
         self.sink = sink
-        self._group.enlist(self)
+        self._group.connect(self)
 
     def give(self, deliveries: list[Delivery], lag: int) -> None:
         assert self.sink is not None
-        for message in messages_json(self._group, deliveries):
-            if not self.sink.send(Payload(sse.message_event(message))):
-                return
+        events = map(sse.message_event, messages_json(self._group, deliveries))
+        sent = self.sink.send(Payload(b"".join(events)))
+        if sent and self.sink.paused:
+            self._pause = asyncio.get_running_loop().create_task(self._wait(self.sink))
+
+    async def _wait(self, sink: Sink) -> None:
+        """Until the reader has taken most of what it was sent."""
+        await sink.drained()
+        self._pause = None
+        self._group.kick()
 
     def fail(self, error: StreamError) -> None:
         self.end()
@@ -176,11 +194,12 @@ class Push:
             self.sink.end()
 
     def stopped(self) -> None:
-        """The connection is closed: what this member held goes to others at once."""
+        """The connection is closed."""
         if self.gone or self.sink is None:
             # Over already, or turned away before it began: it holds nothing.
             return
         self.gone = True
-        self._group.leave(self)
-        if not self._group.gone:
-            self._group.release(self.consumer)
+        ending = Ending.MEMBER
+        if self.sink.ended_here:
+            ending = Ending.CUT_OFF if self.sink.cut_off else Ending.SERVER
+        self._group.disconnect(self, ending)

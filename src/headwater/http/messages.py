@@ -200,6 +200,15 @@ class Payload:
 class Sink(Protocol):
     """The writing end of an event stream."""
 
+    ended_here: bool
+    """Whether the server ended it, rather than the reader."""
+    cut_off: bool
+    """Whether it did so before the reader had everything that was sent."""
+
+    @property
+    def paused(self) -> bool:
+        """Whether the reader has so much unread that it is better to wait with more."""
+
     def send(self, payload: Payload) -> bool:
         """Hand over an event without waiting. False when the reader is gone or too slow: a reader
         that has too much unread is cut off, and comes back by its offset."""

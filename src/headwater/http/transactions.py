@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 from binascii import Error as Base64Error
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -12,11 +12,12 @@ from headwater.core.access import Permission
 from headwater.core.content_types import JSON, is_json
 from headwater.core.decisions import Append
 from headwater.core.errors import InvalidBody, InvalidPath, PublishRefused
+from headwater.core.groups.commands import Receipts
 from headwater.core.paths import check_path
 from headwater.core.producers import ProducerStamp
+from headwater.core.unique_ids import Mode
 from headwater.http.answers import json_answer
 from headwater.http.bodies import read_body
-from headwater.http.groups import RECEIPTS_MAX
 from headwater.http.messages import Request, Response
 from headwater.service.log import Log
 from headwater.service.transactions import (
@@ -26,13 +27,14 @@ from headwater.service.transactions import (
     Transactions,
 )
 
+_MODES: Final[dict[str, Mode]] = {"abort": "fail", "succeed": "succeed"}
 _Number = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
 
 
 class AckPart(msgspec.Struct, forbid_unknown_fields=True):
     stream: str
     group: str
-    receipts: Annotated[list[str], msgspec.Meta(min_length=1, max_length=RECEIPTS_MAX)]
+    receipts: Receipts
 
 
 class ProducerPart(msgspec.Struct, forbid_unknown_fields=True):
@@ -46,7 +48,7 @@ class PublishPart(msgspec.Struct, forbid_unknown_fields=True):
     value: msgspec.Raw = msgspec.Raw()
     data: str | None = None
     id: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
-    on_duplicate: Literal["abort", "succeed"] = "abort"
+    on_duplicate: Literal["abort", "succeed"] | None = None
     producer: ProducerPart | None = None
 
 
@@ -97,7 +99,7 @@ class TransactionResource:
             producer = ProducerStamp(part.producer.id, part.producer.epoch, part.producer.seq)
         body = self._body(index, part, content_type)
         command = Append(body, content_type, False, producer, None, part.id)
-        mode: Literal["fail", "succeed"] = "fail" if part.on_duplicate == "abort" else "succeed"
+        mode = _MODES[part.on_duplicate] if part.on_duplicate is not None else None
         return Publish(path, command, mode)
 
     @staticmethod

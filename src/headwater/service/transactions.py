@@ -1,12 +1,17 @@
 """Transactions: acknowledge and publish, over any number of streams, all or nothing.
 
-Everything is decided in one go against copies of the states concerned, so that an entry that is
-refused leaves no trace of those before it, and committed as one.
+Everything is decided in one go and committed as one. A publish is decided on top of those before it
+by an overlay over the state of its stream, so that one that is refused leaves no trace of the
+others, and nothing of a stream is copied, however many producers it has.
+
+What a duplicate id means is the stream's to say (`fail` aborts the transaction, `succeed` leaves
+the message out), unless the publish says it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import ChainMap
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
@@ -17,7 +22,9 @@ import msgspec
 from headwater.core import decisions
 from headwater.core.decisions import Append, AppendReply
 from headwater.core.errors import PublishRefused, StaleReceipts, StreamError
-from headwater.core.groups import transitions
+from headwater.core.groups.commands import Ack
+from headwater.core.groups.decisions import decide
+from headwater.core.groups.state import GroupMutation
 from headwater.core.stream import Appended, StreamState, evolve
 from headwater.core.unique_ids import Mode
 from headwater.service.entries import Entry
@@ -32,7 +39,7 @@ PUBLISHES_MAX: Final = 1_000
 class Publish(msgspec.Struct, frozen=True):
     stream: str
     command: Append
-    on_duplicate: Mode
+    on_duplicate: Mode | None = None
 
 
 class Acknowledge(msgspec.Struct, frozen=True):
@@ -70,10 +77,7 @@ class Transactions:
                 except StreamError:
                     await self._commits_of(*entries.values(), group)
                     raise
-            replies = await future
-            if acknowledge is not None:
-                self._groups.figures.settled["acked"] += len(acknowledge.receipts)
-            return replies
+            return await future
 
     async def _commits_of(self, *owners: Entry | Group | None) -> None:
         """Wait until nothing that a refusal rests on can still go away."""
@@ -137,7 +141,7 @@ class Transactions:
             try:
                 if publish.stream not in states:
                     state = decisions.require(entry.state, publish.stream, now_ms)
-                    states[publish.stream] = _private(state)
+                    states[publish.stream] = _overlay(state)
                 decision = decisions.decide_append(
                     states[publish.stream],
                     publish.command,
@@ -155,28 +159,28 @@ class Transactions:
                 effects.append((entry, mutation))
                 if isinstance(mutation, Appended):
                     known[publish.stream].update(message_id for message_id, _ in mutation.ids)
-        if group is not None and acknowledge is not None:
-            effects += self._acknowledge(group, acknowledge, now_ms)
         size = sum(len(publish.command.body) for publish in publishes)
-        if group is None:
+        if group is None or acknowledge is None:
             future = self._streams.writer.submit(effects, replies, size)
         else:
+            acknowledged = _acknowledged(group, acknowledge, now_ms)
+            future = group.submit(acknowledged, replies, effects, size)
+            group.figures.settled["acked"] += len(acknowledge.receipts)
             group.kick()
-            future = group.submit(effects, replies, size)
         for publish in publishes:
             self._streams.admit_followers(entries[publish.stream], publish.command)
         return future
 
-    def _acknowledge(self, group: Group, acknowledge: Acknowledge, now_ms: int) -> list[Effect]:
-        group.store(transitions.expire(group.state, now_ms))
-        stale = transitions.stale(group.state, acknowledge.receipts)
-        if stale:
-            raise StaleReceipts(stale)
-        outcome = transitions.ack(group.state, acknowledge.receipts)
-        return list(group.effects(outcome.changes))
+
+def _acknowledged(group: Group, acknowledge: Acknowledge, now_ms: int) -> Sequence[GroupMutation]:
+    decision = decide(group.state, Ack(list(acknowledge.receipts)), now_ms)
+    if decision.reply.stale:
+        raise StaleReceipts(decision.reply.stale)
+    return decision.mutations
 
 
-def _private(state: StreamState) -> StreamState:
+def _overlay(state: StreamState) -> StreamState:
+    """A state that may be changed without the original being so."""
     own = copy(state)
-    own.producers = dict(state.producers)
+    own.producers = ChainMap({}, state.producers)
     return own

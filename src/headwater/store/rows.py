@@ -47,8 +47,7 @@ CONFIG_COLUMNS: Final = (
     " kept_from"
 )
 STATE_COLUMNS: Final = (
-    "touched_at, closed_at, closed_by_id, closed_by_epoch, closed_by_seq, last_stream_seq, status,"
-    " trim_due"
+    "touched_at, closed_at, closed_by_id, closed_by_epoch, closed_by_seq, last_stream_seq, status"
 )
 OP_COLUMNS: Final = (
     "stream_id, start, first_message, messages, created_at, checksum,"
@@ -136,8 +135,7 @@ def read_state(
     config: StreamConfig, row: Row, end: tuple[int, int] | None, forks: int
 ) -> StreamState:
     """A state from STATE_COLUMNS and where the stream's own appends end (position, messages)."""
-    touched_at, closed_at, closed_by_id, closed_by_epoch, closed_by_seq, *rest = row
-    stream_seq, status, trim_due = rest
+    touched_at, closed_at, closed_by_id, closed_by_epoch, closed_by_seq, stream_seq, status = row
     closed_by = None
     if closed_by_id is not None:
         closed_by = ProducerStamp(closed_by_id, closed_by_epoch, closed_by_seq)
@@ -152,7 +150,6 @@ def read_state(
         last_stream_seq=stream_seq,
         forks=forks,
         soft_deleted=status == SOFT_DELETED,
-        trim_due_ms=trim_due,
     )
 
 

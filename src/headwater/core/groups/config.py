@@ -1,12 +1,25 @@
-"""The settings of a group, as a client sends them."""
+"""The settings of a group, and how they change.
+
+A group keeps its place, its order and, once it is durable, stays durable; everything else may
+change. A request without a version changes what it names and nothing else. One with a version
+states all settings, those it leaves out being the defaults:
+
+- newer than the group's: the settings are applied;
+- the same: fine if the settings are those of the group, and a conflict that names the difference
+  otherwise;
+- older: nothing changes, and the answer shows the settings in force.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Collection
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from headwater.core.errors import GroupConflict, InvalidBody, InvalidOffset
+from headwater.core.limits import VERSION_MAX
 from headwater.core.offsets import Anchor, Offset, parse_offset
 
 START_FIRST = "first"
@@ -23,36 +36,72 @@ class GroupConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     max_deliveries: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
     dead_letter: Annotated[str, msgspec.Meta(max_length=1024)] | None = None
     order_by: Annotated[str, msgspec.Meta(pattern="^/", max_length=256)] | None = None
+    version: Annotated[int, msgspec.Meta(ge=0, le=VERSION_MAX)] = 0
+    """0 while nobody has given one."""
 
+
+ALL_SETTINGS: Final = frozenset(GroupConfig.__struct_fields__)
 
 _config = msgspec.json.Decoder(GroupConfig)
+_names = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def parse_config(body: bytes) -> GroupConfig:
+class Wanted(NamedTuple):
+    """Settings that somebody asks for, and which of them they named."""
+
+    config: GroupConfig
+    named: Collection[str] = ALL_SETTINGS
+
+
+def parse_wanted(body: bytes) -> Wanted:
     if not body.strip():
-        return GroupConfig()
+        return Wanted(GroupConfig(), ())
     try:
-        return _config.decode(body)
+        return Wanted(_config.decode(body), _names.decode(body).keys())
     except msgspec.ValidationError as error:
         raise InvalidBody(f"the group's settings are not valid: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise InvalidBody("send the group's settings as a JSON object") from None
 
 
-def reconfigured(current: GroupConfig, wanted: GroupConfig) -> GroupConfig:
-    """A group keeps its place and, once durable, stays durable; the rest may change."""
-    if current.durable and not wanted.durable:
+def reconfigured(current: GroupConfig, wanted: Wanted) -> GroupConfig:
+    """The settings that hold after someone asked for some."""
+    config, version = wanted.config, wanted.config.version
+    if not version:
+        named = {name: getattr(config, name) for name in wanted.named}
+        changed = replace(current, **named | {"version": current.version, "start": current.start})
+    elif version < current.version:
+        return current
+    else:
+        changed = replace(config, start=current.start)
+        if version == current.version and changed != current:
+            differences = _differences(current, config)
+            raise GroupConflict(f"version {version} of the group has other settings: {differences}")
+    if current.durable and not changed.durable:
         raise GroupConflict("the group is durable and cannot become ephemeral; delete it first")
-    if current.order_by != wanted.order_by:
+    if current.order_by != changed.order_by:
         raise GroupConflict("the group's order_by cannot change; delete the group first")
-    return msgspec.structs.replace(wanted, start=current.start)
+    return changed
+
+
+def _differences(current: GroupConfig, wanted: GroupConfig) -> str:
+    parts = [
+        f"{name} is {_text(getattr(current, name))}, not {_text(getattr(wanted, name))}"
+        for name in GroupConfig.__struct_fields__
+        if name != "start" and getattr(current, name) != getattr(wanted, name)
+    ]
+    return ", ".join(parts)
+
+
+def _text(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def parse_place(text: str) -> tuple[Anchor | Offset, int]:
-    """Where a group begins, or goes on: an offset, and how many messages to skip behind it.
+    """Where a group begins, or goes on: an offset, and how many messages to skip after it.
 
     `first` and `latest` are the two ends of the stream. Offsets lie between appends, and an append
-    may hold many messages; `OFFSET/3` is the fourth message behind an offset.
+    may hold many messages; `OFFSET/3` is the fourth message after an offset.
     """
     if text == START_FIRST:
         return Anchor.START, 0
@@ -60,5 +109,5 @@ def parse_place(text: str) -> tuple[Anchor | Offset, int]:
         return Anchor.TAIL, 0
     offset, slash, skip = text.partition("/")
     if slash and not (skip.isascii() and skip.isdigit() and len(skip) <= 15):
-        raise InvalidOffset("behind an offset, / and a number skip so many messages")
+        raise InvalidOffset("after an offset, / and a number skip so many messages")
     return parse_offset(offset), int(skip or 0)

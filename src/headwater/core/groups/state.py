@@ -1,17 +1,24 @@
-"""The state of a group, the changes to it that are stored, and receipts."""
+"""The state of a group, what is stored of it, and how mutations change it.
+
+`GroupState` changes by mutations alone: `evolve` folds one into the state, and the engines store
+the very same ones. The heaps in it are indexes over what is outstanding. An entry that is out of
+date is harmless, and goes when it comes up or when there are too many of them.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 import msgspec
 
 from headwater.core.groups.config import GroupConfig
+
+_STALE_NUMBERS_MAX: Final = 1_000
 
 
 class MessageRef(NamedTuple):
@@ -76,106 +83,98 @@ class GroupState:
     held: dict[str, int] = field(default_factory=dict)
     """Leased messages by consumer."""
     waiting: list[tuple[int, int]] = field(default_factory=list)
-    """Heap of (from when on, message number); entries may be out of date."""
+    """Heap of (from when on, message number)."""
     leases: list[tuple[int, list[int]]] = field(default_factory=list)
-    """Heap of (until when, message numbers, last first); entries may be out of date. What is
-    handed out together is one entry."""
+    """Heap of (until when, message numbers, last first). What is handed out together is one
+    entry."""
+    lease_numbers: int = 0
+    """How many message numbers the entries of that heap were made with."""
     keys: dict[str, deque[int]] = field(default_factory=dict)
     """Per key, the unsettled messages in order; the first one may be worked on."""
     given_up: set[int] = field(default_factory=set)
     """Messages on their way to the dead-letter stream."""
+    absent: dict[str, int | None] = field(default_factory=dict)
+    """Members with messages whose connection ended: until when they may come back. None where the
+    server ended it: then they have as long as their leases last. Not stored."""
+    unread: set[int] = field(default_factory=set)
+    """Leased messages that their member may never have read. Not stored."""
 
-    def put(self, message: Outstanding) -> None:
-        """Add a message, or replace what is known of it."""
-        number = message.ref.number
-        before = self.outstanding.get(number)
-        if before is not None and before.phase is LEASED:
-            self._uncount(before)
-        phase = message.phase
-        if phase is LEASED:
-            self.put_leases([message], message.consumer or "", message.until_ms)
-            return
-        self.outstanding[number] = message
-        if phase is WAITING:
-            heappush(self.waiting, (message.until_ms, number))
-        elif phase is GIVEN_UP:
-            self.given_up.add(number)
-
-    def put_leases(self, leased: Sequence[Outstanding], consumer: str, until_ms: int) -> None:
-        """Messages that nobody has go to a member."""
-        numbers = [message.ref.number for message in leased]
-        self.outstanding.update(zip(numbers, leased, strict=True))
-        self.in_flight += len(numbers)
-        self.held[consumer] = self.held.get(consumer, 0) + len(numbers)
-        numbers.reverse()
-        heappush(self.leases, (until_ms, numbers))
-
-    def drop(self, messages: Iterable[Outstanding]) -> None:
-        """Messages are settled."""
-        for message in messages:
-            del self.outstanding[message.ref.number]
-            if message.phase is LEASED:
-                self._uncount(message)
-            elif message.phase is GIVEN_UP:
-                self.given_up.discard(message.ref.number)
-
-    def _uncount(self, lease: Outstanding) -> None:
-        self.in_flight -= 1
-        consumer = lease.consumer or ""
-        left = self.held[consumer] - 1
-        if left:
-            self.held[consumer] = left
-        else:
-            del self.held[consumer]
+    # ── Looking ──────────────────────────────────────────────────────────────────────────────
 
     @property
     def room(self) -> int:
         """How many more messages may be leased now."""
         return 0 if self.paused else max(0, self.config.max_in_flight - self.in_flight)
 
-    def first_waiting(self) -> Outstanding | None:
-        """The next message to deliver, whenever its time may be."""
-        while self.waiting:
-            until_ms, number = self.waiting[0]
+    def due(self, now_ms: int, most: int) -> list[Outstanding]:
+        """Messages that wait and may be delivered now, longest waiting first."""
+        found: list[Outstanding] = []
+        heap = self.waiting
+        # The smallest of a heap, in order, without touching it: children come after their parent.
+        ahead = [(heap[0], 0)] if heap else []
+        while ahead and len(found) < most:
+            (until_ms, number), at = heappop(ahead)
+            if until_ms > now_ms:
+                break
+            for child in (2 * at + 1, 2 * at + 2):
+                if child < len(heap):
+                    heappush(ahead, (heap[child], child))
             message = self.outstanding.get(number)
-            if message and message.phase is WAITING and message.until_ms == until_ms:
-                return message
-            heappop(self.waiting)
-        return None
+            if message is not None and message.phase is WAITING and message.until_ms == until_ms:
+                found.append(message)
+        return found
 
-    def first_lease(self) -> Outstanding | None:
-        """The lease that ends next."""
-        while self.leases:
-            until_ms, numbers = self.leases[0]
-            while numbers:
-                message = self.outstanding.get(numbers[-1])
-                if message and message.phase is LEASED and message.until_ms == until_ms:
-                    return message
-                numbers.pop()
-            heappop(self.leases)
-        return None
+    def ended(self, now_ms: int) -> Iterator[Outstanding]:
+        """Leased messages whose time is over."""
+        heap = self.leases
+        ahead = [0]
+        while ahead:
+            at = ahead.pop()
+            if at < len(heap) and heap[at][0] <= now_ms:
+                ahead += (2 * at + 1, 2 * at + 2)
+                until_ms, numbers = heap[at]
+                for number in reversed(numbers):
+                    message = self.outstanding.get(number)
+                    if message and message.phase is LEASED and message.until_ms == until_ms:
+                        yield message
 
-    def leased_as(self, receipt: str) -> Outstanding | None:
+    def next_moment_ms(self, now_ms: int) -> int | None:
+        """When something happens by itself: a lease or a grace ends, a delay is over."""
+        moments = [until_ms for until_ms in self.absent.values() if until_ms is not None]
+        if self.leases:
+            moments.append(self.leases[0][0])
+        if self.waiting and self.waiting[0][0] > now_ms:
+            moments.append(self.waiting[0][0])
+        return min(moments, default=None)
+
+    def leased_as(self, receipt: str, now_ms: int) -> Outstanding | None:
         """The message that a receipt stands for; None if it stands for nothing any more."""
         try:
             group_id, number, token = receipt.split(".")
             message = self.outstanding.get(int(number, 16))
-            if message is None or message.phase is not LEASED:
+            if message is None or message.phase is not LEASED or message.until_ms <= now_ms:
                 return None
             own = int(token, 16) == message.token and int(group_id, 16) == self.record.id
         except ValueError:
             return None
         return message if own else None
 
-    def restore(self, messages: list[Outstanding]) -> None:
+    def held_by(self, consumer: str) -> list[Outstanding]:
+        if consumer not in self.held:
+            return []
+        return [
+            message
+            for message in self.outstanding.values()
+            if message.phase is LEASED and message.consumer == consumer
+        ]
+
+    def restore(self, messages: Sequence[Outstanding]) -> None:
         """Start from what was stored."""
-        for message in sorted(messages, key=lambda message: message.ref.number):
-            self.put(message)
-            if message.key is not None:
-                self.keys.setdefault(message.key, deque()).append(message.ref.number)
+        by_number = sorted(messages, key=lambda message: message.ref.number)
+        evolve(self, MessagesMarked(self.record.id, tuple(by_number)))
 
 
-# ── Changes: what is stored ──────────────────────────────────────────────────────────────────
+# ── Mutations: what a decision changes, what an engine stores ────────────────────────────────
 
 
 class GroupCreated(msgspec.Struct, frozen=True):
@@ -200,6 +199,15 @@ class GroupAdvanced(msgspec.Struct, frozen=True):
     reset: bool = False
 
 
+class MessagesLeased(msgspec.Struct, frozen=True):
+    """Messages that nobody had go to one member, until one moment. The hot path."""
+
+    group_id: int
+    consumer: str
+    until_ms: int
+    messages: list[Outstanding]
+
+
 class MessagesMarked(msgspec.Struct, frozen=True):
     """Outstanding messages as they are now."""
 
@@ -216,6 +224,181 @@ class GroupDeleted(msgspec.Struct, frozen=True):
     group_id: int
 
 
+class MemberAbsent(msgspec.Struct, frozen=True):
+    """A member's connection ended. Not stored: after a restart, nobody has one."""
+
+    group_id: int
+    consumer: str
+    until_ms: int | None
+    unread: frozenset[int] = frozenset()
+    """Messages that it may not have read."""
+
+
+class MemberReturned(msgspec.Struct, frozen=True):
+    """A member is back, or will not be waited for any longer. Not stored."""
+
+    group_id: int
+    consumer: str
+
+
 GroupMutation = (
-    GroupCreated | GroupChanged | GroupAdvanced | MessagesMarked | MessagesSettled | GroupDeleted
+    GroupCreated
+    | GroupChanged
+    | GroupAdvanced
+    | MessagesLeased
+    | MessagesMarked
+    | MessagesSettled
+    | GroupDeleted
+    | MemberAbsent
+    | MemberReturned
 )
+
+
+def is_stored(mutation: GroupMutation) -> bool:
+    """Whether a mutation is for engines too."""
+    return not isinstance(mutation, MemberAbsent | MemberReturned)
+
+
+def evolve(state: GroupState, mutation: GroupMutation) -> None:
+    """Fold one mutation into the state it belongs to."""
+    match mutation:
+        case MessagesLeased(_, consumer, until_ms, messages):
+            _lease(state, consumer, until_ms, messages)
+        case MessagesSettled(_, numbers):
+            _settle(state, numbers)
+        case MessagesMarked(_, messages):
+            for message in messages:
+                _mark(state, message)
+            _drop_stale(state)
+        case GroupAdvanced(_, cursor, reset):
+            state.cursor = cursor
+            if reset:
+                _reset(state)
+        case GroupChanged(_, config, paused):
+            state.config, state.paused = config, paused
+        case MemberAbsent(_, consumer, until, unread):
+            state.absent[consumer] = until
+            state.unread |= unread
+        case MemberReturned(_, consumer):
+            state.absent.pop(consumer, None)
+        case GroupCreated() | GroupDeleted():
+            # The state begins and ends with whoever holds it.
+            pass
+
+
+def _lease(
+    state: GroupState, consumer: str, until_ms: int, messages: Sequence[Outstanding]
+) -> None:
+    numbers = [message.ref.number for message in messages]
+    if state.config.order_by is not None:
+        for message in messages:
+            if message.key is not None and message.ref.number not in state.outstanding:
+                state.keys.setdefault(message.key, deque()).append(message.ref.number)
+    state.outstanding.update(zip(numbers, messages, strict=True))
+    state.in_flight += len(numbers)
+    state.held[consumer] = state.held.get(consumer, 0) + len(numbers)
+    numbers.reverse()
+    heappush(state.leases, (until_ms, numbers))
+    state.lease_numbers += len(numbers)
+    _drop_stale(state)
+
+
+def _mark(state: GroupState, message: Outstanding) -> None:
+    """Add a message, or replace what is known of it."""
+    number, phase = message.ref.number, message.phase
+    before = state.outstanding.get(number)
+    if before is message:
+        return
+    if before is None:
+        if message.key is not None:
+            state.keys.setdefault(message.key, deque()).append(number)
+    elif before.phase is LEASED:
+        _uncount(state, before)
+    state.outstanding[number] = message
+    if phase is LEASED:
+        state.in_flight += 1
+        consumer = message.consumer or ""
+        state.held[consumer] = state.held.get(consumer, 0) + 1
+        heappush(state.leases, (message.until_ms, [number]))
+        state.lease_numbers += 1
+    elif phase is WAITING:
+        heappush(state.waiting, (message.until_ms, number))
+    elif phase is GIVEN_UP:
+        state.given_up.add(number)
+
+
+def _settle(state: GroupState, numbers: Sequence[int]) -> None:
+    outstanding = state.outstanding
+    for number in numbers:
+        message = outstanding.pop(number)
+        if message.phase is LEASED:
+            _uncount(state, message)
+        elif message.phase is GIVEN_UP:
+            state.given_up.discard(number)
+        if message.key is not None:
+            queue = state.keys[message.key]
+            queue.remove(number)
+            if not queue:
+                del state.keys[message.key]
+    _drop_stale(state)
+
+
+def _uncount(state: GroupState, lease: Outstanding) -> None:
+    state.in_flight -= 1
+    consumer = lease.consumer or ""
+    left = state.held[consumer] - 1
+    if left:
+        state.held[consumer] = left
+    else:
+        del state.held[consumer]
+        # There is nothing left to come back for.
+        if state.absent:
+            state.absent.pop(consumer, None)
+    if state.unread:
+        state.unread.discard(lease.ref.number)
+
+
+def _reset(state: GroupState) -> None:
+    state.outstanding.clear()
+    state.in_flight = state.lease_numbers = 0
+    for index in (state.held, state.keys, state.absent):
+        index.clear()
+    state.given_up.clear()
+    state.unread.clear()
+    state.waiting.clear()
+    state.leases.clear()
+
+
+def _drop_stale(state: GroupState) -> None:
+    """Leave what is current at the top of the heaps, and not too much else in them."""
+    outstanding, waiting, leases = state.outstanding, state.waiting, state.leases
+    while waiting:
+        until_ms, number = waiting[0]
+        message = outstanding.get(number)
+        if message and message.phase is WAITING and message.until_ms == until_ms:
+            break
+        heappop(waiting)
+    while leases:
+        until_ms, numbers = leases[0]
+        while numbers:
+            message = outstanding.get(numbers[-1])
+            if message and message.phase is LEASED and message.until_ms == until_ms:
+                break
+            numbers.pop()
+            state.lease_numbers -= 1
+        if numbers:
+            break
+        heappop(leases)
+    if state.lease_numbers > 2 * len(outstanding) + _STALE_NUMBERS_MAX:
+        _rebuild_leases(state)
+
+
+def _rebuild_leases(state: GroupState) -> None:
+    """One lease that lasts must not keep all those that ended long before it."""
+    by_moment: dict[int, list[int]] = {}
+    for number, message in state.outstanding.items():
+        if message.phase is LEASED:
+            by_moment.setdefault(message.until_ms, []).append(number)
+    state.leases = list(by_moment.items())
+    heapify(state.leases)
+    state.lease_numbers = state.in_flight

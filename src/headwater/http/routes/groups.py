@@ -123,10 +123,10 @@ def _settling(name: str, text: str, body: Schema, word: str) -> Route:
 _FETCHED: Final = {200: Answer("Messages, maybe none.", content={JSON_TYPE: ref("Fetched")})}
 _ACTIONS: Final = (
     _action("fetch", "Ask for messages.", ref("FetchBody"), _FETCHED, "invalid_body", waits=True),
-    _settling("ack", "These are done.", ref("AckBody"), "acked"),
-    _settling("nack", "Deliver these again.", ref("NackBody"), "nacked"),
-    _settling("extend", "More time for these.", ref("ExtendBody"), "extended"),
-    _settling("reject", "Nobody can work on these.", ref("AckBody"), "rejected"),
+    _settling("ack", "These are done.", ref("Ack"), "acked"),
+    _settling("nack", "Deliver these again.", ref("Nack"), "nacked"),
+    _settling("extend", "More time for these.", ref("Extend"), "extended"),
+    _settling("reject", "Nobody can work on these.", ref("Reject"), "rejected"),
     _action(
         "seek",
         "Go on elsewhere.",

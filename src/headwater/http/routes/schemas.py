@@ -9,13 +9,14 @@ from typing import Any, Final
 
 import msgspec
 
+from headwater.core.groups.commands import Ack, Extend, Nack, Reject
 from headwater.core.groups.config import GroupConfig
 from headwater.core.live.profile import ProfileEnvelope
 from headwater.core.live.state import Totals
 from headwater.core.subscriptions.config import SubscriptionConfig
 from headwater.core.subscriptions.state import StreamInfo
 from headwater.http.access.signing import SignBody
-from headwater.http.groups import AckBody, ExtendBody, FetchBody, NackBody, SeekBody
+from headwater.http.groups import FetchBody, SeekBody
 from headwater.http.pipelines import PipelineReport
 from headwater.http.routes.route import TEXT, WHOLE, Schema, listing, nullable, obj, ref
 from headwater.http.subscriptions import ClaimBody, ReleaseBody, SettleBody, StreamsBody
@@ -28,9 +29,10 @@ from headwater.service.transactions import PUBLISHES_MAX
 _PARSED: Final = (
     GroupConfig,
     FetchBody,
-    AckBody,
-    NackBody,
-    ExtendBody,
+    Ack,
+    Nack,
+    Extend,
+    Reject,
     SeekBody,
     AckPart,
     ProducerPart,

@@ -1,24 +1,29 @@
 """Dead letters: messages that nobody could work on.
 
 A message that is given up is appended to the group's dead-letter stream, with where it came from,
-and leaves the group in the same transaction. While that stream takes nothing, the message stays.
+and leaves the group in the same transaction. If that stream is gone, it is created again. While it
+takes nothing, because it is closed, holds something else than JSON or checks ids, the message
+stays, and it is tried again after a while.
 """
 
 from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 import structlog
 
-from headwater.core import decisions
+from headwater.core import decisions, json_mode
 from headwater.core.content_types import JSON
-from headwater.core.decisions import Append
-from headwater.core.errors import StreamError
-from headwater.core.groups import transitions
+from headwater.core.decisions import Append, Create
+from headwater.core.errors import ConfigConflict, InvalidJson, StreamError
+from headwater.core.groups.decisions import decide_settle
 from headwater.core.groups.state import Outstanding
+from headwater.core.limits import DEAD_LETTERS_BYTES_MAX
+from headwater.service.entries import Entry, View
 from headwater.service.groups.group import Group
 from headwater.service.groups.messages import MessageReader
 from headwater.service.log import Log
@@ -29,6 +34,7 @@ log = structlog.get_logger()
 
 _AT_ONCE_MAX: Final = 100
 _RETRY_MS: Final = 1_000
+_RETRY_DOUBLINGS_MAX: Final = 6
 
 
 class DeadLetters:
@@ -36,7 +42,9 @@ class DeadLetters:
         self._streams = streams
         self._reader = reader
         self._timers = timers
-        self._tasks: dict[Group, asyncio.Task[None]] = {}
+        self._tasks: dict[Group, asyncio.Task[None] | None] = {}
+        """Groups that are being seen to; None while one waits to be tried again."""
+        self._failures: dict[Group, int] = {}
 
     def __call__(self, group: Group) -> None:
         """See to the given up messages of a group; one run at a time."""
@@ -48,26 +56,41 @@ class DeadLetters:
             while group.state.given_up and not group.gone:
                 await self._bury_some(group)
         except StreamError as error:
-            log.warning(
-                "dead_letter_failed",
-                stream=group.entry.path,
-                group=group.state.record.name,
-                error=error.message,
-            )
-            self._timers.at(self._streams.clock() + _RETRY_MS, group.kick)
+            self._try_later(group, error.message)
+        except Exception as error:
+            log.exception("dead_letter_failed", stream=group.entry.path)
+            self._try_later(group, str(error))
         else:
-            group.kick()
-        finally:
             # Before anything else can happen: the next one that is given up needs another run.
             del self._tasks[group]
+            self._failures.pop(group, None)
+            group.kick()
+
+    def _try_later(self, group: Group, problem: str) -> None:
+        name = group.state.record.name
+        log.warning("dead_letter_delayed", stream=group.entry.path, group=name, error=problem)
+        failures = self._failures[group] = self._failures.get(group, 0) + 1
+        self._tasks[group] = None
+
+        def try_again() -> None:
+            del self._tasks[group]
+            if group.gone:
+                self._failures.pop(group, None)
+            group.kick()
+
+        delay_ms = _RETRY_MS << min(failures - 1, _RETRY_DOUBLINGS_MAX)
+        self._timers.at(self._streams.clock() + delay_ms, try_again)
 
     async def _bury_some(self, group: Group) -> None:
         state = group.state
         numbers = sorted(state.given_up)[:_AT_ONCE_MAX]
         messages = [state.outstanding[number] for number in numbers]
-        letters = await self._letters(group, messages)
-        target = state.config.dead_letter
-        entry = await self._streams.entry(target) if target else None
+        letters: list[bytes] = []
+        entry = None
+        if state.config.dead_letter is not None:
+            letters = await self._letters(group, messages)
+            messages = messages[: len(letters)]
+            entry = await self._target(state.config.dead_letter)
         # Someone may have reset the group meanwhile.
         if group.gone or any(state.outstanding.get(m.ref.number) is not m for m in messages):
             return
@@ -75,37 +98,56 @@ class DeadLetters:
         if entry is not None:
             now_ms = self._streams.clock()
             dead_letters = decisions.require(entry.state, entry.path, now_ms)
-            decision = decisions.decide_append(dead_letters, Append(letters, JSON), now_ms)
+            append = Append(b"[%b]" % b",".join(letters), JSON)
+            decision = decisions.decide_append(dead_letters, append, now_ms)
             self._streams.touch(entry, now_ms)
             effects = [(entry, mutation) for mutation in decision.mutations]
-        effects += group.effects(transitions.settle(state, messages))
-        if effects:
-            await group.submit(effects, None, len(letters))
+        settled = decide_settle(state, messages)
+        await group.submit(settled, None, effects, sum(map(len, letters)))
         group.figures.dead_letters += len(messages)
 
-    async def _letters(self, group: Group, messages: list[Outstanding]) -> bytes:
-        """The messages with their origin, as one JSON array."""
-        if group.state.config.dead_letter is None:
-            return b""
+    async def _target(self, path: str) -> Entry:
+        entry = await self._streams.entry(path)
+        if entry.state is None or entry.state.deleted:
+            with suppress(ConfigConflict):
+                await self._streams.create(Create(path, JSON))
+            entry = await self._streams.entry(path)
+        return entry
+
+    async def _letters(self, group: Group, messages: list[Outstanding]) -> list[bytes]:
+        """Messages with their origin; not all of them if they are large."""
         entry = group.entry
         view = entry.require_view()
-        found = await self._reader.at(entry, view, [message.ref for message in messages])
-        limit = group.state.config.max_deliveries
-        letters = []
-        for message in messages:
-            origin = {
-                "stream": entry.path,
-                "group": group.state.record.name,
-                "offset": str(view.config.lineage.offset_at(message.ref.start)),
-                "number": message.ref.number,
-                "deliveries": message.deliveries,
-                "reason": "max_deliveries" if limit and message.deliveries >= limit else "rejected",
-            }
-            data = found[message.ref.number]
-            content = (
-                {"value": msgspec.Raw(data)}
-                if view.config.is_json
-                else {"data": b64encode(data).decode()}
-            )
-            letters.append({"origin": origin, **content})
-        return msgspec.json.encode(letters)
+        refs = [message.ref for message in messages]
+        found = await self._reader.at(entry, view, refs, DEAD_LETTERS_BYTES_MAX)
+        return [
+            _letter(group, view, message, found[message.ref.number])
+            for message in messages
+            if message.ref.number in found
+        ]
+
+
+def _letter(group: Group, view: View, message: Outstanding, data: bytes) -> bytes:
+    limit = group.state.config.max_deliveries
+    origin = {
+        "stream": group.entry.path,
+        "group": group.state.record.name,
+        "offset": str(view.config.lineage.offset_at(message.ref.start)),
+        "number": message.ref.number,
+        "deliveries": message.deliveries,
+        "reason": "max_deliveries" if limit and message.deliveries >= limit else "rejected",
+    }
+    if view.config.is_json:
+        letter = msgspec.json.encode({"origin": origin, "value": msgspec.Raw(data)})
+        if _is_valid(letter):
+            return letter
+        # What was just not too deep by itself is now.
+    return msgspec.json.encode({"origin": origin, "data": b64encode(data).decode()})
+
+
+def _is_valid(letter: bytes) -> bool:
+    try:
+        json_mode.encode(b"[%b]" % letter)
+    except InvalidJson:
+        return False
+    return True

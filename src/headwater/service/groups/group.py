@@ -1,36 +1,41 @@
 """One group in memory: its state, its members, and who waits for messages.
 
 Messages are handed out by `pump`, one run at a time per group. It takes back what was not settled
-in time, reads as many messages from the stream as there is demand and room for, and shares them
-among those who wait. Deliveries are stored behind the hand-out: if the process dies before, the
-messages are simply handed out again. Acknowledgements are answered only when they are committed.
+in time, reads as many messages as there is demand and room for, and only then leases them to those
+who wait. Deliveries are stored after the hand-out: if the process dies before, the messages are
+simply handed out again. Acknowledgements are answered only when they are committed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol, TypeVar
+from itertools import islice
+from typing import Final, TypeVar
 
-import msgspec
 import structlog
 
-from headwater.core.errors import StorageUnavailable, StreamError
-from headwater.core.groups import transitions
+from headwater.core.errors import StorageUnavailable, StreamError, TooBusy
+from headwater.core.groups import decisions
+from headwater.core.groups.commands import Ack, Command, Extend, Nack, Reject
+from headwater.core.groups.decisions import Outcome, Read
+from headwater.core.groups.keys import key_of
 from headwater.core.groups.state import (
-    WAITING,
     GroupMutation,
     GroupState,
-    MessageRef,
+    MemberReturned,
     Outstanding,
+    evolve,
     format_receipt,
+    is_stored,
 )
-from headwater.core.groups.transitions import Taken
-from headwater.core.limits import Limits
-from headwater.core.unique_ids import pointer_steps, resolve
-from headwater.service.entries import Entry, Event, View
+from headwater.core.groups.turns import Taker
+from headwater.core.limits import MIB, Limits
+from headwater.core.unique_ids import pointer_steps
+from headwater.service.entries import Entry, Event
+from headwater.service.groups.members import Ending, Waiter
 from headwater.service.groups.messages import MessageReader
 from headwater.service.timers import Timers
 from headwater.service.writer import Effect, Writer
@@ -39,34 +44,14 @@ log = structlog.get_logger()
 
 _TOKEN_BITS: Final = 47
 _READ_AT_ONCE_MAX: Final = 1_000
+_READ_BYTES_MAX: Final = 16 * MIB
 _OUTSTANDING_MAX: Final = 100_000
 _MEMBERS_REMEMBERED_MAX: Final = 10_000
+_BUSY_RETRY_MS: Final = 50
+_FAILURE_RETRY_MS: Final = 1_000
+_WORDS: Final = {Ack: "acked", Nack: "nacked", Reject: "rejected", Extend: "extended"}
 
 R = TypeVar("R")
-Delivery = tuple[Outstanding, bytes]
-
-
-class Waiter(Protocol):
-    """Someone who takes messages."""
-
-    consumer: str
-
-    @property
-    def demand(self) -> int: ...
-
-    def give(self, deliveries: list[Delivery], lag: int) -> None: ...
-
-    def fail(self, error: StreamError) -> None: ...
-
-
-class _Taken(NamedTuple):
-    """Messages read from the stream."""
-
-    bodies: dict[int, bytes]
-    fresh: deque[MessageRef]
-    """Those that may be leased at once, which have not become part of the group yet."""
-    changes: list[GroupMutation]
-    """What has to be stored together with what becomes of them."""
 
 
 class GroupFigures:
@@ -76,7 +61,7 @@ class GroupFigures:
         self.deliveries = 0
         self.redeliveries = 0
         self.dead_letters = 0
-        self.settled = {"acked": 0, "nacked": 0, "rejected": 0, "extended": 0}
+        self.settled = dict.fromkeys(_WORDS.values(), 0)
 
 
 class Group:
@@ -98,7 +83,9 @@ class Group:
         self.waiters: dict[Waiter, None] = {}
         """Who waits, in the order of their turn."""
         self.members: dict[str, int] = {}
+        """When each was last heard of."""
         self.figures = figures
+        self._connections: Counter[str] = Counter()
         self._writer = writer
         self._reader = reader
         self._timers = timers
@@ -115,7 +102,7 @@ class Group:
     # ── What the writer asks of an owner ─────────────────────────────────────────────────────
 
     def apply(self, mutation: GroupMutation) -> None:
-        """Transitions have changed the state already."""
+        evolve(self.state, mutation)
 
     def publish(self, mutation: GroupMutation, limits: Limits) -> Event | None:
         return None
@@ -146,23 +133,47 @@ class Group:
             waiter.fail(self._end)
             return
         self.seen(waiter.consumer)
+        self.store(decisions.decide_return(self.state, waiter.consumer))
         self.waiters[waiter] = None
         self.kick()
 
     def leave(self, waiter: Waiter) -> None:
         self.waiters.pop(waiter, None)
 
-    def release(self, consumer: str) -> None:
-        """A member is gone; what it held goes to others at once."""
-        self.store(transitions.release(self.state, consumer, self._clock()))
-        self.members.pop(consumer, None)
+    def connect(self, waiter: Waiter) -> None:
+        """A member opens a connection, for messages to be pushed to it."""
+        self._connections[waiter.consumer] += 1
+        self.enlist(waiter)
+
+    def disconnect(self, waiter: Waiter, ending: Ending) -> None:
+        """The connection is closed. What becomes of the member's messages depends on by whom."""
+        consumer = waiter.consumer
+        self.leave(waiter)
+        self._connections[consumer] -= 1
+        if self._connections[consumer]:
+            return
+        del self._connections[consumer]
+        if self.gone:
+            return
+        self.seen(consumer)
+        if ending is Ending.MEMBER:
+            self.store(decisions.decide_leave(self.state, consumer, self._clock()))
+        else:
+            cut_off = ending is Ending.CUT_OFF
+            self.store(decisions.decide_part(self.state, consumer, cut_off=cut_off))
         self.kick()
 
     def take_back(self, messages: Sequence[Outstanding]) -> None:
         """Deliveries that reached nobody: they do not count."""
+        if self.gone:
+            return
         receipts = [format_receipt(self.state.record.id, message) for message in messages]
-        outcome = transitions.nack(self.state, receipts, 0, self._clock(), count=False)
-        self.store(outcome.changes)
+        command = Nack(receipts, count=False)
+        try:
+            self.store(decisions.decide(self.state, command, self._clock()).mutations)
+        except StreamError:
+            # The writer takes nothing now. Then they come back when their leases end.
+            return
         self.kick()
 
     def dismiss(self, error: StreamError) -> None:
@@ -177,30 +188,57 @@ class Group:
 
     # ── Storing ──────────────────────────────────────────────────────────────────────────────
 
-    def effects(self, changes: Sequence[GroupMutation]) -> list[Effect]:
-        """What to commit; an ephemeral group lives in memory alone."""
-        return [(self, change) for change in changes] if self.state.config.durable else []
+    def settle(self, command: Command) -> asyncio.Future[Outcome]:
+        """Acknowledge, return, reject or extend; the answer comes when that is committed."""
+        decision = decisions.decide(self.state, command, self._clock())
+        outcome = decision.reply
+        future = self.submit(decision.mutations, outcome)
+        self.figures.settled[_WORDS[type(command)]] += len(outcome.done)
+        for consumer in {message.consumer for message in outcome.done if message.consumer}:
+            self.seen(consumer)
+        self.kick()
+        return future
 
-    def store(self, changes: Sequence[GroupMutation]) -> None:
-        """Write behind: nobody waits for this."""
-        effects = self.effects(changes)
-        # A copy that is void has nothing more to say.
-        if effects and not self.gone:
-            try:
-                self._writer.defer(effects)
-            except StreamError:
-                self.forget_state()
+    def store(self, mutations: Sequence[GroupMutation]) -> None:
+        """Let mutations take effect, and write them down behind: nobody waits for this."""
+        if self.gone:
+            return
+        durable = self.state.config.durable
+        effects: list[Effect] = [(self, each) for each in mutations if durable and is_stored(each)]
+        if effects:
+            self._writer.defer(effects)
+        if len(effects) < len(mutations):
+            for mutation in mutations:
+                if not durable or not is_stored(mutation):
+                    evolve(self.state, mutation)
 
-    def submit(self, effects: Sequence[Effect], reply: R, size: int = 0) -> asyncio.Future[R]:
-        """Commit changes of this group, and what belongs to them."""
+    def submit(
+        self,
+        mutations: Sequence[GroupMutation],
+        reply: R,
+        others: Sequence[Effect] = (),
+        size: int = 0,
+        *,
+        durable: bool | None = None,
+    ) -> asyncio.Future[R]:
+        """Commit mutations of this group, and what belongs to them.
+
+        An ephemeral group lives in memory alone, so nothing of it is stored.
+        """
         if self._end is not None:
             raise self._end
-        try:
-            return self._writer.submit(effects, reply, size)
-        except StreamError:
-            # The state has moved already. What is not stored must not count, so it is dropped.
-            self.forget_state()
-            raise
+        if self.state.config.durable if durable is None else durable:
+            effects = [*others, *[(self, mutation) for mutation in mutations]]
+            if effects:
+                return self._writer.submit(effects, reply, size)
+            return self._writer.reply_after(self, reply)
+        if others:
+            future = self._writer.submit(others, reply, size)
+        else:
+            future = self._writer.reply_after(self, reply)
+        for mutation in mutations:
+            evolve(self.state, mutation)
+        return future
 
     # ── Handing out ──────────────────────────────────────────────────────────────────────────
 
@@ -221,125 +259,122 @@ class Group:
             self._after_pump.append(action)
 
     async def _run(self) -> None:
+        retry_ms = 0
         try:
             self._again = True
             while self._again and not self.gone:
                 self._again = False
                 await self._step()
+        except TooBusy:
+            # Nothing was decided that is not stored, and whoever waits can wait a little longer.
+            retry_ms = _BUSY_RETRY_MS
         except StreamError as error:
             # Nothing could be read. That says nothing against the state.
             self._turn_away(error)
+            retry_ms = _FAILURE_RETRY_MS
+        except Exception:
+            # Nobody waits for this task. What is wrong has to be seen, and must not end the group.
+            log.exception("group_failed", stream=self.entry.path, group=self.state.record.name)
+            self._turn_away(StorageUnavailable("the group could not be served; try again"))
+            retry_ms = _FAILURE_RETRY_MS
         finally:
             self._pump = None
-            self._set_alarm()
+            self._set_alarm(retry_ms)
             actions, self._after_pump = self._after_pump, []
             for action in actions:
                 action()
 
     async def _step(self) -> None:
-        state, now_ms = self.state, self._clock()
-        self.store(transitions.expire(state, now_ms))
-        if state.given_up:
+        self._expire()
+        if self.state.given_up:
             self._bury(self)
-        demand = min(sum(waiter.demand for waiter in self.waiters), state.room, _READ_AT_ONCE_MAX)
-        if demand <= 0:
+        most, most_bytes = self._demand()
+        if most <= 0:
             return
-        taken = await self._take(demand - _due(state, now_ms, demand))
-        # Everything that was read may have to wait behind others of its key: then look further.
-        self._again = self._again or bool(taken.bodies)
-        deliveries = self._lease(taken)
-        bodies = taken.bodies
-        leased = [message for _, messages in deliveries for message in messages]
-        try:
-            bodies |= await self._read_again([m for m in leased if m.ref.number not in bodies])
-        except StreamError:
-            self.take_back(leased)
-            raise
-        for waiter, messages in deliveries:
-            waiter.give([(m, bodies[m.ref.number]) for m in messages], self.lag)
+        read, bodies = await self._read(most, most_bytes)
+        if bodies and not self.gone:
+            # What was read may have to wait for others of its key: then look further.
+            self._again = True
+            self._hand_out(read, bodies)
 
-    async def _read_again(self, messages: Sequence[Outstanding]) -> dict[int, bytes]:
-        """Messages that were taken from the stream some time ago."""
-        if not messages:
-            return {}
-        refs = [message.ref for message in messages]
-        return await self._reader.at(self.entry, self.entry.require_view(), refs)
+    def _expire(self) -> None:
+        expired = decisions.decide_expire(self.state, self._clock())
+        self.store(expired)
+        for mutation in expired:
+            if isinstance(mutation, MemberReturned):
+                self.members.pop(mutation.consumer, None)
 
-    async def _take(self, most: int) -> _Taken:
-        """Read new messages from the stream into the group."""
-        nothing = _Taken({}, deque(), [])
-        if most <= 0 or len(self.state.outstanding) >= _OUTSTANDING_MAX:
-            return nothing
-        cursor = self.state.cursor
-        view = self.entry.require_view()
-        found, behind = await self._reader.following(self.entry, view, cursor, most)
-        if not found or self.state.cursor != cursor or self.gone:
-            return nothing
-        bodies = {ref.number: message for ref, message in found}
-        if self.state.config.order_by is None:
-            refs = deque([ref for ref, _ in found])
-            return _Taken(bodies, refs, transitions.admit(self.state, (), behind, self._clock()))
-        keyed = [Taken(ref, self._key(view, message)) for ref, message in found]
-        return _Taken(bodies, deque(), transitions.admit(self.state, keyed, behind, self._clock()))
+    def _demand(self) -> tuple[int, int]:
+        """How many messages are wanted, and how many bytes of them at most."""
+        most = min(self.state.room, _READ_AT_ONCE_MAX)
+        demand = demand_bytes = 0
+        for waiter in self.waiters if most else ():
+            wanted = waiter.demand
+            if wanted > 0:
+                demand += wanted
+                demand_bytes += waiter.most_bytes
+                if demand >= most and demand_bytes >= _READ_BYTES_MAX:
+                    break
+        return min(demand, most), min(demand_bytes, _READ_BYTES_MAX)
 
-    def _key(self, view: View, message: bytes) -> str | None:
+    async def _read(self, most: int, most_bytes: int) -> tuple[Read, dict[int, bytes]]:
+        """Read messages to hand out: those that wait in the group, then new ones."""
+        state, entry = self.state, self.entry
+        due = state.due(self._clock(), most)
+        bodies: dict[int, bytes] = {}
+        if due:
+            refs = [message.ref for message in due]
+            bodies = await self._reader.at(entry, entry.require_view(), refs, most_bytes)
+            most_bytes -= sum(map(len, bodies.values()))
+        again = {number: len(body) for number, body in bodies.items()}
+        most -= len(due)
+        full = len(state.outstanding) >= _OUTSTANDING_MAX
+        if full or most <= 0 or most_bytes <= 0 or len(bodies) < len(due):
+            return Read(again), bodies
+        cursor, view = state.cursor, entry.require_view()
+        found = await self._reader.following(entry, view, cursor, most, most_bytes)
+        if state.cursor != cursor:
+            # Somebody sent the group elsewhere meanwhile.
+            return Read(again), bodies
+        sizes, keys = list(map(len, found.bodies)), self._keys(found.bodies)
+        bodies.update(zip([ref.number for ref in found.refs], found.bodies, strict=True))
+        return Read(again, found.refs, sizes, keys, found.cursor), bodies
+
+    def _keys(self, messages: Sequence[bytes]) -> list[str | None]:
         pointer = self.state.config.order_by
-        if pointer is None or not view.config.is_json:
-            return None
-        value = resolve(msgspec.json.decode(message), pointer_steps(pointer))
-        return msgspec.json.encode(value).decode()
+        if pointer is None:
+            return []
+        steps = pointer_steps(pointer)
+        return [key_of(message, steps) for message in messages]
 
-    def _lease(self, taken: _Taken) -> list[tuple[Waiter, list[Outstanding]]]:
-        """Share what is there: everyone in turn, nobody more than an equal part at a time."""
-        state, now_ms, fresh = self.state, self._clock(), taken.fresh
-        shared: dict[Waiter, list[Outstanding]] = {}
-        changes = taken.changes
-        while hungry := [w for w in self.waiters if w.demand > len(shared.get(w, ()))]:
-            most = min(state.room, _READ_AT_ONCE_MAX)
-            available = min(most, _due(state, now_ms, most) + len(fresh))
-            if available == 0:
-                break
-            share = max(1, available // len(hungry))
-            for waiter in hungry:
-                have = shared.setdefault(waiter, [])
-                most = min(share, waiter.demand - len(have))
-                leased, marked = transitions.deliver(
-                    state, waiter.consumer, most, now_ms, _random_token(), fresh
-                )
-                have += leased
-                self._count(leased)
-                changes += marked
-        if fresh:
-            # Whom they were read for has left meanwhile.
-            waiting = [Taken(ref) for ref in fresh]
-            changes += transitions.admit(state, waiting, state.cursor, now_ms)
-        # In one go: where the cursor is past, the messages before it must be known.
-        self.store(changes)
-        # Who was served first waits behind the others next time.
-        first = next(iter(self.waiters), None)
-        if first is not None:
-            del self.waiters[first]
-            self.waiters[first] = None
-        return [(waiter, messages) for waiter, messages in shared.items() if messages]
-
-    def _count(self, leased: Sequence[Outstanding]) -> None:
-        self.figures.deliveries += len(leased)
-        self.figures.redeliveries += sum(message.deliveries > 1 for message in leased)
+    def _hand_out(self, read: Read, bodies: dict[int, bytes]) -> None:
+        hungry = (waiter for waiter in self.waiters if waiter.demand > 0)
+        # Whoever comes after so many others gets none of these.
+        waiters = list(islice(hungry, len(bodies)))
+        takers = [Taker(w.consumer, w.demand, w.most_bytes) for w in waiters]
+        token = random.getrandbits(_TOKEN_BITS)
+        decision = decisions.decide_hand_out(self.state, takers, read, self._clock(), token)
+        self.store(decision.mutations)
+        shares, turns = decision.reply
+        for index in turns:
+            if shares[index]:
+                del self.waiters[waiters[index]]
+                self.waiters[waiters[index]] = None
+        for waiter, messages in zip(waiters, shares, strict=True):
+            if messages:
+                self.figures.deliveries += len(messages)
+                self.figures.redeliveries += sum([m.deliveries > 1 for m in messages])
+                waiter.give([(m, bodies[m.ref.number]) for m in messages], self.lag)
 
     # ── Time ─────────────────────────────────────────────────────────────────────────────────
 
-    def _set_alarm(self) -> None:
-        """Wake up when a lease ends or a delay is over."""
+    def _set_alarm(self, retry_ms: int) -> None:
+        """Wake up when something happens by itself, or to try again."""
         if self.gone:
             return
-        lease, waiting = self.state.first_lease(), self.state.first_waiting()
-        moments = [lease.until_ms] if lease else []
-        if waiting and waiting.until_ms > self._clock():
-            moments.append(waiting.until_ms)
-        if not moments:
-            return
-        due_ms = min(moments)
-        if self._alarm_ms is None or due_ms < self._alarm_ms:
+        now_ms = self._clock()
+        due_ms = now_ms + retry_ms if retry_ms else self.state.next_moment_ms(now_ms)
+        if due_ms is not None and (self._alarm_ms is None or due_ms < self._alarm_ms):
             self._alarm_ms = due_ms
             self._timers.at(due_ms, self._alarm)
 
@@ -372,23 +407,3 @@ class Group:
     def oldest(self) -> Outstanding | None:
         outstanding = self.state.outstanding
         return outstanding[min(outstanding)] if outstanding else None
-
-
-def _due(state: GroupState, now_ms: int, most: int) -> int:
-    """Messages that wait and may be delivered now; there may be many, so only up to so many."""
-    first = state.first_waiting()
-    if first is None or first.until_ms > now_ms:
-        return 0
-    due: set[int] = set()
-    for until_ms, number in state.waiting:
-        if len(due) >= most:
-            break
-        message = state.outstanding.get(number) if until_ms <= now_ms else None
-        # What is in the heap may be out of date.
-        if message is not None and message.phase is WAITING and message.until_ms == until_ms:
-            due.add(number)
-    return len(due)
-
-
-def _random_token() -> int:
-    return random.getrandbits(_TOKEN_BITS)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Final
+from itertools import accumulate
+from typing import Final, NamedTuple
 
 from headwater.core import json_mode
 from headwater.core.groups.state import MessageRef
@@ -24,6 +25,14 @@ def split(config: StreamConfig, body: bytes) -> list[bytes]:
     return json_mode.decode(body) if config.is_json else [body]
 
 
+class Following(NamedTuple):
+    """Messages that come after a cursor, and the cursor after them."""
+
+    refs: list[MessageRef]
+    bodies: list[bytes]
+    cursor: MessageRef
+
+
 class MessageReader:
     """Reads messages, and remembers how large appends fall apart: members come back for more."""
 
@@ -33,39 +42,47 @@ class MessageReader:
         self._splits_bytes = 0
 
     async def following(
-        self, entry: Entry, view: View, cursor: MessageRef, most: int
-    ) -> tuple[list[tuple[MessageRef, bytes]], MessageRef]:
-        """Messages from a cursor on, and the cursor behind them."""
-        found: list[tuple[MessageRef, bytes]] = []
+        self, entry: Entry, view: View, cursor: MessageRef, most: int, most_bytes: int
+    ) -> Following:
+        """Messages from a cursor on: so many, and no more bytes unless the first alone has."""
+        refs: list[MessageRef] = []
+        bodies: list[bytes] = []
         if cursor.start < view.config.kept_from:
             # It began at a place that was let go of at the same moment.
             number = await self._log.first_kept_message(entry)
             cursor = MessageRef(number, view.config.kept_from, 0)
-        while len(found) < most and cursor.start < view.tail:
-            max_bytes = max(_READ_BYTES_MIN, (most - len(found)) * _MESSAGE_BYTES_GUESSED)
-            for messages, size in await self._appends(entry, view, cursor.start, max_bytes):
+        while len(refs) < most and most_bytes > 0 and cursor.start < view.tail:
+            guess = max(_READ_BYTES_MIN, (most - len(refs)) * _MESSAGE_BYTES_GUESSED)
+            for messages, size in await self._appends(entry, view, cursor.start, guess):
                 number, start, place = cursor
-                wanted = messages[place : place + most - len(found)]
-                found += [
-                    (MessageRef(number + i, start, place + i), message)
-                    for i, message in enumerate(wanted)
-                ]
+                wanted = messages[place : place + most - len(refs)]
+                wanted = wanted[: _fitting(wanted, most_bytes, bool(refs))]
+                refs += [MessageRef(number + i, start, place + i) for i in range(len(wanted))]
+                bodies += wanted
+                most_bytes -= sum(map(len, wanted))
                 number, place = number + len(wanted), place + len(wanted)
                 if place < len(messages):
-                    return found, MessageRef(number, start, place)
+                    return Following(refs, bodies, MessageRef(number, start, place))
                 cursor = MessageRef(number, start + size, 0)
-                if len(found) == most:
+                if len(refs) == most:
                     break
-        return found, cursor
+        return Following(refs, bodies, cursor)
 
-    async def at(self, entry: Entry, view: View, refs: Sequence[MessageRef]) -> dict[int, bytes]:
-        """The messages at given places, by number."""
+    async def at(
+        self, entry: Entry, view: View, refs: Sequence[MessageRef], most_bytes: int
+    ) -> dict[int, bytes]:
+        """The messages at given places, by number: the first, and more while there is room."""
         found: dict[int, bytes] = {}
-        appends: dict[int, list[bytes]] = {}
+        start, messages = -1, [b""]
         for ref in refs:
-            if ref.start not in appends:
-                appends[ref.start] = (await self._appends(entry, view, ref.start, 1))[0][0]
-            found[ref.number] = appends[ref.start][ref.place]
+            if ref.start != start:
+                start = ref.start
+                messages = (await self._appends(entry, view, start, 1))[0][0]
+            message = messages[ref.place]
+            if found and len(message) > most_bytes:
+                break
+            found[ref.number] = message
+            most_bytes -= len(message)
         return found
 
     async def _appends(
@@ -103,3 +120,11 @@ class MessageReader:
             offset = view.config.lineage.offset_at(position)
             chunk = await self._log.read_cold(entry, offset, max_bytes)
         return chunk.bodies
+
+
+def _fitting(messages: Sequence[bytes], most_bytes: int, has_some: bool) -> int:
+    """How many messages there is room for; one goes in any case where there is none yet."""
+    if sum(map(len, messages)) <= most_bytes:
+        return len(messages)
+    fit = sum(total <= most_bytes for total in accumulate(map(len, messages)))
+    return fit if has_some else max(1, fit)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Collection
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
-from headwater.core.content_types import is_json
+from headwater.core.content_types import JSON, is_json
 from headwater.core.decisions import Create
 from headwater.core.errors import (
     ConfigConflict,
@@ -19,32 +18,22 @@ from headwater.core.errors import (
     InvalidOffset,
     UnknownOffset,
 )
-from headwater.core.groups import transitions
-from headwater.core.groups.config import (
-    GroupConfig,
-    parse_place,
-    reconfigured,
-)
+from headwater.core.groups import decisions
+from headwater.core.groups.config import ALL_SETTINGS, GroupConfig, Wanted, parse_place
 from headwater.core.groups.state import (
-    GroupChanged,
     GroupCreated,
     GroupDeleted,
-    GroupMutation,
     GroupRecord,
     GroupState,
     MessageRef,
-    MessagesMarked,
 )
-from headwater.core.groups.transitions import Outcome
 from headwater.core.paths import check_path, check_segment
 from headwater.core.retention import locate
 from headwater.service.entries import Entry, View
-from headwater.service.groups.group import Group, Waiter
+from headwater.service.groups.group import Group
 from headwater.service.groups.registry import GroupRegistry, StreamGroups
 
 _GROUPS_PER_STREAM_MAX: Final = 10_000
-
-R = TypeVar("R")
 
 
 class GroupInfo(msgspec.Struct, frozen=True):
@@ -67,72 +56,74 @@ class Groups(GroupRegistry):
 
     # ── Creating and changing ────────────────────────────────────────────────────────────────
 
-    async def put(self, path: str, name: str, config: GroupConfig) -> tuple[Group, bool]:
+    async def put(
+        self, path: str, name: str, config: GroupConfig, named: Collection[str] = ALL_SETTINGS
+    ) -> tuple[Group, bool]:
         """Create a group, or bring its settings up to date; True when it is new."""
         check_segment(name)
-        await self._prepare_dead_letters(config)
+        wanted = Wanted(config, named)
         while True:
             stream = await self.of(path)
             group = stream.groups.get(name)
             if group is not None:
-                await self._reconfigure(group, config)
-                return group, False
-            if len(stream.groups) >= _GROUPS_PER_STREAM_MAX:
-                raise GroupConflict(f"a stream has at most {_GROUPS_PER_STREAM_MAX} groups")
-            view = stream.entry.require_view()
-            if config.order_by is not None and not is_json(view.config.content_type):
-                raise InvalidBody("order_by points into JSON; this stream holds something else")
-            cursor = await self.position(stream.entry, view, config.start)
-            if not stream.entry.shows(view):
-                # The stream is being deleted or replaced, or has been.
-                await self._streams.writer.reply_after(stream.entry, None)
+                if await self._reconfigure(group, wanted):
+                    return group, False
                 continue
-            if not stream.complete or name in stream.groups:
-                continue
-            record = GroupRecord(self._next_id, stream.stream_id, name, self._streams.clock())
-            self._next_id += 1
-            group = self._group(GroupState(record, config, cursor), stream)
-            stream.groups[name] = group
-            await self._commit(group, [GroupCreated(record, config, cursor)])
-            self._watch(stream, group)
-            return group, True
+            with stream.pinned():
+                made = await self._create(stream, name, config)
+            if made is not None:
+                return made, True
 
-    async def _prepare_dead_letters(self, config: GroupConfig) -> None:
+    async def _create(self, stream: StreamGroups, name: str, config: GroupConfig) -> Group | None:
+        """A new group; None if meanwhile something came in between."""
+        if len(stream.groups) >= _GROUPS_PER_STREAM_MAX:
+            raise GroupConflict(f"a stream has at most {_GROUPS_PER_STREAM_MAX} groups")
+        view = stream.entry.require_view()
+        if config.order_by is not None and not is_json(view.config.content_type):
+            raise InvalidBody("order_by points into JSON; this stream holds something else")
+        await self._prepare_dead_letters(stream.entry.path, config)
+        cursor = await self.position(stream.entry, view, config.start)
+        if not stream.entry.shows(view):
+            # The stream is being deleted or replaced, or has been.
+            await self._streams.writer.reply_after(stream.entry, None)
+            return None
+        if not stream.complete or name in stream.groups:
+            return None
+        record = GroupRecord(self._next_id, stream.stream_id, name, self._streams.clock())
+        self._next_id += 1
+        group = self._group(GroupState(record, config, cursor), stream)
+        created = group.submit([GroupCreated(record, config, cursor)], None)
+        stream.groups[name] = group
+        await created
+        self._watch(stream, group)
+        return group
+
+    async def _prepare_dead_letters(self, path: str, config: GroupConfig) -> None:
         if config.dead_letter is None:
             return
         target = check_path(config.dead_letter)
+        if target == path:
+            raise InvalidBody("dead_letter must be another stream than the group's own")
         # If it is there, or on its way, this only waits until that is certain.
         with suppress(ConfigConflict):
-            await self._streams.create(Create(target, "application/json"))
+            await self._streams.create(Create(target, JSON))
         stream = self._streams.view(await self._streams.entry(target)).config
         if not stream.is_json or stream.unique_ids is not None:
             raise GroupConflict(
                 "the dead-letter stream must hold application/json and not check ids"
             )
 
-    async def _reconfigure(self, group: Group, wanted: GroupConfig) -> None:
-        state = group.state
-        config = reconfigured(state.config, wanted)
-        if config == state.config:
-            await self._commit(group, [])
-            return
-        was_durable = state.config.durable
-        state.config = config
-        if not was_durable:
-            await self._make_durable(group)
-            return
-        change = GroupChanged(state.record.id, config, state.paused)
-        await self._commit(group, [change])
+    async def _reconfigure(self, group: Group, wanted: Wanted) -> bool:
+        """Whether the settings are what they have to be; not if the group changed meanwhile."""
+        before = group.state.config
+        config = decisions.decide_put(group.state, wanted).reply
+        await self._prepare_dead_letters(group.entry.path, config)
+        if group.gone or group.state.config != before:
+            return False
+        decision = decisions.decide_put(group.state, wanted)
+        await group.submit(decision.mutations, None, durable=config.durable)
         group.kick()
-
-    async def _make_durable(self, group: Group) -> None:
-        state = group.state
-        everything: list[GroupMutation] = [
-            GroupCreated(state.record, state.config, state.cursor),
-            GroupChanged(state.record.id, state.config, state.paused),
-            MessagesMarked(state.record.id, tuple(state.outstanding.values())),
-        ]
-        await self._commit(group, everything)
+        return True
 
     def _watch(self, stream: StreamGroups, group: Group) -> None:
         """An ephemeral group ends when its last member has been gone for a while."""
@@ -149,16 +140,14 @@ class Groups(GroupRegistry):
 
     async def delete(self, path: str, name: str) -> None:
         group = await self.get(path, name)
+        deleted = group.submit([GroupDeleted(group.state.record.id)], None)
         del self._by_path[path].groups[name]
-        deleted = self._commit(group, [GroupDeleted(group.state.record.id)])
         group.dismiss(GroupNotFound(name))
         await deleted
 
     async def pause(self, path: str, name: str, *, paused: bool) -> None:
         group = await self.get(path, name)
-        group.state.paused = paused
-        change = GroupChanged(group.state.record.id, group.state.config, paused)
-        await self._commit(group, [change])
+        await group.submit(decisions.decide_pause(group.state, paused=paused), None)
         group.kick()
 
     async def seek(self, path: str, name: str, to: str) -> None:
@@ -169,11 +158,11 @@ class Groups(GroupRegistry):
             # While the place was looked up, the group may have been deleted or loaded afresh.
             if not group.gone:
                 break
-        await self._commit(group, transitions.seek(group.state, cursor))
+        await group.submit(decisions.decide_seek(group.state, cursor), None)
         group.kick()
 
     async def position(self, entry: Entry, view: View, start: str) -> MessageRef:
-        """Where a group begins: at the first message, behind the last, or at a place between."""
+        """Where a group begins: at the first message, after the last, or at a place between."""
         anchor, skip = parse_place(start)
         position = await self._streams.boundary(view, locate(view.config, anchor, view.tail))
         number = view.messages
@@ -184,39 +173,10 @@ class Groups(GroupRegistry):
         if skip == 0:
             return MessageRef(number, position, 0)
         if not view.config.is_json:
-            raise InvalidOffset("only a stream of JSON has messages to skip behind an offset")
+            raise InvalidOffset("only a stream of JSON has messages to skip after an offset")
         if number + skip > view.messages:
             raise UnknownOffset(start)
         return MessageRef(number + skip, *await self._streams.find_message(view, number + skip))
-
-    # ── Using ────────────────────────────────────────────────────────────────────────────────
-
-    async def enlist(self, path: str, name: str, waiter: Waiter) -> Group:
-        group = await self.get(path, name)
-        group.enlist(waiter)
-        return group
-
-    def settle(
-        self, group: Group, operation: Callable[[GroupState, int], Outcome]
-    ) -> asyncio.Future[Outcome]:
-        """Acknowledge, return, reject or extend; the answer comes when that is committed."""
-        now_ms = self._streams.clock()
-        group.store(transitions.expire(group.state, now_ms))
-        outcome = operation(group.state, now_ms)
-        for consumer in {message.consumer for message in outcome.done if message.consumer}:
-            group.seen(consumer)
-        group.kick()
-        return self._reply(group, outcome.changes, outcome)
-
-    def _commit(self, group: Group, changes: Sequence[GroupMutation]) -> asyncio.Future[None]:
-        return self._reply(group, changes, None)
-
-    def _reply(self, group: Group, changes: Sequence[GroupMutation], reply: R) -> asyncio.Future[R]:
-        """Answer when changes are committed."""
-        effects = group.effects(changes)
-        if effects:
-            return group.submit(effects, reply)
-        return self._streams.writer.reply_after(group, reply)
 
     # ── Looking ──────────────────────────────────────────────────────────────────────────────
 

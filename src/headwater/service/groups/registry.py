@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Final, Self
 
 from headwater.core.errors import (
@@ -36,6 +37,8 @@ class StreamGroups:
         self.complete = False
         """Whether these are the groups: not before they are loaded, nor after one became void."""
         self.losses = 0
+        self.pins = 0
+        """Requests that look something up before they change what is here."""
         self.loading = asyncio.Lock()
         entry.listeners.add(self.on_event)
 
@@ -53,7 +56,17 @@ class StreamGroups:
 
     @property
     def idle(self) -> bool:
-        return not self.loading.locked() and not any(g.busy for g in self.groups.values())
+        unused = not self.loading.locked() and not self.pins
+        return unused and not any(group.busy for group in self.groups.values())
+
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        """Keep it in memory."""
+        self.pins += 1
+        try:
+            yield
+        finally:
+            self.pins -= 1
 
     @property
     def void(self) -> bool:

@@ -15,6 +15,7 @@ from headwater.core.groups.state import (
     GroupRecord,
     GroupState,
     MessageRef,
+    MessagesLeased,
     MessagesMarked,
     MessagesSettled,
     Outstanding,
@@ -53,7 +54,7 @@ class Groups:
                 stored.cursor = cursor
                 if reset:
                     stored.messages.clear()
-            case MessagesMarked(_, messages):
+            case MessagesMarked(messages=messages) | MessagesLeased(messages=messages):
                 stored.messages.update({message.ref.number: message for message in messages})
             case MessagesSettled(_, numbers):
                 for number in numbers:

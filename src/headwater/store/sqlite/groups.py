@@ -15,6 +15,7 @@ from headwater.core.groups.state import (
     GroupMutation,
     GroupState,
     MessageRef,
+    MessagesLeased,
     MessagesMarked,
     MessagesSettled,
     Outstanding,
@@ -54,7 +55,10 @@ class GroupWrites:
 
     def add(self, write: apsw.Connection, mutation: GroupMutation) -> None:
         match mutation:
-            case MessagesMarked(group_id, messages):
+            case (
+                MessagesMarked(group_id=group_id, messages=messages)
+                | MessagesLeased(group_id=group_id, messages=messages)
+            ):
                 marks = self._marks.setdefault(group_id, {})
                 for message in messages:
                     marks[message.ref.number] = message
@@ -120,6 +124,15 @@ def _runs(numbers: list[int]) -> list[tuple[int, int]]:
     gaps = [i for i in range(1, len(numbers)) if numbers[i] - numbers[i - 1] != 1]
     firsts, lasts = [0, *gaps], [*gaps, len(numbers)]
     return [(numbers[a], numbers[b - 1]) for a, b in zip(firsts, lasts, strict=True)]
+
+
+def delete_groups_of(write: apsw.Connection, stream_id: int) -> None:
+    """The stream is gone, and its groups with it."""
+    write.execute(
+        "DELETE FROM deliveries WHERE group_id IN (SELECT id FROM groups WHERE stream_id = ?)",
+        (stream_id,),
+    )
+    write.execute("DELETE FROM groups WHERE stream_id = ?", (stream_id,))
 
 
 class Groups:

@@ -1,0 +1,44 @@
+"""What members say about the messages they have, as they send it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+
+RECEIPTS_MAX: Final = 10_000
+
+Receipts = Annotated[list[str], msgspec.Meta(min_length=1, max_length=RECEIPTS_MAX)]
+
+
+class Ack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """These are done."""
+
+    receipts: Receipts
+
+
+class Nack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Deliver these again, after a delay.
+
+    Without `count` the delivery does not count, for a member that shuts down before it began.
+    """
+
+    receipts: Receipts
+    delay_ms: Annotated[int, msgspec.Meta(ge=0, le=86_400_000)] = 0
+    count: bool = True
+
+
+class Extend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """These take longer: their leases end that much from now."""
+
+    receipts: Receipts
+    ms: Annotated[int, msgspec.Meta(ge=1, le=86_400_000)]
+
+
+class Reject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Nobody can work on these."""
+
+    receipts: Receipts
+
+
+Command = Ack | Nack | Extend | Reject

@@ -1,0 +1,313 @@
+"""The decisions: given the state of a group and what happens to it, what follows?
+
+Each function is pure: it returns the mutations to store and the reply to give, and changes
+nothing. Time and random tokens come in as arguments.
+
+**Leases.** A lease ends `ack_timeout_ms` after the delivery, unless it is extended. What was not
+settled by then waits for its next delivery. A receipt whose lease has ended is stale from that very
+moment on.
+
+**Members that messages are pushed to.** A member that closes its connection has a grace of 10 s, at
+most its ack timeout, to connect again under the same name, and then keeps its messages and
+receipts; after that they go to others. A connection that the server ends is no end of the member:
+its leases last as long as they would have, and if it does not come back, those deliveries do not
+count. Nor do deliveries that it may not have read, because the server cut it off for reading too
+slowly, unless it says what became of them.
+
+**Deliveries that count.** A message that comes back after `max_deliveries` that counted is given
+up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Generic, NamedTuple, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from headwater.core.groups.commands import Ack, Command, Extend, Nack, Reject
+from headwater.core.groups.config import GroupConfig, Wanted, reconfigured
+from headwater.core.groups.state import (
+    BLOCKED,
+    GIVEN_UP,
+    LEASED,
+    WAITING,
+    GroupAdvanced,
+    GroupChanged,
+    GroupCreated,
+    GroupMutation,
+    GroupState,
+    MemberAbsent,
+    MemberReturned,
+    MessageRef,
+    MessagesLeased,
+    MessagesMarked,
+    MessagesSettled,
+    Outstanding,
+)
+from headwater.core.groups.turns import Taker, deal, next_turns
+
+GRACE_MS: Final = 10_000
+
+R = TypeVar("R")
+
+
+class Decision(msgspec.Struct, Generic[R], frozen=True):
+    reply: R
+    mutations: Sequence[GroupMutation] = ()
+
+
+class Outcome(NamedTuple):
+    """What a command came to."""
+
+    done: list[Outstanding]
+    stale: list[str]
+
+
+# ── What members say ─────────────────────────────────────────────────────────────────────────
+
+
+def decide(state: GroupState, command: Command, now_ms: int) -> Decision[Outcome]:
+    """Members acknowledge, return, extend or reject messages."""
+    done, stale = _held(state, command.receipts, now_ms)
+    outcome = Outcome(done, stale)
+    if not done:
+        return Decision(outcome)
+    match command:
+        case Ack():
+            return Decision(outcome, decide_settle(state, done))
+        case Nack(_, delay_ms, count):
+            returned = [_returned(state, m, now_ms + delay_ms, counts=count) for m in done]
+            return Decision(outcome, _marked(state, returned))
+        case Extend(_, ms):
+            longer = [replace(message, until_ms=now_ms + ms) for message in done]
+            return Decision(outcome, _marked(state, longer))
+        case Reject():
+            rejected = [replace(message, phase=GIVEN_UP, consumer=None) for message in done]
+            return Decision(outcome, _marked(state, rejected))
+
+
+def decide_settle(state: GroupState, messages: Sequence[Outstanding]) -> Sequence[GroupMutation]:
+    """Messages are finished. What waited for their keys goes on."""
+    numbers = tuple([message.ref.number for message in messages])
+    settled = MessagesSettled(state.record.id, numbers)
+    if not state.keys:
+        return (settled,)
+    followers = _followers(state, messages, set(numbers))
+    return (settled, *_marked(state, followers))
+
+
+def _held(
+    state: GroupState, receipts: Sequence[str], now_ms: int
+) -> tuple[list[Outstanding], list[str]]:
+    """The messages that receipts stand for, and the receipts that stand for nothing any more."""
+    found: dict[int, Outstanding] = {}
+    stale: list[str] = []
+    for receipt in receipts:
+        message = state.leased_as(receipt, now_ms)
+        if message is None:
+            stale.append(receipt)
+        else:
+            found[message.ref.number] = message
+    return list(found.values()), stale
+
+
+def _followers(
+    state: GroupState, messages: Sequence[Outstanding], settled: set[int]
+) -> list[Outstanding]:
+    """Of each key, the next message that may be worked on."""
+    followers: list[Outstanding] = []
+    for key in {message.key for message in messages if message.key is not None}:
+        first = next((number for number in state.keys[key] if number not in settled), None)
+        follower = state.outstanding[first] if first is not None else None
+        if follower is not None and follower.phase is BLOCKED:
+            followers.append(replace(follower, phase=WAITING))
+    return followers
+
+
+def _returned(
+    state: GroupState, message: Outstanding, until_ms: int, *, counts: bool = True
+) -> Outstanding:
+    """A message that comes back: to be delivered again, unless that was done often enough."""
+    deliveries = message.deliveries if counts else message.deliveries - 1
+    limit = state.config.max_deliveries
+    phase = GIVEN_UP if limit and deliveries >= limit else WAITING
+    return replace(message, phase=phase, until_ms=until_ms, deliveries=deliveries, consumer=None)
+
+
+def _marked(state: GroupState, messages: Sequence[Outstanding]) -> tuple[GroupMutation, ...]:
+    return (MessagesMarked(state.record.id, tuple(messages)),) if messages else ()
+
+
+# ── Time, and members that come and go ───────────────────────────────────────────────────────
+
+
+def decide_expire(state: GroupState, now_ms: int) -> Sequence[GroupMutation]:
+    """Take back what was not settled in time, and what members had that did not come back."""
+    over = {message.ref.number: message for message in state.ended(now_ms)}
+    gone = [name for name, until in state.absent.items() if until is not None and until <= now_ms]
+    for consumer in gone:
+        over |= {message.ref.number: message for message in state.held_by(consumer)}
+    returned = [
+        _returned(state, message, now_ms, counts=not _uncounted(state, message))
+        for _, message in sorted(over.items())
+    ]
+    forgotten = [MemberReturned(state.record.id, consumer) for consumer in gone]
+    return (*_marked(state, returned), *forgotten)
+
+
+def _uncounted(state: GroupState, message: Outstanding) -> bool:
+    """Whether its member may never have had it, or was sent away by the server."""
+    parted = state.absent.get(message.consumer or "", 0) is None
+    return parted or message.ref.number in state.unread
+
+
+def decide_leave(state: GroupState, consumer: str, now_ms: int) -> Sequence[GroupMutation]:
+    """A member closed its connection."""
+    if consumer not in state.held:
+        return ()
+    until_ms = now_ms + min(GRACE_MS, state.config.ack_timeout_ms)
+    return (MemberAbsent(state.record.id, consumer, until_ms),)
+
+
+def decide_part(state: GroupState, consumer: str, *, cut_off: bool) -> Sequence[GroupMutation]:
+    """The server ended a member's connection; if it cut it off, not all that was sent arrived."""
+    if consumer not in state.held:
+        return ()
+    held = state.held_by(consumer) if cut_off else ()
+    unread = frozenset(message.ref.number for message in held)
+    return (MemberAbsent(state.record.id, consumer, None, unread),)
+
+
+def decide_return(state: GroupState, consumer: str) -> Sequence[GroupMutation]:
+    """A member is here, be it again or for the first time."""
+    return (MemberReturned(state.record.id, consumer),) if consumer in state.absent else ()
+
+
+# ── Handing out ──────────────────────────────────────────────────────────────────────────────
+
+
+class Read(NamedTuple):
+    """Messages that were read and can be handed out."""
+
+    again: dict[int, int]
+    """Messages that wait in the group: their sizes by number."""
+    fresh: Sequence[MessageRef] = ()
+    """Messages that come next after the cursor."""
+    sizes: Sequence[int] = ()
+    """Of the fresh ones."""
+    keys: Sequence[str | None] = ()
+    """Of the fresh ones, in a group that keeps order."""
+    behind: MessageRef = MessageRef(0, 0, 0)
+    """The cursor after the fresh ones."""
+
+
+class HandedOut(NamedTuple):
+    shares: list[list[Outstanding]]
+    """What each taker gets."""
+    turns: list[int]
+    """The takers, in the order of their next turn."""
+
+
+def decide_hand_out(
+    state: GroupState, takers: Sequence[Taker], read: Read, now_ms: int, token: int
+) -> Decision[HandedOut]:
+    """Lease messages to members, in turn: those that wait first, then fresh ones.
+
+    Where no order is kept, the cursor goes as far as messages find a taker. Where it is, all that
+    was read becomes part of the group, because what comes later may have to wait for its key.
+    """
+    due = _still_due(state, read, now_ms)
+    free = _free(state, read)
+    sizes = [*(read.again[m.ref.number] for m in due), *(read.sizes[at] for at in free)]
+    dealt = deal(sizes[: state.room], takers)
+    until_ms = now_ms + state.config.ack_timeout_ms
+    fresh, keys, again = read.fresh, read.keys, len(due)
+    shares: list[list[Outstanding]] = []
+    for (consumer, _, _), indexes in zip(takers, dealt, strict=True):
+        share: list[Outstanding] = []
+        for index in indexes:
+            if index < again:
+                ref, key, times = due[index].ref, due[index].key, due[index].deliveries + 1
+            else:
+                at = free[index - again]
+                ref, key, times = fresh[at], keys[at] if keys else None, 1
+            share.append(Outstanding(ref, LEASED, until_ms, times, token, consumer, key))
+        shares.append(share)
+    mutations: list[GroupMutation] = [
+        MessagesLeased(state.record.id, taker.consumer, until_ms, share)
+        for taker, share in zip(takers, shares, strict=True)
+        if share
+    ]
+    taken = free[: max(0, sum(map(len, dealt)) - again)]
+    mutations += _advanced(state, read, free, taken, now_ms)
+    return Decision(HandedOut(shares, next_turns(dealt)), mutations)
+
+
+def _still_due(state: GroupState, read: Read, now_ms: int) -> list[Outstanding]:
+    if not read.again:
+        return []
+    return [m for m in state.due(now_ms, len(read.again)) if m.ref.number in read.again]
+
+
+def _free(state: GroupState, read: Read) -> Sequence[int]:
+    """Which of the fresh messages have to wait for no other."""
+    if state.config.order_by is None:
+        return range(len(read.fresh))
+    free: list[int] = []
+    seen: set[str] = set()
+    for at, key in enumerate(read.keys):
+        if key is None:
+            free.append(at)
+        elif key not in seen:
+            seen.add(key)
+            if key not in state.keys:
+                free.append(at)
+    return free
+
+
+def _advanced(
+    state: GroupState, read: Read, free: Sequence[int], taken: Sequence[int], now_ms: int
+) -> list[GroupMutation]:
+    """The cursor passes fresh messages, of which some were `taken`."""
+    if not read.fresh:
+        return []
+    if state.config.order_by is None:
+        if not taken:
+            return []
+        passed = len(taken)
+        cursor = read.fresh[passed] if passed < len(read.fresh) else read.behind
+        return [GroupAdvanced(state.record.id, cursor)]
+    leased, waiting = set(taken), set(free)
+    rest = [
+        Outstanding(ref, WAITING if at in waiting else BLOCKED, now_ms, key=key)
+        for at, (ref, key) in enumerate(zip(read.fresh, read.keys, strict=True))
+        if at not in leased
+    ]
+    return [GroupAdvanced(state.record.id, read.behind), *_marked(state, rest)]
+
+
+# ── The group itself ─────────────────────────────────────────────────────────────────────────
+
+
+def decide_put(state: GroupState, wanted: Wanted) -> Decision[GroupConfig]:
+    """Bring the settings of a group up to date."""
+    config = reconfigured(state.config, wanted)
+    if config == state.config:
+        return Decision(config)
+    changed = GroupChanged(state.record.id, config, state.paused)
+    if state.config.durable or not config.durable:
+        return Decision(config, (changed,))
+    # It lived in memory alone: all of it is news to the engine.
+    created = GroupCreated(state.record, config, state.cursor)
+    return Decision(config, (created, changed, *_marked(state, [*state.outstanding.values()])))
+
+
+def decide_pause(state: GroupState, *, paused: bool) -> Sequence[GroupMutation]:
+    return (GroupChanged(state.record.id, state.config, paused),)
+
+
+def decide_seek(state: GroupState, cursor: MessageRef) -> Sequence[GroupMutation]:
+    """Go on from somewhere else. Whatever is out there is forgotten; its receipts are stale."""
+    return (GroupAdvanced(state.record.id, cursor, reset=True),)

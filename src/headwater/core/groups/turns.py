@@ -1,0 +1,72 @@
+"""Who gets the next message: members that have room take turns, message by message.
+
+A member has room for so many messages and for so many bytes. Whoever has no room left is passed
+over. A member that has been given nothing takes any one message, however large it is: otherwise
+that message would never be delivered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Taker(NamedTuple):
+    """Someone who takes messages."""
+
+    consumer: str
+    most: int
+    most_bytes: int
+
+
+def deal(sizes: Sequence[int], takers: Sequence[Taker]) -> list[list[int]]:
+    """For each taker, which messages it gets, by index. What nobody has room for is the rest."""
+    if sum(sizes) <= min((taker.most_bytes for taker in takers), default=0):
+        return _deal_rounds(len(sizes), takers)
+    return _deal_singly(sizes, takers)
+
+
+def _deal_rounds(count: int, takers: Sequence[Taker]) -> list[list[int]]:
+    """Only the number of messages matters, so whole rounds are dealt at once."""
+    dealt: list[list[int]] = [[] for _ in takers]
+    playing = [index for index, taker in enumerate(takers) if taker.most > 0]
+    at = 0
+    while at < count and playing:
+        left = count - at
+        room = min(takers[index].most - len(dealt[index]) for index in playing)
+        rounds = min(room, left // len(playing))
+        if rounds == 0:
+            for place, index in enumerate(playing[:left]):
+                dealt[index].append(at + place)
+            break
+        end = at + rounds * len(playing)
+        for place, index in enumerate(playing):
+            dealt[index] += range(at + place, end, len(playing))
+        at = end
+        playing = [index for index in playing if len(dealt[index]) < takers[index].most]
+    return dealt
+
+
+def _deal_singly(sizes: Sequence[int], takers: Sequence[Taker]) -> list[list[int]]:
+    dealt: list[list[int]] = [[] for _ in takers]
+    given_bytes = [0] * len(takers)
+    turn = [index for index, taker in enumerate(takers) if taker.most > 0]
+
+    def has_room(index: int, size: int) -> bool:
+        return not dealt[index] or given_bytes[index] + size <= takers[index].most_bytes
+
+    for at, size in enumerate(sizes):
+        index = next((index for index in turn if has_room(index, size)), None)
+        if index is None:
+            break
+        dealt[index].append(at)
+        given_bytes[index] += size
+        turn.remove(index)
+        if len(dealt[index]) < takers[index].most:
+            turn.append(index)
+    return dealt
+
+
+def next_turns(dealt: Sequence[Sequence[int]]) -> list[int]:
+    """The takers in the order of their next turn: whoever was served last comes last."""
+    return sorted(range(len(dealt)), key=lambda index: dealt[index][-1] if dealt[index] else -1)
