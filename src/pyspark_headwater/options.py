@@ -102,7 +102,7 @@ OPTIONS: Final = (
         "How tasks read [history](history.md) that is in files: `auto` takes it from the files "
         "where a task can reach them, `server` never does, `direct` fails where it cannot.",
     ),
-    Option("includeHeaders", READ, "`false`", "Add the columns about producers."),
+    Option("includeHeaders", READ, "`false`", "Add the columns about producers, and message ids."),
     Option(
         "mode",
         READ,

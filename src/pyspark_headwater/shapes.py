@@ -57,6 +57,7 @@ def message_schema(*, json: bool, headers: bool) -> StructType:
             StructField("producer_id", StringType()),
             StructField("producer_epoch", LongType()),
             StructField("producer_seq", LongType()),
+            StructField("message_id", StringType()),
         ]
     return StructType(fields)
 

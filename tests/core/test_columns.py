@@ -68,6 +68,7 @@ def expected(appends: list[Appended], lineage: Lineage, end: int, *, is_json: bo
                     "producer_id": id_,
                     "producer_epoch": epoch,
                     "producer_seq": seq,
+                    "message_id": append.message_id,
                 }
             )
     return found

@@ -47,7 +47,10 @@ def as_appended(made: Extents) -> list[list[Appended]]:
     for run, start, message, contents in made:
         extent = []
         for body, messages, at_ms, stamp in contents:
-            extent.append(Appended(run, start, body, message, messages, at_ms, stamp))
+            named = f"é{at_ms}" if at_ms % 3 == 0 else None
+            extent.append(
+                Appended(run, start, body, message, messages, at_ms, stamp, message_id=named)
+            )
             start, message = start + len(body), message + messages
         found.append(extent)
     return found
@@ -71,6 +74,7 @@ def assert_same(found: Block, wanted: Block) -> None:
         assert [n - mine[0] for n in mine] == [n - other[0] for n in other]
     assert found.times == wanted.times
     assert producers(found) == producers(wanted)
+    assert (found.ids or [None] * found.appends) == (wanted.ids or [None] * wanted.appends)
 
 
 def producers(block: Block) -> list[ProducerStamp | None]:

@@ -332,6 +332,21 @@ def test_producers_on_request(stream: Stream) -> None:
     assert stream.arrow(headers="true").to_pylist()[-1]["producer_id"] == "p"
 
 
+def test_message_ids_on_request(stream: Stream) -> None:
+    stream.append(["x"], Message_Id="order-7")
+    stream.append(["y"])
+    found = [row["message_id"] for row in stream.rows(headers="true")][-3:]
+    assert found == [None, "order-7", None]
+    assert stream.arrow(headers="true")["message_id"].to_pylist()[-3:] == found
+    assert "message_id" not in stream.rows()[0]
+
+
+def test_a_message_id_names_one_message(stream: Stream) -> None:
+    for messages, message_id in ((["x", "y"], "7"), (["x"], ""), (["x"], "7" * 257)):
+        answer = stream.http.post(stream.url, json=messages, headers={"Message-Id": message_id})
+        assert code(answer) == (400, "missing_id")
+
+
 def test_a_bulk_read_goes_on_where_it_stopped(http: httpx.Client) -> None:
     stream = Stream(http, "paged", *[[n, n] for n in range(50)])
     offset, seen = "-1", []

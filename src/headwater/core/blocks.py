@@ -48,6 +48,8 @@ class Block:
     """Numbers of messages, counted from any."""
     times: array[int]
     stamps: Stamps | None = None
+    ids: Sequence[str | None] | None = None
+    """The ids that headers gave to appends; None if there are none."""
 
     @classmethod
     def of(cls, appends: Sequence[Appended], end: int) -> Block:
@@ -61,7 +63,17 @@ class Block:
         times = array("q", [one.at_ms for one in appends])
         data = b"".join([one.body for one in appends])
         stamps = _stamps_of([one.producer for one in appends])
-        return cls(first.stream_id, data[: end - origin], origin, starts, firsts, times, stamps)
+        ids = [one.message_id for one in appends]
+        return cls(
+            first.stream_id,
+            data[: end - origin],
+            origin,
+            starts,
+            firsts,
+            times,
+            stamps,
+            ids if any(one is not None for one in ids) else None,
+        )
 
     @property
     def appends(self) -> int:

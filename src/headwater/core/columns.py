@@ -9,6 +9,7 @@ and not even that if each append is one message.
 - `timestamp`  when it was stored
 - `value`      JSON text, or bytes
 - `producer_id`, `producer_epoch`, `producer_seq`  on request, null where there was no producer
+- `message_id` that a header gave, on request, null where there was none
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ _PRODUCER: Final = (
     pa.field("producer_epoch", pa.int64()),
     pa.field("producer_seq", pa.int64()),
 )
+_HEADERS: Final = (*_PRODUCER, pa.field("message_id", pa.string()))
 
 
 def schema_of(*, json: bool, headers: bool) -> Any:
     value = pa.field("value", pa.string() if json else pa.binary())
-    return pa.schema([*_PLAIN, value, *(_PRODUCER if headers else ())])
+    return pa.schema([*_PLAIN, value, *(_HEADERS if headers else ())])
 
 
 def rows_of(block: Block, first: Offset, *, json: bool, headers: bool) -> Any:
@@ -49,15 +51,15 @@ def rows_of(block: Block, first: Offset, *, json: bool, headers: bool) -> Any:
     """
     of_appends = [_tokens(block, first), _times(block)]
     if headers:
-        of_appends += _stamp_columns(block)
+        of_appends += [*_stamp_columns(block), _ids(block)]
     if json and not block.has_single_messages:
         index, value, parents = _messages(block)
         of_appends = [column.take(parents) for column in of_appends]
     else:
         index = pa.repeat(pa.scalar(0, pa.int32()), block.appends)
         value = _cut(block, _append_ends(block)) if json else _pieces(block, _append_ends(block))
-    offset, timestamp, *producer = of_appends
-    columns = [offset, index, timestamp, value, *producer]
+    offset, timestamp, *details = of_appends
+    columns = [offset, index, timestamp, value, *details]
     return pa.RecordBatch.from_arrays(columns, schema=schema_of(json=json, headers=headers))
 
 
@@ -129,3 +131,9 @@ def _stamp_columns(block: Block) -> list[Any]:
     epochs, seqs = (_numbers(pa.int64(), column) for column in (stamps.epochs, stamps.seqs))
     nothing = pa.scalar(None, pa.int64())
     return [ids, pc.if_else(known, epochs, nothing), pc.if_else(known, seqs, nothing)]
+
+
+def _ids(block: Block) -> Any:
+    if block.ids is None:
+        return pa.nulls(block.appends, pa.string())
+    return pa.array(block.ids, pa.string())

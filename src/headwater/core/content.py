@@ -15,7 +15,7 @@ from headwater.core.live.profile import StateProtocol
 from headwater.core.live.records import check_records
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended, MessageId, StreamConfig, StreamState
-from headwater.core.unique_ids import Mode, find_ids, split_new
+from headwater.core.unique_ids import Mode, check_id, find_ids, split_new
 
 IsKnown = Callable[[str], bool]
 
@@ -31,12 +31,20 @@ class Content(msgspec.Struct, frozen=True):
     starts: tuple[int, ...] = ()
     """Where in the body each message with an id begins."""
     duplicates: int = 0
+    message_id: str | None = None
+    """The id that a header gives to the only message."""
 
     @classmethod
     def with_ids(cls, messages: Sequence[bytes], ids: tuple[str, ...], duplicates: int = 0) -> Self:
         """Messages in stored form, each with what separates it from the next."""
         starts = accumulate(map(len, messages[:-1]), initial=0)
         return cls(b"".join(messages), len(messages), ids, tuple(starts), duplicates)
+
+    @classmethod
+    def named(cls, body: bytes, message_id: str, *, is_unique: bool) -> Self:
+        """A single message with an id from a header."""
+        ids, starts = ((message_id,), (0,)) if is_unique else ((), ())
+        return cls(body, 1, ids, starts, message_id=message_id)
 
     def without_duplicates(
         self, config: StreamConfig, is_known: IsKnown, mode: Mode | None = None
@@ -79,6 +87,7 @@ class Content(msgspec.Struct, frozen=True):
             producer,
             stream_seq,
             ids,
+            self.message_id,
         )
 
 
@@ -100,13 +109,14 @@ def read_content(
         stored, count = body, 1
     if isinstance(config.profile, StateProtocol) and count:
         check_records(stored, config.profile.touch.on_missing_before)
-    if config.unique_ids is None or count == 0:
+    rule = config.unique_ids
+    if count == 0 or (rule is None and message_id is None):
         return Content(stored, count)
-    if not config.is_json:
-        return Content.with_ids([stored], tuple(find_ids(config.unique_ids, [stored], message_id)))
-    messages = json_mode.decode(stored)
-    ids = tuple(find_ids(config.unique_ids, messages, message_id))
-    return Content.with_ids([message + b"," for message in messages], ids)
+    if rule is not None and rule.pointer is not None:
+        messages = json_mode.decode(stored)
+        ids = tuple(find_ids(rule.pointer, messages))
+        return Content.with_ids([message + b"," for message in messages], ids)
+    return Content.named(stored, check_id(message_id, count), is_unique=rule is not None)
 
 
 class Prepared(msgspec.Struct, frozen=True):

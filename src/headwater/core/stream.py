@@ -110,6 +110,8 @@ class Appended(msgspec.Struct, frozen=True):
     producer: ProducerStamp | None = None
     stream_seq: str | None = None
     ids: tuple[MessageId, ...] = ()
+    message_id: str | None = None
+    """The id that a header gave to its only message."""
 
     @property
     def end(self) -> int:

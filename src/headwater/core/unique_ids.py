@@ -9,6 +9,9 @@ duplicate:
 - `fail`: the append is refused as a whole and names the duplicates;
 - `succeed`: the duplicates are left out, the rest is stored, and the answer counts them.
 
+Other streams take a `Message-Id` too. It is stored with its message and comes back with it, and
+nobody compares it with anything.
+
 A fork knows the ids of what it inherits. A producer's duplicate is recognised as that before ids
 are looked at.
 """
@@ -50,23 +53,26 @@ def parse_unique_ids(mode: str | None, pointer: str | None) -> UniqueIds | None:
     return UniqueIds(known, pointer)
 
 
-def find_ids(rule: UniqueIds, messages: Sequence[bytes], header_id: str | None) -> list[str]:
-    """The id of each message, in order."""
-    if rule.pointer is not None:
-        steps = pointer_steps(rule.pointer)
-        return [
-            _checked(resolve(msgspec.json.decode(message), steps, _NOTHING), index)
-            for index, message in enumerate(messages)
-        ]
+def find_ids(pointer: str, messages: Sequence[bytes]) -> list[str]:
+    """The id of each JSON message, in order."""
+    steps = pointer_steps(pointer)
+    return [
+        _checked(resolve(msgspec.json.decode(message), steps, _NOTHING), index)
+        for index, message in enumerate(messages)
+    ]
+
+
+def check_id(header_id: str | None, count: int) -> str:
+    """The id that a header gives to the only message of an append."""
     if header_id is None:
         raise MissingId("this stream checks message ids: send a Message-Id header", 0)
-    if len(messages) != 1:
+    if count != 1:
         raise MissingId(
             "a Message-Id header names a single message; send one message at a time, or create "
             "the stream with Stream-Id-Pointer",
             1,
         )
-    return [_checked(header_id, 0)]
+    return _checked(header_id, 0)
 
 
 def _checked(value: object, index: int) -> str:

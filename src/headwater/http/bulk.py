@@ -161,6 +161,7 @@ def _about(config: StreamConfig, block: Block, number: int, details: bool) -> di
         stamp = block.stamps.stamp(number) if block.stamps else None
         id_, epoch, seq = stamp or (None, None, None)
         about |= {"producer_id": id_, "producer_epoch": epoch, "producer_seq": seq}
+        about["message_id"] = block.ids[number] if block.ids else None
     return about
 
 

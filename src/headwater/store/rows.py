@@ -51,7 +51,7 @@ STATE_COLUMNS: Final = (
 )
 OP_COLUMNS: Final = (
     "stream_id, start, first_message, messages, created_at, checksum,"
-    " producer_id, producer_epoch, producer_seq, body"
+    " producer_id, producer_epoch, producer_seq, message_id, body"
 )
 
 GROUP_COLUMNS: Final = (
@@ -169,6 +169,7 @@ def op_row(append: Appended) -> Row:
         append.at_ms,
         append_checksum(stream_id, start, body),
         *(append.producer or _NO_PRODUCER),
+        append.message_id,
         body,
     )
 
@@ -176,11 +177,11 @@ def op_row(append: Appended) -> Row:
 def read_op(row: Row) -> Appended:
     """The inverse of `op_row`. Whether the checksum holds is a question of its own."""
     producer = ProducerStamp(row[6], row[7], row[8]) if row[6] is not None else None
-    return Appended(row[0], row[1], row[9], row[2], row[3], row[4], producer)
+    return Appended(row[0], row[1], row[10], row[2], row[3], row[4], producer, message_id=row[9])
 
 
 def op_is_intact(row: Row) -> bool:
-    return bool(row[5] == append_checksum(row[0], row[1], row[9]))
+    return bool(row[5] == append_checksum(row[0], row[1], row[10]))
 
 
 Producers = dict[tuple[int, str], ProducerState]

@@ -52,11 +52,15 @@ def count_fitting(portion: Sequence[Row], room_bytes: int) -> int:
 
 def as_columns(portion: Sequence[Row]) -> tuple[Columns, bytes]:
     """All about the appends of some rows, and their bodies in one piece."""
-    _, starts, firsts, counts, times, sums, ids, epochs, seqs, bodies = zip(*portion, strict=True)
+    _, starts, firsts, counts, times, sums, producers, epochs, seqs, ids, bodies = zip(
+        *portion, strict=True
+    )
     stamps = {
-        number: ProducerStamp(ids[number], epochs[number], seqs[number])
+        number: ProducerStamp(producers[number], epochs[number], seqs[number])
         for number in range(len(portion))
-        if ids[number] is not None
+        if producers[number] is not None
     }
+    named = {number: one for number, one in enumerate(ids) if one is not None}
     end, end_message = starts[-1] + len(bodies[-1]), firsts[-1] + counts[-1]
-    return Columns(starts, firsts, times, sums, stamps, end, end_message), b"".join(bodies)
+    columns = Columns(starts, firsts, times, sums, stamps, end, end_message, named)
+    return columns, b"".join(bodies)

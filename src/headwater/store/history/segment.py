@@ -231,6 +231,7 @@ class Extent:
             self._large(places.times, number),
             self._large(places.sums, number),
             self._stamp(number),
+            self.ids(number, number + 1).get(0),
         )
 
     def first_message(self, number: int) -> int:
@@ -263,7 +264,23 @@ class Extent:
             self.stamps(first, stop),
             self.start_of(stop),
             self.first_message(stop),
+            self.ids(first, stop),
         )
+
+    def ids(self, first: int, stop: int) -> dict[int, str]:
+        """The ids of some appends, by their numbers counted from the first of them."""
+        if not self.header.has_ids:
+            return {}
+        before = self._small(self._places.id_ends, first - 1) if first else 0
+        ends = self._small_array(self._places.id_ends, first, stop)
+        place = self._offset + self._places.ids
+        data = self.segment.read(place + before, ends[-1] - before)
+        starts = (before, *ends[:-1])
+        return {
+            number: data[start - before : end - before].decode()
+            for number, (start, end) in enumerate(zip(starts, ends, strict=True))
+            if end > start
+        }
 
     def stamps(self, first: int, stop: int) -> dict[int, ProducerStamp]:
         """The stamps of some appends, by their numbers counted from the first of them."""
@@ -292,6 +309,7 @@ class Extent:
             self.first_message(after) - append.first_message,
             append.at_ms,
             append.producer,
+            message_id=append.message_id,
         )
 
     def block(self, start: int, end: int, limit: int, max_messages: int = 2**62) -> Block:
@@ -317,6 +335,7 @@ class Extent:
             firsts,
             self._large_array(places.times, first, stop),
             self._stamp_columns(first, stop) if header.stamped else None,
+            list(map(self.ids(first, stop).get, range(stop - first))) if header.has_ids else None,
         )
 
     def _stop_within(self, first: int, stop: int, max_messages: int) -> int:

@@ -1,6 +1,7 @@
 """The bytes of a segment file.
 
     magic          8 bytes, the last of them the version of the layout
+                   (2 if messages of it have ids, 1 otherwise)
     bodies         of all extents, one behind the other, exactly as stored
     indexes        one for each extent: a header, then an array for each property of its appends
     directory      where each extent's index is, and which piece of which run it describes
@@ -10,6 +11,10 @@
 All numbers are little-endian and of fixed width, so that one entry of an array is found without
 reading the others. Positions and message numbers of appends are relative to the extent, which
 halves them.
+
+Ids that headers gave to messages follow the names of producers: where each one ends, and then all
+of them one behind the other. An append without an id has one of no length. That they are there is
+said by the highest bit of the length of the names.
 
 The *root* of a segment is a checksum over its block sums and footer, so it stands for the whole
 file. It is part of the file's name and of its row in the database: a file that is complete in
@@ -23,6 +28,7 @@ import sys
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 import msgspec
@@ -31,6 +37,7 @@ from xxhash import xxh3_64_intdigest, xxh3_128_hexdigest
 from headwater.core.producers import ProducerStamp
 
 MAGIC: Final = b"HWSEG\x00\x00\x01"
+MAGIC_WITH_IDS: Final = b"HWSEG\x00\x00\x02"
 BLOCK_BYTES: Final = 128 * 1024
 EXTENT_BYTES_MAX: Final = 2**32 - 1
 
@@ -41,6 +48,7 @@ _COUNT: Final = struct.Struct("<I")
 _ENTRY: Final = struct.Struct("<QQQQ")
 HEADER_BYTES: Final = _HEADER.size
 FOOTER_BYTES: Final = _FOOTER.size + _SUM.size
+_HAS_IDS: Final = 1 << 31
 SMALL: Final = struct.Struct("<I")
 LARGE: Final = struct.Struct("<q")
 
@@ -64,6 +72,7 @@ class Append(NamedTuple):
     at_ms: int
     checksum: int
     producer: ProducerStamp | None
+    message_id: str | None = None
 
 
 class Columns(NamedTuple):
@@ -78,6 +87,8 @@ class Columns(NamedTuple):
     end: int
     end_message: int
     """The number of the first message behind them."""
+    ids: dict[int, str]
+    """By the number of the append as well."""
 
 
 class Header(NamedTuple):
@@ -93,6 +104,7 @@ class Header(NamedTuple):
     stamped: int
     """Appends with a producer's stamp; without any, there are no arrays of stamps."""
     names_bytes: int
+    has_ids: bool = False
 
 
 class Entry(NamedTuple):
@@ -115,6 +127,8 @@ class Places(NamedTuple):
     epochs: int
     seqs: int
     names: int
+    id_ends: int
+    ids: int
 
     @classmethod
     def of(cls, header: Header) -> Places:
@@ -128,7 +142,9 @@ class Places(NamedTuple):
         epochs = producers + SMALL.size * stamps
         seqs = epochs + LARGE.size * stamps
         names = seqs + LARGE.size * stamps
-        return cls(starts, messages, times, sums, producers, epochs, seqs, names)
+        id_ends = names + header.names_bytes
+        ids = id_ends + (SMALL.size * count if header.has_ids else 0)
+        return cls(starts, messages, times, sums, producers, epochs, seqs, names, id_ends, ids)
 
 
 def _numbers() -> array[int]:
@@ -150,6 +166,7 @@ class IndexDraft:
     times: array[int] = field(default_factory=_numbers)
     sums: array[int] = field(default_factory=_numbers)
     stamps: dict[int, ProducerStamp] = field(default_factory=dict)
+    ids: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.end = self.start
@@ -158,6 +175,8 @@ class IndexDraft:
         """Add many at once."""
         for number, stamp in columns.stamps.items():
             self.stamps[len(self.starts) + number] = stamp
+        for number, message_id in columns.ids.items():
+            self.ids[len(self.starts) + number] = message_id
         self.starts.extend([start - self.start for start in columns.starts])
         self.firsts.extend([first - self.first_message for first in columns.first_messages])
         self.times.extend(columns.times)
@@ -180,10 +199,10 @@ class IndexDraft:
             self.data_offset,
             count,
             len(self.stamps),
-            len(text),
+            len(text) | (_HAS_IDS if self.ids else 0),
         )
         parts = [
-            _HEADER.pack(*header),
+            _HEADER.pack(*header[:-1]),
             _pack("I", self.starts),
             _pack("I", self.firsts),
             _pack("q", self.times),
@@ -197,6 +216,9 @@ class IndexDraft:
                 _pack("q", [stamp.seq if stamp else 0 for stamp in stamps]),
                 text,
             ]
+        if self.ids:
+            ids = [self.ids.get(index, "").encode() for index in range(count)]
+            parts += [_pack("I", list(accumulate(map(len, ids)))), *ids]
         return b"".join(parts)
 
 
@@ -229,6 +251,8 @@ def read_header(data: bytes) -> Header:
         header = Header(*_HEADER.unpack(data))
     except struct.error as error:
         raise LayoutError(f"no extent: {error}") from None
+    if header.names_bytes & _HAS_IDS:
+        header = header._replace(names_bytes=header.names_bytes ^ _HAS_IDS, has_ids=True)
     if not 0 < header.appends <= header.end - header.start <= EXTENT_BYTES_MAX:
         raise LayoutError("an extent that holds nothing")
     return header
@@ -264,10 +288,11 @@ class Trailer:
     sums_offset: int
     """Also the number of bytes that the block sums cover."""
     sums: tuple[int, ...]
+    magic: bytes = MAGIC
 
     def encode(self) -> bytes:
         sums = _pack("Q", self.sums)
-        footer = _FOOTER.pack(MAGIC, self.directory_offset, self.sums_offset, BLOCK_BYTES)
+        footer = _FOOTER.pack(self.magic, self.directory_offset, self.sums_offset, BLOCK_BYTES)
         return sums + footer + _SUM.pack(xxh3_64_intdigest(sums + footer))
 
     @property
@@ -286,7 +311,7 @@ def read_sums_offset(footer: bytes) -> int:
         magic, _, sums_offset, block_bytes = _FOOTER.unpack_from(footer)
     except struct.error:
         raise LayoutError("the file is too short") from None
-    if magic != MAGIC or block_bytes != BLOCK_BYTES:
+    if magic not in (MAGIC, MAGIC_WITH_IDS) or block_bytes != BLOCK_BYTES:
         raise LayoutError("the file is no segment, or one of a newer version")
     return int(sums_offset)
 
@@ -298,9 +323,9 @@ def read_trailer(data: bytes) -> Trailer:
         raise LayoutError("the block sums do not fit the file")
     if _SUM.unpack(data[-_SUM.size :])[0] != xxh3_64_intdigest(data[: -_SUM.size]):
         raise LayoutError("the footer does not match its checksum")
-    _, directory_offset, _, _ = _FOOTER.unpack_from(data, len(data) - FOOTER_BYTES)
+    magic, directory_offset, _, _ = _FOOTER.unpack_from(data, len(data) - FOOTER_BYTES)
     sums = struct.unpack_from(f"<{(len(data) - FOOTER_BYTES) // _SUM.size}Q", data)
-    return Trailer(directory_offset, sums_offset, sums)
+    return Trailer(directory_offset, sums_offset, sums, magic)
 
 
 def segment_name(segment_id: int, root: str) -> str:

@@ -112,7 +112,9 @@ class SegmentBuilder:
         ]
         self._write(segment_format.encode_directory(entries))
         self._flush(bytes(self._block))
-        trailer = segment_format.Trailer(directory_offset, self._written, tuple(self._sums))
+        has_ids = any(index.ids for index, _ in self._drafts)
+        magic = segment_format.MAGIC_WITH_IDS if has_ids else segment_format.MAGIC
+        trailer = segment_format.Trailer(directory_offset, self._written, tuple(self._sums), magic)
         write_all(self._file, trailer.encode())
         self._step("written")
         os.fsync(self._file)

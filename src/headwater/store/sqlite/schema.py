@@ -213,5 +213,9 @@ CREATE TABLE snapshots (
 );
 """
 
-MIGRATIONS: Final = (_V1, _V2, _V3, _V4, _V5)
+_V6 = """
+ALTER TABLE ops ADD COLUMN message_id TEXT;
+"""
+
+MIGRATIONS: Final = (_V1, _V2, _V3, _V4, _V5, _V6)
 SCHEMA_VERSION: Final = len(MIGRATIONS)
