@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -61,10 +61,7 @@ async def read_all(log: Log, path: str, offset: str = "-1") -> bytes:
 
 def begin(work: Awaitable[R]) -> asyncio.Future[R]:
     """Start a request without waiting for its answer."""
-    if isinstance(work, Coroutine):
-        return asyncio.get_running_loop().create_task(work)
-    assert isinstance(work, asyncio.Future)
-    return work
+    return asyncio.ensure_future(work)
 
 
 async def turns(count: int = 10) -> None:

@@ -18,6 +18,7 @@ from headwater.http.answers import JSON_HEADERS
 from headwater.http.messages import Answer, Payload, Response, Sink
 from headwater.service.groups.group import Group
 from headwater.service.groups.members import Delivery, Ending
+from headwater.service.replies import Reply
 
 _DELIVERY: Final = b'{"id":%b,"offset":"%b","deliveries":%d,"receipt":"' + RECEIPT + b'",%b}'
 
@@ -66,7 +67,7 @@ class Fetch:
         consumer: str,
         most: int,
         wait_ms: int,
-        acked: asyncio.Future[Outcome] | None,
+        acked: Reply[Outcome] | None,
     ) -> None:
         self.consumer = consumer
         self.future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -107,9 +108,6 @@ class Fetch:
     def fail(self, error: StreamError) -> None:
         if not self._over:
             self._leave()
-            if self._acked is not None:
-                # Nobody will be told. It is committed all the same if it can be.
-                self._acked.cancel()
             self.future.set_exception(error)
 
     def hang_up(self) -> None:
@@ -131,7 +129,7 @@ class Fetch:
         else:
             self._acked.add_done_callback(lambda acked: self._answer_both(body, acked))
 
-    def _answer_both(self, body: bytes, acked: asyncio.Future[Outcome]) -> None:
+    def _answer_both(self, body: bytes, acked: Reply[Outcome]) -> None:
         error = acked.exception()
         if error is not None:
             self.future.set_exception(error)

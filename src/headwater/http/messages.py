@@ -19,6 +19,7 @@ from headwater.http.headers import REQUEST_ID
 from headwater.http.intake import Claim
 from headwater.http.request_ids import request_id
 from headwater.http.room import Room
+from headwater.service.replies import Reply
 from headwater.store.engine import Piece
 
 if TYPE_CHECKING:
@@ -234,7 +235,7 @@ Answer = Response | EventStream
 class Deferred(msgspec.Struct, frozen=True):
     """An answer that is rendered when a commit is through, without a task to wait for it."""
 
-    future: asyncio.Future[Any]
+    future: asyncio.Future[Any] | Reply[Any]
     render: Callable[[Any], Answer]
 
     async def resolve(self) -> Answer:

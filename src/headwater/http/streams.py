@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable
 
 from headwater.core import content_types
@@ -32,6 +31,7 @@ from headwater.service.entries import Entry
 from headwater.service.feeds import Feeds
 from headwater.service.log import Log
 from headwater.service.reading import Chunk
+from headwater.service.replies import Reply
 
 
 class StreamResource:
@@ -98,7 +98,7 @@ class StreamResource:
             self._log.view(entry)
             raise
         reply = self._log.append(path, command)
-        if isinstance(reply, asyncio.Future):
+        if isinstance(reply, Reply):
             return Deferred(reply, append_response)
         return self._post_later(reply)
 

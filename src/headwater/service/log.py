@@ -31,6 +31,7 @@ from headwater.service.history.sealing import Sealing
 from headwater.service.housekeeping import Housekeeping
 from headwater.service.reading import ReadingLog
 from headwater.service.reordering import WaitingRoom
+from headwater.service.replies import Reply
 from headwater.service.retention import first_kept
 from headwater.service.writer import Effect, Writer
 from headwater.store.engine import Engine, LoadedStream
@@ -272,7 +273,7 @@ class Log(ReadingLog):
         *,
         may_wait: bool = True,
         is_known: IsKnown = nothing_known,
-    ) -> asyncio.Future[AppendReply]:
+    ) -> Reply[AppendReply]:
         now_ms = self.clock()
         try:
             state = decisions.require(entry.state, entry.path, now_ms)
@@ -291,13 +292,13 @@ class Log(ReadingLog):
             return self.writer.reply_after(entry, decision.reply)
         effects = [(entry, mutation) for mutation in decision.mutations]
         try:
-            future = self.writer.submit(effects, decision.reply, len(command.body))
+            reply = self.writer.submit(effects, decision.reply, len(command.body))
         except StreamError as error:
-            return _failed(error)
+            return Reply(error)
         if state.config.lifetime.ttl_s is not None:
             self.touch(entry, now_ms)
         self.admit_followers(entry, command)
-        return future
+        return reply
 
     def admit_followers(self, entry: Entry, command: Append) -> None:
         """A request was accepted: one of its producer that overtook it may go on."""
@@ -376,9 +377,3 @@ def _effects(family: Iterable[Entry], mutations: tuple[Mutation, ...]) -> list[E
             entry = by_id[mutation.stream_id]
         effects.append((entry, mutation))
     return effects
-
-
-def _failed(error: StreamError) -> asyncio.Future[AppendReply]:
-    future: asyncio.Future[AppendReply] = asyncio.get_running_loop().create_future()
-    future.set_exception(error)
-    return future

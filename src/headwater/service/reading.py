@@ -124,7 +124,7 @@ class ReadingLog:
         if due is not None:
             # If the queue is full the access still counts; its note is written with the next one.
             with suppress(StreamError):
-                self.writer.submit([(entry, due)], None).add_done_callback(_ignore)
+                self.writer.submit([(entry, due)], None)
 
     def view(self, entry: Entry) -> View:
         """The committed stream that readers may see now."""
@@ -425,8 +425,3 @@ def _chunk(
     up_to_date = end == view.tail
     closed = view.closed and up_to_date
     return Chunk(view.config, start, end, bodies, up_to_date, closed, pieces, is_history)
-
-
-def _ignore(future: asyncio.Future[None]) -> None:
-    """Nobody waits for this one; the writer has logged what went wrong, if anything did."""
-    future.exception()

@@ -14,6 +14,7 @@ from typing import Final
 from headwater.core.decisions import Append, AppendReply
 from headwater.core.producers import ProducerStamp
 from headwater.service.entries import Entry
+from headwater.service.replies import Reply
 
 _WAITING_PER_STREAM_MAX: Final = 64
 
@@ -30,16 +31,16 @@ class WaitingRoom:
     def has_room(self, entry: Entry) -> bool:
         return self._wait_s > 0 and entry.waiting < _WAITING_PER_STREAM_MAX
 
-    def admit(self, entry: Entry, command: Append) -> asyncio.Future[AppendReply]:
+    def admit(self, entry: Entry, command: Append) -> Reply[AppendReply]:
         """Wait for the requests before this one."""
         loop = asyncio.get_running_loop()
         assert command.producer is not None
         key = (entry, *command.producer)
-        guest = _Guest(command, loop.create_future())
+        guest = _Guest(command)
         guest.timer = loop.call_later(self._wait_s, self._leave, key)
         self._waiting.setdefault(key, []).append(guest)
         entry.waiting += 1
-        return guest.future
+        return guest.reply
 
     def accepted(self, entry: Entry, stamp: ProducerStamp) -> None:
         """A request was accepted: the one right behind it may go on."""
@@ -50,27 +51,22 @@ class WaitingRoom:
         for guest in self._waiting.pop(key, ()):
             guest.timer.cancel()
             entry.waiting -= 1
-            _pass_on(asyncio.ensure_future(self._retry(entry, guest.command)), guest.future)
+            _pass_on(asyncio.ensure_future(self._retry(entry, guest.command)), guest.reply)
 
 
 class _Guest:
-    __slots__ = ("command", "future", "timer")
+    __slots__ = ("command", "reply", "timer")
 
     timer: asyncio.TimerHandle
 
-    def __init__(self, command: Append, future: asyncio.Future[AppendReply]) -> None:
+    def __init__(self, command: Append) -> None:
         self.command = command
-        self.future = future
+        self.reply: Reply[AppendReply] = Reply()
 
 
-def _pass_on(source: asyncio.Future[AppendReply], target: asyncio.Future[AppendReply]) -> None:
+def _pass_on(source: asyncio.Future[AppendReply], target: Reply[AppendReply]) -> None:
     def copy(done: asyncio.Future[AppendReply]) -> None:
         error = done.exception()
-        if target.done():
-            return
-        if error is not None:
-            target.set_exception(error)
-        else:
-            target.set_result(done.result())
+        target.settle(error if isinstance(error, Exception) else done.result())
 
     source.add_done_callback(copy)

@@ -10,7 +10,6 @@ the message out), unless the publish says it.
 
 from __future__ import annotations
 
-import asyncio
 from collections import ChainMap
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -31,6 +30,7 @@ from headwater.service.entries import Entry
 from headwater.service.groups.group import Group
 from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
+from headwater.service.replies import Reply
 from headwater.service.writer import Effect
 
 PUBLISHES_MAX: Final = 1_000
@@ -131,7 +131,7 @@ class Transactions:
         publishes: Sequence[Publish],
         entries: dict[str, Entry],
         known: dict[str, set[str]],
-    ) -> asyncio.Future[list[AppendReply]]:
+    ) -> Reply[list[AppendReply]]:
         now_ms = self._streams.clock()
         effects: list[Effect] = []
         replies: list[AppendReply] = []

@@ -34,6 +34,7 @@ from headwater.core.limits import MIB, Limits
 from headwater.core.mutations import AnyMutation
 from headwater.core.stream import Appended
 from headwater.service.entries import Event
+from headwater.service.replies import Reply
 from headwater.store.engine import Engine
 
 R = TypeVar("R")
@@ -57,7 +58,7 @@ class Owner(Protocol):
 
 
 Effect = tuple[Owner, AnyMutation]
-Waiter = tuple["asyncio.Future[Any]", Any]
+Waiter = tuple[Reply[Any], Any]
 
 # What a queued mutation weighs besides its body, so that a flood of tiny ones is bounded too.
 _MUTATION_BYTES: Final = 512
@@ -135,8 +136,8 @@ class Writer:
 
     # ── Taking work ──────────────────────────────────────────────────────────────────────────
 
-    def submit(self, effects: Sequence[Effect], reply: R, body_bytes: int = 0) -> asyncio.Future[R]:
-        """Queue decided mutations; the future has the reply once they are committed."""
+    def submit(self, effects: Sequence[Effect], reply: R, body_bytes: int = 0) -> Reply[R]:
+        """Queue decided mutations; the reply comes when they are committed."""
         batch = self._gather(effects, body_bytes)
         self._plan_flush()
         return self._wait_for(batch, reply)
@@ -162,34 +163,30 @@ class Writer:
         batch.size_bytes += size
         return batch
 
-    def reply_after(self, owner: Owner, reply: R) -> asyncio.Future[R]:
+    def reply_after(self, owner: Owner, reply: R) -> Reply[R]:
         """Answer without a change, but not before what the answer rests on is committed."""
         if isinstance(owner.pending, Batch):
             self._plan_flush()
             return self._wait_for(owner.pending, reply)
-        future: asyncio.Future[R] = self._loop.create_future()
-        _settle(future, reply)
-        return future
+        return Reply(reply)
 
-    def reply_after_all(self, reply: R) -> asyncio.Future[R]:
+    def reply_after_all(self, reply: R) -> Reply[R]:
         """Answer without a change, but not before everything that is queued now is committed."""
         gathering = self._gathering
         batch = gathering if gathering.waiters or gathering.effects else self._committing
         if batch is not None:
             self._plan_flush()
             return self._wait_for(batch, reply)
-        future: asyncio.Future[R] = self._loop.create_future()
-        _settle(future, reply)
-        return future
+        return Reply(reply)
 
-    def fail_after(self, owner: Owner, error: StreamError) -> asyncio.Future[Any]:
+    def fail_after(self, owner: Owner, error: StreamError) -> Reply[Any]:
         """Refuse, but not before what the refusal rests on is committed."""
         return self.reply_after(owner, error)
 
-    def _wait_for(self, batch: Batch, reply: R) -> asyncio.Future[R]:
-        future: asyncio.Future[R] = self._loop.create_future()
-        batch.waiters.append((future, reply))
-        return future
+    def _wait_for(self, batch: Batch, outcome: R) -> Reply[R]:
+        reply: Reply[R] = Reply()
+        batch.waiters.append((reply, outcome))
+        return reply
 
     # ── Committing ───────────────────────────────────────────────────────────────────────────
 
@@ -242,13 +239,13 @@ class Writer:
         self.queued_bytes -= batch.size_bytes
         if error is None:
             self._publish(batch.effects)
-            for future, reply in batch.waiters:
-                _settle(future, reply)
+            for owner, _ in batch.effects:
+                if owner.pending is batch:
+                    owner.pending = None
+            for reply, outcome in batch.waiters:
+                reply.settle(outcome)
         else:
             self._fail(batch, error)
-        for owner, _ in batch.effects:
-            if owner.pending is batch:
-                owner.pending = None
         if self._gathering.waiters:
             self._plan_flush()
         elif self._gathering.effects:
@@ -293,14 +290,15 @@ class Writer:
         self.failures += 1
         gathered, self._gathering = self._gathering, Batch()
         self.queued_bytes -= gathered.size_bytes
+        for owner, _ in (*batch.effects, *gathered.effects):
+            owner.forget_state()
+            owner.pending = None
         for failed in (batch, gathered):
-            for owner, _ in failed.effects:
-                owner.forget_state()
-                owner.pending = None
-            for future, _ in failed.waiters:
-                _settle(future, StorageUnavailable())
             for observer in self.failure_observers:
                 observer(failed.effects)
+        # Not before all of that is forgotten: whoever is told may go on at once.
+        for reply, _ in (*batch.waiters, *gathered.waiters):
+            reply.settle(StorageUnavailable())
         # Last, because the log may well lie on the very disk that is full.
         with suppress(OSError, ValueError):
             log.error("commit_failed", error=str(error), requests=len(batch.waiters))

@@ -37,6 +37,7 @@ from headwater.core.unique_ids import pointer_steps
 from headwater.service.entries import Entry, Event
 from headwater.service.groups.members import Ending, Waiter
 from headwater.service.groups.messages import MessageReader
+from headwater.service.replies import Reply
 from headwater.service.timers import Timers
 from headwater.service.writer import Effect, Writer
 
@@ -188,7 +189,7 @@ class Group:
 
     # ── Storing ──────────────────────────────────────────────────────────────────────────────
 
-    def settle(self, command: Command) -> asyncio.Future[Outcome]:
+    def settle(self, command: Command) -> Reply[Outcome]:
         """Acknowledge, return, reject or extend; the answer comes when that is committed."""
         decision = decisions.decide(self.state, command, self._clock())
         outcome = decision.reply
@@ -220,7 +221,7 @@ class Group:
         size: int = 0,
         *,
         durable: bool | None = None,
-    ) -> asyncio.Future[R]:
+    ) -> Reply[R]:
         """Commit mutations of this group, and what belongs to them.
 
         An ephemeral group lives in memory alone, so nothing of it is stored.

@@ -43,6 +43,7 @@ from headwater.core.subscriptions.state import (
 from headwater.core.subscriptions.transitions import Changes
 from headwater.service.entries import Event
 from headwater.service.log import Log
+from headwater.service.replies import Reply
 from headwater.service.subscriptions.keyring import Keyring
 from headwater.service.subscriptions.webhooks import Webhooks
 from headwater.service.timers import Timers
@@ -129,7 +130,7 @@ class Subscription:
             # Written behind: a mark for a stream that is no more does no harm.
             with suppress(StreamError):
                 removed = LinksRemoved(self.state.record.id, (path,))
-                self.submit([removed], None).add_done_callback(_ignore)
+                self.submit([removed], None)
 
     def found(self, path: str, stream: StreamTail | None) -> None:
         """What is at a path by the engine's own account, whatever was heard of it before."""
@@ -159,7 +160,7 @@ class Subscription:
 
     def submit(
         self, changes: Sequence[SubscriptionMutation], reply: R, extra: Sequence[Effect] = ()
-    ) -> asyncio.Future[R]:
+    ) -> Reply[R]:
         effects: list[Effect] = [(self, change) for change in changes]
         return self._context.streams.writer.submit([*effects, *extra], reply)
 
@@ -183,7 +184,7 @@ class Subscription:
         if not self.over:
             changes = transitions.lapse(self.state, new_wake_id(), self._context.streams.clock())
             if changes:
-                self.submit(changes, None).add_done_callback(_ignore)
+                self.submit(changes, None)
                 self.kick()
 
     async def announced(self) -> None:
@@ -340,9 +341,3 @@ class Subscription:
 
 def new_wake_id() -> str:
     return f"w_{secrets.token_hex(12)}"
-
-
-def _ignore(future: asyncio.Future[None]) -> None:
-    """Nobody waits for this one; the writer has logged what went wrong, if anything did."""
-    if not future.cancelled():
-        future.exception()

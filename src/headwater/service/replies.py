@@ -1,0 +1,79 @@
+"""Replies that come with a commit.
+
+A reply is a future for one process's hottest path: there is one for every append. It needs no loop,
+and whoever waits with a callback is told in the same turn in which the commit is through, not in
+the next one. Awaiting a reply works as with any future, and giving up on it cancels nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from typing import Any, Final, Generic, TypeVar
+
+import structlog
+
+R = TypeVar("R")
+
+_PENDING: Final[Any] = object()
+
+logger = structlog.get_logger()
+
+
+class Reply(Generic[R]):
+    __slots__ = ("_callbacks", "_outcome")
+
+    def __init__(self, outcome: R | Exception = _PENDING) -> None:
+        self._outcome: R | Exception = outcome
+        self._callbacks: list[Callable[[Reply[R]], None]] | None = None
+
+    def done(self) -> bool:
+        return self._outcome is not _PENDING
+
+    def settle(self, outcome: R | Exception) -> None:
+        """Give the result, or the error that becomes of it."""
+        if self._outcome is not _PENDING:
+            return
+        self._outcome = outcome
+        callbacks, self._callbacks = self._callbacks, None
+        for callback in callbacks or ():
+            try:
+                callback(self)
+            except Exception as error:
+                # The others in the batch must hear of theirs.
+                logger.error("reply_failed", error=repr(error), exc_info=error)
+
+    def add_done_callback(self, callback: Callable[[Reply[R]], None]) -> None:
+        """Called at once if there is an outcome already."""
+        if self._outcome is not _PENDING:
+            callback(self)
+        elif self._callbacks is None:
+            self._callbacks = [callback]
+        else:
+            self._callbacks.append(callback)
+
+    def cancelled(self) -> bool:
+        return False
+
+    def result(self) -> R:
+        outcome = self._outcome
+        if outcome is _PENDING:
+            raise asyncio.InvalidStateError("there is no outcome yet")
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def exception(self) -> Exception | None:
+        return self._outcome if isinstance(self._outcome, Exception) else None
+
+    def __await__(self) -> Generator[Any, None, R]:
+        if self._outcome is _PENDING:
+            arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.add_done_callback(lambda _: _arrive(arrival))
+            yield from arrival
+        return self.result()
+
+
+def _arrive(arrival: asyncio.Future[None]) -> None:
+    if not arrival.done():
+        arrival.set_result(None)
