@@ -28,6 +28,8 @@ class Account:
     created_at: int
     """The number of the transaction."""
     content: bytes = b""
+    boundaries: list[int] = field(default_factory=lambda: [0])
+    """Where appends begin and end."""
     closed: bool = False
     gone_at: int | None = None
     removed: bool = False
@@ -38,6 +40,10 @@ class Account:
     known_end: int = 0
     known_closed: bool = False
     known_gone: bool = False
+
+    def boundary(self, position: int) -> int:
+        """The boundary at a position, or the last one before it."""
+        return max(b for b in self.boundaries if b <= position)
 
     def learn(self, end: int, *, closed: bool = False) -> None:
         self.known = True
@@ -63,7 +69,9 @@ class Ledger:
                 if config.source_id is not None:
                     source = self.accounts[config.source_id]
                     assert len(source.content) >= config.lineage.base, "inherits what is not there"
-                    account.content = source.content[: config.lineage.base]
+                    base = config.lineage.base
+                    account.content = source.content[:base]
+                    account.boundaries = [b for b in source.boundaries if b < base] + [base]
                 others = self.by_path.setdefault(config.path, [])
                 assert all(other.removed for other in others), "two at one path"
                 assert config.id not in self.accounts, "an id was used twice"
@@ -75,6 +83,7 @@ class Ledger:
                 assert not account.closed, "an append to a closed stream"
                 assert mutation.start == len(account.content), "a gap or an overlap"
                 account.content += mutation.body
+                account.boundaries.append(len(account.content))
             case Closed(stream_id):
                 self.accounts[stream_id].closed = True
             case SoftDeleted(stream_id) | Deleted(stream_id):

@@ -146,11 +146,12 @@ class Client:
         for account in self.check_create(path, result, b"", since):
             config = account.config
             assert config.source_id is not None
-            assert self.world.ledger.accounts[config.source_id].config.path == source
+            forked = self.world.ledger.accounts[config.source_id]
+            assert forked.config.path == source
             if token is not None:
                 start = parse_offset(token)
                 position = start.position if isinstance(start, Offset) else 0
-                assert config.lineage.base == position + sub_offset
+                assert config.lineage.base == forked.boundary(position) + sub_offset
             elif config.source_id in known:
                 assert config.lineage.base >= known[config.source_id].end
 

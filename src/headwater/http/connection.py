@@ -38,6 +38,7 @@ from headwater.http.messages import (
 from headwater.http.outcomes import as_future, as_is, failure, outcome, report
 from headwater.http.parsing import RequestReader
 from headwater.http.targets import PROBES
+from headwater.service.replies import Reply
 
 if TYPE_CHECKING:
     from headwater.http.server import Server
@@ -357,7 +358,10 @@ class Connection(asyncio.Protocol):
         future.add_done_callback(lambda done: self._finish(request, done, render))
 
     def _finish(
-        self, request: Request, done: asyncio.Future[Any], render: Callable[[Any], Answer]
+        self,
+        request: Request,
+        done: asyncio.Future[Any] | Reply[Any],
+        render: Callable[[Any], Answer],
     ) -> None:
         if done.cancelled() and self._current is not request:
             # The one who waited is gone, which is why it was cancelled.

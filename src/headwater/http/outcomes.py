@@ -12,6 +12,7 @@ import structlog
 from headwater.core.errors import StreamError
 from headwater.http.errors import error_response, plain_error
 from headwater.http.messages import Answer, Request, Response
+from headwater.service.replies import Reply
 
 log = structlog.get_logger()
 
@@ -26,7 +27,9 @@ def as_is(answer: Answer) -> Answer:
     return answer
 
 
-def outcome(done: asyncio.Future[Any], render: Callable[[Any], Answer], request: Request) -> Answer:
+def outcome(
+    done: asyncio.Future[Any] | Reply[Any], render: Callable[[Any], Answer], request: Request
+) -> Answer:
     try:
         return render(done.result())
     except (Exception, asyncio.CancelledError) as error:

@@ -246,6 +246,8 @@ class ReadingLog:
 
     async def boundary(self, view: View, position: int) -> int:
         """A position, or where the append begins that it lies inside of."""
+        if position == view.config.kept_from:
+            return position
         start = view.hot.boundary(position)
         if start is None:
             span = view.config.lineage.spans(position, view.tail)[0]
