@@ -93,7 +93,7 @@ IMPORTS = {
     "headwater.client._portal": ("Delivery", "Portal"),
     "headwater.client._producer": ("AsyncProducer", "ProducerOptions"),
     "headwater.client._reader": ("AsyncItems", "AsyncReader"),
-    "headwater.client._sender": ("Token",),
+    "headwater.client._sender": ("Token", "Values"),
     "headwater.client._stream": ("BATCH_BYTES_MAX", "AsyncStream"),
     "headwater.client._subscription": ("AsyncClaim", "AsyncSubscription"),
     "headwater.client._sync_consumer": ("Consumer",),
@@ -105,12 +105,12 @@ IMPORTS = {
     "headwater.client._sync_stream": ("Stream",),
     "headwater.client._sync_subscription": ("Subscription",),
     "headwater.client.batch": ("Batch", "Position"),
-    "headwater.client.encode": ("NOTHING", "encode_batches", "encode_body", "encode_message"),
     "headwater.client.errors": ("BufferFull", "HeadwaterError"),
     "headwater.client.groups": ("Committed", "GroupInfo", "OnDuplicate"),
     "headwater.client.live": ("NOW", "Activation", "LiveMeta", "WaitResult"),
     "headwater.client.live_keys": ("Keyset", "Template"),
     "headwater.client.protocol": (
+        "NOTHING",
         "START",
         "Live",
         "ProducerTag",
@@ -129,6 +129,7 @@ IMPORTS = {
     "headwater.client.transport": ("Timeouts", "Transport"),
     "headwater.core.live.encodings": ("Encoding",),
     "headwater.core.live.profile": ("Profile",),
+    "headwater.core.payloads": ("encode_append", "encode_batches", "encode_body"),
 }
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef

@@ -25,7 +25,7 @@ import msgspec
 import structlog
 
 from headwater.core import json_mode
-from headwater.core.content_types import check_content_type
+from headwater.core.content_types import DEFAULT, check_content_type
 from headwater.core.decisions import Append, AppendReply, Create, CreateReply
 from headwater.core.errors import StreamError
 from headwater.core.expiry import parse_lifetime
@@ -33,6 +33,7 @@ from headwater.core.limits import Limits
 from headwater.core.lineage import parse_fork
 from headwater.core.offsets import BEGINNING, parse_offset
 from headwater.core.paths import check_path
+from headwater.core.payloads import encode_append, encode_body
 from headwater.core.producers import ProducerStamp
 from headwater.core.retention import Retention, locate
 from headwater.service.entries import Event
@@ -119,10 +120,11 @@ class EmbeddedLog:
         retention: Retention | None = None,
     ) -> CreateReply:
         """Create a stream, or confirm that it exists with this very configuration."""
+        kind = content_type or DEFAULT
         command = Create(
             path=check_path(path),
             content_type=check_content_type(content_type) if content_type else None,
-            body=b"" if data is None else _body(data),
+            body=b"" if data is None else encode_body([encode_append(data, kind)], kind),
             lifetime=parse_lifetime(None if ttl_s is None else str(ttl_s), expires_at),
             closed=closed,
             retention=retention,
@@ -156,14 +158,18 @@ class EmbeddedLog:
         stream_seq: str | None = None,
         close: bool = False,
     ) -> AppendReply:
-        """Append bytes or text as they are, anything else as JSON; a list is several messages.
+        """Append bytes or text; in a JSON stream, any JSON value.
+
+        There, a list is several messages, as it is over HTTP, and bytes are JSON text; `[[1, 2]]`
+        is one message that is an array.
 
         `producer` is an id, an epoch and a sequence number: sent again, it is stored once.
         """
         entry = await self._log.entry(path)
         content_type = self._log.view(entry).config.content_type
         stamp = ProducerStamp(*producer) if producer else None
-        command = Append(_body(data), content_type, close, stamp, stream_seq)
+        body = encode_body([encode_append(data, content_type)], content_type)
+        command = Append(body, content_type, close, stamp, stream_seq)
         return await self._log.append(path, command)
 
     async def close(self, path: str) -> AppendReply:
@@ -231,14 +237,6 @@ async def _follow(
             logger.exception("subscription_failed", path=stream.path)
             raise
         await call(Update("deleted", stream.token(position)))
-
-
-def _body(data: Data) -> bytes:
-    if isinstance(data, bytes | bytearray | memoryview):
-        return bytes(data)
-    if isinstance(data, str):
-        return data.encode()
-    return msgspec.json.encode(data)
 
 
 def _result(chunk: Chunk) -> ReadResult:

@@ -117,9 +117,9 @@ def test_an_argument_that_is_not_json(run: Run, json_stream: str) -> None:
         ("1", "--file", __file__),
         ("--epoch", "1"),
         ("--batch", "1"),
-        ("--producer", "ü"),
+        ("--producer", "ü", "--epoch", "0"),
         ("--producer", "p", "--epoch", "-1"),
-        ("--producer", "p", "--batch", "0"),
+        ("--producer", "p", "--epoch", "0", "--batch", "0"),
     ],
 )
 def test_what_does_not_go_together(run: Run, json_stream: str, arguments: tuple[str, ...]) -> None:
@@ -132,7 +132,7 @@ def test_closing_with_the_last_message(run: Run, path: str) -> None:
         ("argument", ("3",), None),
         ("lines", (), "1\n2\n"),
         ("raw", ("--raw",), "[1, 2]"),
-        ("producer", ("--producer", "p"), "1\n"),
+        ("producer", ("--producer", "p", "--epoch", "0"), "1\n"),
         ("nothing", (), ""),
     ):
         stream = f"{path}/{name}"
@@ -147,7 +147,7 @@ def test_a_closed_stream_takes_no_more(run: Run, json_stream: str) -> None:
     run("close", json_stream)
     run("append", json_stream, "1", code=4)
     run("append", json_stream, stdin="1\n", code=4)
-    run("append", json_stream, "--producer", "p", stdin="1\n", code=4)
+    run("append", json_stream, "--producer", "p", "--epoch", "0", stdin="1\n", code=4)
 
 
 # --- Runs that can be repeated -------------------------------------------------------------------
@@ -160,7 +160,7 @@ FEW = "".join(f"{number}\n" for number in range(60))
 def test_the_same_run_again_stores_nothing_twice(
     run: Run, json_stream: str, stdin: str, options: tuple[str, ...]
 ) -> None:
-    arguments = ("append", json_stream, "--producer", "import", "--json", *options)
+    arguments = ("append", json_stream, "--producer", "import", "--epoch", "0", "--json", *options)
     count = stdin.count("\n")
     first = run(*arguments, stdin=stdin)
     assert first.record["duplicates"] == 0
@@ -175,7 +175,7 @@ def test_the_same_run_again_stores_nothing_twice(
 
 @pytest.mark.parametrize("lines", [0, 1, 37, 59])
 def test_input_that_was_cut_off_or_has_grown(run: Run, json_stream: str, lines: int) -> None:
-    arguments = ("append", json_stream, "--producer", "import", "--json")
+    arguments = ("append", json_stream, "--producer", "import", "--epoch", "0", "--json")
     run(*arguments, stdin="".join(FEW.splitlines(keepends=True)[:lines]))
     again = run(*arguments, stdin=FEW)
     assert again.record["duplicates"] == lines
@@ -183,7 +183,19 @@ def test_input_that_was_cut_off_or_has_grown(run: Run, json_stream: str, lines: 
 
 
 def test_batches_go_on_where_an_earlier_run_was_cut_off(run: Run, json_stream: str) -> None:
-    arguments = ("append", json_stream, "--producer", "import", "--batch", "100", "--json")
+    arguments = (
+        "append",
+        json_stream,
+        "--epoch",
+        "0",
+        "--producer",
+        "import",
+        "--epoch",
+        "0",
+        "--batch",
+        "100",
+        "--json",
+    )
     # What a run leaves behind that ended between two batches.
     run(*arguments, stdin="".join(f"{number}\n" for number in range(700)))
     again = run(*arguments, stdin=NUMBERS)
@@ -197,7 +209,7 @@ def test_a_line_that_is_not_json_can_be_repaired(
     run: Run, json_stream: str, options: tuple[str, ...], stored: int
 ) -> None:
     lines = [f"{number}\n" for number in range(300)]
-    arguments = ("append", json_stream, "--producer", "import", *options)
+    arguments = ("append", json_stream, "--producer", "import", "--epoch", "0", *options)
     broken = "".join([*lines[:250], "nope\n", *lines[251:]])
     assert f"stored before that: {stored}" in run(*arguments, stdin=broken, code=2).err
     assert len(run("read", json_stream).lines) == stored
@@ -206,7 +218,7 @@ def test_a_line_that_is_not_json_can_be_repaired(
 
 
 def test_other_input_needs_another_epoch(run: Run, json_stream: str) -> None:
-    arguments = ("append", json_stream, "--producer", "daily")
+    arguments = ("append", json_stream, "--producer", "daily", "--epoch", "0")
     run(*arguments, "--epoch", "20260130", stdin="1\n")
     run(*arguments, "--epoch", "20260131", stdin="2\n")
     assert "epoch 20260131" in run(*arguments, "--epoch", "20260130", stdin="1\n", code=4).err
@@ -218,7 +230,19 @@ def test_a_single_append_can_be_repeated_too(
     run: Run, json_stream: str, arguments: tuple[str, ...]
 ) -> None:
     for expected in (0, 1):
-        ran = run("append", json_stream, *arguments, "--producer", "p", "--json", stdin="7")
+        ran = run(
+            "append",
+            json_stream,
+            *arguments,
+            "--epoch",
+            "0",
+            "--producer",
+            "p",
+            "--epoch",
+            "0",
+            "--json",
+            stdin="7",
+        )
         assert ran.record["duplicates"] == expected
     assert run("read", json_stream).lines == ["7"]
 
@@ -226,7 +250,7 @@ def test_a_single_append_can_be_repeated_too(
 def test_raw_input_stays_one_append_under_a_producer(run: Run, bytes_stream: str) -> None:
     data = b"x" * (3 << 20)
     for _ in range(2):
-        run("append", bytes_stream, "--raw", "--producer", "p", stdin=data)
+        run("append", bytes_stream, "--raw", "--producer", "p", "--epoch", "0", stdin=data)
     details = run("info", bytes_stream, "--json").record
     assert (details["messages"], details["bytes"]) == (1, len(data))
 
@@ -234,15 +258,15 @@ def test_raw_input_stays_one_append_under_a_producer(run: Run, bytes_stream: str
 def test_many_raw_messages_stay_one_append_under_a_producer(run: Run, json_stream: str) -> None:
     body = "[" + ",".join(map(str, range(12_000))) + "]"
     assert (
-        run("append", json_stream, "--raw", "--producer", "p", "--json", stdin=body).record[
-            "messages"
-        ]
+        run(
+            "append", json_stream, "--raw", "--producer", "p", "--epoch", "0", "--json", stdin=body
+        ).record["messages"]
         == 12_000
     )
     assert (
-        run("append", json_stream, "--raw", "--producer", "p", "--json", stdin=body).record[
-            "duplicates"
-        ]
+        run(
+            "append", json_stream, "--raw", "--producer", "p", "--epoch", "0", "--json", stdin=body
+        ).record["duplicates"]
         == 12_000
     )
 
@@ -251,6 +275,8 @@ def test_a_run_that_closed_the_stream_is_recognised(run: Run, json_stream: str) 
     arguments = (
         "append",
         json_stream,
+        "--epoch",
+        "0",
         "--producer",
         "import",
         "--close",
@@ -269,7 +295,7 @@ def test_a_run_that_closed_the_stream_is_recognised(run: Run, json_stream: str) 
 
 
 def test_batches_are_cut_by_number(run: Run, text_stream: str) -> None:
-    run("append", text_stream, "--producer", "p", "--batch", "400", stdin=NUMBERS)
+    run("append", text_stream, "--producer", "p", "--epoch", "0", "--batch", "400", stdin=NUMBERS)
     # A text stream counts its appends.
     assert run("info", text_stream, "--json").record["messages"] == 7
     assert run("read", text_stream).out == NUMBERS
@@ -287,7 +313,19 @@ def test_batches_are_cut_by_size(run: Run, text_stream: str) -> None:
         True,
         False,
     ]
-    run("append", text_stream, "--producer", "p", "--batch", "1000", stdin="".join(lines))
+    run(
+        "append",
+        text_stream,
+        "--epoch",
+        "0",
+        "--producer",
+        "p",
+        "--epoch",
+        "0",
+        "--batch",
+        "1000",
+        stdin="".join(lines),
+    )
     assert run("info", text_stream, "--json").record["messages"] == cuts.batches == 4
     assert run("read", text_stream).out == "".join(lines)
 
@@ -302,3 +340,8 @@ def test_cuts_at_the_exact_size() -> None:
         True,
         True,
     ]
+
+
+def test_a_producer_without_an_epoch_is_refused(run: Run, json_stream: str) -> None:
+    """It would take other input for a repetition, and lose it."""
+    assert "--epoch" in run("append", json_stream, "1", "--producer", "p", code=2).err

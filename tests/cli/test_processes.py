@@ -124,7 +124,7 @@ def test_lines_are_sent_while_the_pipe_is_open(spawn: Spawn, run: Run, text_stre
 
 
 def test_with_a_producer_too(spawn: Spawn, run: Run, json_stream: str) -> None:
-    process = spawn("append", json_stream, "--producer", "p")
+    process = spawn("append", json_stream, "--producer", "p", "--epoch", "0")
     assert process.stdin is not None
     for number in range(3):
         process.stdin.write(b"%d\n" % number)
@@ -137,7 +137,7 @@ def test_with_a_producer_too(spawn: Spawn, run: Run, json_stream: str) -> None:
 def test_batches_do_not_depend_on_time(spawn: Spawn, run: Run, text_stream: str) -> None:
     """The same input, dripping or at once, is cut into the same batches."""
     lines = [b"%d\n" % number for number in range(50)]
-    process = spawn("append", text_stream, "--producer", "p", "--batch", "20")
+    process = spawn("append", text_stream, "--producer", "p", "--epoch", "0", "--batch", "20")
     assert process.stdin is not None
     for line in lines:
         process.stdin.write(line)
@@ -147,7 +147,16 @@ def test_batches_do_not_depend_on_time(spawn: Spawn, run: Run, text_stream: str)
     # A text stream counts its appends.
     assert run("info", text_stream, "--json").record["messages"] == 3
     again = run(
-        "append", text_stream, "--producer", "p", "--batch", "20", "--json", stdin=b"".join(lines)
+        "append",
+        text_stream,
+        "--producer",
+        "p",
+        "--epoch",
+        "0",
+        "--batch",
+        "20",
+        "--json",
+        stdin=b"".join(lines),
     )
     assert again.record["duplicates"] == 50
     assert run("read", text_stream).out == b"".join(lines).decode()
@@ -259,7 +268,7 @@ def test_a_run_that_fails_can_be_repeated(
     process_environment["STREAM_URL"] = server.url
     data = b"".join(b'{"line": %d}\n' % number for number in range(20_000))
     run("create", "s", STREAM_URL=server.url)
-    arguments = ("append", "s", "--producer", "import", "--batch", "100")
+    arguments = ("append", "s", "--producer", "import", "--epoch", "0", "--batch", "100")
     for cut in (50_000, 120_000, 250_000):
         process = spawn(*arguments)
         assert process.stdin is not None

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from headwater.client import (
     AsyncHeadwater,
+    AsyncStream,
     BadRequest,
     ConnectionFailed,
+    InvalidMessage,
     Position,
+    ProducerOptions,
+    ProducerTag,
     RateLimited,
     RetryPolicy,
     ServerUnavailable,
+    ServerUnreachable,
     StreamExists,
     StreamNotFound,
+    Timeouts,
     Unauthorized,
     UnexpectedAnswer,
 )
@@ -133,7 +140,117 @@ async def test_closing_the_client_closes_the_transport() -> None:
     client, transport = client_of()
     async with client:
         pass
+    await client.aclose()
     assert transport.closed
+
+
+async def test_headers_and_parameters_are_asked_for_before_every_request() -> None:
+    numbers = iter(range(9))
+
+    async def session() -> str:
+        return f"s{next(numbers)}"
+
+    client, transport = client_of(
+        *[granted("0_0")] * 4,
+        headers={"X-Session": session, "x-team": "blue"},
+        params={"tenant": lambda: f"t{next(numbers)}"},
+    )
+    stream = client.stream("s", headers={"X-Team": "red"}, params={"v": "2"})
+    await stream.head()
+    await stream.append(1)
+    await client.stream("s").head()
+    first, second, third = transport.requests
+    assert (first.headers["X-Session"], first.params["tenant"]) == ("s0", "t1")
+    assert (second.headers["X-Session"], second.params["tenant"]) == ("s2", "t3")
+    assert first.headers["X-Team"] == "red"
+    assert "x-team" not in first.headers
+    assert (third.headers["x-team"], "v" in third.params) == ("blue", False)
+    assert (first.params["v"], second.params["v"]) == ("2", "2")
+
+
+async def test_what_is_for_one_server_does_not_go_to_another() -> None:
+    client, transport = client_of(
+        granted("0_0"), granted("0_0"), token="t", headers={"X-A": "1"}, params={"p": "1"}
+    )
+    await client.stream("https://elsewhere/any/path", headers={"X-B": "2"}).head()
+    await client.stream("http://server/any/path").head()
+    elsewhere, here = transport.requests
+    assert elsewhere.url == "https://elsewhere/any/path"
+    assert (dict(elsewhere.headers), dict(elsewhere.params)) == ({"X-B": "2"}, {})
+    assert here.headers == {"X-A": "1", "Authorization": "Bearer t"}
+
+
+async def test_a_header_that_cannot_be_sent_is_not_retried() -> None:
+    client, transport = client_of()
+    with pytest.raises(ValueError, match="header X-A"):
+        await client.stream("s", content_type="a/b").append(b"1", headers={"X-A": "a\nb"})
+    assert transport.requests == []
+
+
+async def test_errors_name_the_stream() -> None:
+    client, _ = client_of(refused(404, "stream_not_found"), tail("0_1", b"[1]"))
+    with pytest.raises(StreamNotFound, match="/v1/stream/orders: no"):
+        await client.stream("orders").head()
+    with pytest.raises(InvalidMessage, match="/v1/stream/orders: "):
+        _ = [message async for message in client.stream("orders").read().messages(str)]
+
+
+async def test_an_address_where_nobody_is() -> None:
+    attempts = 0
+
+    async def nobody(_: Any) -> Response:
+        nonlocal attempts
+        attempts += 1
+        raise not_connected()
+
+    acts: list[Callable[[AsyncStream], Awaitable[object]]] = [
+        lambda stream: stream.append(1),
+        lambda stream: stream.read_json(),
+        lambda stream: stream.producer("p").append(1),
+    ]
+    for act in acts:
+        policy = RetryPolicy(base_delay_s=0.01, max_delay_s=0.01, unreachable_after_s=0.05)
+        client = AsyncHeadwater("http://server:1", transport=FakeTransport(nobody), retry=policy)
+        with pytest.raises(ServerUnreachable, match=r"http://server:1 .*headwater serve"):
+            await act(client.stream("s"))
+    assert attempts > 3
+
+
+async def test_a_server_that_was_there_is_given_more_time() -> None:
+    policy = RetryPolicy(base_delay_s=0.0, max_delay_s=0.0, unreachable_after_s=0.0)
+    transport = FakeTransport(script(granted("0_0"), not_connected(), granted("0_0")))
+    client = AsyncHeadwater("http://server", transport=transport, retry=policy)
+    await client.stream("s").head()
+    await client.stream("s").head()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ProducerOptions(max_batch_messages=0),
+        lambda: ProducerOptions(max_batch_bytes=0),
+        lambda: ProducerOptions(max_in_flight=0),
+        lambda: ProducerOptions(max_buffer_bytes=-1),
+        lambda: ProducerOptions(linger_s=-1),
+        lambda: RetryPolicy(base_delay_s=-1),
+        lambda: RetryPolicy(give_up_after_s=-1),
+        lambda: Timeouts(answer_s=0),
+        lambda: ProducerTag("", 0, 0),
+        lambda: ProducerTag("p", -1, 0),
+        lambda: ProducerTag("p", 0, -1),
+        lambda: client_of()[0].stream("s").producer(""),
+        lambda: client_of()[0].stream("s").producer("é"),
+        lambda: client_of()[0].stream("s").producer("p", epoch=-1),
+        lambda: client_of()[0].stream("s").group(""),
+        lambda: client_of()[0].subscription(""),
+        lambda: client_of()[0].stream("s").group("g").consume(concurrency=0),
+        lambda: client_of()[0].stream("s").group("g").consume(batch=0),
+        lambda: client_of()[0].stream("s").group("g").consume(consumer=""),
+    ],
+)
+def test_options_with_which_nothing_would_happen_are_refused(make: Callable[[], object]) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        make()
 
 
 # --- Reading -------------------------------------------------------------------------------------
@@ -194,7 +311,7 @@ async def test_an_event_stream_that_is_refused() -> None:
 
 
 async def test_a_follower_is_patient_once_it_has_been_connected() -> None:
-    policy = RetryPolicy(base_delay_s=0.0, max_delay_s=0.0, give_up_after_s=-1.0)
+    policy = RetryPolicy(base_delay_s=0.0001, max_delay_s=0.0001, give_up_after_s=0.0)
     answers: list[Any] = [tail("0_1", b"[1]"), *[lost() for _ in range(100)], END]
     transport = FakeTransport(script(*answers))
     client = AsyncHeadwater("http://server", transport=transport, retry=policy)

@@ -47,18 +47,18 @@ async def test_text(text_stream: AsyncStream) -> None:
         producer.append_nowait(b"und blau")
         with pytest.raises(TypeError):
             await producer.append(5)
-        with pytest.raises(ValueError, match="at least one byte"):
+        with pytest.raises(ValueError, match="nothing to append"):
             await producer.append("")
     assert await text_stream.read_text() == "grün und blau"
 
 
 async def test_a_delivery_can_be_awaited(json_stream: AsyncStream) -> None:
     async with json_stream.producer() as producer:
-        delivery = await producer.append([1, 2])
+        delivery = await producer.append([1, [2]])
         receipt = await delivery
         assert delivery.done()
         assert receipt.next_offset == (await json_stream.head()).next_offset
-    assert await json_stream.read_json() == [[1, 2]]
+    assert await json_stream.read_json() == [1, [2]]
 
 
 async def test_flush(json_stream: AsyncStream) -> None:
@@ -109,11 +109,35 @@ async def test_close_the_stream(json_stream: AsyncStream, final: tuple[Any, ...]
 async def test_a_replay_is_recognised(json_stream: AsyncStream) -> None:
     one_by_one = ProducerOptions(max_batch_messages=1, linger_s=0.0)
     for attempt in range(2):
-        async with json_stream.producer("replay", options=one_by_one) as producer:
+        async with json_stream.producer("replay", epoch=0, options=one_by_one) as producer:
             deliveries = [await producer.append(n) for n in range(20)]
         receipts = [await delivery for delivery in deliveries]
         assert all(receipt.duplicate is (attempt == 1) for receipt in receipts)
     assert await json_stream.read_json() == list(range(20))
+
+
+async def test_a_producer_that_starts_again_loses_nothing(json_stream: AsyncStream) -> None:
+    for run in range(3):
+        async with json_stream.producer("p") as producer:
+            delivery = await producer.append(run)
+        assert not (await delivery).duplicate
+    assert await json_stream.read_json() == [0, 1, 2]
+
+
+async def test_the_epoch_that_is_claimed_is_above_all_before(json_stream: AsyncStream) -> None:
+    far_ahead = 2**52
+    async with json_stream.producer("p", epoch=far_ahead) as earlier:
+        await earlier.append("earlier")
+        await earlier.flush()
+        async with json_stream.producer("p") as later:
+            await later.append("later")
+            await later.flush()
+        assert later.epoch > far_ahead
+        with pytest.raises(StaleEpoch):
+            await (await earlier.append("too late"))
+        with pytest.raises(StaleEpoch):
+            await earlier.flush()
+    assert await json_stream.read_json() == ["earlier", "later"]
 
 
 async def test_a_newer_epoch_fences_an_older_one(json_stream: AsyncStream) -> None:
@@ -214,19 +238,19 @@ def options(**changes: Any) -> ProducerOptions:
 
 async def test_a_batch_grows_while_it_has_to_wait() -> None:
     server = Server()
-    producer = server.stream.producer("p", options=options())
+    producer = server.stream.producer("p", epoch=0, options=options())
     await producer.append(0)
     for number in range(1, 5):
         await producer.append(number)
     await server.has_been_sent(1)
     server.accept(2)
     await producer.close()
-    assert server.sent == [("0", b"0"), ("1", b"[1,2,3,4]")]
+    assert server.sent == [("0", b"[0]"), ("1", b"[1,2,3,4]")]
 
 
 async def test_five_requests_are_under_way_at_most() -> None:
     server = Server()
-    producer = server.stream.producer("p", options=options(max_batch_messages=1))
+    producer = server.stream.producer("p", epoch=0, options=options(max_batch_messages=1))
     server.accept()
     for number in range(20):
         await producer.append(number)
@@ -239,7 +263,7 @@ async def test_five_requests_are_under_way_at_most() -> None:
 
 async def test_append_waits_while_the_buffer_is_full() -> None:
     server = Server()
-    producer = server.stream.producer("p", options=options(max_buffer_bytes=10))
+    producer = server.stream.producer("p", epoch=0, options=options(max_buffer_bytes=10))
     await producer.append("1234")
     await server.has_been_sent(1)
     await producer.append("2")
@@ -254,12 +278,12 @@ async def test_append_waits_while_the_buffer_is_full() -> None:
     await waiting
     server.accept(2)
     await producer.close()
-    assert [body for _, body in server.sent] == [b'"1234"', b'"2"', b'"5678"']
+    assert [body for _, body in server.sent] == [b'["1234"]', b'["2"]', b'["5678"]']
 
 
 async def test_a_message_larger_than_the_buffer_goes_alone() -> None:
     server = Server()
-    producer = server.stream.producer("p", options=options(max_buffer_bytes=10))
+    producer = server.stream.producer("p", epoch=0, options=options(max_buffer_bytes=10))
     server.accept(2)
     await producer.append("x" * 100)
     await producer.append("y" * 100)
@@ -269,19 +293,19 @@ async def test_a_message_larger_than_the_buffer_goes_alone() -> None:
 
 async def test_lost_answers_are_asked_for_again_with_the_same_number() -> None:
     server = Server()
-    producer = server.stream.producer("p", options=options())
+    producer = server.stream.producer("p", epoch=0, options=options())
     for failure in (lost(), refused(500), refused(429), lost(), refused(503, "busy")):
         server.answers.put_nowait(failure)
     server.answers.put_nowait(granted("0_1", status=204, producer_epoch="0", producer_seq="0"))
     receipt = await (await producer.append("once"))
     assert receipt == Receipt("0_1", duplicate=True)
-    assert server.sent == [("0", b'"once"')] * 6
+    assert server.sent == [("0", b'["once"]')] * 6
     await producer.close()
 
 
 async def test_an_answer_to_another_request_is_not_believed() -> None:
     server = Server()
-    producer = server.stream.producer("p", options=options())
+    producer = server.stream.producer("p", epoch=0, options=options())
     server.accept()
     await producer.append("a")
     await producer.flush()
@@ -289,12 +313,12 @@ async def test_an_answer_to_another_request_is_not_believed() -> None:
     server.answers.put_nowait(granted("0_2", producer_epoch="0", producer_seq="1"))
     await producer.append("b")
     await producer.close()
-    assert server.sent == [("0", b'"a"'), ("1", b'"b"'), ("1", b'"b"')]
+    assert server.sent == [("0", b'["a"]'), ("1", b'["b"]'), ("1", b'["b"]')]
 
 
 async def test_everything_behind_a_failure_fails() -> None:
     server = Server()
-    producer = server.stream.producer("p", options=options(max_batch_messages=1))
+    producer = server.stream.producer("p", epoch=0, options=options(max_batch_messages=1))
     deliveries = [await producer.append(number) for number in range(9)]
     server.accept()
     server.answers.put_nowait(refused(413, "body_too_large"))
@@ -317,7 +341,7 @@ async def test_everything_behind_a_failure_fails() -> None:
 
 async def test_a_failure_is_reported_by_flush_once() -> None:
     server = Server()
-    producer = server.stream.producer("p", options=options())
+    producer = server.stream.producer("p", epoch=0, options=options())
     server.answers.put_nowait(refused(400, "invalid_json"))
     await producer.append("ignored delivery")
     with pytest.raises(Exception, match="invalid_json"):
@@ -327,8 +351,8 @@ async def test_a_failure_is_reported_by_flush_once() -> None:
 
 async def test_a_producer_that_gives_up_tells_that_it_does_not_know() -> None:
     server = Server()
-    impatient = RetryPolicy(base_delay_s=0.0, max_delay_s=0.0, give_up_after_s=-1.0)
-    producer = server.stream.producer("p", options=options(retry=impatient))
+    impatient = RetryPolicy(base_delay_s=0.0001, max_delay_s=0.0001, give_up_after_s=0.0)
+    producer = server.stream.producer("p", epoch=0, options=options(retry=impatient))
     server.answers.put_nowait(lost())
     delivery = await producer.append("who knows")
     with pytest.raises(ConnectionFailed) as caught:
@@ -344,7 +368,7 @@ async def test_an_interrupted_block_waits_for_nothing() -> None:
 
     async def work() -> None:
         nonlocal delivery
-        async with server.stream.producer("p", options=options()) as producer:
+        async with server.stream.producer("p", epoch=0, options=options()) as producer:
             delivery = await producer.append("never answered")
             await asyncio.Event().wait()
 
@@ -360,12 +384,12 @@ async def test_an_interrupted_block_waits_for_nothing() -> None:
 
 async def test_a_delivery_that_is_cancelled_does_not_take_the_message_back() -> None:
     server = Server()
-    producer = server.stream.producer("p", options=options())
+    producer = server.stream.producer("p", epoch=0, options=options())
     delivery = await producer.append("sent anyway")
     delivery.cancel()
     server.accept()
     await producer.close()
-    assert server.sent == [("0", b'"sent anyway"')]
+    assert server.sent == [("0", b'["sent anyway"]')]
 
 
 async def test_a_token_function_that_fails_is_reported() -> None:

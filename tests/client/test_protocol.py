@@ -10,22 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.client import errors
-from headwater.client.encode import encode_batches, encode_body, encode_message
 from headwater.client.protocol import (
     ProducerTag,
     Request,
     Response,
     append_request,
+    check_headers,
     create_request,
     fork_request,
     is_json,
+    merged,
     producer_receipt,
     read_request,
     stream_info,
+    stream_path,
     stream_root,
     stream_url,
 )
 from headwater.client.refusals import failure, retry_after_s
+from headwater.core.payloads import encode_append, encode_batches, encode_body, encode_message
 
 URL = "http://localhost:4437/v1/stream/orders"
 POST = Request("POST", URL)
@@ -49,6 +52,32 @@ def test_a_path_that_is_none(path: str) -> None:
 def test_paths_are_escaped_by_segment() -> None:
     assert stream_url("http://x", "/a b/c%d/é?#") == "http://x/a%20b/c%25d/%C3%A9%3F%23"
     assert stream_url("http://x", "t~1:2@x/a+b") == "http://x/t~1:2@x/a+b"
+
+
+def test_a_stream_at_any_address() -> None:
+    url = "https://host:8443/any/path"
+    assert stream_url("http://x/v1/stream", url) == url
+    assert stream_path("http://x/v1/stream", url) == "any/path"
+    assert stream_path("http://x/v1/stream", "http://x/v1/stream/a%20b/c") == "a b/c"
+    for wrong in ("https://host", "https://host/", "https://host/a?b=c", "https:///a"):
+        with pytest.raises(ValueError, match="address"):
+            stream_url("http://x", wrong)
+
+
+def test_headers_are_merged_whatever_their_case() -> None:
+    request = append_request(URL, b"x", content_type="a/b", headers={"content-type": "c/d"})
+    assert request.headers == {"content-type": "c/d"}
+    assert merged({"A": "1", "b": "2"}, None, {"a": "3"}) == {"a": "3", "b": "2"}
+
+
+@pytest.mark.parametrize("value", ["a\nb", "a\rb", "é", "\x00", " a", "a ", "a\x7f"])
+def test_a_header_that_cannot_be_sent_is_named_and_not_shown(value: str) -> None:
+    with pytest.raises(ValueError, match="header X-Secret") as caught:
+        check_headers({"X-Secret": value})
+    assert value not in str(caught.value)
+    with pytest.raises(ValueError, match="not the name"):
+        check_headers({"X Secret": "a"})
+    check_headers({"A": "", "B": "a b\tc"})
 
 
 # --- Requests ------------------------------------------------------------------------------------
@@ -128,6 +157,19 @@ def test_every_json_value_is_one_message(values: list[Any]) -> None:
     assert as_the_server_reads(encode_body(messages, "application/json")) == values
 
 
+@given(JSON_VALUES)
+def test_an_append_means_what_a_post_of_it_means(value: Any) -> None:
+    """In the client, in the embedded log and over HTTP."""
+    posted = msgspec.json.encode(value)
+    if value == []:
+        with pytest.raises(ValueError, match="nothing to append"):
+            encode_append(value, "application/json")
+        return
+    for data in (value, posted, b" " + posted + b"\n"):
+        body = encode_body([encode_append(data, "application/json")], "application/json")
+        assert as_the_server_reads(body) == as_the_server_reads(posted)
+
+
 @given(st.lists(st.binary(min_size=1, max_size=9), max_size=9), st.integers(1, 20))
 def test_batches_keep_order_and_size(messages: list[bytes], limit: int) -> None:
     batches = list(encode_batches(messages, "text/plain", limit))
@@ -204,7 +246,7 @@ def test_a_stable_code_decides_between_conflicts(
     body = msgspec.json.encode({"error": {"code": code, "message": "do this"}})
     error = error_for(409, {"content-type": "application/json"}, body)
     assert (type(error), error.code, error.message) == (kind, code, "do this")
-    assert str(error) == f"do this (409 {code})"
+    assert str(error) == f"/v1/stream/orders: do this (409 {code})"
 
 
 def test_without_a_code_a_conflict_with_stream_seq_is_about_the_sequence() -> None:

@@ -168,10 +168,23 @@ async def test_json_values(json_stream: AsyncStream) -> None:
 
     values: list[Any] = [{"a": 1}, [1, 2], [], "text", 1.5, None, True]
     for value in values:
-        await json_stream.append(value)
+        await json_stream.append([value])
     await json_stream.append(Order(7))
     await json_stream.append(b'{"raw":1.0}')
     assert await json_stream.read_json() == [*values, {"id": 7}, {"raw": 1.0}]
+
+
+async def test_a_list_is_several_messages_as_it_is_over_http(stream: AsyncStream) -> None:
+    await stream.create(data=[0, [0]])
+    assert (await stream.head()).content_type == "application/json"
+    await stream.append([1, [2]])
+    await stream.append(b"[3, [4]]")
+    async with stream.producer() as producer:
+        await producer.append([5, [6]])
+        await producer.append(b"[7]")
+    assert await stream.read_json() == [0, [0], 1, [2], 3, [4], 5, [6], 7]
+    with pytest.raises(ValueError, match="nothing to append"):
+        await stream.append([])
 
 
 async def test_bytes_and_text(text_stream: AsyncStream) -> None:
@@ -181,7 +194,7 @@ async def test_bytes_and_text(text_stream: AsyncStream) -> None:
     assert await text_stream.read_bytes() == "grün und blau".encode()
     with pytest.raises(TypeError, match="takes bytes or str"):
         await text_stream.append({"not": "text"})
-    with pytest.raises(ValueError, match="at least one byte"):
+    with pytest.raises(ValueError, match="nothing to append"):
         await text_stream.append("")
 
 

@@ -68,7 +68,7 @@ async def test_a_fork_goes_its_own_way() -> None:
     async with headwater.open(memory=True) as log:
         await log.create("main", content_type="application/json", data=[1, 2, 3])
         await log.fork("main", "branch", offset="0" * 16 + "_" + "0" * 16, sub_offset=2)
-        await log.append("branch", "9")
+        await log.append("branch", 9)
         assert (await log.read("branch")).messages == [1, 2, 9]
         assert (await log.read("main")).messages == [1, 2, 3]
 
@@ -160,3 +160,12 @@ async def test_a_callback_that_fails_ends_its_subscription_and_says_so() -> None
 
 def test_the_example_in_the_package_docstring_runs() -> None:
     assert doctest.testmod(headwater).failed == 0
+
+
+async def test_a_list_is_several_messages_and_text_is_a_value() -> None:
+    async with headwater.open(memory=True) as log:
+        await log.create("s", content_type="application/json", data=[0, [0]])
+        await log.append("s", [1, [2]])
+        await log.append("s", b"[3, [4]]")
+        await log.append("s", "text")
+        assert (await log.read("s")).messages == [0, [0], 1, [2], 3, [4], "text"]

@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -81,7 +81,8 @@ def append(
             "--epoch",
             min=0,
             metavar="NUMBER",
-            help="Number of the input under that name; a higher one for other input (default: 0).",
+            help="Number of the input under that name: the same to repeat it, a higher one for "
+            "other input.",
             show_default=False,
         ),
     ] = None,
@@ -107,10 +108,10 @@ def append(
     sent as they come. With --raw, the whole input is one append; in a JSON
     stream, the elements of a top-level array are then separate messages.
 
-    With --producer, the same command can be run again until it succeeds,
-    also when its input has grown meanwhile, and every line is stored once.
-    Other input under the same ID needs a higher --epoch, or it is taken for
-    a repetition: a date or a run number will do.
+    With --producer and --epoch, the same command can be run again until it
+    succeeds, also when its input has grown meanwhile, and every line is
+    stored once. Other input under the same ID needs a higher --epoch: a
+    date or a run number will do.
 
     Examples:
 
@@ -124,6 +125,11 @@ def append(
         raise usage("give MESSAGE, --file or --raw, not several of them")
     if producer is None and (epoch is not None or batch is not None):
         raise usage("--epoch and --batch belong to --producer")
+    if producer is not None and epoch is None:
+        raise usage(
+            "--producer needs --epoch NUMBER: the same number repeats an earlier run, a higher one "
+            "is for other input"
+        )
     if producer is not None and not (producer.isascii() and producer.isprintable()):
         raise usage("the ID of a producer is a name in ASCII")
     with target.connect(stream=stream) as client:
@@ -237,7 +243,7 @@ class Job:
     def send_plainly(self, stream: Stream, pieces: list[bytes]) -> None:
         """One request, without a producer."""
         if len(pieces) == 1:
-            self._settle(stream.append(pieces[0], close=self.close))
+            self._settle(stream.append(_one(stream, pieces[0]), close=self.close))
         else:
             self._settle(stream.append_all(pieces, max_batch_bytes=sys.maxsize))
             if self.close:
@@ -257,7 +263,8 @@ class Job:
             )
         try:
             try:
-                self._send_each(producer, tag.cuts() if tag else None, messages, progress)
+                each = ((message, _one(stream, message.data)) for message in messages)
+                self._send_each(producer, tag.cuts() if tag else None, each, progress)
             except inputs.BadLine:
                 # What stands before it is fine. But a batch that it has cut short must not go out:
                 # with the line repaired, the same number would stand for more.
@@ -282,15 +289,15 @@ class Job:
         self,
         producer: Producer,
         cuts: Cuts | None,
-        messages: Iterable[Message],
+        messages: Iterable[tuple[Message, Any]],
         progress: Progress,
     ) -> None:
         delivery: Delivery | None = None
         try:
-            for message in messages:
+            for message, data in messages:
                 if cuts is not None and cuts.begins_batch(len(message.data)):
                     self._mark(delivery)
-                delivery = producer.append(message.data)
+                delivery = producer.append(data)
                 self._count([message.data])
                 if self.messages % _PROGRESS_EVERY == 0:
                     if cuts is None:
@@ -372,3 +379,8 @@ class Job:
     def _settle(self, receipt: Receipt | None) -> None:
         if receipt is not None and receipt.next_offset is not None:
             self.next_offset = receipt.next_offset
+
+
+def _one(stream: Stream, data: bytes) -> Any:
+    """Input as one message: JSON text that is an array would otherwise be several."""
+    return [data] if Unit.of(stream.content_type) is Unit.MESSAGE else data

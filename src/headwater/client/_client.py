@@ -10,10 +10,10 @@ from urllib.parse import urljoin
 import msgspec
 
 from headwater.client._message import AsyncTransaction
-from headwater.client._sender import Sender, Token
+from headwater.client._sender import Sender, Token, Values
 from headwater.client._stream import AsyncStream
 from headwater.client._subscription import AsyncSubscription
-from headwater.client.protocol import Request, Response, stream_root
+from headwater.client.protocol import Request, Response, merged, stream_root
 from headwater.client.retry import RetryPolicy
 from headwater.client.subscriptions import (
     SubscriptionInfo,
@@ -23,6 +23,7 @@ from headwater.client.subscriptions import (
     subscriptions_url,
 )
 from headwater.client.transport import HttpxTransport, Timeouts, Transport
+from headwater.core.content_types import JSON
 
 
 class AsyncHeadwater:
@@ -41,7 +42,9 @@ class AsyncHeadwater:
         url: the server's address. Streams are below `/v1/stream`, unless the address has a path
             of its own.
         token: a bearer token, or a function (plain or async) that returns the current one.
-        headers: sent with every request.
+        headers: sent with every request to the server. A value may be a function, as the token
+            may be one.
+        params: query parameters, in the same way.
         timeouts: how long to wait for the server.
         retry: how long to try again when the server cannot be reached or is busy.
         verify: how to check TLS certificates: True, the path of a file with the certificates that
@@ -54,18 +57,19 @@ class AsyncHeadwater:
         url: str,
         token: Token | None = None,
         *,
-        headers: Mapping[str, str] | None = None,
+        headers: Values | None = None,
+        params: Values | None = None,
         timeouts: Timeouts | None = None,
         retry: RetryPolicy | None = None,
         verify: Any = True,
         transport: Transport | None = None,
     ) -> None:
         self._root = stream_root(url)
-        self._sender = Sender(
-            transport or HttpxTransport(timeouts=timeouts, verify=verify),
-            headers=headers or {},
-            token=token,
-            retry=retry or RetryPolicy(),
+        sender = Sender(
+            transport or HttpxTransport(timeouts=timeouts, verify=verify), retry or RetryPolicy()
+        )
+        self._sender = sender.accompanied(
+            headers=headers, params=params, token=token, origin=self._root
         )
 
     @property
@@ -73,12 +77,25 @@ class AsyncHeadwater:
         """The address below which the streams are."""
         return self._root
 
-    def stream(self, path: str, *, content_type: str | None = None) -> AsyncStream:
+    def stream(
+        self,
+        path: str,
+        *,
+        content_type: str | None = None,
+        headers: Values | None = None,
+        params: Values | None = None,
+    ) -> AsyncStream:
         """A handle for the stream at a path, whether or not there is one yet.
 
-        Naming the content type of an existing stream saves a request before the first append.
+        Args:
+            path: the stream's path on the server, or the whole address of a stream anywhere. The
+                client's token, headers and parameters go to its own server only.
+            content_type: of an existing stream; saves a request before the first append.
+            headers: sent with every request about this stream, as those of the client are.
+            params: query parameters, in the same way.
         """
-        return AsyncStream(self._sender, self._root, path, content_type=content_type)
+        sender = self._sender.accompanied(headers=headers, params=params)
+        return AsyncStream(sender, self._root, path, content_type=content_type)
 
     def transaction(self) -> AsyncTransaction:
         """A transaction that publishes to any number of streams, all or nothing.
@@ -128,10 +145,7 @@ class AsyncHeadwater:
             method,
             urljoin(self._root, path),
             params=params or {},
-            headers={
-                **({"Content-Type": "application/json"} if json is not None else {}),
-                **(headers or {}),
-            },
+            headers=merged({"Content-Type": JSON} if json is not None else None, headers),
             body=b"" if json is None else msgspec.json.encode(json),
             repeatable=method in ("GET", "HEAD"),
         )

@@ -15,7 +15,6 @@ from headwater.client._message import (
     settle_all,
     transaction_of,
 )
-from headwater.client._sender import Sender
 from headwater.client.batch import Position
 from headwater.client.errors import GroupNotFound
 from headwater.client.groups import (
@@ -44,9 +43,9 @@ class AsyncGroup:
     Making a handle costs nothing and sends nothing.
     """
 
-    def __init__(self, sender: Sender, root: str, path: str, name: str) -> None:
-        self._sender = sender
-        self._link = GroupLink(sender, root, path, name)
+    def __init__(self, link: GroupLink) -> None:
+        self._sender = link.sender
+        self._link = link
         self._consumer = uuid.uuid4().hex
 
     @property
@@ -148,7 +147,7 @@ class AsyncGroup:
         done = self._own(ack)
         request = fetch_request(
             self._link.url,
-            consumer=consumer or self._consumer,
+            consumer=self._consumer if consumer is None else consumer,
             most=max,
             wait_s=wait_s,
             ack=[message.receipt for message in done],
@@ -230,6 +229,8 @@ class AsyncGroup:
         """
         if concurrency < 1 or (batch is not None and batch < 1):
             raise ValueError("concurrency and batch must be at least 1")
+        if consumer == "":
+            raise ValueError("a consumer needs a name; leave it out for a random one")
         return AsyncConsumer(
             self._link,
             consumer=consumer or uuid.uuid4().hex,

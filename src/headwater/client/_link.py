@@ -15,7 +15,7 @@ from headwater.client.groups import (
     group_url,
     stale_receipts,
 )
-from headwater.client.protocol import Request, stream_url
+from headwater.client.protocol import Request
 
 Settled = tuple[Answer, list[str]]
 """The server's answer, and those of the receipts that were stale."""
@@ -28,12 +28,13 @@ _GATHERED_MAX: Final = 1_000
 class GroupLink:
     """One group as its handle, its consumers and its messages see it."""
 
-    def __init__(self, sender: Sender, root: str, path: str, name: str) -> None:
+    def __init__(self, sender: Sender, root: str, path: str, stream_url: str, name: str) -> None:
         self.sender = sender
         self.root = root
         self.path = path
+        self.stream_url = stream_url
         self.name = name
-        self.url = group_url(stream_url(root, path), name)
+        self.url = group_url(stream_url, name)
         self.known_ack_timeout_s: float | None = None
         self._gathered: list[tuple[str, asyncio.Future[Settled]]] = []
         self._acking: asyncio.Task[None] | None = None
@@ -105,7 +106,7 @@ class ConsumerLink(GroupLink):
     """The link of one consumer and its messages, whose acknowledgements go its own way."""
 
     def __init__(self, link: GroupLink, send_acks: SendAcks) -> None:
-        super().__init__(link.sender, link.root, link.path, link.name)
+        super().__init__(link.sender, link.root, link.path, link.stream_url, link.name)
         self._link = link
         self._own_way = send_acks
 

@@ -10,7 +10,6 @@ from typing import Any, Self
 
 from headwater.client._link import GroupLink
 from headwater.client._sender import Sender
-from headwater.client.encode import NOTHING
 from headwater.client.errors import HeadwaterError, StaleReceipt
 from headwater.client.groups import (
     Action,
@@ -25,6 +24,7 @@ from headwater.client.groups import (
     stale_receipt,
     transaction_request,
 )
+from headwater.client.protocol import NOTHING
 
 
 class AsyncTransaction:

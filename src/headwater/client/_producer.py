@@ -5,20 +5,31 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import time
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 from headwater.client._sender import Sender
-from headwater.client.encode import NOTHING, encode_body, encode_message
 from headwater.client.errors import BufferFull, HeadwaterError, ProducerStopped
 from headwater.client.producer_buffer import MessageBuffer, Parcel
 from headwater.client.producer_state import Entry, Outcome, ProducerState
-from headwater.client.protocol import ProducerTag, Receipt, append_request, producer_receipt
-from headwater.client.retry import RetryPolicy
+from headwater.client.protocol import (
+    NOTHING,
+    ProducerTag,
+    Receipt,
+    append_request,
+    check_number,
+    check_producer_id,
+    producer_receipt,
+)
+from headwater.client.retry import RetryPolicy, check_options
+from headwater.core.content_types import DEFAULT
+from headwater.core.payloads import encode_append, encode_body
 
 AsyncDelivery = asyncio.Future[Receipt]
 """What `append` returns: await it to learn that the message is stored."""
@@ -44,6 +55,10 @@ class ProducerOptions:
     max_buffer_bytes: int = 16 << 20
     retry: RetryPolicy = field(default_factory=lambda: RetryPolicy(give_up_after_s=120.0))
 
+    def __post_init__(self) -> None:
+        sizes = ("max_batch_bytes", "max_batch_messages", "max_in_flight", "max_buffer_bytes")
+        check_options(self, positive=sizes, natural=("linger_s",))
+
 
 class AsyncProducer:
     """Appends messages in order, in batches, each exactly once.
@@ -65,20 +80,28 @@ class AsyncProducer:
         self,
         sender: Sender,
         url: str,
-        content_type: Callable[[], Awaitable[str | None]],
+        content_type: Callable[[], Awaitable[str]],
         *,
         producer_id: str | None,
-        epoch: int,
+        epoch: int | None,
         auto_claim: bool,
         options: ProducerOptions,
     ) -> None:
         self._sender = sender
         self._url = url
+        self._where = urlsplit(url).path
         self._resolve_content_type = content_type
-        self._content_type: str | None = None
-        self._producer_id = producer_id or uuid.uuid4().hex
+        self._content_type = DEFAULT
+        self._producer_id = uuid.uuid4().hex
+        if producer_id is not None:
+            self._producer_id = check_producer_id(producer_id)
+        # A name that has been used may have any epoch. One from the clock is most likely above it.
+        claims = epoch is None and producer_id is not None
+        if epoch is None:
+            epoch = time.time_ns() // 1_000_000 if claims else 0
         self._state: ProducerState[Parcel[AsyncDelivery]] = ProducerState(
-            epoch=epoch,
+            epoch=check_number("epoch", epoch),
+            claims=claims,
             max_in_flight=options.max_in_flight,
             auto_claim=auto_claim,
             retry=options.retry,
@@ -104,7 +127,7 @@ class AsyncProducer:
 
     @property
     def epoch(self) -> int:
-        """The epoch in use; it grows when `auto_claim` takes over."""
+        """The epoch in use; it grows when this producer has to take over."""
         return self._state.epoch
 
     # --- Writing ---------------------------------------------------------------------------------
@@ -112,12 +135,13 @@ class AsyncProducer:
     async def append(self, message: Any) -> AsyncDelivery:
         """Put a message into the buffer, waiting while it is full.
 
+        A list is several messages, as for `Stream.append`; they are stored together.
         If this is cancelled, the message has not been taken.
         """
         if self._loop is None:
             await self._prepare()
         self._check_open()
-        encoded = encode_message(message, self._content_type)
+        encoded = encode_append(message, self._content_type)
         while not self._buffer.has_room(len(encoded)):
             await self._wait_for_room(len(encoded))
         return self._add(encoded)
@@ -130,9 +154,9 @@ class AsyncProducer:
         if self._loop is None:
             raise RuntimeError("enter the producer or use `append` before append_nowait")
         self._check_open()
-        encoded = encode_message(message, self._content_type)
+        encoded = encode_append(message, self._content_type)
         if not self._buffer.has_room(len(encoded)):
-            raise BufferFull("the producer's buffer is full")
+            raise BufferFull("the producer's buffer is full", where=self._where)
         return self._add(encoded)
 
     async def flush(self) -> None:
@@ -161,7 +185,7 @@ class AsyncProducer:
     async def close_stream(self, final: Any = NOTHING) -> Receipt:
         """Flush, then close the stream for good, with a last message in the same step."""
         await self._prepare()
-        messages = [] if final is NOTHING else [encode_message(final, self._content_type)]
+        messages = [] if final is NOTHING else [encode_append(final, self._content_type)]
         body = encode_body(messages, self._content_type) if messages else b""
         self._check_open()
         self._closed = True
@@ -211,12 +235,10 @@ class AsyncProducer:
                 f"the producer has stopped: {self._state.stopped_by}"
             ) from self._state.stopped_by
         if self._closed:
-            raise ProducerStopped("the producer is closed")
+            raise ProducerStopped("the producer is closed", where=self._where)
 
     def _add(self, encoded: bytes) -> AsyncDelivery:
         """Take an encoded message. This is safe from any thread."""
-        if not encoded:
-            raise ValueError("a message needs at least one byte")
         loop = self._loop
         assert loop is not None
         delivery: AsyncDelivery = asyncio.Future(loop=loop)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, overload
+from urllib.parse import urlsplit
 
 from headwater.client._sender import Sender
 from headwater.client.batch import Batch, Position
@@ -46,6 +47,7 @@ class AsyncReader:
         self._sender = sender
         self._session = ReadSession(url, start=start, live=live)
         self._retries = Retries(sender.retry)
+        self._where = urlsplit(url).path
         self._position = start
         self._items: AsyncItems[Any] | None = None
         self._connection: OpenResponse | None = None
@@ -160,6 +162,7 @@ class AsyncReader:
                 await self._listen(self._connection)
         except HeadwaterError as error:
             # Held back until the batches that came before it have been yielded.
+            error.where = error.where or self._where
             self._held_error = error
             await self.aclose()
         except BaseException:
@@ -223,5 +226,9 @@ class AsyncItems(Generic[T]):
     def _unpack(self) -> None:
         """Take the next batch apart, and off the reader's queue if that worked."""
         ready = self._reader._session.ready
-        self._queue.load(ready[0])
+        try:
+            self._queue.load(ready[0])
+        except HeadwaterError as error:
+            error.where = self._reader._where
+            raise
         ready.popleft()

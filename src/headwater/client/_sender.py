@@ -6,18 +6,27 @@ import asyncio
 import inspect
 import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
-from headwater.client.errors import HeadwaterError, UnexpectedAnswer
-from headwater.client.protocol import Request, Response
+from headwater.client.errors import (
+    ConnectionFailed,
+    HeadwaterError,
+    ServerUnreachable,
+    UnexpectedAnswer,
+)
+from headwater.client.protocol import Request, Response, check_headers, merged, origin_of
 from headwater.client.refusals import failure
 from headwater.client.retry import Retries, RetryPolicy
 from headwater.client.transport import OpenResponse, Transport
 
 Token = str | Callable[[], str | Awaitable[str]]
-"""A bearer token, or a function that is asked for one before every request."""
+"""A text, or a function that is asked for it before every request."""
+
+Values = Mapping[str, Token]
+"""Headers or query parameters by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +41,50 @@ class Answer:
     in_doubt: bool
 
 
-class Sender:
-    """What a client, its streams, readers and producers share to reach the server."""
+@dataclass(slots=True)
+class _Contact:
+    """Whether a server was ever there, and since when it has not been."""
 
-    def __init__(
+    made: bool = False
+    missed_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Company:
+    """What goes along with every request, to one origin or (None) to any."""
+
+    origin: str | None
+    headers: Values
+    params: Values
+    token: Token | None = None
+
+
+@dataclass
+class Sender:
+    """What a client, its streams, readers and producers share to reach the server.
+
+    A client's token, headers and parameters go to the client's own server, and nowhere else.
+    """
+
+    transport: Transport
+    retry: RetryPolicy
+    company: tuple[_Company, ...] = ()
+    _contacts: dict[str, _Contact] = field(default_factory=dict)
+    _background: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def accompanied(
         self,
-        transport: Transport,
         *,
-        headers: Mapping[str, str],
-        token: Token | None,
-        retry: RetryPolicy,
-    ) -> None:
-        self.retry = retry
-        self._transport = transport
-        self._headers = dict(headers)
-        self._token = token
-        self._background: set[asyncio.Task[None]] = set()
+        headers: Values | None = None,
+        params: Values | None = None,
+        token: Token | None = None,
+        origin: str | None = None,
+    ) -> Sender:
+        """The same, with more that goes along with every request (to one origin)."""
+        if not (headers or params or token):
+            return self
+        company = _Company(origin and origin_of(origin), headers or {}, params or {}, token)
+        return replace(self, company=(*self.company, company))
 
     async def perform(self, request: Request) -> Answer:
         """Send until the request is granted or the failure is final."""
@@ -60,13 +97,15 @@ class Sender:
 
     async def once(self, request: Request) -> Response:
         """Send once."""
-        response = await self._transport.send(await self._completed(request))
+        async with self._contact(request):
+            response = await self.transport.send(await self._completed(request))
         self._raise_if_refused(request, response)
         return response
 
     async def open(self, request: Request) -> OpenResponse:
         """Send once and return while the body is still arriving."""
-        answer = await self._transport.open(await self._completed(request))
+        async with self._contact(request):
+            answer = await self.transport.open(await self._completed(request))
         if 200 <= answer.status < 300:
             return answer
         try:
@@ -92,7 +131,7 @@ class Sender:
 
     async def distrust(self) -> None:
         """Do not use the present connections any more; one of them is confused."""
-        await self._transport.distrust()
+        await self.transport.distrust()
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Do something that nobody waits for, but that should be done before the end."""
@@ -104,24 +143,70 @@ class Sender:
     async def aclose(self) -> None:
         while self._background:
             await asyncio.gather(*self._background, return_exceptions=True)
-        await self._transport.aclose()
+        await self.transport.aclose()
 
     async def _completed(self, request: Request) -> Request:
-        headers = {**self._headers, **request.headers}
-        if self._token is not None and "Authorization" not in request.headers:
-            token = self._token if isinstance(self._token, str) else self._token()
-            if inspect.isawaitable(token):
-                token = await token
-            if not (token.isascii() and token.isprintable()):
-                # Said here: what fails further down would show it.
-                raise ValueError("the token has characters that no token has; check its source")
-            headers["Authorization"] = f"Bearer {token}"
-        return replace(request, headers=headers)
+        """The request with everything that goes along with it; what it has itself counts most."""
+        origin = origin_of(request.url)
+        headers: dict[str, str] = {}
+        params: dict[str, str] = {}
+        for company in self.company:
+            if company.origin in (None, origin):
+                headers = merged(headers, await _current(company.headers))
+                if company.token is not None:
+                    headers = merged(headers, await _bearer(company.token))
+                params |= await _current(company.params)
+        headers = merged(headers, request.headers)
+        check_headers(headers)
+        return replace(request, headers=headers, params={**params, **request.params})
+
+    @asynccontextmanager
+    async def _contact(self, request: Request) -> AsyncIterator[None]:
+        """Give up soon on a server that has never answered: it will hardly be there."""
+        contact = self._contacts.setdefault(origin_of(request.url), _Contact())
+        try:
+            yield
+            contact.made = True
+        except ConnectionFailed as error:
+            patient = self.retry.give_up_after_s is None
+            if contact.made or error.in_doubt or patient:
+                contact.made = contact.made or error.in_doubt
+                raise
+            now = asyncio.get_running_loop().time()
+            if contact.missed_since is None:
+                contact.missed_since = now
+            if now - contact.missed_since < self.retry.unreachable_after_s:
+                raise
+            raise _unreachable(request, error) from error
 
     def _raise_if_refused(self, request: Request, response: Response) -> None:
         error = failure(request, response, now=time.time())
         if error is not None:
             raise error
+
+
+async def _current(values: Values) -> dict[str, str]:
+    return {name: await _value(value) for name, value in values.items()}
+
+
+async def _value(value: Token) -> str:
+    current = value if isinstance(value, str) else value()
+    return await current if inspect.isawaitable(current) else current
+
+
+async def _bearer(token: Token) -> dict[str, str]:
+    text = await _value(token)
+    if not (text.isascii() and text.isprintable()):
+        # Said here: what fails further down would show it.
+        raise ValueError("the token has characters that no token has; check its source")
+    return {"Authorization": f"Bearer {text}"}
+
+
+def _unreachable(request: Request, error: ConnectionFailed) -> ServerUnreachable:
+    return ServerUnreachable(
+        f"no server answers at {origin_of(request.url)} ({error.message}); "
+        "start one with `headwater serve`, or check the address"
+    )
 
 
 def _raise(error: HeadwaterError, retries: Retries) -> NoReturn:

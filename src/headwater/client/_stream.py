@@ -6,15 +6,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar, overload
 
 from headwater.client._group import AsyncGroup
+from headwater.client._link import GroupLink
 from headwater.client._live import AsyncLiveStream
 from headwater.client._producer import AsyncProducer, ProducerOptions
 from headwater.client._reader import AsyncReader
 from headwater.client._sender import Sender
 from headwater.client.batch import Position
-from headwater.client.encode import NOTHING, encode_batches, encode_body, encode_message
 from headwater.client.errors import HeadwaterError, StreamExists, StreamNotFound
 from headwater.client.groups import GroupInfo, group_infos, groups_url
 from headwater.client.protocol import (
+    NOTHING,
     START,
     Live,
     ProducerTag,
@@ -27,8 +28,11 @@ from headwater.client.protocol import (
     producer_receipt,
     receipt,
     stream_info,
+    stream_path,
     stream_url,
 )
+from headwater.core.content_types import DEFAULT, JSON
+from headwater.core.payloads import encode_append, encode_batches, encode_body, encode_message
 
 T = TypeVar("T")
 
@@ -51,7 +55,7 @@ class AsyncStream:
     ) -> None:
         self._sender = sender
         self._root = root
-        self._path = path.strip("/")
+        self._path = stream_path(root, path)
         self._url = stream_url(root, path)
         self._content_type = content_type
 
@@ -87,13 +91,13 @@ class AsyncStream:
         """Create the stream; `StreamExists` if it is already there.
 
         Args:
-            content_type: `application/json` for messages, anything else for bytes.
+            content_type: `application/json` (the default) for messages, anything else for bytes.
             ttl_s: seconds without access after which the stream expires.
             expires_at: the instant (RFC 3339) at which it expires instead.
             retention_s: what is older than so many seconds goes.
             retention_bytes: what does not fit into so many bytes goes, the oldest first.
             closed: create it closed, with `data` as its whole content.
-            data: a first message.
+            data: first content, as for `append`.
             headers: further headers for servers that know more settings.
         """
         request = self._create_request(
@@ -208,21 +212,20 @@ class AsyncStream:
         seq: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Receipt:
-        """Append one message: any JSON value in a JSON stream, else bytes or text.
+        """Append a message: any JSON value in a JSON stream, else bytes or text.
 
         It is tried again only if it cannot have been written yet. When the answer is lost, the
         error's `in_doubt` is True; a producer is the way around that.
 
         Args:
-            message: the message. In a JSON stream, bytes are the JSON text of one message.
+            message: the message. In a JSON stream, a list is several messages, as it is over HTTP,
+                and bytes are JSON text; `[[1, 2]]` is one message that is an array.
             close: close the stream in the same step.
             seq: a `Stream-Seq`, which must sort after the one before.
             headers: further headers for this request.
         """
         content_type = await self._resolve_content_type()
-        body = encode_body([encode_message(message, content_type)], content_type)
-        if not body:
-            raise ValueError("an append needs at least one byte")
+        body = encode_body([encode_append(message, content_type)], content_type)
         return await self._append(body, content_type, close=close, seq=seq, headers=headers)
 
     async def append_all(
@@ -236,6 +239,8 @@ class AsyncStream:
         One request is written whole or not at all, several are not. The receipt is the last
         one; None if there were no messages.
         """
+        if max_batch_bytes < 1:
+            raise ValueError("max_batch_bytes must be at least 1")
         content_type = await self._resolve_content_type()
         last = None
         count = 0
@@ -282,7 +287,7 @@ class AsyncStream:
         self,
         producer_id: str | None = None,
         *,
-        epoch: int = 0,
+        epoch: int | None = None,
         auto_claim: bool = False,
         options: ProducerOptions | None = None,
     ) -> AsyncProducer:
@@ -290,7 +295,9 @@ class AsyncStream:
 
         Args:
             producer_id: who writes; a new random name by default.
-            epoch: the number of this incarnation. A higher one fences lower ones off.
+            epoch: the number of this incarnation; a new one, above all before, by default, which
+                fences earlier incarnations off. With a number of your own, batch n of it is stored
+                once whatever is in it, so repeat the same batches or choose a higher number.
             auto_claim: when fenced off, take over again with a higher epoch.
             options: batching, buffering and patience.
         """
@@ -341,7 +348,7 @@ class AsyncStream:
 
     def group(self, name: str) -> AsyncGroup:
         """A handle for a group that works on this stream, whether or not there is one yet."""
-        return AsyncGroup(self._sender, self._root, self._path, name)
+        return AsyncGroup(GroupLink(self._sender, self._root, self._path, self._url, name))
 
     async def groups(self) -> list[GroupInfo]:
         """All groups of this stream."""
@@ -359,8 +366,8 @@ class AsyncStream:
     def _create_request(
         self, content_type: str | None, *, data: Any = NOTHING, **settings: Any
     ) -> Request:
-        kind = content_type or self._content_type
-        body = b"" if data is NOTHING else encode_body([encode_message(data, kind)], kind)
+        kind = content_type or self._content_type or JSON
+        body = b"" if data is NOTHING else encode_body([encode_append(data, kind)], kind)
         return create_request(self._url, content_type=kind, body=body, **settings)
 
     async def _append(
@@ -377,11 +384,11 @@ class AsyncStream:
         )
         return receipt((await self._sender.perform(request)).response)
 
-    async def _resolve_content_type(self) -> str | None:
+    async def _resolve_content_type(self) -> str:
         """The stream's type, which every append has to name. Asked for once."""
         if self._content_type is None:
             await self.head()
-        return self._content_type
+        return self._content_type or DEFAULT
 
     def _learned(self, info: StreamInfo) -> StreamInfo:
         self._content_type = info.content_type or self._content_type

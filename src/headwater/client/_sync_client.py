@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from headwater.client._client import AsyncHeadwater
 from headwater.client._portal import Portal
-from headwater.client._sender import Token
+from headwater.client._sender import Token, Values
 from headwater.client._sync_message import Transaction
 from headwater.client._sync_stream import Stream
 from headwater.client._sync_subscription import Subscription
@@ -34,7 +34,9 @@ class Headwater:
         url: the server's address. Streams are below `/v1/stream`, unless the address has a path
             of its own.
         token: a bearer token, or a function (without arguments) that returns the current one.
-        headers: sent with every request.
+        headers: sent with every request to the server. A value may be a function, as the token
+            may be one.
+        params: query parameters, in the same way.
         timeouts: how long to wait for the server.
         retry: how long to try again when the server cannot be reached or is busy.
         verify: how to check TLS certificates: True, the path of a file with the certificates that
@@ -47,7 +49,8 @@ class Headwater:
         url: str,
         token: Token | None = None,
         *,
-        headers: Mapping[str, str] | None = None,
+        headers: Values | None = None,
+        params: Values | None = None,
         timeouts: Timeouts | None = None,
         retry: RetryPolicy | None = None,
         verify: Any = True,
@@ -58,6 +61,7 @@ class Headwater:
             url,
             token,
             headers=headers,
+            params=params,
             timeouts=timeouts,
             retry=retry,
             verify=verify,
@@ -69,12 +73,27 @@ class Headwater:
         """The address below which the streams are."""
         return self._async.url
 
-    def stream(self, path: str, *, content_type: str | None = None) -> Stream:
+    def stream(
+        self,
+        path: str,
+        *,
+        content_type: str | None = None,
+        headers: Values | None = None,
+        params: Values | None = None,
+    ) -> Stream:
         """A handle for the stream at a path, whether or not there is one yet.
 
-        Naming the content type of an existing stream saves a request before the first append.
+        Args:
+            path: the stream's path on the server, or the whole address of a stream anywhere. The
+                client's token, headers and parameters go to its own server only.
+            content_type: of an existing stream; saves a request before the first append.
+            headers: sent with every request about this stream, as those of the client are.
+            params: query parameters, in the same way.
         """
-        return Stream(self._portal, self._async.stream(path, content_type=content_type))
+        return Stream(
+            self._portal,
+            self._async.stream(path, content_type=content_type, headers=headers, params=params),
+        )
 
     def transaction(self) -> Transaction:
         """A transaction that publishes to any number of streams, all or nothing.

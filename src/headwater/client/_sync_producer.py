@@ -7,9 +7,9 @@ from typing import Any, Self
 
 from headwater.client._portal import Delivery, Portal
 from headwater.client._producer import AsyncProducer
-from headwater.client.encode import NOTHING, encode_message
 from headwater.client.errors import BufferFull
-from headwater.client.protocol import Receipt
+from headwater.client.protocol import NOTHING, Receipt
+from headwater.core.payloads import encode_append
 
 
 class Producer:
@@ -39,18 +39,19 @@ class Producer:
 
     @property
     def epoch(self) -> int:
-        """The epoch in use; it grows when `auto_claim` takes over."""
+        """The epoch in use; it grows when this producer has to take over."""
         return self._async.epoch
 
     def append(self, message: Any) -> Delivery:
         """Put a message into the buffer, waiting while it is full.
 
+        A list is several messages, as for `Stream.append`; they are stored together.
         If this is interrupted, the message has not been taken.
         """
         if self._async._loop is None:
             self._portal.call(self._async._prepare())
         self._async._check_open()
-        encoded = encode_message(message, self._async._content_type)
+        encoded = encode_append(message, self._async._content_type)
         while not self._async._buffer.has_room(len(encoded)):
             self._portal.call(self._async._wait_for_room(len(encoded)))
         return Delivery(self._portal, self._async._add(encoded))
@@ -63,9 +64,9 @@ class Producer:
         if self._async._loop is None:
             raise RuntimeError("enter the producer or use `append` before append_nowait")
         self._async._check_open()
-        encoded = encode_message(message, self._async._content_type)
+        encoded = encode_append(message, self._async._content_type)
         if not self._async._buffer.has_room(len(encoded)):
-            raise BufferFull("the producer's buffer is full")
+            raise BufferFull("the producer's buffer is full", where=self._async._where)
         return Delivery(self._portal, self._async._add(encoded))
 
     def flush(self) -> None:

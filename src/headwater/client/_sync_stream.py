@@ -13,10 +13,10 @@ from headwater.client._sync_live import LiveStream
 from headwater.client._sync_producer import Producer
 from headwater.client._sync_reader import Reader
 from headwater.client.batch import Position
-from headwater.client.encode import NOTHING, encode_batches, encode_body
 from headwater.client.errors import HeadwaterError
 from headwater.client.groups import GroupInfo
-from headwater.client.protocol import START, Live, ProducerTag, Receipt, StreamInfo
+from headwater.client.protocol import NOTHING, START, Live, ProducerTag, Receipt, StreamInfo
+from headwater.core.payloads import encode_batches, encode_body
 
 T = TypeVar("T")
 
@@ -66,13 +66,13 @@ class Stream:
         """Create the stream; `StreamExists` if it is already there.
 
         Args:
-            content_type: `application/json` for messages, anything else for bytes.
+            content_type: `application/json` (the default) for messages, anything else for bytes.
             ttl_s: seconds without access after which the stream expires.
             expires_at: the instant (RFC 3339) at which it expires instead.
             retention_s: what is older than so many seconds goes.
             retention_bytes: what does not fit into so many bytes goes, the oldest first.
             closed: create it closed, with `data` as its whole content.
-            data: a first message.
+            data: first content, as for `append`.
             headers: further headers for servers that know more settings.
         """
         return self._portal.call(
@@ -172,13 +172,14 @@ class Stream:
         seq: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Receipt:
-        """Append one message: any JSON value in a JSON stream, else bytes or text.
+        """Append a message: any JSON value in a JSON stream, else bytes or text.
 
         It is tried again only if it cannot have been written yet. When the answer is lost, the
         error's `in_doubt` is True; a producer is the way around that.
 
         Args:
-            message: the message. In a JSON stream, bytes are the JSON text of one message.
+            message: the message. In a JSON stream, a list is several messages, as it is over HTTP,
+                and bytes are JSON text; `[[1, 2]]` is one message that is an array.
             close: close the stream in the same step.
             seq: a `Stream-Seq`, which must sort after the one before.
             headers: further headers for this request.
@@ -196,6 +197,8 @@ class Stream:
         One request is written whole or not at all, several are not. The receipt is the last
         one; None if there were no messages.
         """
+        if max_batch_bytes < 1:
+            raise ValueError("max_batch_bytes must be at least 1")
         content_type = self._portal.call(self._async._resolve_content_type())
         last = None
         count = 0
@@ -237,7 +240,7 @@ class Stream:
         self,
         producer_id: str | None = None,
         *,
-        epoch: int = 0,
+        epoch: int | None = None,
         auto_claim: bool = False,
         options: ProducerOptions | None = None,
     ) -> Producer:
@@ -245,7 +248,9 @@ class Stream:
 
         Args:
             producer_id: who writes; a new random name by default.
-            epoch: the number of this incarnation. A higher one fences lower ones off.
+            epoch: the number of this incarnation; a new one, above all before, by default, which
+                fences earlier incarnations off. With a number of your own, batch n of it is stored
+                once whatever is in it, so repeat the same batches or choose a higher number.
             auto_claim: when fenced off, take over again with a higher epoch.
             options: batching, buffering and patience.
         """

@@ -26,7 +26,8 @@
     │   ├── ServerUnavailable     5xx
     │   └── UnexpectedAnswer      an answer that the protocol does not allow here
     ├── ConnectionFailed          no complete answer came back
-    │   └── RequestTimedOut
+    │   ├── RequestTimedOut
+    │   └── ServerUnreachable     … and none ever has: nobody is there
     ├── InvalidSignature          a request to a webhook is not genuine, or too old
     │   └── UnknownSigningKey     … or signed with a key that is not known here
     ├── InvalidMessage            stored data is not what the reader asked it to be
@@ -48,12 +49,17 @@ class HeadwaterError(Exception):
     Attributes:
         in_doubt: True when the request may have been carried out although it failed for us, as
             when a connection breaks before the answer arrives.
+        where: the path of what the failure is about, such as `/v1/stream/orders`.
     """
 
-    def __init__(self, message: str, *, in_doubt: bool = False) -> None:
+    def __init__(self, message: str, *, in_doubt: bool = False, where: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.in_doubt = in_doubt
+        self.where = where
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.message}" if self.where else self.message
 
 
 class ResponseError(HeadwaterError):
@@ -77,8 +83,9 @@ class ResponseError(HeadwaterError):
         retry_after_s: float | None = None,
         index: int | None = None,
         in_doubt: bool = False,
+        where: str = "",
     ) -> None:
-        super().__init__(message, in_doubt=in_doubt)
+        super().__init__(message, in_doubt=in_doubt, where=where)
         self.status = status
         self.code = code
         self.headers = dict(headers or {})
@@ -87,7 +94,7 @@ class ResponseError(HeadwaterError):
 
     def __str__(self) -> str:
         label = f"{self.status} {self.code}" if self.code else str(self.status)
-        return f"{self.message} ({label})"
+        return f"{super().__str__()} ({label})"
 
     def _integer_header(self, name: str) -> int | None:
         text = self.headers.get(name, "")
@@ -222,6 +229,10 @@ class ConnectionFailed(HeadwaterError):
 
 class RequestTimedOut(ConnectionFailed):
     """The server did not answer in time."""
+
+
+class ServerUnreachable(ConnectionFailed):
+    """No server has ever answered at this address."""
 
 
 class InvalidSignature(HeadwaterError):

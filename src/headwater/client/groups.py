@@ -11,7 +11,8 @@ from urllib.parse import quote, urljoin
 import msgspec
 
 from headwater.client.errors import InvalidMessage, StaleReceipt
-from headwater.client.protocol import JSON, Request, Response, unexpected
+from headwater.client.protocol import Request, Response, unexpected
+from headwater.core.content_types import JSON
 
 OnDuplicate = Literal["abort", "succeed"]
 Action = Literal["ack", "nack", "extend", "reject", "seek", "pause", "resume"]
@@ -221,6 +222,10 @@ def fetch_request(
 
     If the answer is lost, what was in it comes back after its time.
     """
+    if not consumer:
+        raise ValueError("a consumer needs a name; leave it out for a random one")
+    if most < 1:
+        raise ValueError("max must be at least 1")
     if not 0 <= wait_s <= FETCH_WAIT_MAX_S:
         raise ValueError(f"wait_s must be between 0 and {FETCH_WAIT_MAX_S:g}")
     body: dict[str, Any] = {"consumer": consumer, "max": most, "wait_ms": milliseconds(wait_s)}

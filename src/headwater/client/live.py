@@ -8,7 +8,8 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 
 from headwater.client.live_keys import Template
-from headwater.client.protocol import JSON, Request, Response, unexpected
+from headwater.client.protocol import Request, Response, unexpected
+from headwater.core.content_types import JSON
 from headwater.core.live.guard import Mode
 from headwater.core.live.interest import WaitKind
 from headwater.core.live.profile import (

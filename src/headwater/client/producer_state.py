@@ -20,7 +20,9 @@ once. The producer's side of that bargain:
    under the old epoch and would be stored again under the new one. Then the producer stops rather
    than guess. Two instances may claim at the same time. So that they do not claim the same epoch,
    it is a little above the server's by chance; and if "duplicate" is the answer to the very first
-   attempt under a claimed epoch, somebody else has it, and another one is claimed.
+   attempt under a claimed epoch, somebody else has it, and another one is claimed. A producer that
+   was given no epoch (`claims`) begins in this way: until the server has taken its first batch, any
+   epoch that turns out to be used or stale is left for a higher one.
 6. An answer that cannot be about our request (see 4 and 5; a confused proxy may give the answer to
    an earlier one) tells nothing: the request is repeated, a few times, over other connections.
 7. Lost connections, 5xx and 429 are waited out with growing delays. Every other refusal is final:
@@ -78,7 +80,13 @@ class ProducerState(Generic[P]):
     """Which batches are on their way, and what to do with each answer."""
 
     def __init__(
-        self, *, epoch: int, max_in_flight: int, auto_claim: bool, retry: RetryPolicy
+        self,
+        *,
+        epoch: int,
+        max_in_flight: int,
+        auto_claim: bool,
+        retry: RetryPolicy,
+        claims: bool = False,
     ) -> None:
         self.epoch = epoch
         self.entries: list[Entry[P]] = []
@@ -86,10 +94,11 @@ class ProducerState(Generic[P]):
         self.distrusts_connections = False
         self._max_in_flight = max_in_flight
         self._auto_claim = auto_claim
+        self._begins_with_claim = claims
         self._retry = retry
         self._next_seq = 0
         self._known_to_server = False
-        self._epoch_is_claimed = False
+        self._epoch_is_claimed = claims
         self._fence: _Fence | None = None
 
     # --- Batches out -----------------------------------------------------------------------------
@@ -145,6 +154,7 @@ class ProducerState(Generic[P]):
             self._fence = _Fence(self.epoch + 1, _epoch_taken(self.epoch))
             return self._claim_if_drained()
         self._known_to_server = True
+        self._begins_with_claim = False
         outcomes = [self._settle(entry, receipt)]
         for other in tuple(self.entries):
             if other.seq < entry.seq:
@@ -205,7 +215,7 @@ class ProducerState(Generic[P]):
     def _stop_or_fence(
         self, entry: Entry[P], error: StaleEpoch, *, random: float
     ) -> list[Outcome[P]]:
-        if not self._auto_claim:
+        if not (self._auto_claim or self._begins_with_claim):
             return self._stop(entry, error)
         assert error.current_epoch is not None
         self._fence = _Fence(error.current_epoch + 1 + int(random * CLAIM_SPREAD), error)

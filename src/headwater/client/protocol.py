@@ -14,14 +14,16 @@ Two facts about a request matter to the sender and are decided here, where the r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
-from urllib.parse import quote, urlsplit
+from typing import Any, Final, Literal
+from urllib.parse import quote, unquote, urlsplit
 
-from headwater.client.errors import (
-    UnexpectedAnswer,
-)
+from headwater.client.errors import UnexpectedAnswer
+from headwater.core import content_types
+from headwater.core.content_types import JSON
+from headwater.core.limits import PRODUCER_ID_CHARS_MAX, PRODUCER_NUMBER_MAX
 
 START: Final = "-1"
 """The offset of a stream's beginning."""
@@ -29,14 +31,19 @@ START: Final = "-1"
 NOW: Final = "now"
 """The offset of a stream's end, wherever that is when the server reads the request."""
 
+NOTHING: Final[Any] = object()
+"""Stands for a message that was not given; None is one."""
+
 DEFAULT_ROOT: Final = "/v1/stream"
-JSON: Final = "application/json"
 
 Patience = Literal["answer", "long-poll", "sse"]
 Live = Literal["long-poll", "sse"]
 
 # Characters that may stand in a path segment as they are (RFC 3986, without the slash).
 _SEGMENT_SAFE: Final = "-._~!$&'()*+,;=:@"
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+\-.^_`|~]+")
+# Visible ASCII, with blanks only inside.
+_HEADER_VALUE: Final = re.compile(r"(?:[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +132,29 @@ class ProducerTag:
     epoch: int
     seq: int
 
+    def __post_init__(self) -> None:
+        check_producer_id(self.producer_id)
+        check_number("epoch", self.epoch)
+        check_number("seq", self.seq)
+
+
+def check_producer_id(producer_id: str) -> str:
+    """The id, if a server can take it."""
+    fits = 0 < len(producer_id) <= PRODUCER_ID_CHARS_MAX
+    if not fits or not _HEADER_VALUE.fullmatch(producer_id):
+        raise ValueError(
+            f"a producer id is 1 to {PRODUCER_ID_CHARS_MAX} visible ASCII characters, "
+            f"not {producer_id!r}"
+        )
+    return producer_id
+
+
+def check_number(name: str, value: int) -> int:
+    """An epoch or a sequence number, if a server can take it."""
+    if not 0 <= value <= PRODUCER_NUMBER_MAX:
+        raise ValueError(f"{name} must be a whole number from 0 to {PRODUCER_NUMBER_MAX}")
+    return value
+
 
 # --- Addresses -----------------------------------------------------------------------------------
 
@@ -137,35 +167,83 @@ def stream_root(url: str) -> str:
     >>> stream_root("https://example.com/my/streams/")
     'https://example.com/my/streams'
     """
+    origin, path = _split(url)
+    return origin + (path.rstrip("/") or DEFAULT_ROOT)
+
+
+def _split(url: str) -> tuple[str, str]:
+    """The origin and the path of an address that has nothing else."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ValueError(f"not an http(s) address: {url!r}")
     if parts.query or parts.fragment:
-        raise ValueError(f"a server address has no query or fragment: {url!r}")
-    path = parts.path.rstrip("/") or DEFAULT_ROOT
-    return f"{parts.scheme}://{parts.netloc}{path}"
+        raise ValueError(f"the address has a query or a fragment: {url!r}; use params for those")
+    return f"{parts.scheme}://{parts.netloc}", parts.path
+
+
+def origin_of(url: str) -> str:
+    """Scheme, host and port of an address."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}".lower()
 
 
 def stream_url(root: str, path: str) -> str:
-    """The address of one stream, its path escaped segment by segment.
+    """The address of one stream, its path escaped segment by segment. A whole address stays as is.
 
     >>> stream_url("http://localhost:4437/v1/stream", "orders/2025 q1")
     'http://localhost:4437/v1/stream/orders/2025%20q1'
+    >>> stream_url("http://localhost:4437/v1/stream", "https://example.com/any/path")
+    'https://example.com/any/path'
     """
+    if path.startswith(("http://", "https://")):
+        origin, path = _split(path)
+        if not path.strip("/"):
+            raise ValueError(f"the address names a server, not a stream: {origin}")
+        return origin + path
     segments = path.strip("/").split("/")
     if any(segment in ("", ".", "..") for segment in segments):
         raise ValueError(f"not a stream path: {path!r}")
     return f"{root}/" + "/".join(quote(segment, safe=_SEGMENT_SAFE) for segment in segments)
 
 
+def stream_path(root: str, path: str) -> str:
+    """The path by which the server at `root` knows a stream that was named by path or address."""
+    if not path.startswith(("http://", "https://")):
+        return path.strip("/")
+    url = stream_url(root, path)
+    below = url.removeprefix(f"{root}/")
+    return unquote(below if below != url else urlsplit(url).path.strip("/"))
+
+
 def media_type(content_type: str | None) -> str:
     """The type without its parameters, in lower case."""
-    return (content_type or "").partition(";")[0].strip().lower()
+    return content_types.media_type(content_type or "")
 
 
 def is_json(content_type: str | None) -> bool:
     """Whether a stream of this type keeps JSON messages rather than bytes."""
     return media_type(content_type) == JSON
+
+
+def merged(*several: Mapping[str, str] | None) -> dict[str, str]:
+    """Headers of several origins; of those with the same name in any case, the last counts."""
+    found: dict[str, tuple[str, str]] = {}
+    for headers in several:
+        for name, value in (headers or {}).items():
+            found[name.lower()] = (name, value)
+    return dict(found.values())
+
+
+def check_headers(headers: Mapping[str, str]) -> None:
+    """Refuse what cannot be sent, without showing it: it may be a secret."""
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not the name of a header")
+        if not _HEADER_VALUE.fullmatch(value):
+            raise ValueError(
+                f"the value of the header {name} has characters that no header may have; "
+                "it takes visible ASCII, with blanks only inside"
+            )
 
 
 # --- Requests ------------------------------------------------------------------------------------
@@ -275,7 +353,7 @@ def read_request(
 def _present(
     fields: Mapping[str, str | None], more: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    return {**{k: v for k, v in fields.items() if v is not None}, **(more or {})}
+    return merged({k: v for k, v in fields.items() if v is not None}, more)
 
 
 # --- Answers -------------------------------------------------------------------------------------

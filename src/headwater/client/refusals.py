@@ -27,7 +27,8 @@ from headwater.client.errors import (
     SubscriptionNotFound,
     class_for_status,
 )
-from headwater.client.protocol import JSON, Request, Response, media_type
+from headwater.client.protocol import Request, Response, media_type
+from headwater.core.content_types import JSON
 
 _MESSAGE_CHARS_MAX: Final = 300
 _CONFLICTS: Final[Mapping[str, type[Conflict]]] = {
@@ -52,7 +53,8 @@ def failure(request: Request, response: Response, *, now: float) -> ResponseErro
         return None
     code, message, index = _error_body(response)
     return _error_class(request, response, code)(
-        message or f"{request.method} {urlsplit(request.url).path} failed",
+        message or f"{request.method} failed",
+        where=urlsplit(request.url).path,
         status=response.status,
         code=code,
         headers=response.headers,

@@ -4,10 +4,14 @@ Delays double from `base_delay_s` up to `max_delay_s`. Each is drawn from the up
 step, so that clients which failed together do not come back together and still do not hammer the
 server. A `Retry-After` is a lower bound for the delay, not a hint. Time is measured since the last
 success; an error that no repetition can cure is final at once.
+
+A server that has never answered is most likely not there, or elsewhere. Such an address is given up
+after `unreachable_after_s`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,6 +21,7 @@ from headwater.client.errors import (
     RateLimited,
     ResponseError,
     ServerUnavailable,
+    ServerUnreachable,
     UnexpectedAnswer,
 )
 
@@ -27,6 +32,18 @@ UNEXPECTED_ANSWERS_MAX: Final = 5
 _DOUBLINGS_MAX: Final = 30
 
 
+def check_options(
+    options: object, *, positive: Collection[str] = (), natural: Collection[str] = ()
+) -> None:
+    """Refuse numbers with which nothing would ever happen; None, where it is one, passes."""
+    for name in (*positive, *natural):
+        value = getattr(options, name)
+        if value is None or value > 0 or (value == 0 and name in natural):
+            continue
+        least = "0 or more" if name in natural else "more than 0"
+        raise ValueError(f"{type(options).__name__}.{name} must be {least}, not {value!r}")
+
+
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """How long to keep trying.
@@ -35,6 +52,7 @@ class RetryPolicy:
         base_delay_s: the first delay.
         max_delay_s: no delay grows beyond this (unless the server asks for more).
         give_up_after_s: seconds without success after which the error is raised; None: never.
+        unreachable_after_s: the same for a server that has never answered this client.
 
     >>> RetryPolicy(give_up_after_s=None).delay_s(failures=3, random=1.0)
     0.4
@@ -43,6 +61,11 @@ class RetryPolicy:
     base_delay_s: float = 0.1
     max_delay_s: float = 5.0
     give_up_after_s: float | None = 30.0
+    unreachable_after_s: float = 3.0
+
+    def __post_init__(self) -> None:
+        names = ("base_delay_s", "max_delay_s", "give_up_after_s", "unreachable_after_s")
+        check_options(self, natural=names)
 
     def delay_s(self, *, failures: int, random: float, retry_after_s: float | None = None) -> float:
         """The delay after so many failures in a row; `random` is in [0, 1]."""
@@ -58,7 +81,9 @@ class RetryPolicy:
 def is_retryable(error: HeadwaterError, *, repeatable: bool) -> bool:
     """Whether the same request, sent again, could succeed without doing anything twice."""
     transient = ConnectionFailed | RateLimited | ServerUnavailable | UnexpectedAnswer
-    return isinstance(error, transient) and (repeatable or not error.in_doubt)
+    if isinstance(error, ServerUnreachable) or not isinstance(error, transient):
+        return False
+    return repeatable or not error.in_doubt
 
 
 class Retries:

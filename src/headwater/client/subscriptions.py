@@ -14,7 +14,8 @@ import msgspec
 
 from headwater.client.errors import InvalidSignature, UnknownSigningKey
 from headwater.client.groups import milliseconds
-from headwater.client.protocol import JSON, Request, Response, unexpected
+from headwater.client.protocol import Request, Response, unexpected
+from headwater.core.content_types import JSON
 
 SIGNATURE_AGE_S: Final = 300
 _JSON_HEADERS: Final = {"Content-Type": JSON}

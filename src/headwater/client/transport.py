@@ -18,6 +18,7 @@ import httpx
 
 from headwater.client.errors import ConnectionFailed, HeadwaterError, RequestTimedOut
 from headwater.client.protocol import Patience, Request, Response
+from headwater.client.retry import check_options
 
 CONNECTIONS_MAX: Final = 1_000
 KEEPALIVE_S: Final = 20.0
@@ -49,6 +50,9 @@ class Timeouts:
     answer_s: float = 30.0
     long_poll_s: float = 75.0
     sse_silence_s: float = 75.0
+
+    def __post_init__(self) -> None:
+        check_options(self, positive=("connect_s", "answer_s", "long_poll_s", "sse_silence_s"))
 
     def for_patience(self, patience: Patience) -> float:
         """The longest silence that is not yet a failure."""

@@ -13,7 +13,8 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from headwater.client.errors import StreamNotFound
-from headwater.client.protocol import JSON, Request
+from headwater.client.protocol import Request
+from headwater.core.content_types import JSON
 from pyspark_headwater.errors import HeadwaterSparkError
 from pyspark_headwater.options import read_options
 from pyspark_headwater.pipelines import transforms
