@@ -628,7 +628,7 @@ def test_ensure_applies_newer_settings_only(api: Api, jobs: str) -> None:
 
     assert api.put(name, Stream_Config_Version="2", Stream_TTL="100").status_code == 201
     assert api.put(name, Stream_Config_Version="1", Stream_TTL="5").status_code == 200
-    assert api.put(name, Stream_Config_Version="2", Stream_TTL="6").status_code == 200
+    assert api.put(name, Stream_Config_Version="2", Stream_TTL="6").status_code == 409
     assert ttl() == "100"
     assert api.put(name, Stream_Config_Version="3", Stream_TTL="7").status_code == 200
     assert ttl() == "7"
@@ -704,3 +704,118 @@ def test_a_kill_loses_no_acknowledgement_and_no_message(tmp_path: Path) -> None:
         assert sorted(done + rest) == list(range(30))
         assert code(api.append("ids", {"id": "x"})) == (409, "duplicate_id")
         api.http.close()
+
+
+# ── What must not wedge a group ──────────────────────────────────────────────────────────────
+
+DEEPER_AND_DEEPER = ["[" * depth + "]" * depth for depth in range(1_010, 500, -1)]
+
+
+def test_no_key_wedges_an_ordered_group(api: Api, jobs: str) -> None:
+    deep = "[" * 900 + "]" * 900
+    texts = ['{"k":1e400}', '{"k":1e400,"n":2}', "{}", '{"k":null}', f'{{"k":{deep}}}', '{"k":1}']
+    for text in (*texts, f'{{"k":"{"x" * 1_000_000}"}}'):
+        sent = api.http.post(f"/v1/stream/{jobs}", headers=JSON, content=text)
+        assert sent.status_code == 204, sent.text
+    api.group(jobs, "g", order_by="/k")
+    first = api.call(jobs, "g", "fetch", consumer="me", max=10).text
+    assert texts[0] in first
+    assert texts[1] not in first, "it has the key of the first one"
+    tokens = [part.split('"')[0] for part in first.split('"receipt":"')[1:]]
+    assert len(tokens) == 6
+    assert api.call(jobs, "g", "ack", receipts=tokens).json()["acked"] == 6
+    assert texts[1] in api.call(jobs, "g", "fetch", consumer="me", max=10).text
+
+
+@pytest.mark.parametrize("texts", [['{"k":1e400}'], DEEPER_AND_DEEPER])
+def test_whatever_was_stored_can_become_a_dead_letter(
+    api: Api, jobs: str, texts: list[str]
+) -> None:
+    def is_stored(text: str) -> bool:
+        sent = api.http.post(f"/v1/stream/{jobs}", headers=JSON, content=f"[{text}]")
+        return sent.status_code == 204
+
+    text = next(text for text in texts if is_stored(text))
+    api.group(jobs, "g", dead_letter=f"{jobs}-dead")
+    answer = api.call(jobs, "g", "fetch", consumer="me").text
+    receipt = answer.split('"receipt":"')[1].split('"')[0]
+    api.call(jobs, "g", "reject", receipts=[receipt])
+    letters = api.http.get(f"/v1/stream/{jobs}-dead?offset=-1&live=long-poll").text
+    assert text in letters or base64.b64encode(text.encode()).decode() in letters
+    assert api.info(jobs, "g")["lag"] == 0
+
+
+def test_a_group_is_not_its_own_dead_letter_stream(api: Api, jobs: str) -> None:
+    assert code(api.group(jobs, "g", dead_letter=jobs)) == (400, "invalid_body")
+
+
+def test_dead_letters_are_bounded_in_bytes(api: Api, jobs: str) -> None:
+    for _ in range(12):
+        api.append(jobs, "x" * 1_000_000)
+    api.group(jobs, "g", dead_letter=f"{jobs}-dead", ack_timeout_ms=60_000)
+    rejected = 0
+    while rejected < 12:
+        held = receipts(api.fetch(jobs, "g", max=20))
+        rejected += api.call(jobs, "g", "reject", receipts=held).json()["rejected"]
+    offset, sizes = "-1", list[int]()
+    while sum(sizes) < 12_000_000:
+        live = {"offset": offset, "live": "long-poll"}
+        page = api.http.get(f"/v1/stream/{jobs}-dead", params=live)
+        sizes.append(len(page.content))
+        offset = page.headers["Stream-Next-Offset"]
+    assert max(sizes) < 6_000_000, "an append holds a few of them"
+
+
+# ── Settings with a version ──────────────────────────────────────────────────────────────────
+
+
+def test_groups_take_versions(api: Api, jobs: str) -> None:
+    assert api.group(jobs, "g", version=2, max_in_flight=7).status_code == 201
+    assert api.group(jobs, "g", version=2, max_in_flight=7).status_code == 200
+    conflict = api.group(jobs, "g", version=2, max_in_flight=8)
+    assert code(conflict) == (409, "group_conflict")
+    assert "max_in_flight is 7, not 8" in conflict.json()["error"]["message"]
+    older = api.group(jobs, "g", version=1, max_in_flight=9)
+    assert (older.status_code, older.json()["config"]["max_in_flight"]) == (200, 7)
+    newer = api.group(jobs, "g", version=3, max_deliveries=4)
+    config = newer.json()["config"]
+    assert (config["max_in_flight"], config["max_deliveries"], config["version"]) == (1000, 4, 3)
+
+
+def test_a_put_with_one_setting_does_not_reset_the_others(api: Api, jobs: str) -> None:
+    api.group(jobs, "g", max_in_flight=7, max_deliveries=3, dead_letter=f"{jobs}-dead")
+    config = api.group(jobs, "g", ack_timeout_ms=5_000).json()["config"]
+    assert config["ack_timeout_ms"] == 5_000
+    assert (config["max_in_flight"], config["max_deliveries"]) == (7, 3)
+    assert config["dead_letter"] == f"{jobs}-dead"
+    assert api.group(jobs, "g", dead_letter=None).json()["config"]["dead_letter"] is None
+
+
+# ── Duplicates in transactions ───────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "mode, wanted, expected",
+    [
+        ("succeed", {}, 200),
+        ("succeed", {"on_duplicate": "succeed"}, 200),
+        ("succeed", {"on_duplicate": "abort"}, 409),
+        ("fail", {}, 409),
+        ("fail", {"on_duplicate": "abort"}, 409),
+        ("fail", {"on_duplicate": "succeed"}, 200),
+    ],
+)
+def test_what_a_duplicate_means_is_the_streams_to_say_or_the_publishs(
+    api: Api, jobs: str, mode: str, wanted: dict[str, str], expected: int
+) -> None:
+    name = f"{jobs}-{mode}-{wanted.get('on_duplicate', 'unsaid')}"
+    api.put(name, Stream_Unique_Ids=mode, Stream_Id_Pointer="/id")
+    api.append(name, {"id": 1})
+    publish = [{"stream": name, "value": {"id": number}, **wanted} for number in (1, 2, 2)]
+    answer = api.transact(publish=publish)
+    assert answer.status_code == expected, answer.text
+    if expected == 200:
+        assert [each["duplicate"] for each in answer.json()["published"]] == [True, False, True]
+        assert api.read(name) == [{"id": 1}, {"id": 2}]
+    else:
+        assert api.read(name) == [{"id": 1}]
