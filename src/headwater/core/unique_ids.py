@@ -20,16 +20,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
 from headwater.core.errors import InvalidHeader, MissingId
 from headwater.core.limits import MESSAGE_ID_CHARS_MAX, POINTER_CHARS_MAX
+from headwater.core.pointers import pointer_steps, value_at
 
 Mode = Literal["fail", "succeed"]
 _MODES: Final[dict[str, Mode]] = {"fail": "fail", "succeed": "succeed"}
-_NOTHING: Final = object()
+_id: Final = msgspec.json.Decoder(str | int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,7 @@ def parse_unique_ids(mode: str | None, pointer: str | None) -> UniqueIds | None:
 def find_ids(pointer: str, messages: Sequence[bytes]) -> list[str]:
     """The id of each JSON message, in order."""
     steps = pointer_steps(pointer)
-    return [
-        _checked(resolve(msgspec.json.decode(message), steps, _NOTHING), index)
-        for index, message in enumerate(messages)
-    ]
+    return [_checked(id_at(message, steps), index) for index, message in enumerate(messages)]
 
 
 def check_id(header_id: str | None, count: int) -> str:
@@ -101,18 +99,10 @@ def split_new(ids: Sequence[str], is_known: Callable[[str], bool]) -> tuple[list
     return new, duplicates
 
 
-def pointer_steps(pointer: str) -> list[str]:
-    """A JSON pointer taken apart (RFC 6901)."""
-    return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
-
-
-def resolve(value: Any, steps: Sequence[str], otherwise: Any = None) -> Any:
-    """What a JSON pointer points to, or `otherwise`."""
-    for step in steps:
-        if isinstance(value, dict) and step in value:
-            value = value[step]
-        elif isinstance(value, list) and step.isdigit() and int(step) < len(value):
-            value = value[int(step)]
-        else:
-            return otherwise
-    return value
+def id_at(message: bytes, steps: Sequence[str]) -> str | int | None:
+    """What is where a message has its id, if it can be one."""
+    found = value_at(message, steps)
+    try:
+        return None if found is None else _id.decode(found)
+    except (msgspec.DecodeError, RecursionError):
+        return None

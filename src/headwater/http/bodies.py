@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
-import msgspec
-
-from headwater.core.errors import InvalidBody
+from headwater.core.errors import InvalidBody, StreamError
+from headwater.core.json_bodies import decode_body
 from headwater.http.messages import Request
 
 B = TypeVar("B")
 
 
-def read_body(request: Request, kind: type[B]) -> B:
-    try:
-        return msgspec.json.decode(request.body, type=kind)
-    except msgspec.ValidationError as error:
-        raise InvalidBody(f"the body does not fit: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise InvalidBody("send a JSON object") from None
+def read_body(
+    request: Request, kind: type[B], refusal: Callable[[str], StreamError] = InvalidBody
+) -> B:
+    return decode_body(request.body, kind, refusal)

@@ -12,7 +12,8 @@ from headwater.core.errors import StreamError
 from headwater.core.groups.decisions import Outcome
 from headwater.core.groups.state import RECEIPT, Outstanding
 from headwater.core.limits import FETCH_BYTES_MAX, PUSH_BYTES_MAX
-from headwater.core.unique_ids import pointer_steps, resolve
+from headwater.core.pointers import pointer_steps
+from headwater.core.unique_ids import id_at
 from headwater.http import sse
 from headwater.http.answers import JSON_HEADERS
 from headwater.http.messages import Answer, Payload, Response, Sink
@@ -48,7 +49,7 @@ def messages_json(group: Group, deliveries: list[Delivery]) -> list[bytes]:
 
 def _own_id(data: bytes, pointer: str) -> bytes:
     """The id that a message has in it, as JSON."""
-    own = str(resolve(msgspec.json.decode(data), pointer_steps(pointer)))
+    own = str(id_at(data, pointer_steps(pointer)))
     return msgspec.json.encode(own)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -13,6 +13,7 @@ from headwater.core.subscriptions.errors import InvalidSubscription, TokenInvali
 from headwater.core.subscriptions.state import Phase, stream_info
 from headwater.core.subscriptions.transitions import Ack
 from headwater.http.answers import done, json_answer
+from headwater.http.bodies import read_body
 from headwater.http.messages import Answer, Headers, Request, Response
 from headwater.http.queries import page_of
 from headwater.service.subscriptions.keyring import Keys
@@ -30,7 +31,6 @@ _KEY_SET: Final[Headers] = [
 _HOST = re.compile(r"[A-Za-z0-9\-._~\[\]:]{1,255}", re.ASCII)
 _BEARER = re.compile(r"bearer +(\S+) *", re.IGNORECASE | re.ASCII)
 
-B = TypeVar("B")
 Generation = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
 
 
@@ -95,7 +95,10 @@ class SubscriptionResource:
         return json_answer(_details(subscription, keys, base_url), status)
 
     async def streams(self, request: Request, name: str) -> Answer:
-        paths = [stream_path(path) for path in _read_body(request, StreamsBody).streams]
+        paths = [
+            stream_path(path)
+            for path in read_body(request, StreamsBody, InvalidSubscription).streams
+        ]
         await self._subscriptions.link(name, paths)
         return done()
 
@@ -106,7 +109,9 @@ class SubscriptionResource:
     # ── Whoever is at work ───────────────────────────────────────────────────────────────────
 
     async def claim(self, request: Request, name: str) -> Answer:
-        claimed = await self._subscriptions.claim(name, _read_body(request, ClaimBody).worker)
+        claimed = await self._subscriptions.claim(
+            name, read_body(request, ClaimBody, InvalidSubscription).worker
+        )
         return json_answer(claimed._asdict())
 
     async def callback(self, request: Request, name: str) -> Answer:
@@ -117,7 +122,7 @@ class SubscriptionResource:
 
     async def _settle(self, request: Request, name: str, *, by_webhook: bool) -> Answer:
         token = _token(request)
-        body = _read_body(request, SettleBody)
+        body = read_body(request, SettleBody, InvalidSubscription)
         acks = [Ack(stream_path(ack.stream), ack.offset) for ack in body.acks]
         subscription = await self._subscriptions.held(name, token, by_webhook=by_webhook)
         next_wake = await self._subscriptions.settle(
@@ -128,22 +133,13 @@ class SubscriptionResource:
 
     async def release(self, request: Request, name: str) -> Answer:
         token = _token(request)
-        body = _read_body(request, ReleaseBody)
+        body = read_body(request, ReleaseBody, InvalidSubscription)
         subscription = await self._subscriptions.held(name, token, by_webhook=False)
         await self._subscriptions.release(subscription, token, body.generation, body.wake_id)
         return done()
 
 
 # ── Requests ─────────────────────────────────────────────────────────────────────────────────
-
-
-def _read_body(request: Request, kind: type[B]) -> B:
-    try:
-        return msgspec.json.decode(request.body, type=kind)
-    except msgspec.ValidationError as error:
-        raise InvalidSubscription(f"the body does not fit: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise InvalidSubscription("send a JSON object") from None
 
 
 def _token(request: Request) -> str:

@@ -18,7 +18,8 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from headwater.core.errors import GroupConflict, InvalidBody, InvalidOffset
+from headwater.core.errors import GroupConflict, InvalidOffset
+from headwater.core.json_bodies import decode_body
 from headwater.core.limits import VERSION_MAX
 from headwater.core.offsets import Anchor, Offset, parse_offset
 
@@ -42,9 +43,6 @@ class GroupConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
 ALL_SETTINGS: Final = frozenset(GroupConfig.__struct_fields__)
 
-_config = msgspec.json.Decoder(GroupConfig)
-_names = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
 
 class Wanted(NamedTuple):
     """Settings that somebody asks for, and which of them they named."""
@@ -56,12 +54,7 @@ class Wanted(NamedTuple):
 def parse_wanted(body: bytes) -> Wanted:
     if not body.strip():
         return Wanted(GroupConfig(), ())
-    try:
-        return Wanted(_config.decode(body), _names.decode(body).keys())
-    except msgspec.ValidationError as error:
-        raise InvalidBody(f"the group's settings are not valid: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise InvalidBody("send the group's settings as a JSON object") from None
+    return Wanted(decode_body(body, GroupConfig), decode_body(body, dict[str, msgspec.Raw]).keys())
 
 
 def reconfigured(current: GroupConfig, wanted: Wanted) -> GroupConfig:

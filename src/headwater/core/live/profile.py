@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 
 from headwater.core.content_types import is_json
 from headwater.core.errors import InvalidBody, ProfileConflict
+from headwater.core.json_bodies import decode_body
 from headwater.core.live.records import MissingBeforePolicy
 
 API_VERSION: Final = "durable.streams/profile/v1"
@@ -106,16 +107,12 @@ class ProfileEnvelope(Struct, frozen=True, forbid_unknown_fields=True, rename="c
     api_version: str = API_VERSION
 
 
-_envelope = msgspec.json.Decoder(ProfileEnvelope)
 _profile = msgspec.json.Decoder(Profile)
 
 
 def parse_profile(body: bytes) -> Profile:
     """The profile that a request asks for."""
-    try:
-        envelope = _envelope.decode(body)
-    except msgspec.DecodeError as error:
-        raise InvalidBody(f"this is no profile: {error}") from None
+    envelope = decode_body(body, ProfileEnvelope)
     if envelope.api_version != API_VERSION:
         raise InvalidBody(f"apiVersion must be {API_VERSION}")
     profile = envelope.profile

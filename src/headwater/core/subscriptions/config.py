@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from headwater.core.errors import InvalidPath
+from headwater.core.json_bodies import decode_body
 from headwater.core.limits import DESCRIPTION_CHARS_MAX
 from headwater.core.paths import check_path
 from headwater.core.patterns import InvalidPattern, parse_path_pattern
@@ -37,17 +38,9 @@ class SubscriptionConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     description: Annotated[str, msgspec.Meta(max_length=DESCRIPTION_CHARS_MAX)] | None = None
 
 
-_config = msgspec.json.Decoder(SubscriptionConfig)
-
-
 def parse_config(body: bytes) -> SubscriptionConfig:
     """Settings in one canonical form, so that asking for the same again is recognised."""
-    try:
-        config = _config.decode(body)
-    except msgspec.ValidationError as error:
-        raise InvalidSubscription(f"the subscription's settings are not valid: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise InvalidSubscription("send the subscription's settings as a JSON object") from None
+    config = decode_body(body, SubscriptionConfig, InvalidSubscription)
     streams = tuple(sorted({stream_path(path) for path in config.streams}))
     pattern = stream_pattern(config.pattern) if config.pattern else None
     if not streams and pattern is None:

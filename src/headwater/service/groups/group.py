@@ -33,7 +33,7 @@ from headwater.core.groups.state import (
 )
 from headwater.core.groups.turns import Taker
 from headwater.core.limits import MIB, Limits
-from headwater.core.unique_ids import pointer_steps
+from headwater.core.pointers import pointer_steps
 from headwater.service.entries import Entry, Event
 from headwater.service.groups.members import Ending, Waiter
 from headwater.service.groups.messages import MessageReader
