@@ -16,8 +16,8 @@ from headwater.core.decisions import Create
 from headwater.core.errors import DataCorrupt, HistoryUnavailable, StorageUnavailable
 from headwater.core.limits import Limits
 from headwater.core.lineage import Span
+from headwater.service import background
 from headwater.service.history import archiving as archiving_module
-from headwater.service.history import background
 from headwater.service.history import compacting as compacting_module
 from headwater.service.history.compacting import Compacting
 from headwater.service.log import Log

@@ -12,9 +12,8 @@ from headwater.core.decisions import Append, Create
 from headwater.core.errors import DataCorrupt, HistoryUnavailable
 from headwater.core.limits import Limits
 from headwater.core.offsets import Anchor
-from headwater.service import housekeeping
+from headwater.service import background, housekeeping
 from headwater.service.history import archiving as archiving_module
-from headwater.service.history import background
 from headwater.service.history import compacting as compacting_module
 from headwater.service.history import fetching as fetching_module
 from headwater.service.log import Log

@@ -15,8 +15,8 @@ from headwater.core.decisions import Create
 from headwater.core.errors import DataCorrupt, HistoryUnavailable, StreamNotFound
 from headwater.core.limits import Limits
 from headwater.core.offsets import Anchor
+from headwater.service import background
 from headwater.service.history import archiving as archiving_module
-from headwater.service.history import background
 from headwater.service.history import fetching as fetching_module
 from headwater.service.log import Log
 from headwater.store.history.object_storage import Remote

@@ -15,7 +15,7 @@ from headwater.core.decisions import Create
 from headwater.core.errors import DataCorrupt, StorageUnavailable, StreamNotFound
 from headwater.core.limits import KIB, Limits
 from headwater.core.offsets import Anchor, Offset
-from headwater.service.history import background
+from headwater.service import background
 from headwater.service.log import Log
 from headwater.store.engine import Problem
 from headwater.store.history import sealing as history_module

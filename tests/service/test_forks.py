@@ -17,6 +17,7 @@ from headwater.core.errors import (
     UnknownOffset,
 )
 from headwater.core.limits import Limits
+from headwater.core.stream import Deleted
 from headwater.service.entries import Event
 from headwater.service.log import Log
 from headwater.service.writer import Batch
@@ -293,11 +294,11 @@ async def test_a_fork_that_is_replaced_while_its_family_is_looked_up_leaves_the_
     await log.create(fork("f", "s"))
     await log.create(fork("g", "s"))
     await log.delete("s")
-    held_up = engine.gate("load_id")
+    held_up = engine.gate("path_of")
     held_up.shut()
     deletion = begin(log.delete("f"))
     await held_up.arrival()
-    engine.remove_gate("load_id")
+    engine.remove_gate("path_of")
     await log.delete("f")
     await log.create(Create("f", body=b"another"))
     held_up.open()
@@ -323,4 +324,24 @@ async def test_a_chain_of_forks_may_be_longer_than_what_is_kept_in_memory(
     assert await read_all(log, "s/40") == b"0" + b"x" * 40
     await log.delete("s/40")
     for number in range(41):
+        assert await outcome(read_all(log, f"s/{number}")) is StreamNotFound
+
+
+async def test_a_very_long_chain_goes_a_bounded_number_at_a_time(start_log: StartLog) -> None:
+    """No deletion takes all of it along at once, and none is left in the end, after a start too."""
+    log = await start_log(Limits(streams_in_memory_max=16))
+    await log.create(Create("s/0", body=b"0"))
+    for number in range(1, 150):
+        await log.create(fork(f"s/{number}", f"s/{number - 1}"))
+    for number in range(149):
+        await log.delete(f"s/{number}")
+    deleted: list[int] = []
+    log.writer.observers.append(
+        lambda effects: deleted.append(sum(isinstance(m, Deleted) for _, m in effects))
+    )
+    await log.delete("s/149")
+    assert await outcome(read_all(log, "s/149")) is StreamNotFound
+    await until(lambda: sum(deleted) == 150)
+    assert max(deleted) <= 65
+    for number in range(150):
         assert await outcome(read_all(log, f"s/{number}")) is StreamNotFound

@@ -418,7 +418,7 @@ async def test_a_seek_while_messages_are_read_wakes_those_who_wait(
     await gate.arrival()
     await groups.seek("s", "g", offset)
     gate.open()
-    async with asyncio.timeout(25):
+    async with asyncio.timeout(60):
         assert [m for _, m in await waiting] == ["3"]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 
 import pytest
@@ -195,3 +195,49 @@ async def test_nobody_has_to_ask(log: Log, clock: ManualClock) -> None:
         await until(kept)
     chunk = await log.read("s", Anchor.START)
     assert b"".join(chunk.bodies) == digits(7)
+
+
+async def test_streams_that_nobody_writes_to_are_not_looked_at(
+    log: Log, clock: ManualClock, engine: FaultyEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(30):
+        await log.create(Create(f"s/{number}", retention=Retention(3_600, 30)))
+        await log.append(f"s/{number}", data(b"x" * 10))
+    clock.now_ms += 5_000
+    due = engine.inner.streams.trimmable
+    await until(lambda: due(clock.now_ms, 100) == [])
+    looks: list[str] = []
+    trim = log.trim
+
+    def counted(path: str) -> Awaitable[bool]:
+        looks.append(path)
+        return trim(path)
+
+    monkeypatch.setattr(log, "trim", counted)
+    for _ in range(20):
+        clock.now_ms += 60_000
+        await asyncio.sleep(0.06)
+    assert looks == []
+    await log.append("s/7", data(b"x" * 30))
+    clock.now_ms += 5_000
+    await until(lambda: looks == ["s/7"] and due(clock.now_ms, 100) == [])
+    clock.now_ms += 3_600_000
+    await until(lambda: due(clock.now_ms, 100) == [])
+    assert sorted(set(looks)) == sorted(f"s/{number}" for number in range(30))
+    await log.writer.reply_after_all(None)
+    for number in range(30):
+        assert await read_all(log, f"s/{number}") == b"", f"s/{number} is too old by now"
+
+
+async def test_what_a_group_holds_back_goes_when_it_is_settled(
+    log: Log, clock: ManualClock, engine: FaultyEngine
+) -> None:
+    groups = await Groups.start(log)
+    await fill(log, clock, "s", Retention(size_bytes=30))
+    await groups.put("s", "g", GroupConfig(start="first"))
+    await log.trim("s")
+    entry = await log.entry("s")
+    assert entry.state is not None
+    assert entry.state.trim_due_ms is not None, "it is looked for again"
+    assert entry.state.trim_due_ms > clock.now_ms
+    groups.stop()

@@ -408,7 +408,8 @@ async def _phase(
     assert not failed, failed
     world.groups.stop()
     if crash:
-        await world.log._housekeeping.stop()
+        for one in world.log.tasks:
+            await one.stop()
     else:
         await world.log.stop()
 

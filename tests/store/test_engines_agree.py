@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
@@ -25,11 +25,11 @@ from headwater.core.expiry import FOREVER, Lifetime
 from headwater.core.lineage import ForkRequest, Span
 from headwater.core.producers import ProducerStamp
 from headwater.core.retention import Retention
-from headwater.core.stream import Appended, Mutation, StreamState
+from headwater.core.stream import Appended, Mutation, StreamConfig, StreamState
 from headwater.store.engine import Engine, LoadedStream, Problem
 from headwater.store.history.compaction_choice import COMPANY
 from headwater.store.memory.engine import MemoryEngine
-from headwater.store.reachability import is_needed, needs_of
+from headwater.store.reachability import END, Interval, is_needed
 from headwater.store.sqlite.engine import SqliteEngine
 from tests.support.decided import DecidedStreams
 from tests.support.properties import FEW
@@ -68,6 +68,16 @@ def joined(engine: Engine, span: Span, max_bytes: int) -> bytes:
     return b"".join(piece if isinstance(piece, bytes) else piece.read() for piece in pieces)
 
 
+def needs_of(run: int, streams: Iterable[StreamConfig]) -> list[Interval]:
+    """What these streams need of a run, looked for in all of them."""
+    return [
+        (span.start, span.end)
+        for config in streams
+        for span in config.lineage.spans(config.kept_from, END)
+        if span.run == run
+    ]
+
+
 class EnginesAgree(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
@@ -95,9 +105,9 @@ class EnginesAgree(RuleBasedStateMachine):
     @rule()
     def clear_away(self) -> None:
         """Everything that nobody needs goes, and nothing else: see the comparison."""
-        while self.sqlite.reap(3):
-            pass
-        self.memory.reap(3)
+        for engine in (self.sqlite, self.memory):
+            while engine.reap(3):
+                pass
         if not self.batch:
             self.compare()
             self.nothing_is_left_over()

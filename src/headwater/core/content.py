@@ -14,6 +14,7 @@ from headwater.core.json_mode import MESSAGES_ANY
 from headwater.core.live.profile import StateProtocol
 from headwater.core.live.records import check_records
 from headwater.core.producers import ProducerStamp
+from headwater.core.retention import trim_due_after_append
 from headwater.core.stream import Appended, MessageId, StreamConfig, StreamState
 from headwater.core.unique_ids import Mode, check_id, find_ids, split_new
 
@@ -88,6 +89,7 @@ class Content(msgspec.Struct, frozen=True):
             stream_seq,
             ids,
             self.message_id,
+            trim_due_after_append(state.config.retention, state.trim_due_ms, at_ms),
         )
 
 

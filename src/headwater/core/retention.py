@@ -9,6 +9,12 @@ The positions that are left keep their offsets. An offset that lies before the f
 kept is *expired*: whoever sends it is told so, and which offset is the first now, because going on
 there means to have missed something. `-1` is the beginning of what there is, and is never expired.
 
+When to look is planned, so that a stream which nobody writes to costs nothing. After an append, a
+limit in bytes is looked at soon, and one in time when the append will have become too old. A look
+plans the next one: when the first append that is left becomes too old. If a consumer group holds
+back more than the limits say, it is looked for again after a while, which grows with the time that
+it has been waited for.
+
 What a consumer group has not settled is kept for it. What a fork inherits is its own: it has a
 retention of its own, or none, and its source's does not shorten it.
 """
@@ -17,7 +23,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headwater.core.errors import InvalidHeader, OffsetExpired
 from headwater.core.limits import RETENTION_BYTES_MAX, TTL_SECONDS_MAX
@@ -26,6 +32,8 @@ from headwater.core.offsets import Anchor, Offset
 if TYPE_CHECKING:
     from headwater.core.stream import StreamConfig
 
+LOOK_AFTER_MS: Final = 2_000
+HELD_BACK_LOOK_MS_MAX: Final = 600_000
 _DIGITS = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 
 
@@ -50,6 +58,37 @@ def _number(header: str, text: str | None, most: int) -> int | None:
     if _DIGITS.fullmatch(text) is None or int(text) > most:
         raise InvalidHeader(header, f"must be a whole number from 1 to {most}")
     return int(text)
+
+
+def trim_due_at_first(retention: Retention | None, now_ms: int) -> int | None:
+    """When to look at a stream that is new, or that was given another retention."""
+    return None if retention is None else now_ms + LOOK_AFTER_MS
+
+
+def trim_due_after_append(
+    retention: Retention | None, planned_ms: int | None, now_ms: int
+) -> int | None:
+    """When to look because of an append; None if that is planned already, or never."""
+    if retention is None:
+        return None
+    by_bytes = retention.size_bytes is not None
+    due_ms = now_ms + (LOOK_AFTER_MS if by_bytes else 1000 * (retention.age_s or 0))
+    return due_ms if planned_ms is None or due_ms < planned_ms else None
+
+
+def trim_due_after_look(
+    retention: Retention, first_kept_at_ms: int | None, now_ms: int, *, held_back: bool
+) -> int | None:
+    """When to look again, given when the first append that is kept was written, if any is."""
+    if first_kept_at_ms is None:
+        return None
+    due_ms = None
+    if retention.age_s is not None:
+        due_ms = max(first_kept_at_ms + 1000 * retention.age_s, now_ms + LOOK_AFTER_MS)
+    if held_back:
+        waited_ms = now_ms - first_kept_at_ms - 1000 * (retention.age_s or 0)
+        due_ms = now_ms + min(max(waited_ms // 4, LOOK_AFTER_MS), HELD_BACK_LOOK_MS_MAX)
+    return due_ms
 
 
 def locate(config: StreamConfig, offset: Anchor | Offset, tail: int) -> int:

@@ -19,7 +19,7 @@ from headwater.core.expiry import FOREVER, Lifetime
 from headwater.core.lineage import ForkRequest, Lineage
 from headwater.core.live.profile import GENERIC, Profile
 from headwater.core.producers import ProducerStamp, ProducerState
-from headwater.core.retention import Retention
+from headwater.core.retention import Retention, trim_due_at_first
 from headwater.core.unique_ids import UniqueIds
 
 
@@ -67,11 +67,21 @@ class StreamState:
     forks: int = 0
     soft_deleted: bool = False
     deleted: bool = False
+    # When to look whether it keeps more than it has to; see `headwater.core.retention`.
+    trim_due_ms: int | None = None
 
     @classmethod
     def created(cls, config: StreamConfig) -> StreamState:
         now = config.created_at_ms
-        return cls(config, config.lineage.base, config.base_messages, now, now)
+        due_ms = trim_due_at_first(config.retention, now)
+        return cls(
+            config,
+            config.lineage.base,
+            config.base_messages,
+            now,
+            now,
+            trim_due_ms=due_ms,
+        )
 
     def token(self, position: int) -> str:
         return str(self.config.lineage.offset_at(position))
@@ -112,6 +122,8 @@ class Appended(msgspec.Struct, frozen=True):
     ids: tuple[MessageId, ...] = ()
     message_id: str | None = None
     """The id that a header gave to its only message."""
+    trim_due_ms: int | None = None
+    """When to look what the stream has to keep, if that has changed."""
 
     @property
     def end(self) -> int:
@@ -146,6 +158,13 @@ class Trimmed(msgspec.Struct, frozen=True):
     stream_id: int
     at_ms: int
     config: StreamConfig
+
+
+class TrimPlanned(msgspec.Struct, frozen=True):
+    """When to look again whether the stream keeps more than it has to; None: after an append."""
+
+    stream_id: int
+    due_ms: int | None
 
 
 class Touched(msgspec.Struct, frozen=True):
@@ -183,6 +202,7 @@ Mutation = (
     | Closed
     | Reconfigured
     | Trimmed
+    | TrimPlanned
     | Touched
     | SoftDeleted
     | Deleted
@@ -200,6 +220,8 @@ def evolve(state: StreamState, mutation: Mutation) -> None:
                 _advance(state, mutation.producer)
             if mutation.stream_seq is not None:
                 state.last_stream_seq = mutation.stream_seq
+            if mutation.trim_due_ms is not None:
+                state.trim_due_ms = mutation.trim_due_ms
             _touch(state, mutation.at_ms)
         case Closed():
             state.closed = True
@@ -214,8 +236,11 @@ def evolve(state: StreamState, mutation: Mutation) -> None:
             state.config = mutation.config
             _touch(state, mutation.at_ms)
             state.stored_touch_ms = mutation.at_ms
+            state.trim_due_ms = trim_due_at_first(mutation.config.retention, mutation.at_ms)
         case Trimmed():
             state.config = mutation.config
+        case TrimPlanned():
+            state.trim_due_ms = mutation.due_ms
         case Touched():
             _touch(state, mutation.at_ms)
             state.stored_touch_ms = mutation.at_ms

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from headwater.core import decisions
 from headwater.core.decisions import Append, Create, ForkPoint
@@ -19,6 +19,9 @@ from headwater.core.retention import locate
 from headwater.core.stream import StreamConfig
 from headwater.service.entries import Entry, Registry, View
 from headwater.service.reading import ReadingLog
+
+# How many sources may go together with a stream; see `headwater.core.decisions.remove`.
+_ANCESTORS_MAX: Final = 64
 
 
 class MeasuredFork(NamedTuple):
@@ -56,18 +59,16 @@ class Forks:
                 return family[0], tuple(family[1:])
 
     async def _gather_family(self, path: str, family: list[Entry]) -> None:
-        """Load a stream and its sources. They are pinned, or a long line would not fit in."""
+        """Load a stream and its next sources. They are pinned: they have to be there together."""
+        path_of = self._streams.engine.streams.path_of
         next_path: str | None = path
         while next_path is not None:
             family.append(await self._registry.get(next_path))
             family[-1].pins += 1
-            source_id = _next_ancestor(family)
-            found = None
+            source_id = _next_ancestor(family) if len(family) <= _ANCESTORS_MAX else None
+            next_path = None
             if source_id is not None:
-                found = await self._streams.in_thread(
-                    self._streams.engine.streams.load_id, source_id
-                )
-            next_path = found.state.config.path if found else None
+                next_path = await self._streams.in_thread(path_of, source_id)
 
     def _is_family(self, entries: Sequence[Entry]) -> bool:
         """Whether all are in memory, and each is the source of the one before it.

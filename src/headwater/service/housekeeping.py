@@ -1,100 +1,123 @@
-"""What happens without a request: streams expire, and the data of deleted ones is removed.
+"""What happens to streams without a request: they expire, keep less, and leave data to remove.
 
-Both work in small steps through the same writer as everyone else, so neither holds up a commit for
-long. Between two rounds this sleeps until something is due, or until the idle interval is over.
+Each is a task of its own, so that none waits for another or fails with it. They work in small
+steps through the same writer as everyone else, and what there is to do is asked of indexes:
+streams that nobody uses cost nothing, however many there are.
 """
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from headwater.core.errors import StreamError
+from headwater.service.background import Background
 
 if TYPE_CHECKING:
     from headwater.service.log import Log
 
-_EXPIRE_AT_ONCE_MAX: Final = 256
-_TRIM_AT_ONCE_MAX: Final = 64
-_TRIM_EVERY_MS: Final = 2_000
+_AT_ONCE_MAX: Final = 64
 _REAP_APPENDS: Final = 500
-_IDLE_MS: Final = 1_000
+_IDLE_S: Final = 1.0
+_SHORTEST_S: Final = 0.05
+# Most of the commit thread's time belongs to those who wait for an answer.
+_REST_PER_WORK: Final = 2.0
+_REST_S_MAX: Final = 0.1
 
 log = structlog.get_logger()
 
 
-class Housekeeping:
+class Expiry(Background):
+    """Deletes streams whose time is over."""
+
+    name = "expiry"
+
     def __init__(self, streams: Log) -> None:
+        super().__init__()
         self._streams = streams
-        self._task: asyncio.Task[None] | None = None
-        self._next_trim_ms = 0
 
-    def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run())
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
-
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self._expire()
-                await self._trim()
-                await self._reap()
-                pause_ms = await self._pause_ms()
-            except StreamError as error:
-                pause_ms = _IDLE_MS
-                with suppress(OSError, ValueError):
-                    log.warning("housekeeping_failed", error=error.message)
-            await asyncio.sleep(pause_ms / 1000)
-
-    async def _expire(self) -> None:
+    async def round(self) -> float:
         streams = self._streams
-        due = await streams.in_thread(
-            streams.engine.streams.expired, streams.clock(), _EXPIRE_AT_ONCE_MAX
-        )
+        stored = streams.engine.streams
+        due = await streams.in_thread(stored.expired, streams.clock(), _AT_ONCE_MAX)
         for path in due:
             await streams.expire(path)
+        if len(due) == _AT_ONCE_MAX:
+            return 0.0
+        deadline = await streams.in_thread(stored.next_deadline_ms)
+        if deadline is None:
+            return _IDLE_S
+        return max(_SHORTEST_S, min(_IDLE_S, (deadline - streams.clock()) / 1000))
 
-    async def _trim(self) -> None:
-        """Let streams forget what they need not keep. A round over all of them now and then."""
+
+class Trimming(Background):
+    """Lets streams forget what they need not keep, when it is time to look."""
+
+    name = "trimming"
+
+    def __init__(self, streams: Log) -> None:
+        super().__init__()
+        self._streams = streams
+        self._not_before_ms: dict[str, int] = {}
+        """Streams that could not be trimmed, and when to try again."""
+
+    async def round(self) -> float:
         streams = self._streams
-        if streams.clock() < self._next_trim_ms:
-            return
-        self._next_trim_ms = streams.clock() + _TRIM_EVERY_MS
-        after_id = 0
-        while True:
-            due = await streams.in_thread(
-                streams.engine.streams.retaining, after_id, _TRIM_AT_ONCE_MAX
-            )
-            await asyncio.gather(*(self._trim_one(path) for _, path in due))
-            if len(due) < _TRIM_AT_ONCE_MAX:
-                break
-            after_id = due[-1][0]
+        now_ms = streams.clock()
+        most = _AT_ONCE_MAX + len(self._not_before_ms)
+        due = await streams.in_thread(streams.engine.streams.trimmable, now_ms, most)
+        due = [path for path in due if self._not_before_ms.get(path, 0) <= now_ms]
+        await asyncio.gather(*(self._trim(path) for path in due))
+        return 0.0 if len(due) >= _AT_ONCE_MAX else _IDLE_S
 
-    async def _trim_one(self, path: str) -> None:
+    async def _trim(self, path: str) -> None:
         try:
             await self._streams.trim(path)
         except StreamError as error:
             # Something is wrong with this one; the others are not to suffer for it.
+            self._not_before_ms[path] = self._streams.clock() + 60_000
+            self.failures += 1
             with suppress(OSError, ValueError):
                 log.warning("trimming_failed", stream=path, error=error.message)
+        else:
+            self._not_before_ms.pop(path, None)
 
-    async def _reap(self) -> None:
+
+class Collection(Background):
+    """Removes what nobody needs any more, a step at a time between the commits."""
+
+    name = "collection"
+
+    def __init__(self, streams: Log) -> None:
+        super().__init__()
+        self._streams = streams
+        self._surveyed = False
+
+    async def round(self) -> float:
+        await self._remove_orphans()
+        return await self._reap()
+
+    async def _remove_orphans(self) -> None:
+        streams = self._streams
+        if not self._surveyed:
+            found = await streams.in_thread(streams.engine.streams.orphans, _AT_ONCE_MAX)
+            streams.orphans.update(dict.fromkeys(found))
+            self._surveyed = len(found) < _AT_ONCE_MAX
+        for path in list(streams.orphans):
+            await streams.remove_orphan(path)
+            streams.orphans.pop(path, None)
+
+    async def _reap(self) -> float:
+        """Each step is a job of its own, so commits get their turn in between."""
         streams = self._streams
         more = True
-        while more:
-            # Each step is a job of its own, so commits get their turn in between.
+        while more and not self._stopping.is_set() and not streams.orphans:
+            began_s = monotonic()
             more = await streams.writer.run(lambda: streams.engine.reap(_REAP_APPENDS))
-
-    async def _pause_ms(self) -> int:
-        deadline = await self._streams.in_thread(self._streams.engine.streams.next_deadline_ms)
-        if deadline is None:
-            return _IDLE_MS
-        return max(50, min(_IDLE_MS, deadline - self._streams.clock()))
+            rest_s = min(_REST_S_MAX, _REST_PER_WORK * (monotonic() - began_s))
+            await self.pause(rest_s if more else 0)
+        return 0.0 if more or streams.orphans or not self._surveyed else _IDLE_S

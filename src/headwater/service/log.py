@@ -9,34 +9,42 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from headwater.core import decisions
 from headwater.core.content import IsKnown, Prepared, nothing_known
-from headwater.core.decisions import Append, AppendReply, Create, CreateReply, expected_config
+from headwater.core.decisions import (
+    Append,
+    AppendReply,
+    Create,
+    CreateReply,
+    Decision,
+    expected_config,
+)
 from headwater.core.errors import SequenceGap, StreamError
 from headwater.core.limits import KIB, Limits
 from headwater.core.producers import worth_waiting
 from headwater.core.stream import Created, Mutation, StreamConfig, StreamState
+from headwater.service.background import Background
 from headwater.service.clock import Clock, wall_clock_ms
 from headwater.service.entries import Entry, Registry
 from headwater.service.forks import Forks, ids_of
 from headwater.service.history.archiving import Archiving, open_archive
-from headwater.service.history.background import Background
 from headwater.service.history.compacting import Compacting
 from headwater.service.history.fetching import Fetching
 from headwater.service.history.sealing import Sealing
-from headwater.service.housekeeping import Housekeeping
+from headwater.service.housekeeping import Collection, Expiry, Trimming
 from headwater.service.reading import ReadingLog
 from headwater.service.reordering import WaitingRoom
 from headwater.service.replies import Reply
-from headwater.service.retention import first_kept
+from headwater.service.retention import look
 from headwater.service.writer import Effect, Writer
 from headwater.store.engine import Engine, LoadedStream
 from headwater.store.history.policies import ArchivePolicy, SealPolicy
 
+R = TypeVar("R")
 # Bodies of JSON from this size on are read on a thread.
 _LARGE_BYTES: Final = 128 * KIB
 
@@ -61,7 +69,10 @@ class Log(ReadingLog):
         self.writer = Writer(engine, limits, linger_ms, self._registry.release_hot)
         self._waiting_room = WaitingRoom(limits.producer_wait_ms, self._append_again)
         self._next_stream_id = next_stream_id
-        self._housekeeping = Housekeeping(self)
+        self.orphans: dict[str, None] = {}
+        """Soft-deleted streams that have lost their last fork and are still to go."""
+        self.tasks: list[Background] = [Expiry(self), Trimming(self), Collection(self)]
+        """Everything that runs without a request."""
         history = engine.history
         self._fetching = Fetching(history.open_segments.fetched if history else lambda size: None)
         self.sealing: Sealing | None = None
@@ -85,7 +96,6 @@ class Log(ReadingLog):
         if history is not None and archive is not None:
             opened = await loop.run_in_executor(None, open_archive, history, archive)
         log = cls(engine, limits or Limits(), linger_ms, clock, next_stream_id)
-        log._housekeeping.start()
         if history is not None and sealing is not None:
             log.sealing = Sealing(history, sealing, log.writer, clock)
             if sealing.compact_bytes_per_second:
@@ -93,13 +103,11 @@ class Log(ReadingLog):
                 log.compacting = Compacting(history, sealing, log.writer, clock, uploads=uploads)
         if archive is not None and opened is not None:
             log.archiving = Archiving(opened, archive, log.writer, clock)
-        for task in log._background():
+        history_tasks = (log.sealing, log.compacting, log.archiving)
+        log.tasks += [task for task in history_tasks if task is not None]
+        for task in log.tasks:
             task.start()
         return log
-
-    def _background(self) -> list[Background]:
-        tasks = (self.sealing, self.compacting, self.archiving)
-        return [task for task in tasks if task is not None]
 
     def wind_down(self) -> None:
         """The end is near: who waits for object storage does not wait much longer."""
@@ -109,9 +117,8 @@ class Log(ReadingLog):
     async def stop(self) -> None:
         """Finish what was taken, then let go of the engine."""
         self.wind_down()
-        for task in self._background():
+        for task in reversed(self.tasks):
             await task.stop()
-        await self._housekeeping.stop()
         await self.writer.drain()
         self._fetching.stop()
         self._threads.shutdown()
@@ -323,8 +330,7 @@ class Log(ReadingLog):
         except StreamError as error:
             await self.writer.fail_after(entry, error)
             raise
-        effects = _effects((entry, *ancestors), decision.mutations)
-        return await self.writer.submit(effects, None)
+        return await self._remove((entry, *ancestors), decision)
 
     async def trim(self, path: str) -> bool:
         """Let go of what a stream need not keep any more. Used by housekeeping."""
@@ -332,12 +338,25 @@ class Log(ReadingLog):
         view = entry.view
         if view is None:
             return False
-        position = await first_kept(self, view)
-        if entry.state is None or not entry.shows(view):
+        with entry.pinned():
+            # Another entry of the same stream would not know what this one decides.
+            held = await look(self, view)
+        if held is None or entry.state is None or not entry.shows(view):
             return False
-        decision = decisions.decide_trim(entry.state, position, self.clock())
-        effects = _effects((entry,), decision.mutations)
-        return await self.writer.submit(effects, True) if effects else False
+        decision = decisions.decide_retention(entry.state, held, self.clock())
+        if not decision.mutations:
+            return False
+        return await self.writer.submit(_effects((entry,), decision.mutations), decision.reply)
+
+    async def remove_orphan(self, path: str) -> bool:
+        """Delete a soft-deleted stream that has no fork left. Used by housekeeping."""
+        entry, ancestors = await self._forks.with_ancestors(path)
+        if entry.state is None:
+            return False
+        decision = decisions.decide_orphan(entry.state, _states(ancestors), self.clock())
+        if not decision.mutations:
+            return False
+        return await self._remove((entry, *ancestors), decision)
 
     async def expire(self, path: str) -> bool:
         """Delete a stream if its time is over. Used by housekeeping."""
@@ -347,9 +366,14 @@ class Log(ReadingLog):
         decision = decisions.decide_expire(entry.state, _states(ancestors), self.clock())
         if not decision.mutations:
             return False
-        return await self.writer.submit(
-            _effects((entry, *ancestors), decision.mutations), decision.reply
-        )
+        return await self._remove((entry, *ancestors), decision)
+
+    def _remove(self, family: tuple[Entry, ...], decision: Decision[R]) -> asyncio.Future[R]:
+        future = self.writer.submit(_effects(family, decision.mutations), decision.reply)
+        last = family[-1].state
+        if last is not None and last.soft_deleted and not last.deleted and not last.forks:
+            self.orphans[family[-1].path] = None
+        return future
 
 
 def _checks_ids(entry: Entry) -> bool:

@@ -1,29 +1,39 @@
-"""How much of its past a stream has to keep at this moment; see `headwater.core.retention`."""
+"""What a stream holds that its retention may let go of; see `headwater.core.retention`."""
 
 from __future__ import annotations
 
+from headwater.core.decisions import Held
 from headwater.service.entries import View
 from headwater.service.reading import ReadingLog
 
 
-async def first_kept(log: ReadingLog, view: View) -> int:
-    """The first position that a stream has to keep."""
+async def look(log: ReadingLog, view: View) -> Held | None:
+    """What the decision about a stream's retention needs to know; None if it keeps everything."""
     config, retention = view.config, view.config.retention
-    position = config.kept_from
-    if retention is None or position == view.tail:
-        return position
-    if retention.age_s is not None:
-        position = await log.position_at_time(view, log.clock() - 1000 * retention.age_s)
-    if retention.size_bytes is not None and view.tail - position > retention.size_bytes:
-        position = await _first_within(log, view, view.tail - retention.size_bytes)
-    needed = await log.in_thread(log.engine.groups.unsettled_from, config.id)
-    return position if needed is None else min(position, needed)
+    if retention is None:
+        return None
+    limit = config.kept_from
+    if retention.age_s is not None and limit < view.tail:
+        limit = await log.position_at_time(view, log.clock() - 1000 * retention.age_s)
+    if retention.size_bytes is not None and view.tail - limit > retention.size_bytes:
+        limit = await _first_within(log, view, view.tail - retention.size_bytes)
+    unsettled = await log.in_thread(log.engine.groups.unsettled_from, config.id)
+    held = Held(view.tail, limit, unsettled)
+    return held._replace(first_at_ms=await _written_at(log, view, held.first))
 
 
 async def _first_within(log: ReadingLog, view: View, position: int) -> int:
-    """The first beginning of an append at or behind a position."""
+    """The first beginning of an append at or after a position."""
     span = view.config.lineage.spans(position, view.tail)[0]
-    append = await log.in_thread(log.engine.appends.append_at, span.run, position)
+    append = await log.in_thread(log.engine.appends.outline_at, span.run, position)
     if append is None:
         return view.config.kept_from
     return position if append.start == position else min(append.end, span.end)
+
+
+async def _written_at(log: ReadingLog, view: View, position: int) -> int | None:
+    if position >= view.tail:
+        return None
+    span = view.config.lineage.spans(position, view.tail)[0]
+    append = await log.in_thread(log.engine.appends.outline_at, span.run, position)
+    return append.at_ms if append is not None else None

@@ -169,7 +169,10 @@ class Streams(Protocol):
         """The stream at a path, soft-deleted ones included."""
 
     def load_id(self, stream_id: int) -> LoadedStream | None:
-        """A stream by id, to follow a fork to its source."""
+        """A stream by id."""
+
+    def path_of(self, stream_id: int) -> str | None:
+        """The path of a stream, soft-deleted ones included."""
 
     def producer(self, stream_id: int, producer_id: str) -> ProducerState | None: ...
 
@@ -185,8 +188,11 @@ class Streams(Protocol):
     def next_deadline_ms(self) -> int | None:
         """When `expired` will next have something to say."""
 
-    def retaining(self, after_id: int, limit: int) -> list[tuple[int, str]]:
-        """Streams that do not keep all of their past, ids and paths, in the order of ids."""
+    def trimmable(self, now_ms: int, limit: int) -> list[str]:
+        """Paths of which it is time to look whether they keep more than they have to."""
+
+    def orphans(self, limit: int) -> list[str]:
+        """Soft-deleted streams without forks, which nobody needs; takes a look at all of them."""
 
 
 class Appends(Protocol):

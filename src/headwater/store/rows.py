@@ -47,7 +47,8 @@ CONFIG_COLUMNS: Final = (
     " kept_from"
 )
 STATE_COLUMNS: Final = (
-    "touched_at, closed_at, closed_by_id, closed_by_epoch, closed_by_seq, last_stream_seq, status"
+    "touched_at, closed_at, closed_by_id, closed_by_epoch, closed_by_seq, last_stream_seq, status,"
+    " trim_due"
 )
 OP_COLUMNS: Final = (
     "stream_id, start, first_message, messages, created_at, checksum,"
@@ -135,7 +136,8 @@ def read_state(
     config: StreamConfig, row: Row, end: tuple[int, int] | None, forks: int
 ) -> StreamState:
     """A state from STATE_COLUMNS and where the stream's own appends end (position, messages)."""
-    touched_at, closed_at, closed_by_id, closed_by_epoch, closed_by_seq, stream_seq, status = row
+    touched_at, closed_at, closed_by_id, closed_by_epoch, closed_by_seq, *rest = row
+    stream_seq, status, trim_due = rest
     closed_by = None
     if closed_by_id is not None:
         closed_by = ProducerStamp(closed_by_id, closed_by_epoch, closed_by_seq)
@@ -150,6 +152,7 @@ def read_state(
         last_stream_seq=stream_seq,
         forks=forks,
         soft_deleted=status == SOFT_DELETED,
+        trim_due_ms=trim_due,
     )
 
 

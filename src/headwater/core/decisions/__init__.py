@@ -16,8 +16,8 @@ from headwater.core.decisions.commands import (
 )
 from headwater.core.decisions.create import decide_create, expected_config
 from headwater.core.decisions.profile import decide_profile
-from headwater.core.decisions.remove import decide_delete, decide_expire, remove
-from headwater.core.decisions.trim import decide_trim
+from headwater.core.decisions.remove import decide_delete, decide_expire, decide_orphan, remove
+from headwater.core.decisions.trim import Held, decide_retention, decide_trim
 
 __all__ = [
     "Append",
@@ -26,11 +26,14 @@ __all__ = [
     "CreateReply",
     "Decision",
     "ForkPoint",
+    "Held",
     "decide_append",
     "decide_create",
     "decide_delete",
     "decide_expire",
+    "decide_orphan",
     "decide_profile",
+    "decide_retention",
     "decide_touch",
     "decide_trim",
     "expected_config",

@@ -2,6 +2,9 @@
 
 A stream with forks is soft-deleted: its path stays taken and its data stays for the
 forks. Without forks it is deleted, and with it every soft-deleted ancestor that has no other fork.
+If there are very many of those, the first few go with it; what is left then is an *orphan*,
+soft-deleted and without forks, and goes the same way a moment later.
+
 A stream whose time is over is treated as if it had been deleted at that moment.
 """
 
@@ -16,6 +19,15 @@ def decide_delete(
 ) -> Decision[None]:
     """Delete a stream. `ancestors` are its sources, nearest first, as far as they are loaded."""
     return Decision(None, remove(state, now_ms, ancestors))
+
+
+def decide_orphan(
+    state: StreamState, ancestors: tuple[StreamState, ...], now_ms: int
+) -> Decision[bool]:
+    """Delete a soft-deleted stream that has lost its last fork; the reply says whether it had."""
+    if state.deleted or not state.soft_deleted or state.forks:
+        return Decision(False)
+    return Decision(True, remove(state, now_ms, ancestors))
 
 
 def decide_expire(
@@ -33,9 +45,12 @@ def remove(
     if state.forks:
         return (SoftDeleted(state.config.id, now_ms),)
     mutations: list[Mutation] = [Deleted(state.config.id, now_ms)]
-    for ancestor in ancestors:
+    for number, ancestor in enumerate(ancestors, start=1):
         mutations.append(ForkCounted(ancestor.config.id, -1))
         if not ancestor.soft_deleted or ancestor.forks > 1:
+            break
+        if number == len(ancestors) and ancestor.config.source_id is not None:
+            # Its own source has to be told, and is not at hand.
             break
         mutations.append(Deleted(ancestor.config.id, now_ms))
     return tuple(mutations)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from headwater.service.background import Background
 from headwater.service.clock import Clock
-from headwater.service.history.background import Background
 from headwater.service.writer import Writer
 from headwater.store.history.policies import ArchivePolicy
 from headwater.store.history.sealing import History

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import Final
 
+from headwater.service.background import Background
 from headwater.service.clock import Clock
-from headwater.service.history.background import Background
 from headwater.service.writer import Writer
 from headwater.store.history.compaction import Rewriting, usable
 from headwater.store.history.compaction_choice import FileUse, choose
@@ -87,7 +87,7 @@ class Compacting(Background):
         copied = await self._aside(rewriting.copy)
         rest_s = _REST_PER_WORK * (monotonic() - began_s)
         self.size_bytes += copied
-        await self._pause(max(rest_s, copied / self._policy.compact_bytes_per_second))
+        await self.pause(max(rest_s, copied / self._policy.compact_bytes_per_second))
         return copied
 
     async def _record(self) -> None:
@@ -104,7 +104,7 @@ class Compacting(Background):
         more = True
         while more:
             while self._uploads and await self._aside(rewriting.is_awaited):
-                await self._pause(_AWAITED_S)
+                await self.pause(_AWAITED_S)
                 if self._stopping.is_set():
                     return
             more, took_s = await self._writer.run(record)

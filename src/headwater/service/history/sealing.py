@@ -13,8 +13,8 @@ import asyncio
 from time import monotonic
 from typing import Final
 
+from headwater.service.background import Background
 from headwater.service.clock import Clock
-from headwater.service.history.background import Background
 from headwater.service.writer import Writer
 from headwater.store.history.ledger import into_files
 from headwater.store.history.policies import SealPolicy

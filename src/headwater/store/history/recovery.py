@@ -29,7 +29,7 @@ from headwater.store.history.segment import ABSENT, PRESENT, SegmentRow
 from headwater.store.rows import CONFIG_COLUMNS, LIVE, Row
 from headwater.store.sqlite.database import DATABASE_NAME, DataDirectoryError, open_writer
 from headwater.store.sqlite.inserts import insert_rows
-from headwater.store.sqlite.schema import SCHEMA_VERSION
+from headwater.store.sqlite.schema import DERIVED, SCHEMA_VERSION
 from headwater.store.sqlite.segments import SEGMENT_COLUMNS
 
 # Ids given out after the catalog was made must not be given out again either.
@@ -118,6 +118,7 @@ class _Restoring:
                 messages = was.messages - there.messages
                 missing.append(Missing(config.path, was.end - there.end, messages))
         missing += self._drop_forks(configs)
+        self._write.execute(DERIVED)
         # Others of which nothing is needed are known to be there, and go as all unused ones do.
         self._write.execute(f"DELETE FROM segments WHERE remote = {ABSENT}")
         streams = self._one("SELECT count(*) FROM streams WHERE status < 2")

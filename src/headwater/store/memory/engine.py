@@ -9,17 +9,30 @@ from headwater.core.histograms import SECONDS, Histogram
 from headwater.core.live.templates import LiveMutation
 from headwater.core.mutations import AnyMutation
 from headwater.core.snapshots import SnapshotMutation
-from headwater.core.stream import Appended, Created, Deleted, ForkCounted, StreamState, evolve
+from headwater.core.stream import (
+    Appended,
+    Created,
+    Deleted,
+    ForkCounted,
+    Mutation,
+    Reconfigured,
+    SoftDeleted,
+    StreamState,
+    Touched,
+    TrimPlanned,
+    evolve,
+)
 from headwater.core.subscriptions.state import SubscriptionMutation
 from headwater.store.engine import EngineFigures, Problem
+from headwater.store.garbage import Collector, note_release
 from headwater.store.memory.appends import Appends
 from headwater.store.memory.groups import Groups
+from headwater.store.memory.releases import MemoryReleases
 from headwater.store.memory.snapshots import Snapshots
 from headwater.store.memory.streams import Streams
 from headwater.store.memory.subscriptions import Subscriptions
-from headwater.store.memory.tables import Log, Tables
+from headwater.store.memory.tables import Tables
 from headwater.store.memory.templates import Templates
-from headwater.store.reachability import is_needed, needs_of
 
 
 class MemoryEngine:
@@ -28,6 +41,8 @@ class MemoryEngine:
 
     def __init__(self) -> None:
         self._tables = tables = Tables()
+        self._releases = MemoryReleases(tables)
+        self._collector = Collector()
         self.streams = Streams(tables)
         self.appends = Appends(tables)
         self.groups = Groups(tables.lock)
@@ -50,31 +65,41 @@ class MemoryEngine:
         elif isinstance(mutation, SnapshotMutation):
             self.snapshots.apply(mutation)
         elif isinstance(mutation, Created):
-            tables, config = self._tables, mutation.config
-            tables.logs[config.id] = Log(StreamState.created(config))
-            tables.ids[config.path] = config.id
-            tables.next_id = max(tables.next_id, config.id + 1)
+            self._tables.add(StreamState.created(mutation.config))
         elif not isinstance(mutation, ForkCounted):
-            tables = self._tables
-            log = tables.logs[mutation.stream_id]
-            evolve(log.state, mutation)
-            if isinstance(mutation, Appended):
+            self._change(mutation)
+
+    def _change(self, mutation: Mutation) -> None:
+        tables = self._tables
+        assert not isinstance(mutation, Created)
+        note_release(self._collector, self._releases, mutation)
+        log = tables.logs[mutation.stream_id]
+        evolve(log.state, mutation)
+        match mutation:
+            case Appended():
                 log.appends.append(mutation)
                 log.ids.update(mutation.ids)
-            elif isinstance(mutation, Deleted):
-                del tables.logs[mutation.stream_id]
-                self.groups.delete_of(mutation.stream_id)
-                if tables.ids.get(log.state.config.path) == mutation.stream_id:
-                    del tables.ids[log.state.config.path]
+                if mutation.trim_due_ms is not None:
+                    tables.trims.set(mutation.stream_id, mutation.trim_due_ms)
+            case Deleted(stream_id):
+                tables.remove(stream_id)
+                self.groups.delete_of(stream_id)
+            case TrimPlanned(stream_id, due_ms):
+                tables.trims.set(stream_id, due_ms)
+            case SoftDeleted(stream_id):
+                tables.trims.set(stream_id, None)
+                tables.plan_expiry(log.state)
+            case Reconfigured(stream_id):
+                tables.trims.set(stream_id, log.state.trim_due_ms)
+                tables.plan_expiry(log.state)
+            case Touched():
+                tables.plan_expiry(log.state)
+            case _:
+                pass
 
     def reap(self, max_appends: int) -> bool:
         with self._tables.lock:
-            logs = self._tables.logs
-            live = [log.state.config for log in logs.values() if not log.state.soft_deleted]
-            for run, log in logs.items():
-                needs = needs_of(run, live)
-                log.appends = [a for a in log.appends if is_needed(a.start, a.end, needs)]
-        return False
+            return self._collector.step(self._releases, max_appends)
 
     def verify(self) -> Iterator[Problem | str]:
         yield f"{len(self._tables.logs)} streams in memory; nothing is stored"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from itertools import islice
 
 from headwater.core.expiry import touch_interval_ms
 from headwater.core.producers import ProducerState
@@ -30,12 +31,15 @@ class Streams:
                 return None
             state = copy(log.state)
             state.producers = dict(state.producers)
-            state.forks = sum(
-                other.state.config.source_id == stream_id for other in self._tables.logs.values()
-            )
+            state.forks = len(self._tables.forks.get(stream_id, ()))
             lag_ms = touch_interval_ms(state.config.lifetime)
             state.touched_at_ms = state.stored_touch_ms + lag_ms
             return LoadedStream(state, producers_complete=True)
+
+    def path_of(self, stream_id: int) -> str | None:
+        with self._tables.lock:
+            log = self._tables.logs.get(stream_id)
+            return log.state.config.path if log else None
 
     def producer(self, stream_id: int, producer_id: str) -> ProducerState | None:
         with self._tables.lock:
@@ -44,42 +48,37 @@ class Streams:
 
     def summaries(self, prefix: str, after: str, limit: int) -> list[StreamSummary]:
         with self._tables.lock:
-            paths = sorted(p for p in self._tables.ids if p.startswith(prefix) and p > after)
-            states = (self._tables.logs[self._tables.ids[path]].state for path in paths)
-            return [StreamSummary.of(state) for state in states if not state.soft_deleted][:limit]
+            states = self._tables.listed(prefix, after)
+            return [StreamSummary.of(state) for state in islice(states, limit)]
 
     def tails(self, prefix: str, after: str, limit: int) -> list[StreamTail]:
         with self._tables.lock:
-            paths = sorted(p for p in self._tables.ids if p.startswith(prefix) and p > after)
-            states = (self._tables.logs[self._tables.ids[path]].state for path in paths)
             return [
                 StreamTail(state.config.path, state.config.lineage, state.tail)
-                for state in states
-                if not state.soft_deleted
-            ][:limit]
+                for state in islice(self._tables.listed(prefix, after), limit)
+            ]
+
+    def orphans(self, limit: int) -> list[str]:
+        tables = self._tables
+        with tables.lock:
+            states = (log.state for log in tables.logs.values())
+            gone = (s.config for s in states if s.soft_deleted)
+            return [
+                config.path
+                for config in islice((c for c in gone if c.id not in tables.forks), limit)
+            ]
 
     def expired(self, now_ms: int, limit: int) -> list[str]:
-        due = [path for deadline, path in self._deadlines() if deadline <= now_ms]
-        return due[:limit]
+        with self._tables.lock:
+            return self._paths(self._tables.deadlines.due(now_ms, limit))
 
     def next_deadline_ms(self) -> int | None:
-        return min((deadline for deadline, _ in self._deadlines()), default=None)
-
-    def _deadlines(self) -> list[tuple[int, str]]:
-        found: list[tuple[int, str]] = []
         with self._tables.lock:
-            for log in self._tables.logs.values():
-                config = log.state.config
-                lag_ms = touch_interval_ms(config.lifetime)
-                deadline = config.lifetime.deadline_ms(log.state.stored_touch_ms + lag_ms)
-                if deadline is not None and not log.state.soft_deleted:
-                    found.append((deadline, config.path))
-        return found
+            return self._tables.deadlines.next_ms()
 
-    def retaining(self, after_id: int, limit: int) -> list[tuple[int, str]]:
+    def trimmable(self, now_ms: int, limit: int) -> list[str]:
         with self._tables.lock:
-            configs = [
-                log.state.config for log in self._tables.logs.values() if not log.state.soft_deleted
-            ]
-        found = [(c.id, c.path) for c in configs if c.retention is not None and c.id > after_id]
-        return sorted(found)[:limit]
+            return self._paths(self._tables.trims.due(now_ms, limit))
+
+    def _paths(self, stream_ids: list[int]) -> list[str]:
+        return [self._tables.logs[stream_id].state.config.path for stream_id in stream_ids]

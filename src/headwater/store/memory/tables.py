@@ -1,13 +1,23 @@
-"""What the memory engine holds: a log for each stream."""
+"""What the memory engine holds: a log for each stream, and what helps to find some of them.
+
+Everything that is asked for now and then has an index that changes along with the streams, so that
+an engine with many idle streams has nothing to walk over.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from threading import RLock
 
+from headwater.core.expiry import touch_interval_ms
 from headwater.core.live.templates import TemplateRecord
 from headwater.core.snapshots import SnapshotTaken
 from headwater.core.stream import Appended, StreamState
+from headwater.store.garbage import Release
+from headwater.store.reachability import Member
 
 
 @dataclass(slots=True)
@@ -24,4 +34,106 @@ class Tables:
         self.lock = RLock()
         self.logs: dict[int, Log] = {}
         self.ids: dict[str, int] = {}
+        self.paths: list[str] = []
+        """In order."""
+        self.forks: dict[int, list[tuple[int, int]]] = {}
+        """Of each stream that has any, by base and id, ascending."""
+        self.releases: dict[int, Release] = {}
+        self.deadlines = Schedule()
+        self.trims = Schedule()
         self.next_id = 1
+
+    def add(self, state: StreamState) -> None:
+        config = state.config
+        self.logs[config.id] = Log(state)
+        if config.path not in self.ids:
+            insort(self.paths, config.path)
+        self.ids[config.path] = config.id
+        if config.source_id is not None:
+            insort(self.forks.setdefault(config.source_id, []), (config.lineage.base, config.id))
+        self.next_id = max(self.next_id, config.id + 1)
+        self.plan_expiry(state)
+        self.trims.set(config.id, state.trim_due_ms)
+
+    def remove(self, stream_id: int) -> None:
+        config = self.logs.pop(stream_id).state.config
+        self.releases.pop(stream_id, None)
+        self.deadlines.set(stream_id, None)
+        self.trims.set(stream_id, None)
+        if self.ids.get(config.path) == stream_id:
+            del self.ids[config.path]
+            del self.paths[bisect_left(self.paths, config.path)]
+        if config.source_id is not None:
+            siblings = self.forks[config.source_id]
+            del siblings[bisect_left(siblings, (config.lineage.base, stream_id))]
+            if not siblings:
+                del self.forks[config.source_id]
+
+    def plan_expiry(self, state: StreamState) -> None:
+        """Note when to look whether a stream is over, given that the stored moment may lag."""
+        lifetime = state.config.lifetime
+        deadline = lifetime.deadline_ms(state.stored_touch_ms + touch_interval_ms(lifetime))
+        self.deadlines.set(state.config.id, None if state.soft_deleted else deadline)
+
+    def listed(self, prefix: str, after: str) -> Iterator[StreamState]:
+        """Streams whose path starts with a prefix and sorts after another, in order."""
+        first = bisect_left(self.paths, max(prefix, after))
+        for index in range(first, len(self.paths)):
+            path = self.paths[index]
+            if not path.startswith(prefix):
+                break
+            state = self.logs[self.ids[path]].state
+            if path > after and not state.soft_deleted:
+                yield state
+
+    # ── What the collector asks for ──────────────────────────────────────────────────────────
+
+    def member(self, stream_id: int) -> Member | None:
+        log = self.logs.get(stream_id)
+        if log is None:
+            return None
+        config = log.state.config
+        live = not log.state.soft_deleted
+        return Member(stream_id, config.source_id, config.lineage.base, config.kept_from, live)
+
+    def forks_of(self, stream_id: int, before: tuple[int, int], limit: int) -> Sequence[Member]:
+        forks = self.forks.get(stream_id, [])
+        last = bisect_left(forks, before)
+        found = (self.member(fork) for _, fork in reversed(forks[max(0, last - limit) : last]))
+        return [member for member in found if member is not None]
+
+
+class Schedule:
+    """Which streams are due when: a heap, and what of it still holds."""
+
+    def __init__(self) -> None:
+        self._due: dict[int, int] = {}
+        self._heap: list[tuple[int, int]] = []
+
+    def set(self, stream_id: int, due_ms: int | None) -> None:
+        if due_ms is None:
+            self._due.pop(stream_id, None)
+        elif self._due.get(stream_id) != due_ms:
+            self._due[stream_id] = due_ms
+            heappush(self._heap, (due_ms, stream_id))
+            if len(self._heap) > 2 * len(self._due) + 64:
+                self._heap = [(due, stream) for stream, due in self._due.items()]
+                heapify(self._heap)
+
+    def get(self, stream_id: int) -> int | None:
+        return self._due.get(stream_id)
+
+    def next_ms(self) -> int | None:
+        while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def due(self, now_ms: int, limit: int) -> list[int]:
+        """Streams that are due, those that have been so for longest first."""
+        found: dict[int, int] = {}
+        while len(found) < limit and (due_ms := self.next_ms()) is not None and due_ms <= now_ms:
+            found[self._heap[0][1]] = due_ms
+            heappop(self._heap)
+        for stream_id, due_ms in found.items():
+            heappush(self._heap, (due_ms, stream_id))
+        return list(found)

@@ -24,12 +24,12 @@ from headwater.core.stream import Appended
 from headwater.core.subscriptions.state import SubscriptionMutation
 from headwater.store import rows
 from headwater.store.engine import EngineFigures, Problem
+from headwater.store.garbage import Collector, note_release
 from headwater.store.history.open_segments import DIRECTORY_NAME
 from headwater.store.history.sealing import History
 from headwater.store.history.segment_writer import Step, nothing
 from headwater.store.rows import OP_COLUMNS, Row
 from headwater.store.sqlite.appends import Appends
-from headwater.store.sqlite.collector import Collector, runs_concerned
 from headwater.store.sqlite.database import (
     DATABASE_NAME,
     DataDirectoryError,
@@ -39,14 +39,15 @@ from headwater.store.sqlite.database import (
     prepare_directory,
     translated,
 )
-from headwater.store.sqlite.groups import Groups, GroupWrites, delete_groups_of
+from headwater.store.sqlite.groups import Groups, GroupWrites
 from headwater.store.sqlite.inserts import insert_rows
+from headwater.store.sqlite.releases import SqliteReleases, drop_deleted
 from headwater.store.sqlite.schema import SCHEMA_VERSION
-from headwater.store.sqlite.segments import drop_extents, history_figures
-from headwater.store.sqlite.snapshots import Snapshots, delete_snapshots_of, write_snapshot
+from headwater.store.sqlite.segments import history_figures
+from headwater.store.sqlite.snapshots import Snapshots, write_snapshot
 from headwater.store.sqlite.streams import Streams, write_change
 from headwater.store.sqlite.subscriptions import Subscriptions, write_subscription
-from headwater.store.sqlite.templates import Templates, delete_templates_of, write_templates
+from headwater.store.sqlite.templates import Templates, write_templates
 from headwater.store.verify import verify_database
 
 _FILES_REMOVED_AT_ONCE: Final = 4
@@ -95,7 +96,7 @@ class SqliteEngine:
             appends: list[Appended] = []
             groups = GroupWrites()
             producers: rows.Producers = {}
-            shrunk: set[int] = set()
+            releases = SqliteReleases(write)
             for mutation in mutations:
                 if isinstance(mutation, Appended):
                     appends.append(mutation)
@@ -111,8 +112,8 @@ class SqliteEngine:
                     # Appends wait to be written together, but never past a change to a stream.
                     self._write_appends(write, appends)
                     appends.clear()
+                    note_release(self._collector, releases, mutation)
                     write_change(write, mutation)
-                    shrunk |= runs_concerned(write, mutation)
                 rows.note_producer(producers, mutation)
             self._write_appends(write, appends)
             groups.flush(write)
@@ -123,7 +124,6 @@ class SqliteEngine:
                 [(*key, *state) for key, state in producers.items()],
                 _UPSERT_PRODUCER,
             )
-        self._collector.add(shrunk)
         self.history.ledger.note(m for m in mutations if isinstance(m, Appended))
 
     @contextmanager
@@ -171,40 +171,26 @@ class SqliteEngine:
                     "UPDATE streams SET last_stream_seq = ? WHERE id = ?",
                     (append.stream_seq, append.stream_id),
                 )
+            if append.trim_due_ms is not None:
+                write.execute(
+                    "UPDATE streams SET trim_due = ? WHERE id = ?",
+                    (append.trim_due_ms, append.stream_id),
+                )
 
     def reap(self, max_appends: int) -> bool:
-        with self._transaction() as write:
-            found = write.execute("SELECT id FROM streams WHERE status = 2 LIMIT 1").fetchall()
-            if found:
-                dropped, extents = self._reap(write, int(found[0][0] or 0), max_appends)
-            else:
-                dropped, extents = self._collector.collect(write, max_appends)
-        if extents:
+        try:
+            with self._transaction() as write:
+                releases = SqliteReleases(write)
+                more = drop_deleted(releases, write, max_appends)
+                more = more or self._collector.step(releases, max_appends)
+        except BaseException:
+            # What it had found out may rest on what was just undone.
+            self._collector.begin_again()
+            raise
+        if releases.extents_dropped:
             self.history.shrunk()
-        if found or dropped or extents:
-            return True
         # The files that held all that go when nothing else lies in them.
-        return self.history.remove_unused(_FILES_REMOVED_AT_ONCE)
-
-    def _reap(self, write: apsw.Connection, stream_id: int, max_appends: int) -> tuple[int, int]:
-        """Remove some of a deleted stream, and the stream with the last of it."""
-        write.execute(
-            "DELETE FROM ops WHERE id IN (SELECT id FROM ops WHERE stream_id = ? LIMIT ?)",
-            (stream_id, max_appends),
-        )
-        dropped, extents = write.changes(), drop_extents(write, stream_id, max_appends)
-        write.execute(
-            "DELETE FROM message_ids WHERE (stream_id, message_id) IN"
-            " (SELECT stream_id, message_id FROM message_ids WHERE stream_id = ? LIMIT ?)",
-            (stream_id, max_appends),
-        )
-        if max(dropped, extents, write.changes()) < max_appends:
-            write.execute("DELETE FROM producers WHERE stream_id = ?", (stream_id,))
-            delete_groups_of(write, stream_id)
-            delete_templates_of(write, stream_id)
-            delete_snapshots_of(write, stream_id)
-            write.execute("DELETE FROM streams WHERE id = ?", (stream_id,))
-        return dropped, extents
+        return more or self.history.remove_unused(_FILES_REMOVED_AT_ONCE)
 
     # ── Reading ──────────────────────────────────────────────────────────────────────────────
 

@@ -126,15 +126,6 @@ def _runs(numbers: list[int]) -> list[tuple[int, int]]:
     return [(numbers[a], numbers[b - 1]) for a, b in zip(firsts, lasts, strict=True)]
 
 
-def delete_groups_of(write: apsw.Connection, stream_id: int) -> None:
-    """The stream is gone, and its groups with it."""
-    write.execute(
-        "DELETE FROM deliveries WHERE group_id IN (SELECT id FROM groups WHERE stream_id = ?)",
-        (stream_id,),
-    )
-    write.execute("DELETE FROM groups WHERE stream_id = ?", (stream_id,))
-
-
 class Groups:
     def __init__(self, query: Query) -> None:
         self._query = query

@@ -8,6 +8,9 @@ once it has been released: a new layout is a new entry at the end.
   knows it, and a commit then touches one place per append and not two.
 - `ops` is the log of all streams in commit order, so that a batch is written to neighbouring
   pages; the index finds the appends of one stream.
+- `releases` says which positions streams have let go of that nobody has cleared away yet; see
+  `headwater.store.garbage`. `base` is where the own run of a stream begins, `trim_due` when to see
+  whether it keeps more than it has to.
 - `message_ids` knows where each message of a stream with unique ids begins. It is on disk only.
 - `groups` has the cursor of each consumer group, `deliveries` the messages before it that are not
   settled. What is before the cursor and not in `deliveries` is done.
@@ -15,7 +18,7 @@ once it has been released: a new layout is a new entry at the end.
   What is in an extent is not in `ops`; see `headwater.store.history`.
 - `live_templates` are the query shapes that live streams follow.
 - `snapshots` are states that were folded out of a stream, each at an offset.
-- `producers` holds the last request accepted from each idempotent producer.
+- `producers` holds the last request accepted from each idempotent producer, and when that was.
 - `subscriptions` has a row per subscription with its current wake, `subscription_links` the place
   in each linked stream where there is one to remember.
 - `secrets` holds what webhook requests are signed with and what tokens are made of.
@@ -213,9 +216,39 @@ CREATE TABLE snapshots (
 );
 """
 
-_V6 = """
+# What follows from the other columns, for rows that were written without it.
+DERIVED: Final = """
+UPDATE streams SET base = json_extract(inherited, '$[#-1][1]') WHERE inherited IS NOT NULL;
+UPDATE streams SET trim_due = 0 WHERE trim_due IS NULL
+  AND (retention_s IS NOT NULL OR retention_bytes IS NOT NULL);
+UPDATE producers SET used_at = unixepoch() * 1000 WHERE used_at = 0;
+INSERT OR REPLACE INTO releases SELECT id, 0, 9223372036854775807 FROM streams
+  WHERE status = 1 OR (status = 0 AND kept_from > 0);
+"""
+
+_V6 = f"""
+ALTER TABLE streams ADD COLUMN base INTEGER NOT NULL DEFAULT 0;
+DROP INDEX streams_source;
+CREATE INDEX streams_source ON streams (source_id, base, id)
+  WHERE source_id IS NOT NULL AND status < 2;
+CREATE INDEX streams_soft_deleted ON streams (id) WHERE status = 1;
+
+CREATE TABLE releases (
+  stream_id INTEGER PRIMARY KEY,
+  start INTEGER NOT NULL,
+  until INTEGER NOT NULL
+);
+
+DROP INDEX streams_retention;
+ALTER TABLE streams ADD COLUMN trim_due INTEGER;
+CREATE INDEX streams_trim_due ON streams (trim_due) WHERE trim_due IS NOT NULL AND status = 0;
+
+ALTER TABLE producers ADD COLUMN used_at INTEGER NOT NULL DEFAULT 0;
+{DERIVED}"""
+
+_V7 = """
 ALTER TABLE ops ADD COLUMN message_id TEXT;
 """
 
-MIGRATIONS: Final = (_V1, _V2, _V3, _V4, _V5, _V6)
+MIGRATIONS: Final = (_V1, _V2, _V3, _V4, _V5, _V6, _V7)
 SCHEMA_VERSION: Final = len(MIGRATIONS)

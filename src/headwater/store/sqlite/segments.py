@@ -98,10 +98,6 @@ def insert_segment(write: apsw.Connection, draft: SegmentDraft, now_ms: int) -> 
     insert_rows(write, "segments", f"{SEGMENT_COLUMNS}, created_at", [row])
 
 
-def drop_extent(write: apsw.Connection, run: int, start: int) -> None:
-    write.execute("DELETE FROM extents WHERE run = ? AND start = ?", (run, start))
-
-
 def move_extents(
     write: apsw.Connection, old: Sequence[ExtentRow], segment_id: int, new: ExtentDraft
 ) -> bool:
@@ -159,12 +155,14 @@ def insert_extent(write: apsw.Connection, segment_id: int, extent: ExtentDraft, 
     insert_rows(write, "extents", EXTENT_COLUMNS, [row], _GROW)
 
 
-def drop_extents(write: apsw.Connection, run: int, most: int) -> int:
-    """Forget some extents of a run that nobody needs; says how many."""
+def drop_extents_within(
+    write: apsw.Connection, run: int, interval: tuple[int, int], most: int
+) -> int:
+    """Forget some extents that lie in an interval of a run; says how many."""
     write.execute(
-        "DELETE FROM extents WHERE run = ?1 AND start IN"
-        " (SELECT start FROM extents WHERE run = ?1 LIMIT ?2)",
-        (run, most),
+        "DELETE FROM extents WHERE run = ?1 AND start IN (SELECT start FROM extents"
+        " WHERE run = ?1 AND start >= ?2 AND start < ?3 AND until <= ?3 LIMIT ?4)",
+        (run, *interval, most),
     )
     return write.changes()
 

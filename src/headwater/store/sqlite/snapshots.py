@@ -44,10 +44,6 @@ def damaged_snapshots(connection: apsw.Connection) -> list[str]:
     ]
 
 
-def delete_snapshots_of(write: apsw.Connection, stream_id: int) -> None:
-    write.execute("DELETE FROM snapshots WHERE stream_id = ?", (stream_id,))
-
-
 class Snapshots:
     def __init__(self, query: Query) -> None:
         self._query = query

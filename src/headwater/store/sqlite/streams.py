@@ -8,6 +8,7 @@ import apsw
 
 from headwater.core.lineage import Lineage
 from headwater.core.producers import ProducerState
+from headwater.core.retention import trim_due_at_first
 from headwater.core.stream import (
     Appended,
     Closed,
@@ -21,6 +22,7 @@ from headwater.core.stream import (
     StreamState,
     Touched,
     Trimmed,
+    TrimPlanned,
 )
 from headwater.core.subscriptions.state import StreamTail
 from headwater.store import rows
@@ -57,8 +59,9 @@ def write_change(write: apsw.Connection, mutation: Mutation) -> None:
         case Created(config):
             touched = config.created_at_ms
             deadline = rows.stored_deadline(config.lifetime, touched)
-            columns = f"{CONFIG_COLUMNS}, touched_at, deadline"
-            row = (*rows.stream_row(config), touched, deadline)
+            trim_due = trim_due_at_first(config.retention, touched)
+            columns = f"{CONFIG_COLUMNS}, base, touched_at, deadline, trim_due"
+            row = (*rows.stream_row(config), config.lineage.base, touched, deadline, trim_due)
             insert_rows(write, "streams", columns, [row])
         case Closed(stream_id, at_ms, producer):
             write.execute(
@@ -72,7 +75,7 @@ def write_change(write: apsw.Connection, mutation: Mutation) -> None:
                 "UPDATE streams SET version = ?, description = ?, ttl_s = ?, expires_at = ?,"
                 " expires_text = ?, lifetime_inherited = ?, retention_s = ?,"
                 " retention_bytes = ?, touched_at = ?, deadline = ?, profile = ?,"
-                " unique_ids = ? WHERE id = ?",
+                " unique_ids = ?, trim_due = ? WHERE id = ?",
                 (
                     config.version,
                     config.description,
@@ -85,6 +88,7 @@ def write_change(write: apsw.Connection, mutation: Mutation) -> None:
                     rows.stored_deadline(lifetime, at_ms),
                     rows.stored_profile(config),
                     config.unique_ids.mode if config.unique_ids else None,
+                    trim_due_at_first(retention, at_ms),
                     stream_id,
                 ),
             )
@@ -92,6 +96,8 @@ def write_change(write: apsw.Connection, mutation: Mutation) -> None:
             write.execute(
                 "UPDATE streams SET kept_from = ? WHERE id = ?", (config.kept_from, stream_id)
             )
+        case TrimPlanned(stream_id, due_ms):
+            write.execute("UPDATE streams SET trim_due = ? WHERE id = ?", (due_ms, stream_id))
         case Touched(stream_id, at_ms):
             write.execute(
                 "UPDATE streams SET deadline = deadline + (?1 - touched_at), touched_at = ?1"
@@ -122,6 +128,10 @@ class Streams:
 
     def load_id(self, stream_id: int) -> LoadedStream | None:
         return self._load("id = ? AND status < 2", stream_id)
+
+    def path_of(self, stream_id: int) -> str | None:
+        found = self._query("SELECT path FROM streams WHERE id = ? AND status < 2", (stream_id,))
+        return found[0][0] if found else None
 
     def _load(self, condition: str, value: str | int) -> LoadedStream | None:
         found = self._query(
@@ -172,14 +182,21 @@ class Streams:
             tails.append(StreamTail(path, lineage, end))
         return tails
 
-    def retaining(self, after_id: int, limit: int) -> list[tuple[int, str]]:
+    def orphans(self, limit: int) -> list[str]:
         found = self._query(
-            "SELECT id, path FROM streams WHERE status = 0"
-            " AND (retention_s IS NOT NULL OR retention_bytes IS NOT NULL)"
-            " AND id > ? ORDER BY id LIMIT ?",
-            (after_id, limit),
+            "SELECT path FROM streams s WHERE status = 1 AND NOT EXISTS (SELECT 1 FROM streams"
+            " WHERE source_id = s.id AND status < 2) LIMIT ?",
+            (limit,),
         )
-        return [(row[0], row[1]) for row in found]
+        return [row[0] for row in found]
+
+    def trimmable(self, now_ms: int, limit: int) -> list[str]:
+        found = self._query(
+            "SELECT path FROM streams WHERE trim_due <= ? AND trim_due IS NOT NULL AND status = 0"
+            " ORDER BY trim_due LIMIT ?",
+            (now_ms, limit),
+        )
+        return [row[0] for row in found]
 
     def expired(self, now_ms: int, limit: int) -> list[str]:
         found = self._query(

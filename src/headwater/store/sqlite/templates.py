@@ -28,10 +28,6 @@ def write_templates(write: apsw.Connection, mutation: LiveMutation) -> None:
             )
 
 
-def delete_templates_of(write: apsw.Connection, stream_id: int) -> None:
-    write.execute("DELETE FROM live_templates WHERE stream_id = ?", (stream_id,))
-
-
 class Templates:
     def __init__(self, query: Query) -> None:
         self._query = query

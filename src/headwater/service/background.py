@@ -1,8 +1,9 @@
-"""What the tasks that work behind the log have in common.
+"""What runs without a request, and how it is kept running.
 
-Each does a round, rests, and begins again. What takes time is done on a thread of its own. When a
-round fails, nothing is lost: a warning says so, and it is tried again after a while, longer each
-time.
+A background task does a round, rests, and begins again, for as long as the process lives. What
+takes time is done on a thread of its own. Whatever a round fails with, nothing is lost: it is
+logged and counted, and tried again after a while, longer each time. `/readyz` and the metrics say
+which tasks are failing and why.
 """
 
 from __future__ import annotations
@@ -27,15 +28,19 @@ log = structlog.get_logger()
 
 class Background(ABC):
     name: str
-    """Of the thread, and of the warning that something failed."""
+    """Of the thread, of the warning that something failed, and for those who watch."""
 
     def __init__(self) -> None:
         self.failures = 0
-        self.is_failing = False
-        """Whether the last round failed."""
+        self.problem: str | None = None
+        """What the last round failed with, until one succeeds."""
         self._stopping = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"headwater-{self.name}")
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_failing(self) -> bool:
+        return self.problem is not None
 
     @abstractmethod
     async def round(self) -> float:
@@ -43,7 +48,6 @@ class Background(ABC):
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
-        self._task.add_done_callback(_report_end)
 
     async def stop(self) -> None:
         """Finish the step that is under way; the next start takes up what is left."""
@@ -57,22 +61,29 @@ class Background(ABC):
         while not self._stopping.is_set():
             try:
                 pause_s = await self.round()
-            except (StreamError, OSError) as error:
+            except Exception as error:
                 if self._stopping.is_set():
                     break
-                self.failures += 1
-                self.is_failing = True
-                with suppress(OSError, ValueError):
-                    event = f"{self.name}_failed"
-                    log.warning(event, error=str(error), again_in_s=after_failure_s)
-                await self._pause(after_failure_s)
+                self._report(error, after_failure_s)
+                pause_s = after_failure_s
                 after_failure_s = min(2 * after_failure_s, _PAUSE_AFTER_FAILURE_S_MAX)
             else:
-                self.is_failing = False
+                self.problem = None
                 after_failure_s = _PAUSE_AFTER_FAILURE_S
-                await self._pause(pause_s)
+            await self.pause(pause_s)
 
-    async def _pause(self, length_s: float) -> None:
+    def _report(self, error: Exception, again_in_s: float) -> None:
+        self.failures += 1
+        expected = isinstance(error, StreamError | OSError)
+        self.problem = str(error) if expected else repr(error)
+        # The log may well lie on the very disk that is full.
+        with suppress(OSError, ValueError):
+            trace = None if expected else error
+            event = f"{self.name}_failed"
+            log.warning(event, error=self.problem, again_in_s=again_in_s, exc_info=trace)
+
+    async def pause(self, length_s: float) -> None:
+        """Rest, or until the end."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), length_s)
 
@@ -80,9 +91,3 @@ class Background(ABC):
         """Do something on the thread that is there for it."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, work, *arguments)
-
-
-def _report_end(task: asyncio.Task[None]) -> None:
-    """Such a task ends when it is stopped, and for no other reason."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("background_task_failed", error=repr(error), exc_info=error)

@@ -1,0 +1,129 @@
+"""Removing what no stream and no fork needs any more, a little at a time.
+
+A stream that keeps less, or goes, *releases* positions: its own, and those that it inherits. What
+was released is noted in the transaction that did it, so nothing has to be looked for after a start.
+A release is then worked off on its own, in steps of bounded size:
+
+1. What others need of the stream's positions is found; see `headwater.store.reachability`.
+2. The appends of its run that nobody needs are dropped.
+3. What was released of inherited positions, and nobody here needs, is released by its source.
+
+So the cost follows what is dropped. A fork of a live stream that goes releases positions which
+its source needs itself, and that is the end of it, however large the family.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, Protocol
+
+from headwater.core.stream import Deleted, Mutation, SoftDeleted, Trimmed
+from headwater.store.reachability import END, Family, Interval, Member, Search
+
+VISITS_PER_STEP: Final = 200
+
+
+class Release(NamedTuple):
+    """Positions that a stream, or a fork of it, does not need any more."""
+
+    stream_id: int
+    start: int
+    end: int
+
+
+class Releases(Family, Protocol):
+    """An engine, as the collector sees it."""
+
+    def next_release(self) -> Release | None: ...
+
+    def release(self, release: Release) -> None:
+        """Note a release; one that is noted for the same stream already grows."""
+
+    def settle(self, release: Release) -> None:
+        """Forget a release, unless it has grown."""
+
+    def last_start(self, run: int) -> int:
+        """Where the last append of a run begins."""
+
+    def drop(self, run: int, interval: Interval, most: int) -> int:
+        """Drop some appends that lie in an interval; says how many, 0 when none is left."""
+
+
+class Collector:
+    def __init__(self) -> None:
+        self._release: Release | None = None
+        self._search: Search | None = None
+        self._unneeded: list[Interval] | None = None
+        self._known: dict[int, int] = {}
+        self.visits = 0
+        """Streams that were looked at since the start."""
+
+    def begin_again(self) -> None:
+        """What was found out may not hold any more."""
+        self._release = self._search = self._unneeded = None
+        self._known.clear()
+
+    def forget_known(self) -> None:
+        """Something was released, so less may be needed than was found."""
+        self._known = {}
+
+    def step(self, releases: Releases, most: int) -> bool:
+        """Work off a release, or a part of it; False when there is none."""
+        if self._release is None or self._search is None:
+            release = releases.next_release()
+            if release is None:
+                return False
+            member = releases.member(release.stream_id)
+            if member is None or _covers(member, release):
+                # It is deleted, which is a release of its own; or it needs all of that itself.
+                releases.settle(release)
+                return True
+            self._release, self._unneeded = release, None
+            self._search = Search(member, min(release.start, member.base), self._known)
+        self._work_off(releases, self._release, self._search, most)
+        return True
+
+    def _work_off(self, releases: Releases, release: Release, search: Search, most: int) -> None:
+        member = releases.member(release.stream_id)
+        if member is None:
+            self.begin_again()
+            return
+        visits = search.visits
+        done = search.step(releases, VISITS_PER_STEP)
+        self.visits += search.visits - visits
+        if not done:
+            return
+        if self._unneeded is None:
+            if member.live:
+                # It tells where the stream ends, needed or not.
+                search.need(releases.last_start(member.id), END)
+            self._unneeded = search.unneeded(member.base, END)
+        while self._unneeded:
+            if releases.drop(member.id, self._unneeded[-1], most):
+                return
+            self._unneeded.pop()
+        inherited = search.unneeded(release.start, min(release.end, member.base))
+        if inherited and member.source_id is not None:
+            releases.release(Release(member.source_id, inherited[0][0], inherited[-1][1]))
+        releases.settle(release)
+        self._release = self._search = self._unneeded = None
+
+
+def _covers(member: Member, release: Release) -> bool:
+    return member.live and member.kept_from <= min(release.start, member.base)
+
+
+def note_release(collector: Collector, releases: Releases, mutation: Mutation) -> None:
+    """Note what a mutation releases; to be called before it is stored."""
+    if not isinstance(mutation, Trimmed | SoftDeleted | Deleted):
+        return
+    collector.forget_known()
+    member = releases.member(mutation.stream_id)
+    if member is None:
+        return
+    if isinstance(mutation, Trimmed):
+        releases.release(Release(member.id, member.kept_from, mutation.config.kept_from))
+    elif isinstance(mutation, SoftDeleted):
+        releases.release(Release(member.id, member.kept_from, END))
+    elif member.source_id is not None and member.kept_from < member.base:
+        # Its own run goes with it.
+        releases.release(Release(member.source_id, member.kept_from, member.base))
