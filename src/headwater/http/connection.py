@@ -36,7 +36,7 @@ from headwater.http.messages import (
     Response,
 )
 from headwater.http.outcomes import as_future, as_is, failure, outcome, report
-from headwater.http.parsing import RequestReader
+from headwater.http.parsing import SLICE_BYTES, RequestReader
 from headwater.http.targets import PROBES
 from headwater.service.replies import Reply
 
@@ -49,6 +49,8 @@ _EXPELLED: Final = "the key or token is not valid any more; get a new one"
 _PROBES: Final = frozenset(path.encode() for path in PROBES)
 # Larger bodies are handed over as they are, so that those who are sent the same one share it.
 _SHARED_BYTES: Final = 64 * 1024
+# After so many requests and pieces of bodies from one peer, everyone else on the loop gets a turn.
+_TURN_STEPS: Final = 256
 # How long a peer may go on sending a body that was refused, to read the refusal in peace.
 _LINGER_S: Final = 2.0
 # How long one that is turned away has to say that it only wants to know how the server is.
@@ -62,6 +64,7 @@ class Connection(asyncio.Protocol):
         "_current",
         "_drain_waiter",
         "_file",
+        "_input",
         "_last_word",
         "_owes_continue",
         "_peer",
@@ -86,6 +89,8 @@ class Connection(asyncio.Protocol):
         """Pipelined behind it."""
         self._sink: EventSink | None = None
         self._file: FileSending | None = None
+        self._input: memoryview | None = None
+        """What has arrived and is not parsed yet."""
         self._refusal: Response | None = None
         """The answer to what was no request. It comes last."""
         self._last_word: Response | None = None
@@ -132,7 +137,7 @@ class Connection(asyncio.Protocol):
             self._reader = None
         for request in self._waiting or ():
             request.release()
-        self._waiting = None
+        self._waiting = self._input = None
 
     @property
     def address(self) -> str:
@@ -257,16 +262,49 @@ class Connection(asyncio.Protocol):
         reader = self._reader
         if reader is None or self._refusal is not None or self._closing:
             return
+        if self._input is not None:
+            # uvloop had it at hand when reading was paused.
+            self._input = memoryview(bytes(self._input) + data)
+            return
         was_started, was_in_body = reader.started, reader.in_body
-        try:
-            reader.feed(data)
-        except Exception as error:
-            self.failed(error)
+        if len(data) <= SLICE_BYTES:
+            self._feed(reader, data)
+        else:
+            self._input = memoryview(data)
+            self._read_on(reader)
         if not reader.started or self._current is not None or self._last_word is not None:
             return
         # A head has to be complete in time however it trickles; a body has to keep a pace.
         if reader.in_body != was_in_body or not was_started or reader.keeps_pace():
             self._restart_clock()
+
+    def _feed(self, reader: RequestReader, data: bytes | memoryview, *, more: bool = False) -> None:
+        try:
+            reader.feed(data, more=more)
+        except Exception as error:
+            self.failed(error)
+
+    def _read_on(self, reader: RequestReader) -> None:
+        """Parse what has arrived, slice by slice, until a request has to wait for its turn, or
+        others should have theirs."""
+        begin = reader.steps
+        while self._input is not None:
+            if self._waiting or self._reader is None or self._refusal is not None:
+                break
+            if reader.steps - begin > _TURN_STEPS:
+                asyncio.get_running_loop().call_soon(self._next)
+                break
+            size = reader.slice_bytes
+            data, rest = self._input[:size], self._input[size:]
+            self._input = rest if rest else None
+            self._feed(reader, data, more=bool(rest))
+        if self._input is not None:
+            self._pause_reading()
+
+    def _pause_reading(self) -> None:
+        if not self._reading_paused and self._transport is not None:
+            self._reading_paused = True
+            self._transport.pause_reading()
 
     def received(self, request: Request) -> None:
         self._owes_continue = False
@@ -286,9 +324,7 @@ class Connection(asyncio.Protocol):
         if self._waiting is None:
             self._waiting = deque()
         self._waiting.append(request)
-        if not self._reading_paused and self._transport is not None:
-            self._reading_paused = True
-            self._transport.pause_reading()
+        self._pause_reading()
 
     def expects_continue(self) -> None:
         if self._current is not None or self._waiting:
@@ -380,12 +416,15 @@ class Connection(asyncio.Protocol):
         if self._refusal is not None:
             self._server.traffic.refused(self._refusal)
             self._respond_last(self._refusal)
-        elif self._transport is not None:
-            if self._owes_continue:
-                self._owes_continue = False
-                self._write(_CONTINUE)
-            if self._reading_paused:
-                self._reading_paused = False
+            return
+        if self._owes_continue:
+            self._owes_continue = False
+            self._write(_CONTINUE)
+        if self._input is not None and self._reader is not None:
+            self._read_on(self._reader)
+        if self._reading_paused and self._input is None and not self._waiting:
+            self._reading_paused = False
+            if self._transport is not None:
                 self._transport.resume_reading()
 
     def _answer(self, request: Request, answer: Answer) -> None:

@@ -24,6 +24,10 @@ from headwater.http.messages import Request, Response
 _NOT_REPEATED: Final = frozenset({b"upgrade", b"connection", b"expect"})
 # A body of no use is read over up to here, so that the connection can go on after it.
 _DISCARD_BYTES_MAX: Final = MIB
+# So much is parsed at a time, so that few requests are made before the first of them is answered.
+SLICE_BYTES: Final = 8 * KIB
+# A body in more pieces than this is put together as it arrives.
+_PARTS_MAX: Final = 256
 # A peer that sends less than this in the time for bodies is too slow.
 _PACE_BYTES: Final = 16 * KIB
 
@@ -52,33 +56,36 @@ class Receiver(Protocol):
 class RequestReader:
     __slots__ = (
         "_announced",
-        "_body",
         "_body_bytes",
         "_body_max",
         "_discards",
         "_head_bytes",
         "_header_count",
         "_headers",
+        "_length",
         "_limits",
+        "_merged",
         "_paced_bytes",
         "_parser",
+        "_parts",
         "_receiver",
         "_refused",
         "_request",
         "_reserved",
-        "_steps",
         "_still_bytes",
         "_upgrading",
         "_url",
         "http_1_0",
         "started",
+        "steps",
     )
 
     def __init__(self, limits: Limits, receiver: Receiver) -> None:
         self._limits = limits
         self._receiver = receiver
         self._parser: Any = httptools.HttpRequestParser(self)
-        self._steps = 0
+        self.steps = 0
+        """How many heads, bodies and parts of bodies there were."""
         self._refused = False
         self._upgrading = False
         self.http_1_0 = False
@@ -95,7 +102,9 @@ class RequestReader:
         self._request: Request | None = None
         self._announced = False
         self._discards = False
-        self._body: bytes | bytearray = b""
+        self._length = 0
+        self._parts: list[bytes] = []
+        self._merged: bytearray | None = None
         self._body_bytes = 0
         self._body_max = self._limits.body_bytes_max
         self._reserved = SMALL_BYTES
@@ -104,6 +113,11 @@ class RequestReader:
     @property
     def in_body(self) -> bool:
         return self._request is not None
+
+    @property
+    def slice_bytes(self) -> int:
+        """How much to feed at a time: a body whose length is known can be taken in as a whole."""
+        return max(SLICE_BYTES, self._length - self._body_bytes)
 
     def keeps_pace(self) -> bool:
         """Whether so much of the body came since this last held that its sender gets more time."""
@@ -117,10 +131,11 @@ class RequestReader:
         self._stop()
         self._parser = None
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes | memoryview, *, more: bool = False) -> None:
+        """Take in what has arrived, or a slice of it with more to follow."""
         if self._refused:
             return
-        steps = self._steps
+        steps = self.steps
         try:
             self._parse(data)
         except httptools.HttpParserCallbackError as error:
@@ -131,18 +146,18 @@ class RequestReader:
             self._refuse(plain_error(400, "malformed_http", "the request is not valid HTTP/1.1"))
             return
         if self.started and not self._refused:
-            self._look_at_the_rest(len(data) if steps == self._steps else 0)
+            if self._request is not None and not self._announced and not more:
+                self._announce(self._request)
+            self._count_still(len(data) if steps == self.steps else 0)
 
-    def _look_at_the_rest(self, still_bytes: int) -> None:
-        """A request is not complete. Some bytes moved neither its head nor its body to an end."""
-        if self._request is not None and not self._announced:
-            self._announce(self._request)
+    def _count_still(self, still_bytes: int) -> None:
+        """So many bytes have brought neither the end of a head nor any body."""
         # Counted as they arrive: the parser reports whole lines only, and keeps the rest.
         self._still_bytes = self._still_bytes + still_bytes if still_bytes else 0
         if self._still_bytes > self._limits.header_bytes_max:
             self._refuse_head()
 
-    def _parse(self, data: bytes) -> None:
+    def _parse(self, data: bytes | memoryview) -> None:
         while data:
             try:
                 self._parser.feed_data(data)
@@ -154,7 +169,7 @@ class RequestReader:
                     self._refuse(plain_error(400, "malformed_http", "there are no tunnels here"))
                 if request is None or self._refused:
                     return
-                data = self._without_upgrade(request) + data[upgrade.args[0] :]
+                data = self._without_upgrade(request) + bytes(data[upgrade.args[0] :])
                 self._begin()
                 self._parser = httptools.HttpRequestParser(self)
 
@@ -168,11 +183,15 @@ class RequestReader:
     # ── Refusing ─────────────────────────────────────────────────────────────────────────────
 
     def _stop(self) -> None:
-        """Take in nothing more, and let go of what there is of a body."""
+        """Take in nothing more."""
         self._refused = True
-        self._body = b""
         if self._request is not None:
-            self._request.release()
+            self._drop_body(self._request)
+
+    def _drop_body(self, request: Request) -> None:
+        self._parts.clear()
+        self._merged = None
+        request.release()
 
     def _refuse(self, response: Response) -> None:
         if not self._refused:
@@ -204,14 +223,13 @@ class RequestReader:
             self._refuse(verdict)
             return
         waits = self._headers.get(b"expect", b"").lower() == b"100-continue"
-        size = max(int(self._headers.get(b"content-length", b"0")), self._body_bytes)
+        size = max(self._length, self._body_bytes)
         self._discards = not verdict
         self._body_max = verdict or _DISCARD_BYTES_MAX
         if size > self._body_max or (self._discards and waits):
             self._refuse_body()
         elif self._discards:
-            self._body = b""
-            request.release()
+            self._drop_body(request)
         elif self._reserve(request, size) and waits:
             self._receiver.expects_continue()
 
@@ -241,7 +259,7 @@ class RequestReader:
 
     def on_message_begin(self) -> None:
         self.started = True
-        self._steps += 1
+        self.steps += 1
 
     def on_url(self, url: bytes) -> None:
         self._url += url
@@ -255,7 +273,7 @@ class RequestReader:
             self._check_head()
 
     def on_headers_complete(self) -> None:
-        self._steps += 1
+        self.steps += 1
         if not self._refused:
             self._check_head()
         if self._refused:
@@ -267,34 +285,45 @@ class RequestReader:
         self._request = request
         self.http_1_0 = parser.get_http_version() == "1.0"
         self._upgrading = parser.should_upgrade()
-        length = self._headers.get(b"content-length")
-        if length is not None and int(length) > self._body_max:
+        self._length = int(self._headers.get(b"content-length", 0))
+        if self._length > self._body_max:
             self._refuse_body()
 
     def on_body(self, data: bytes) -> None:
         request = self._request
         if self._refused or request is None:
             return
-        self._steps += 1
+        self.steps += 1
         self._body_bytes = size = self._body_bytes + len(data)
         if size > self._body_max:
             self._refuse_body()
-        elif self._discards:
-            return
-        elif not self._body:
-            self._body = data
-        elif size <= self._reserved or self._reserve(request, min(2 * size, self._body_max)):
-            # In one piece as it grows: a list of tiny chunks would be many times their size.
-            if isinstance(self._body, bytes):
-                self._body = bytearray(self._body)
-            self._body += data
+        elif not self._discards and (
+            size <= self._reserved
+            or not self._parts
+            or self._reserve(request, min(2 * size, self._body_max))
+        ):
+            self._parts.append(data)
+            if len(self._parts) > _PARTS_MAX:
+                self._merge()
+
+    def _merge(self) -> None:
+        """A list of tiny chunks would be many times their size."""
+        if self._merged is None:
+            self._merged = bytearray()
+        self._merged += b"".join(self._parts)
+        self._parts.clear()
 
     def on_message_complete(self) -> None:
         request = self._request
         if request is None or self._refused or self._upgrading:
             return
-        if len(self._body) > self._reserved and not self._reserve(request, len(self._body)):
+        size = 0 if self._discards else self._body_bytes
+        if size > self._reserved and not self._reserve(request, size):
             return
-        request.body = self._body if isinstance(self._body, bytes) else bytes(self._body)
+        parts = self._parts
+        if self._merged is not None:
+            request.body = b"".join([self._merged, *parts])
+        elif parts:
+            request.body = parts[0] if len(parts) == 1 else b"".join(parts)
         self._begin()
         self._receiver.received(request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,6 +27,8 @@ from headwater.service.clock import wall_clock_ms
 _SWEEP_S: Final = 1.0
 # So many beyond the limit may still ask how the server is.
 _PROBES_MAX: Final = 64
+# What the kernel holds of an answer that the peer has no room for. The rest is ours to count.
+_KERNEL_UNSENT_BYTES: Final = 256 * 1024
 # How long a peer may take to say goodbye in TLS.
 _SHUTDOWN_S: Final = 5.0
 
@@ -96,6 +99,12 @@ class Server:
         self._listener = await loop.create_server(
             lambda: Connection(self), host, port, backlog=self.descriptors.backlog, **tls
         )
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            for listening in self._listener.sockets:
+                # Handed on to every connection. Otherwise the kernel takes in megabytes for each.
+                listening.setsockopt(
+                    socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _KERNEL_UNSENT_BYTES
+                )
         self._sweep()
         bound: int = self._listener.sockets[0].getsockname()[1]
         return bound
