@@ -17,10 +17,10 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, cast
 
 from headwater.core.access import Caller
-from headwater.core.errors import BuffersFull, StreamError, Unauthorized
+from headwater.core.errors import StreamError, Unauthorized
 from headwater.http.errors import error_response
 from headwater.http.event_sink import EventSink
 from headwater.http.files import UNSENT_BYTES_HIGH, FileSending, send_file
@@ -55,6 +55,24 @@ _TURN_STEPS: Final = 256
 _LINGER_S: Final = 2.0
 # How long one that is turned away has to say that it only wants to know how the server is.
 _PROBE_S: Final = 1.0
+
+
+P = ParamSpec("P")
+
+
+def _or_abort(
+    step: Callable[Concatenate[Connection, P], None],
+) -> Callable[Concatenate[Connection, P], None]:
+    """For what the loop calls: nobody else would end the connection if it broke."""
+
+    def guarded(self: Connection, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            step(self, *args, **kwargs)
+        except Exception as error:
+            report(error, self._current)
+            self.abort()
+
+    return guarded
 
 
 class Connection(asyncio.Protocol):
@@ -160,11 +178,13 @@ class Connection(asyncio.Protocol):
         # There is no half of a TLS connection.
         return not self._server.is_secure
 
+    @_or_abort
     def pause_writing(self) -> None:
         self._writing_paused = True
         self.measure()
         self._restart_clock()
 
+    @_or_abort
     def resume_writing(self) -> None:
         self._writing_paused = False
         self.measure()
@@ -267,20 +287,20 @@ class Connection(asyncio.Protocol):
             self._input = memoryview(bytes(self._input) + data)
             return
         was_started, was_in_body = reader.started, reader.in_body
-        if len(data) <= SLICE_BYTES:
-            self._feed(reader, data)
-        else:
-            self._input = memoryview(data)
-            self._read_on(reader)
-        if not reader.started or self._current is not None or self._last_word is not None:
-            return
-        # A head has to be complete in time however it trickles; a body has to keep a pace.
-        if reader.in_body != was_in_body or not was_started or reader.keeps_pace():
-            self._restart_clock()
-
-    def _feed(self, reader: RequestReader, data: bytes | memoryview, *, more: bool = False) -> None:
         try:
-            reader.feed(data, more=more)
+            if len(data) <= SLICE_BYTES:
+                reader.feed(data)
+            else:
+                self._input = memoryview(data)
+                self._read_on(reader)
+            # A head has to be complete in time however it trickles; a body has to keep a pace.
+            if (
+                reader.started
+                and self._current is None
+                and self._last_word is None
+                and (reader.in_body != was_in_body or not was_started or reader.keeps_pace())
+            ):
+                self._restart_clock()
         except Exception as error:
             self.failed(error)
 
@@ -297,7 +317,7 @@ class Connection(asyncio.Protocol):
             size = reader.slice_bytes
             data, rest = self._input[:size], self._input[size:]
             self._input = rest if rest else None
-            self._feed(reader, data, more=bool(rest))
+            reader.feed(data, more=bool(rest))
         if self._input is not None:
             self._pause_reading()
 
@@ -368,22 +388,19 @@ class Connection(asyncio.Protocol):
     def _handle(self, request: Request) -> None:
         self._current = request
         request.began_s = perf_counter()
-        server = self._server
-        if (
-            request.method == "GET"
-            and not server.room.has_room_for(self._peer.address)
-            and request.path not in _PROBES
-        ):
-            self._answer(request, error_response(BuffersFull()))
-            return
         try:
-            answer = server.handler(request)
+            if request.method == "GET" and request.path not in _PROBES:
+                self._server.room.check(self._peer.address)
+            answer = self._server.handler(request)
         except Exception as error:
             answer = failure(error, request)
         if isinstance(answer, Response | EventStream):
             self._answer(request, answer)
-        else:
+            return
+        try:
             self._answer_later(request, answer)
+        except Exception as error:
+            self._give_up_answering(request, error)
 
     def _answer_later(self, request: Request, answer: Deferred | Awaitable[Answer]) -> None:
         self.deadline = float("inf")
@@ -393,6 +410,7 @@ class Connection(asyncio.Protocol):
             future, render = as_future(answer), as_is
         future.add_done_callback(lambda done: self._finish(request, done, render))
 
+    @_or_abort
     def _finish(
         self,
         request: Request,
@@ -407,6 +425,7 @@ class Connection(asyncio.Protocol):
             self._answer(request, outcome(done, render, request))
             self._next()
 
+    @_or_abort
     def _next(self) -> None:
         """Go on with what waits for its turn."""
         while self._waiting and self._is_free:

@@ -13,9 +13,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Protocol
 
+import structlog
+
 from headwater.core.errors import BuffersFull, TooManyReadersOfCaller
 from headwater.core.limits import Limits
 from headwater.core.shares import Shares
+
+log = structlog.get_logger()
 
 
 class Measured(Protocol):
@@ -51,9 +55,10 @@ class Room:
     def is_full(self) -> bool:
         return self._shares.total > self._shares.most
 
-    def has_room_for(self, address: str) -> bool:
-        """Whether to send more there."""
-        return not self._shares.total or self._shares.allow(address, 0)
+    def check(self, address: str) -> None:
+        """Refuse to send more to where too much waits already."""
+        if self._shares.total and not self._shares.allow(address, 0):
+            raise BuffersFull
 
     def is_too_much(self, unread_bytes: int) -> bool:
         """Whether a live reader with so much unread is to be cut off."""
@@ -71,7 +76,11 @@ class Room:
         """Ask those again who had something to take; the others have nothing."""
         stalled = []
         for connection, before in list(self._unread.items()):
-            connection.measure()
+            try:
+                connection.measure()
+            except Exception as error:
+                log.error("unexpected_error", error=repr(error), exc_info=error)
+                connection.abort()
             if self._unread.get(connection, 0) >= before:
                 stalled.append(connection)
         if self.is_full:
