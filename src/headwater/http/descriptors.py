@@ -20,6 +20,7 @@ import structlog
 
 _BACKLOG_MAX: Final = 4096
 _RESERVE: Final = 256
+_PROBES_MAX: Final = 64
 FILES_BESIDES: Final = _BACKLOG_MAX + _RESERVE
 """What to allow for besides connections, so that there is no need to have fewer of them."""
 _LOG_EVERY_S: Final = 60.0
@@ -32,6 +33,8 @@ class Descriptors:
         allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._allowed = 2**31 if allowed == resource.RLIM_INFINITY else allowed
         self.backlog = max(16, min(_BACKLOG_MAX, self._allowed // 8))
+        self.probes_max = min(_PROBES_MAX, self.backlog // 4)
+        """How many connections beyond the limit may still ask how the server is."""
         self._refused = 0
         self._logged_at = -_LOG_EVERY_S
 

@@ -25,8 +25,6 @@ from headwater.http.traffic import Traffic
 from headwater.service.clock import wall_clock_ms
 
 _SWEEP_S: Final = 1.0
-# So many beyond the limit may still ask how the server is.
-_PROBES_MAX: Final = 64
 # What the kernel holds of an answer that the peer has no room for. The rest is ours to count.
 _KERNEL_UNSENT_BYTES: Final = 256 * 1024
 # How long a peer may take to say goodbye in TLS.
@@ -120,7 +118,7 @@ class Server:
             connection.wind_down()
         elif over > 0:
             reason = "the server has as many connections as it may"
-            self._turn_away(connection, reason, probes=over <= _PROBES_MAX)
+            self._turn_away(connection, reason, probes=over <= self.descriptors.probes_max)
         elif 0 < self.limits.connections_per_address_max < self._by_address[connection.address]:
             self._turn_away(connection, "your address has as many connections as it may")
 
