@@ -368,12 +368,12 @@ class Log(ReadingLog):
             return False
         return await self._remove((entry, *ancestors), decision)
 
-    def _remove(self, family: tuple[Entry, ...], decision: Decision[R]) -> asyncio.Future[R]:
-        future = self.writer.submit(_effects(family, decision.mutations), decision.reply)
+    def _remove(self, family: tuple[Entry, ...], decision: Decision[R]) -> Reply[R]:
+        reply = self.writer.submit(_effects(family, decision.mutations), decision.reply)
         last = family[-1].state
         if last is not None and last.soft_deleted and not last.deleted and not last.forks:
             self.orphans[family[-1].path] = None
-        return future
+        return reply
 
 
 def _checks_ids(entry: Entry) -> bool:
