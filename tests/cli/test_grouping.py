@@ -51,6 +51,17 @@ def test_create_of_what_exists(run: Run, group: Group, json_stream: str) -> None
     assert "ephemeral" in run(*command, "--update", "--ephemeral", code=4).err
 
 
+def test_create_with_a_version(run: Run, group: Group, json_stream: str) -> None:
+    command = ("group", "create", json_stream, "g", "--json", "--version")
+    assert run(*command, "2", "--ack-timeout", "5s").record["ack_timeout_s"] == 5
+    assert run(*command, "1", "--ack-timeout", "9s").record["ack_timeout_s"] == 5
+    assert (
+        "ack_timeout_ms is 5000, not 9000" in run(*command, "2", "--ack-timeout", "9s", code=4).err
+    )
+    assert run(*command, "3").record["version"] == 3
+    run(*command, "3", "--update", code=2)
+
+
 def test_create_says_nothing_when_nobody_looks(run: Run, json_stream: str) -> None:
     ran = run("group", "create", json_stream, "g")
     assert (ran.out, ran.err) == ("", "")

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -120,12 +121,24 @@ async def test_settings(json_stream: AsyncStream) -> None:
     assert created.settings.max_deliveries == 3
     assert created.settings.dead_letter == "dead/letters"
     assert created.settings.order_by == "/key"
-    changed = await group.ensure(order_by="/key")
-    assert changed.settings.ack_timeout_s == 30
+    changed = await group.ensure(max_deliveries=4)
+    assert changed.settings == replace(created.settings, max_deliveries=4)
     with pytest.raises(Conflict):
         await group.ensure(order_by="/other")
     with pytest.raises(BadRequest):
         await group.ensure(order_by="/key", max_in_flight=0)
+
+
+async def test_settings_with_a_version(json_stream: AsyncStream) -> None:
+    group = json_stream.group("workers")
+    created = await group.ensure(version=2, max_in_flight=7)
+    assert created.settings.version == 2
+    assert (await group.ensure(version=1, max_in_flight=9)).settings == created.settings
+    assert (await group.ensure(version=2, max_in_flight=7)).settings == created.settings
+    with pytest.raises(Conflict, match="max_in_flight is 7, not 8"):
+        await group.ensure(version=2, max_in_flight=8)
+    newer = (await group.ensure(version=3)).settings
+    assert (newer.version, newer.max_in_flight) == (3, 1000)
 
 
 async def test_info(group: AsyncGroup) -> None:
@@ -654,9 +667,9 @@ async def test_until_empty(group: AsyncGroup) -> None:
 
 async def test_empty_only_when_nothing_can_follow(json_stream: AsyncStream) -> None:
     """In a group that keeps order, what is unsettled holds up what is behind it."""
-    await json_stream.append_all([{"n": 1}, {"n": 2}])
+    await json_stream.append_all([{"n": 1, "k": 1}, {"n": 2, "k": 1}])
     group = json_stream.group("workers")
-    await group.ensure(order_by="/none")
+    await group.ensure(order_by="/k")
     async with group.consume(concurrency=5, until_empty=True) as messages:
         first = await anext(messages)
         following = asyncio.create_task(anext(messages))

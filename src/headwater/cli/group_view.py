@@ -34,6 +34,7 @@ def group_record(stream: str, group: GroupInfo) -> GroupRecord:
         max_deliveries=settings.max_deliveries,
         dead_letter=settings.dead_letter,
         order_by=settings.order_by,
+        version=settings.version,
     )
 
 

@@ -115,6 +115,7 @@ def info(
             "max deliveries": record.max_deliveries or None,
             "dead letters": record.dead_letter,
             "order by": record.order_by,
+            "version": record.version or None,
         }
     )
 
@@ -205,16 +206,25 @@ def create(
         bool,
         typer.Option(
             "--update",
-            help="If there is one, give it these settings, and the default to what is not named. "
+            help="If there is one, give it these settings; what is not named stays. "
             "It keeps its place.",
         ),
     ] = False,
+    version: Annotated[
+        int | None,
+        typer.Option(
+            "--version",
+            min=1,
+            metavar="NUMBER",
+            help="These are all settings of this version: applied if the group has an older one.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Create a group, or change its settings.
 
-    It is an error (exit code 4) if there is one already, unless --update or
-    --if-missing says what to do then.
+    It is an error (exit code 4) if there is one already, unless --update,
+    --if-missing or --version says what to do then.
 
     Examples:
 
@@ -222,20 +232,22 @@ def create(
       headwater group create orders mail --start latest --order-by /customer
       headwater group create orders billing --max-deliveries 5 --dead-letter orders/failed
       headwater group create orders packers --ack-timeout 5m --update
+      headwater group create orders packers --version 2 --ack-timeout 10m
     """
-    if if_missing and update:
-        raise usage("give --if-missing or --update, not both")
+    if if_missing + update + (version is not None) > 1:
+        raise usage("give one of --if-missing, --update and --version")
     with target.connect(stream=stream, group=group) as client:
         handle = remote.open_stream(client, stream)
         opened = remote.open_group(handle, group)
         present = find_group(opened)
-        if present is not None and not (if_missing or update):
+        changes = update or version is not None
+        if present is not None and not (if_missing or changes):
             raise CliError(
                 f"the group {group!r} exists already; --if-missing leaves it as it is, --update "
                 "changes its settings",
                 ExitCode.CONFLICT,
             )
-        if present is None or update:
+        if present is None or changes:
             settings = group_settings(
                 client, handle, start, ack_timeout, max_deliveries, dead_letter
             )
@@ -244,6 +256,7 @@ def create(
                 max_in_flight=max_in_flight,
                 order_by=order_by,
                 durable=False if ephemeral else None,
+                version=version,
             )
         _report(handle, present, "created", json=json)
 

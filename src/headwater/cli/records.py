@@ -126,6 +126,7 @@ class GroupRecord(Record):
     max_deliveries: A[int, _doc("after so many a message is given up; 0 means never")]
     dead_letter: A[str | None, _doc("the stream that takes what is given up")]
     order_by: A[str | None, _doc("a JSON pointer to the key that keeps its order")]
+    version: A[int, _doc("the version of its settings; 0 if nobody gave one")]
 
 
 class LagRecord(Record):

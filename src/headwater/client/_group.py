@@ -70,8 +70,9 @@ class AsyncGroup:
         max_deliveries: int | None = None,
         dead_letter: str | None = None,
         order_by: str | None = None,
+        version: int | None = None,
     ) -> GroupInfo:
-        """Create the group, or give it these settings. What is not named gets its default.
+        """Create the group, or give it these settings. What is not named stays as it is.
 
         Args:
             durable: keep the group's place across restarts (the default).
@@ -83,6 +84,10 @@ class AsyncGroup:
             dead_letter: the stream that takes what is given up.
             order_by: a JSON pointer to a key. Messages with the same key are handed out one
                 after the other, in order.
+            version: the version of these settings. With it, they are all of them, and what is not
+                named has its default. They are applied if the group has an older version; with a
+                newer one nothing changes, and the answer shows what holds. The same version with
+                other settings is a `Conflict` that names the difference.
         """
         settings = {
             "durable": durable,
@@ -92,6 +97,7 @@ class AsyncGroup:
             "max_deliveries": max_deliveries,
             "dead_letter": dead_letter,
             "order_by": order_by,
+            "version": version,
         }
         answer = await self._sender.perform(settings_request(self._link.url, settings))
         return self._learned(answer.response)

@@ -32,7 +32,7 @@ class Transaction:
         message: Any,
         *,
         id: str | None = None,
-        on_duplicate: OnDuplicate = "abort",
+        on_duplicate: OnDuplicate | None = None,
         producer: tuple[str, int, int] | None = None,
     ) -> None:
         """Add a message. Nothing is sent before `commit`.
@@ -42,7 +42,8 @@ class Transaction:
             message: bytes for a stream that does not hold JSON, else any JSON value.
             id: the message's id, for streams that take ids from outside the message.
             on_duplicate: whether an id that the stream knows is a reason to `"abort"`
-                everything, or as good as stored (`"succeed"`).
+                everything, or as good as stored (`"succeed"`). By default the stream says:
+                one made with `unique_ids="succeed"` takes it as stored.
             producer: id, epoch and sequence number, counted per stream as those of an append.
                 What the stream has from this producer already is a duplicate and not stored again.
         """

@@ -36,6 +36,7 @@ class GroupSettings:
         max_deliveries: after so many deliveries a message is given up; 0 means never.
         dead_letter: the stream that takes what is given up.
         order_by: a JSON pointer to the key that keeps its order.
+        version: the version of these settings; 0 while nobody has given one.
     """
 
     durable: bool
@@ -45,6 +46,7 @@ class GroupSettings:
     max_deliveries: int
     dead_letter: str | None
     order_by: str | None
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +133,13 @@ class Publish:
         message: Any,
         *,
         id: str | None = None,
-        on_duplicate: OnDuplicate = "abort",
+        on_duplicate: OnDuplicate | None = None,
         producer: tuple[str, int, int] | None = None,
     ) -> Publish:
         """Bytes as they are, any other value as JSON. What is no JSON is found out here."""
-        part: dict[str, Any] = {"stream": stream, "on_duplicate": on_duplicate}
+        part: dict[str, Any] = {"stream": stream}
+        if on_duplicate is not None:
+            part["on_duplicate"] = on_duplicate
         if isinstance(message, bytes | bytearray | memoryview):
             part["data"] = b64encode(message).decode()
         else:
@@ -207,7 +211,7 @@ def group_url(stream_url: str, name: str) -> str:
 
 
 def settings_request(url: str, settings: Mapping[str, Any]) -> Request:
-    """Create a group or change its settings; None stands for the server's default."""
+    """Create a group or change its settings; None stands for what is not named."""
     given = {name: value for name, value in settings.items() if value is not None}
     timeout_s = given.pop("ack_timeout_s", None)
     if timeout_s is not None:
@@ -287,6 +291,7 @@ class _WireSettings(msgspec.Struct):
     max_deliveries: int
     dead_letter: str | None
     order_by: str | None
+    version: int = 0
 
 
 class _WireInfo(msgspec.Struct):
