@@ -19,7 +19,7 @@ from pathlib import Path
 
 CLIENT = Path(__file__).parent.parent / "src" / "headwater" / "client"
 SOURCES = (
-    *("_reader", "_producer", "_message", "_consumer", "_group", "_live"),
+    *("_reader", "_producer", "_message", "_consumer", "_group", "_live", "_snapshots"),
     *("_stream", "_subscription", "_client"),
 )
 LINE_LENGTH = 100
@@ -36,6 +36,7 @@ CLASSES = {
     "AsyncTransaction": "Transaction",
     "AsyncLiveStream": "LiveStream",
     "AsyncLiveQuery": "LiveQuery",
+    "AsyncSnapshots": "Snapshots",
     "AsyncSubscription": "Subscription",
     "AsyncClaim": "Claim",
 }
@@ -83,6 +84,7 @@ T = TypeVar("T")
 # Where the names come from that the written code may use, in the order of the import statements.
 IMPORTS = {
     "collections.abc": ("Awaitable", "Callable", "Iterable", "Mapping"),
+    "datetime": ("datetime",),
     "types": ("TracebackType",),
     "typing": ("Any", "Generic", "Self", "TypeVar", "overload"),
     "headwater.client._client": ("AsyncHeadwater",),
@@ -94,6 +96,7 @@ IMPORTS = {
     "headwater.client._producer": ("AsyncProducer", "ProducerOptions"),
     "headwater.client._reader": ("AsyncItems", "AsyncReader"),
     "headwater.client._sender": ("Token", "Values"),
+    "headwater.client._snapshots": ("AsyncSnapshots",),
     "headwater.client._stream": ("BATCH_BYTES_MAX", "AsyncStream"),
     "headwater.client._subscription": ("AsyncClaim", "AsyncSubscription"),
     "headwater.client._sync_consumer": ("Consumer",),
@@ -102,6 +105,7 @@ IMPORTS = {
     "headwater.client._sync_message": ("Message", "Transaction"),
     "headwater.client._sync_producer": ("Producer",),
     "headwater.client._sync_reader": ("Reader",),
+    "headwater.client._sync_snapshots": ("Snapshots",),
     "headwater.client._sync_stream": ("Stream",),
     "headwater.client._sync_subscription": ("Subscription",),
     "headwater.client.batch": ("Batch", "Position"),
@@ -117,6 +121,15 @@ IMPORTS = {
         "Receipt",
         "Response",
         "StreamInfo",
+    ),
+    "headwater.client.resources": (
+        "LATEST",
+        "PAGE",
+        "Snapshot",
+        "SnapshotInfo",
+        "StreamDetails",
+        "StreamPage",
+        "StreamSummary",
     ),
     "headwater.client.retry": ("RetryPolicy",),
     "headwater.client.state": ("Change", "MaterializedState"),
@@ -259,8 +272,10 @@ def body_lines(class_name: str, function: FunctionNode, *, is_property: bool) ->
         yield from indented(
             f"self._portal.finish(self._async.{function.name}({call_arguments(function)}))"
         )
-    elif is_property:
+    elif is_property and wrapper_of(function) is None:
         yield f"        return self._async.{function.name}"
+    elif is_property:
+        yield f"        return {wrapper_of(function)}(self._portal, self._async.{function.name})"
     elif (class_name, function.name) in KEPT_HERE:
         yield from kept_here(function)
     else:

@@ -14,9 +14,10 @@ from typing import Final
 from pyspark.sql.datasource import InputPartition
 
 from headwater.client.errors import ResponseError
+from headwater.client.resources import Range
 from pyspark_headwater.options import ReadOptions
 from pyspark_headwater.selection import Offsets, data_loss, is_data_loss
-from pyspark_headwater.wire import BEGINNING, PlannedRange, Wire
+from pyspark_headwater.wire import BEGINNING, Wire
 
 PARTITION_BYTES: Final = 16 * 2**20
 PARTITION_BYTES_MIN: Final = 64 * 2**10
@@ -65,7 +66,7 @@ class Planner:
         wanted = self._options.min_partitions
         return min(PARTITION_BYTES, max(PARTITION_BYTES_MIN, -(-total // wanted)))
 
-    def _ranges(self, stream: str, start: str, end: str, target: int) -> list[PlannedRange]:
+    def _ranges(self, stream: str, start: str, end: str, target: int) -> list[Range]:
         try:
             return self._wire.ranges(stream, start, end, target)
         except ResponseError as error:

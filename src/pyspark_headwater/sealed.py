@@ -13,10 +13,10 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
+from headwater.client.resources import SealedFile
 from headwater.core.columns import rows_of
 from headwater.core.errors import DataCorrupt, HistoryUnavailable
 from headwater.core.offsets import Offset, parse_offset
-from pyspark_headwater.wire import SealedFile
 
 try:
     from headwater.store.history.direct import open_segment

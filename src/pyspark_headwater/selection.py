@@ -11,10 +11,11 @@ from typing import Final
 
 from headwater.client.errors import BadRequest, ResponseError, StreamGone, StreamNotFound
 from headwater.client.protocol import NOW, START, is_json
+from headwater.client.resources import StreamSummary
 from headwater.core.patterns import InvalidPattern, Pattern, parse_path_pattern
 from pyspark_headwater.errors import DataLoss, InvalidOption, UnknownStream
 from pyspark_headwater.options import EARLIEST, LATEST, ReadOptions
-from pyspark_headwater.wire import BEGINNING, Listed, Wire
+from pyspark_headwater.wire import BEGINNING, Wire
 
 Offsets = dict[str, str]
 
@@ -27,7 +28,7 @@ class Selection:
         self._wire = wire
         self._pattern = _parsed(options.pattern) if options.pattern else None
 
-    def listed(self) -> list[Listed]:
+    def listed(self) -> list[StreamSummary]:
         """The streams that exist, by name."""
         if self._pattern is not None:
             found = self._wire.list_streams(self._pattern.prefix)
@@ -39,7 +40,7 @@ class Selection:
             ]
         return [one for name in self._options.streams if (one := self._look(name)) is not None]
 
-    def existing(self) -> list[Listed]:
+    def existing(self) -> list[StreamSummary]:
         """The same, but each stream that was named has to be there."""
         found = self.listed()
         for name in sorted(set(self._options.streams) - {one.name for one in found}):
@@ -68,7 +69,7 @@ class Selection:
         return self._named(self._options.ending, found, None)
 
     def _named(
-        self, asked: str | Mapping[str, str], found: list[Listed], otherwise: str | None
+        self, asked: str | Mapping[str, str], found: list[StreamSummary], otherwise: str | None
     ) -> Offsets:
         if isinstance(asked, str):
             return {one.name: _named_offset(asked, one) for one in found}
@@ -79,7 +80,7 @@ class Selection:
             for one in found
         }
 
-    def _checked(self, stream: Listed, offset: str) -> str:
+    def _checked(self, stream: StreamSummary, offset: str) -> str:
         if offset in (EARLIEST, LATEST, START, NOW):
             return _named_offset(offset, stream)
         try:
@@ -88,11 +89,11 @@ class Selection:
             raise InvalidOption(f"{offset!r} is no offset of {stream.name!r}: {error}") from None
         return offset
 
-    def _look(self, name: str) -> Listed | None:
+    def _look(self, name: str) -> StreamSummary | None:
         info = self._wire.info(name)
         if info is None or info.next_offset is None:
             return None
-        return Listed(name, info.content_type or "", info.next_offset)
+        return StreamSummary(name, info.content_type or "", info.next_offset)
 
 
 def _parsed(pattern: str) -> Pattern:
@@ -102,7 +103,7 @@ def _parsed(pattern: str) -> Pattern:
         raise InvalidOption(f"streamPattern: {error.message}") from None
 
 
-def _named_offset(asked: str, stream: Listed) -> str:
+def _named_offset(asked: str, stream: StreamSummary) -> str:
     return BEGINNING if asked in (EARLIEST, START) else stream.tail
 
 

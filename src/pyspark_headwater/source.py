@@ -25,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from headwater.client.errors import ResponseError
+from headwater.client.resources import Reach
 from pyspark_headwater.errors import InvalidOption
 from pyspark_headwater.options import ReadOptions, Use, WriteOptions, read_options, write_options
 from pyspark_headwater.planning import Planner, RangesPartition
@@ -33,7 +34,7 @@ from pyspark_headwater.reading import Shape, read_partition
 from pyspark_headwater.selection import Offsets, Selection, data_loss, is_data_loss
 from pyspark_headwater.shapes import message_schema, messages_as_rows, messages_parsed
 from pyspark_headwater.sink import BatchSink, StreamSink
-from pyspark_headwater.wire import BEGINNING, Reach, Wire, wire_to
+from pyspark_headwater.wire import BEGINNING, Wire, wire_to
 
 # Spark asks for news without a pause. Waiting here for a while keeps an idle query quiet, and
 # stopping it still prompt.

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import httpx
 import msgspec
 
+from headwater.client import resources
 from headwater.client.errors import HeadwaterError, StreamGone, StreamNotFound, UnexpectedAnswer
 from headwater.client.protocol import (
     START,
@@ -28,107 +28,25 @@ from headwater.client.protocol import (
     stream_url,
 )
 from headwater.client.refusals import failure
+from headwater.client.resources import (
+    Place,
+    Range,
+    Ranges,
+    Reach,
+    StreamDetails,
+    StreamPage,
+    StreamSummary,
+)
 from headwater.client.retry import Retries, RetryPolicy
 from headwater.client.transport import Timeouts, failure_of
 from headwater.core.offsets import format_offset
 from pyspark_headwater.options import Server
 
-ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
-PAGE: Final = 1_000
 BEGINNING: Final = format_offset(0, 0)
 """The offset of every stream's beginning."""
 _TIMEOUTS: Final = Timeouts()
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """A stream in the server's list."""
-
-    name: str
-    content_type: str
-    tail: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """How far a read gets: see `…/_position?offset=`."""
-
-    offset: str
-    messages: int
-    bytes: int
-    tail: str
-    messages_behind: int
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedRange:
-    """One range of `…/_segments`."""
-
-    offset: str
-    until: str
-    bytes: int
-    messages: int
-
-
-@dataclass(frozen=True, slots=True)
-class SealedFile:
-    """The file of history that holds a piece, and where to read it, if the server says that."""
-
-    name: str
-    size_bytes: int
-    checksum: str
-    index_offset: int
-    location: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A range that lies in one file, or in none."""
-
-    offset: str
-    until: str
-    file: SealedFile | None
-
-
-@dataclass(frozen=True, slots=True)
-class Pieces:
-    """Where a stretch of a stream is at the moment."""
-
-    content_type: str
-    ranges: list[Piece]
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    offset: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Details:
-    unique_ids: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    ranges: list[PlannedRange]
-
-
-@dataclass(frozen=True, slots=True)
-class _Time:
-    first_timestamp: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Times:
-    ranges: list[_Time]
-
-
-@dataclass(frozen=True, slots=True)
-class _Page:
-    streams: list[Listed]
-    next: str | None
 
 
 class Wire:
@@ -208,19 +126,18 @@ class Wire:
 
     def checks_ids(self, stream: str) -> bool:
         """Whether a stream takes each message id once."""
-        return self._ask(f"{self.url(stream)}/_details", {}, _Details).unique_ids is not None
+        details = self._ask(resources.details_request(self.url(stream)), StreamDetails)
+        return details.unique_ids is not None
 
-    def list_streams(self, prefix: str) -> list[Listed]:
+    def list_streams(self, prefix: str) -> list[StreamSummary]:
         """All streams whose path begins so."""
-        found: list[Listed] = []
-        after = ""
-        while True:
-            params = {"prefix": prefix, "after": after, "limit": str(PAGE)}
-            page = self._ask(f"{self.server.base}/streams", params, _Page)
+        found: list[StreamSummary] = []
+        after: str | None = ""
+        while after is not None:
+            page = self._ask(resources.list_request(self.server.root, prefix, after), StreamPage)
             found += page.streams
-            if page.next is None:
-                return found
             after = page.next
+        return found
 
     def reach(
         self,
@@ -231,47 +148,36 @@ class Wire:
         size_bytes: int | None = None,
     ) -> Reach:
         """How far a read from an offset gets with so much."""
-        params = {"offset": _from(offset)}
-        if messages is not None:
-            params["messages"] = str(messages)
-        if size_bytes is not None:
-            params["bytes"] = str(size_bytes)
-        return self._ask(f"{self.url(stream)}/_position", params, Reach)
+        request = resources.position_request(
+            self.url(stream), offset=_from(offset), messages=messages, bytes=size_bytes
+        )
+        return self._ask(request, Reach)
 
     def offset_at(self, stream: str, at_ms: int) -> str:
         """The offset behind which nothing is older than a moment."""
-        return self._ask(f"{self.url(stream)}/_position", {"at": str(at_ms)}, _Place).offset
+        return self._ask(resources.position_request(self.url(stream), at=at_ms), Place).offset
 
-    def ranges(self, stream: str, offset: str, until: str, target_bytes: int) -> list[PlannedRange]:
-        """A stretch cut into ranges, the same ones whenever it is asked for."""
-        params = {
-            "offset": _from(offset),
-            "until": until,
-            "max_bytes": str(target_bytes),
-            "files": "false",
-        }
-        return self._ask(f"{self.url(stream)}/_segments", params, _Plan).ranges
+    def ranges(self, stream: str, offset: str, until: str, target_bytes: int) -> list[Range]:
+        """A part cut into ranges, the same ones whenever it is asked for."""
+        url = self.url(stream)
+        request = resources.ranges_request(url, _from(offset), until, target_bytes, files=False)
+        return self._ask(request, Ranges).ranges
 
-    def pieces(self, stream: str, offset: str, until: str) -> Pieces:
-        """A stretch cut where files of history begin and end, which changes as time passes."""
-        params = {"offset": offset, "until": until, "max_bytes": str(2**40)}
-        return self._ask(f"{self.url(stream)}/_segments", params, Pieces)
+    def pieces(self, stream: str, offset: str, until: str) -> Ranges:
+        """A part cut where files of history begin and end, which changes as time passes."""
+        return self._ask(resources.ranges_request(self.url(stream), offset, until), Ranges)
 
     def first_timestamp(self, stream: str, offset: str) -> int:
         """When the first message behind an offset was stored."""
-        params = {"offset": _from(offset), "max_bytes": str(2**40)}
-        plan = self._ask(f"{self.url(stream)}/_segments", params, _Times)
-        return plan.ranges[0].first_timestamp
+        request = resources.ranges_request(self.url(stream), _from(offset), None)
+        return self._ask(request, Ranges).ranges[0].first_timestamp
 
     def bulk(
         self, stream: str, offset: str, until: str, *, headers: bool, max_bytes: int
     ) -> Response:
         """Messages as an Arrow stream."""
-        params = {"offset": offset, "until": until, "max_bytes": str(max_bytes)}
-        if headers:
-            params["headers"] = "true"
-        accept = {"Accept": ARROW_TYPE}
-        return self.perform(Request("GET", f"{self.url(stream)}/_bulk", params, accept))
+        url = self.url(stream)
+        return self.perform(resources.bulk_request(url, offset, until, max_bytes, headers=headers))
 
     def wait_for_news(self, stream: str, offset: str, wait_s: float) -> None:
         """Return when there is something behind an offset, or after some time."""
@@ -288,9 +194,8 @@ class Wire:
         with suppress(HeadwaterError):
             self.once(request)
 
-    def _ask(self, url: str, params: Mapping[str, str], kind: type[T]) -> T:
-        answer: Any = msgspec.json.decode(self.perform(Request("GET", url, params)).body)
-        return msgspec.convert(answer, kind)
+    def _ask(self, request: Request, kind: type[T]) -> T:
+        return resources.parse(self.perform(request), kind)
 
 
 def _from(offset: str) -> str:

@@ -26,6 +26,7 @@ COUNTERPARTS: Final[dict[type, type]] = {
     api.LiveQuery: api.AsyncLiveQuery,
     api.Message: api.AsyncMessage,
     api.Transaction: api.AsyncTransaction,
+    api.Snapshots: api.AsyncSnapshots,
     api.Subscription: api.AsyncSubscription,
     api.Claim: api.AsyncClaim,
     api.Delivery: asyncio.Future,
@@ -56,7 +57,7 @@ class Threaded:
             return _as_coroutine(attribute)
         if callable(counterpart):
             return lambda *args, **kwargs: _wrapped(attribute(*map(_bare, args), **_named(kwargs)))
-        return attribute
+        return _wrapped(attribute)
 
     async def __aenter__(self) -> Threaded:
         await asyncio.to_thread(self._target.__enter__)

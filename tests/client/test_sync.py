@@ -147,7 +147,7 @@ def test_iterators_are_lazy() -> None:
 def test_one_client_for_many_threads(blocking_stream: Stream) -> None:
     def work(name: int) -> None:
         for number in range(20):
-            blocking_stream.append([name, number])
+            blocking_stream.append([[name, number]])
 
     threads = [threading.Thread(target=work, args=(name,)) for name in range(8)]
     for thread in threads:
@@ -165,7 +165,7 @@ def test_one_producer_for_many_threads(blocking_stream: Stream) -> None:
 
         def work(name: int) -> None:
             for number in range(200):
-                producer.append([name, number])
+                producer.append([[name, number]])
 
         threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
         for thread in threads:

@@ -17,13 +17,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from headwater.client.resources import Range
 from headwater.store.history.object_storage import Remote
 from pyspark_headwater import sealed
 from pyspark_headwater.errors import NotReadDirectly
 from pyspark_headwater.options import SealedReads, read_options
 from pyspark_headwater.planning import Planner, RangesPartition
 from pyspark_headwater.reading import read_partition
-from pyspark_headwater.wire import BEGINNING, Piece, Wire, close_wires, wire_to
+from pyspark_headwater.wire import BEGINNING, Wire, close_wires, wire_to
 from tests.support.object_storage import ObjectStorage
 from tests.support.sealing import SEALING_AT_ONCE
 from tests.support.server import ServerProcess, free_port
@@ -60,13 +61,13 @@ class Place:
     def wire(self) -> Wire:
         return wire_to(self.options("x", "auto").server)
 
-    def pieces(self, name: str) -> list[Piece]:
+    def pieces(self, name: str) -> list[Range]:
         return self.wire().pieces(name, BEGINNING, self.tail(name)).ranges
 
     def tail(self, name: str) -> str:
         return str(self.http.head(f"/{name}").headers["stream-next-offset"])
 
-    def sealed(self, name: str, scheme: str = "file") -> list[Piece]:
+    def sealed(self, name: str, scheme: str = "file") -> list[Range]:
         """Wait until all of a stream is in files that can be reached that way."""
         while True:
             pieces = self.pieces(name)
@@ -102,7 +103,7 @@ class Place:
         return found
 
 
-def path_of(piece: Piece) -> Path:
+def path_of(piece: Range) -> Path:
     assert piece.file is not None
     assert piece.file.location is not None
     return Path(url2pathname(urlsplit(piece.file.location).path))
@@ -163,8 +164,8 @@ def test_what_is_not_sealed_comes_from_the_server(
         """As if the newer half were not sealed yet."""
         found = pieces(*arguments)
         half = len(found.ranges) // 2
-        rest = [Piece(one.offset, one.until, None) for one in found.ranges[half:]]
-        return type(found)(found.content_type, [*found.ranges[:half], *rest])
+        rest = [Range(one.offset, one.until) for one in found.ranges[half:]]
+        return type(found)([*found.ranges[:half], *rest], found.content_type)
 
     near.append("mixed", [4], [5, 6])
     near.sealed("mixed")

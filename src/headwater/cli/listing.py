@@ -20,6 +20,7 @@ from headwater.cli.output import (
 from headwater.cli.records import DetailRecord
 from headwater.cli.shell import say
 from headwater.cli.target import Target, with_target
+from headwater.client import StreamSummary
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -49,7 +50,7 @@ def ls(
         for page in pages:
             for stream in page:
                 if json:
-                    write_json(stream.record())
+                    write_json(remote.stream_record(stream))
                 else:
                     write_line(stream.name)
 
@@ -67,8 +68,8 @@ def info(target: Target, stream: remote.StreamPath, json: Json = False) -> None:
         handle = remote.open_stream(client, stream)
         head = handle.head()
         # Only Headwater has details. What every server says in answer to HEAD is there anyway.
-        details = remote.find_details(client, handle) or remote.info_details(handle.path, head)
-        record = details.detail_record(handle.url, head.expires_at)
+        details = remote.find_details(handle) or remote.info_details(handle.path, head)
+        record = remote.detail_record(details, handle.url, head.expires_at)
     if json:
         write_json(record)
         return
@@ -103,14 +104,14 @@ def _kept(record: DetailRecord) -> str | None:
     return ", at most ".join(limits) or None
 
 
-def _print_table(streams: list[remote.Summary]) -> None:
+def _print_table(streams: list[StreamSummary]) -> None:
     if not streams:
         say("no streams; make one with `headwater create NAME`")
         return
     console().print(_table(streams))
 
 
-def _table(streams: list[remote.Summary]) -> Table:
+def _table(streams: list[StreamSummary]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -122,7 +123,7 @@ def _table(streams: list[remote.Summary]) -> Table:
     table.add_column("CREATED", no_wrap=True)
     table.add_column("STATE", no_wrap=True)
     for stream in streams:
-        record = stream.record()
+        record = remote.stream_record(stream)
         table.add_row(
             Text(one_line(record.name)),
             Text(one_line(record.content_type or "")),

@@ -153,7 +153,7 @@ def locate(client: Headwater, stream: Stream, where: Where, unit: Unit) -> Posit
         except ValueError:
             raise usage(f"{where.text!r} is no place to begin; use {GRAMMAR}") from None
     if isinstance(where, Since):
-        position = remote.find_time(client, stream, where.at_ms)
+        position = remote.find_time(stream, where.at_ms)
         if position is None:
             raise CliError(
                 f"{remote.server_url(client)} cannot find a moment in a stream; "
@@ -163,7 +163,7 @@ def locate(client: Headwater, stream: Stream, where: Where, unit: Unit) -> Posit
     if where.count == 0:
         return Position(NOW)
     if unit is Unit.MESSAGE:
-        position = remote.find_last(client, stream, where.count)
+        position = remote.find_last(stream, where.count)
         if position is not None:
             return position
         return find_tail(stream.read(START), unit, where.count) or Position(START)
@@ -174,17 +174,17 @@ def find_place(client: Headwater, stream: Stream, where: Where) -> str:
     """Turn a place into one where a group can go on: at a message, whatever the stream holds."""
     position = None
     if isinstance(where, Last) and where.count > 0:
-        position = remote.find_last(client, stream, where.count)
+        position = remote.find_last(stream, where.count)
     text = str(position or locate(client, stream, where, Unit.MESSAGE))
     return {START: "first", NOW: "latest"}.get(text, text)
 
 
 def _locate_in_bytes(client: Headwater, stream: Stream, count: int, unit: Unit) -> Position:
     """Find the last lines or bytes: read the last append, then more, until there are enough."""
-    beginning = remote.find_last(client, stream, _ALL)
+    beginning = remote.find_last(stream, _ALL)
     appends = 1
     while beginning is not None:
-        position = remote.find_last(client, stream, appends)
+        position = remote.find_last(stream, appends)
         if position is None or position == beginning:
             break
         found = find_tail(stream.read(position), unit, count, whole=False)

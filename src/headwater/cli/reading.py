@@ -120,7 +120,7 @@ def _copy(
         if start == Position(START) and info.earliest_offset is not None:
             say(f"{path} begins at {info.earliest_offset}: retention dropped what was before")
         progress = Progress(f"reading {path}", visible=not follow and not is_terminal())
-        details = remote.find_details(client, stream) if progress.wanted else None
+        details = remote.find_details(stream) if progress.wanted else None
     if details is not None and start == Position(START):
         progress.expect(details.size_bytes)
     printer = _Printer(unit, limit=count, json=json, position=start)

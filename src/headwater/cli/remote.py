@@ -1,16 +1,15 @@
-"""What Headwater offers beside the protocol: the list of streams, details, positions.
+"""Streams and groups as commands name them, and what only Headwater offers, or None.
 
-Other servers answer such a request as they answer for a stream that does not exist, so here that
-means "not offered" (None), not a failure.
+Other servers have no details and no positions, and commands do without them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final, TypeVar
 
-import msgspec
 import typer
 
 from headwater.cli.exits import CliError, usage
@@ -21,10 +20,12 @@ from headwater.client import (
     BadRequest,
     Group,
     Headwater,
+    NotSupported,
     Position,
     Stream,
+    StreamDetails,
     StreamInfo,
-    StreamNotFound,
+    StreamSummary,
 )
 
 PAGE: Final = 1_000
@@ -33,69 +34,38 @@ COMPLETION_S: Final = 0.5
 T = TypeVar("T")
 
 
-class Summary(msgspec.Struct):
-    """A stream in the server's list."""
-
-    name: str
-    content_type: str | None = None
-    tail: str | None = None
-    closed: bool = False
-    created: int | None = None
-    size_bytes: int | None = None
-    messages: int | None = None
-    ttl_s: int | None = None
-    expires_at: int | None = None
-
-    def fields(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "content_type": self.content_type,
-            "next_offset": self.tail,
-            "closed": self.closed,
-            "messages": self.messages,
-            "bytes": self.size_bytes,
-            "created_at": instant(self.created),
-            "ttl_s": self.ttl_s,
-            "expires_at": instant(self.expires_at),
-        }
-
-    def record(self) -> StreamRecord:
-        return StreamRecord(**self.fields())
+def _fields(stream: StreamSummary) -> dict[str, Any]:
+    """A stream of the list, as records and tables name its fields."""
+    return {
+        "name": stream.name,
+        "content_type": stream.content_type or None,
+        "next_offset": stream.tail or None,
+        "closed": stream.closed,
+        "messages": stream.messages,
+        "bytes": stream.size_bytes,
+        "created_at": instant(stream.created),
+        "ttl_s": stream.ttl_s,
+        "expires_at": instant(stream.expires_at),
+    }
 
 
-class Details(Summary):
-    """A stream, with everything that the server has to say about it."""
-
-    retention_s: int | None = None
-    retention_bytes: int | None = None
-    forked_from: str | None = None
-    forks: int | None = None
-    producers: int | None = None
-    readers: int | None = None
-
-    def detail_record(self, url: str, expires_at: str | None = None) -> DetailRecord:
-        fields = self.fields()
-        fields["expires_at"] = fields["expires_at"] or expires_at
-        return DetailRecord(
-            **fields,
-            url=url,
-            retention_s=self.retention_s,
-            retention_bytes=self.retention_bytes,
-            forked_from=self.forked_from,
-            forks=self.forks,
-            producers=self.producers,
-            readers=self.readers,
-        )
+def stream_record(stream: StreamSummary) -> StreamRecord:
+    return StreamRecord(**_fields(stream))
 
 
-class _Page(msgspec.Struct):
-    streams: list[Summary]
-    next: str | None = None
-
-
-class _Place(msgspec.Struct):
-    offset: str
-    skip: int = 0
+def detail_record(details: StreamDetails, url: str, expires_at: str | None = None) -> DetailRecord:
+    fields = _fields(details)
+    fields["expires_at"] = fields["expires_at"] or expires_at
+    return DetailRecord(
+        **fields,
+        url=url,
+        retention_s=details.retention_s,
+        retention_bytes=details.retention_bytes,
+        forked_from=details.forked_from,
+        forks=details.forks,
+        producers=details.producers,
+        readers=details.readers,
+    )
 
 
 def open_stream(client: Headwater, path: str, content_type: str | None = None) -> Stream:
@@ -114,70 +84,62 @@ def open_group(stream: Stream, name: str) -> Group:
         raise usage(f"{name!r} is not the name of a group") from None
 
 
-def list_streams(client: Headwater, prefix: str = "", limit: int = PAGE) -> Iterator[list[Summary]]:
+def list_streams(
+    client: Headwater, prefix: str = "", limit: int = PAGE
+) -> Iterator[list[StreamSummary]]:
     """All streams, page by page, in order of their names."""
     after: str | None = ""
     while after is not None:
-        params = {"limit": str(limit), "prefix": prefix, "after": after}
-        page = _ask(client, _list_url(client), _Page, {k: v for k, v in params.items() if v})
-        if page is None:
+        try:
+            page = client.stream_page(prefix, after=after, limit=limit)
+        except NotSupported:
             raise CliError(
                 f"{server_url(client)} has no list of streams; name the stream, as in "
                 "`headwater info NAME`"
-            )
+            ) from None
         yield page.streams
         after = page.next
 
 
-def find_details(client: Headwater, stream: Stream) -> Details | None:
-    """Everything about a stream; None if the server has no such resource."""
-    return _ask(client, f"{stream.url}/_details", Details)
+def find_details(stream: Stream) -> StreamDetails | None:
+    """Everything about a stream; None if the server does not offer that."""
+    return _if_offered(stream.details)
 
 
-def find_last(client: Headwater, stream: Stream, count: int) -> Position | None:
+def find_last(stream: Stream, count: int) -> Position | None:
     """Where the last so many messages begin; appends, where there are no messages."""
-    return _position(client, stream, {"last": str(count)})
+    return _if_offered(lambda: stream.position(last=count))
 
 
-def find_time(client: Headwater, stream: Stream, at_ms: int) -> Position | None:
+def find_time(stream: Stream, at_ms: int) -> Position | None:
     """Where everything begins that is no older than a moment."""
-    return _position(client, stream, {"at": str(max(0, at_ms))})
+    at = datetime.fromtimestamp(max(0, at_ms) / 1000, UTC)
+    return _if_offered(lambda: stream.position(time=at))
 
 
-def info_details(name: str, info: StreamInfo) -> Details:
+def info_details(name: str, info: StreamInfo) -> StreamDetails:
     """What a HEAD request tells, which every server answers."""
-    details = Details(
-        name, content_type=info.content_type, tail=info.next_offset, closed=info.closed
+    return StreamDetails(
+        name,
+        content_type=info.content_type or "",
+        tail=info.next_offset or "",
+        closed=info.closed,
+        ttl_s=info.ttl_s,
+        retention_s=info.retention_s,
+        retention_bytes=info.retention_bytes,
     )
-    details.ttl_s = info.ttl_s
-    details.retention_s, details.retention_bytes = info.retention_s, info.retention_bytes
-    return details
 
 
-def _position(client: Headwater, stream: Stream, params: dict[str, str]) -> Position | None:
-    place = _ask(client, f"{stream.url}/_position", _Place, params)
-    return None if place is None else Position(place.offset, place.skip)
-
-
-def _ask(
-    client: Headwater, url: str, type: type[T], params: dict[str, str] | None = None
-) -> T | None:
+def _if_offered(ask: Callable[[], T]) -> T | None:
     try:
-        answer = client.request("GET", url, params=params)
-        return msgspec.json.decode(answer.body, type=type)
-    except (StreamNotFound, BadRequest, msgspec.DecodeError, UnicodeDecodeError):
+        return ask()
+    except (NotSupported, BadRequest):
         return None
 
 
 def server_url(client: Headwater) -> str:
     """The address of the server, as a person would write it."""
     return client.url.removesuffix("/v1/stream")
-
-
-def _list_url(client: Headwater) -> str:
-    """Beside the streams, wherever a proxy has put them."""
-    root = client.url
-    return f"{root}s" if root.endswith("/v1/stream") else "/v1/streams"
 
 
 def complete_stream(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -14,7 +14,7 @@ from headwater.cli.exits import ExitCode, explain, one_line, usage
 from headwater.cli.output import Json, console, instant, is_terminal, size, watched_pipe, write_json
 from headwater.cli.records import RateRecord, TopRecord
 from headwater.cli.target import Target, with_target
-from headwater.client import Headwater, HeadwaterError
+from headwater.client import Headwater, HeadwaterError, StreamSummary
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -93,7 +93,7 @@ class Meter:
         self._prefix = prefix
         self._sort = sort
         self._rows = rows
-        self._before: dict[str, remote.Summary] = {}
+        self._before: dict[str, StreamSummary] = {}
         self._before_at = 0.0
 
     def look(self) -> TopRecord:
@@ -112,7 +112,7 @@ class Meter:
             streams=streams[: self._rows],
         )
 
-    def _rate(self, stream: remote.Summary, elapsed_s: float) -> RateRecord:
+    def _rate(self, stream: StreamSummary, elapsed_s: float) -> RateRecord:
         messages, bytes_ = stream.messages or 0, stream.size_bytes or 0
         before = self._before.get(stream.name)
         # One that was deleted and made again, or is new, starts from nothing.

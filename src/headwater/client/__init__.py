@@ -28,6 +28,7 @@ from headwater.client._message import AsyncMessage, AsyncTransaction
 from headwater.client._portal import Delivery
 from headwater.client._producer import AsyncDelivery, AsyncProducer, ProducerOptions
 from headwater.client._reader import AsyncItems, AsyncReader
+from headwater.client._snapshots import AsyncSnapshots
 from headwater.client._stream import AsyncStream
 from headwater.client._subscription import AsyncClaim, AsyncSubscription
 from headwater.client._sync_client import Headwater
@@ -37,6 +38,7 @@ from headwater.client._sync_live import LiveQuery, LiveStream
 from headwater.client._sync_message import Message, Transaction
 from headwater.client._sync_producer import Producer
 from headwater.client._sync_reader import Items, Reader
+from headwater.client._sync_snapshots import Snapshots
 from headwater.client._sync_stream import Stream
 from headwater.client._sync_subscription import Claim, Subscription
 from headwater.client.batch import Batch, Position
@@ -56,6 +58,7 @@ from headwater.client.errors import (
     InvalidSignature,
     LiveNotEnabled,
     NoPendingWork,
+    NotSupported,
     ProducerStopped,
     RateLimited,
     RequestTimedOut,
@@ -92,6 +95,13 @@ from headwater.client.protocol import (
     Response,
     StreamInfo,
 )
+from headwater.client.resources import (
+    Snapshot,
+    SnapshotInfo,
+    StreamDetails,
+    StreamPage,
+    StreamSummary,
+)
 from headwater.client.retry import RetryPolicy
 from headwater.client.state import Change, MaterializedState
 from headwater.client.subscriptions import (
@@ -118,6 +128,7 @@ __all__ = [
     "AsyncMessage",
     "AsyncProducer",
     "AsyncReader",
+    "AsyncSnapshots",
     "AsyncStream",
     "AsyncSubscription",
     "AsyncTransaction",
@@ -154,6 +165,7 @@ __all__ = [
     "MaterializedState",
     "Message",
     "NoPendingWork",
+    "NotSupported",
     "Position",
     "Producer",
     "ProducerOptions",
@@ -170,15 +182,21 @@ __all__ = [
     "SequenceConflict",
     "ServerUnavailable",
     "ServerUnreachable",
+    "Snapshot",
+    "SnapshotInfo",
+    "Snapshots",
     "StaleEpoch",
     "StaleReceipt",
     "StateProtocol",
     "Stream",
     "StreamClosed",
+    "StreamDetails",
     "StreamExists",
     "StreamGone",
     "StreamInfo",
     "StreamNotFound",
+    "StreamPage",
+    "StreamSummary",
     "Subscription",
     "SubscriptionInfo",
     "SubscriptionNotFound",

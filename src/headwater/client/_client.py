@@ -14,6 +14,7 @@ from headwater.client._sender import Sender, Token, Values
 from headwater.client._stream import AsyncStream
 from headwater.client._subscription import AsyncSubscription
 from headwater.client.protocol import Request, Response, merged, stream_root
+from headwater.client.resources import PAGE, StreamPage, StreamSummary, list_request
 from headwater.client.retry import RetryPolicy
 from headwater.client.subscriptions import (
     SubscriptionInfo,
@@ -97,6 +98,22 @@ class AsyncHeadwater:
         sender = self._sender.accompanied(headers=headers, params=params)
         return AsyncStream(sender, self._root, path, content_type=content_type)
 
+    async def streams(self, prefix: str = "") -> list[StreamSummary]:
+        """All streams whose path begins so, by path."""
+        found: list[StreamSummary] = []
+        after: str | None = ""
+        while after is not None:
+            page = await self.stream_page(prefix, after=after)
+            found += page.streams
+            after = page.next
+        return found
+
+    async def stream_page(
+        self, prefix: str = "", *, after: str = "", limit: int = PAGE
+    ) -> StreamPage:
+        """A part of the list of streams: those behind `after`, at most `limit`."""
+        return await self._sender.ask(list_request(self._root, prefix, after, limit), StreamPage)
+
     def transaction(self) -> AsyncTransaction:
         """A transaction that publishes to any number of streams, all or nothing.
 
@@ -135,9 +152,9 @@ class AsyncHeadwater:
     ) -> Response:
         """Send any other request to the server and return its answer; errors are raised.
 
-        For what has no method of its own, such as a server's list of streams:
+        For what has no method of its own, such as the figures of a server:
 
-            answer = await client.request("GET", "/v1/streams", params={"prefix": "orders/"})
+            answer = await client.request("GET", "/metrics")
 
         GET and HEAD are tried again when that can help, other methods are not.
         """

@@ -9,18 +9,22 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from headwater.client.errors import (
     ConnectionFailed,
     HeadwaterError,
+    ResponseError,
     ServerUnreachable,
     UnexpectedAnswer,
 )
 from headwater.client.protocol import Request, Response, check_headers, merged, origin_of
 from headwater.client.refusals import failure
+from headwater.client.resources import not_supported, parse
 from headwater.client.retry import Retries, RetryPolicy
 from headwater.client.transport import OpenResponse, Transport
+
+T = TypeVar("T")
 
 Token = str | Callable[[], str | Awaitable[str]]
 """A text, or a function that is asked for it before every request."""
@@ -94,6 +98,13 @@ class Sender:
                 return Answer(await self.once(request), retries.in_doubt)
             except HeadwaterError as error:
                 await self.pause_or_raise(retries, error, repeatable=request.repeatable)
+
+    async def ask(self, request: Request, type: type[T]) -> T:
+        """What Headwater says beyond the public protocol; `NotSupported` by other servers."""
+        try:
+            return parse((await self.perform(request)).response, type)
+        except ResponseError as error:
+            raise not_supported(error) or error from error
 
     async def once(self, request: Request) -> Response:
         """Send once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any, Final, TypeVar, overload
 
 from headwater.client._group import AsyncGroup
@@ -11,6 +12,7 @@ from headwater.client._live import AsyncLiveStream
 from headwater.client._producer import AsyncProducer, ProducerOptions
 from headwater.client._reader import AsyncReader
 from headwater.client._sender import Sender
+from headwater.client._snapshots import AsyncSnapshots
 from headwater.client.batch import Position
 from headwater.client.errors import HeadwaterError, StreamExists, StreamNotFound
 from headwater.client.groups import GroupInfo, group_infos, groups_url
@@ -31,6 +33,7 @@ from headwater.client.protocol import (
     stream_path,
     stream_url,
 )
+from headwater.client.resources import Place, StreamDetails, details_request, position_request
 from headwater.core.content_types import DEFAULT, JSON
 from headwater.core.payloads import encode_append, encode_batches, encode_body, encode_message
 
@@ -343,6 +346,32 @@ class AsyncStream:
         """All messages from an offset to the present end, decoded to `type`."""
         batches = [batch.messages(type) async for batch in self.read(offset) if batch]
         return [message for batch in batches for message in batch]
+
+    # --- Beyond the public protocol --------------------------------------------------------------
+
+    async def details(self) -> StreamDetails:
+        """Everything that the server has to say about the stream."""
+        return await self._sender.ask(details_request(self._url), StreamDetails)
+
+    async def position(self, *, time: datetime | None = None, last: int | None = None) -> Position:
+        """Where to begin reading.
+
+        Args:
+            time: at what was stored at that moment or later. Needs a time zone.
+            last: at the last so many messages; appends, in a stream of bytes.
+        """
+        if (time is None) == (last is None):
+            raise ValueError("give time or last, one of the two")
+        if time is not None and time.tzinfo is None:
+            raise ValueError("time needs a time zone, such as datetime.UTC")
+        at_ms = None if time is None else max(0, int(time.timestamp() * 1000))
+        request = position_request(self._url, last=last, at=at_ms)
+        return (await self._sender.ask(request, Place)).position
+
+    @property
+    def snapshots(self) -> AsyncSnapshots:
+        """The states of this stream that the server keeps for new readers."""
+        return AsyncSnapshots(self._sender, self._url)
 
     # --- Groups ----------------------------------------------------------------------------------
 

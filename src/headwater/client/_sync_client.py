@@ -13,6 +13,7 @@ from headwater.client._sync_message import Transaction
 from headwater.client._sync_stream import Stream
 from headwater.client._sync_subscription import Subscription
 from headwater.client.protocol import Response
+from headwater.client.resources import PAGE, StreamPage, StreamSummary
 from headwater.client.retry import RetryPolicy
 from headwater.client.subscriptions import SubscriptionInfo, WebhookKeys
 from headwater.client.transport import Timeouts, Transport
@@ -95,6 +96,14 @@ class Headwater:
             self._async.stream(path, content_type=content_type, headers=headers, params=params),
         )
 
+    def streams(self, prefix: str = "") -> list[StreamSummary]:
+        """All streams whose path begins so, by path."""
+        return self._portal.call(self._async.streams(prefix))
+
+    def stream_page(self, prefix: str = "", *, after: str = "", limit: int = PAGE) -> StreamPage:
+        """A part of the list of streams: those behind `after`, at most `limit`."""
+        return self._portal.call(self._async.stream_page(prefix, after=after, limit=limit))
+
     def transaction(self) -> Transaction:
         """A transaction that publishes to any number of streams, all or nothing.
 
@@ -125,9 +134,9 @@ class Headwater:
     ) -> Response:
         """Send any other request to the server and return its answer; errors are raised.
 
-        For what has no method of its own, such as a server's list of streams:
+        For what has no method of its own, such as the figures of a server:
 
-            answer = client.request("GET", "/v1/streams", params={"prefix": "orders/"})
+            answer = client.request("GET", "/metrics")
 
         GET and HEAD are tried again when that can help, other methods are not.
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any, TypeVar, overload
 
 from headwater.client._portal import Portal
@@ -12,10 +13,12 @@ from headwater.client._sync_group import Group
 from headwater.client._sync_live import LiveStream
 from headwater.client._sync_producer import Producer
 from headwater.client._sync_reader import Reader
+from headwater.client._sync_snapshots import Snapshots
 from headwater.client.batch import Position
 from headwater.client.errors import HeadwaterError
 from headwater.client.groups import GroupInfo
 from headwater.client.protocol import NOTHING, START, Live, ProducerTag, Receipt, StreamInfo
+from headwater.client.resources import StreamDetails
 from headwater.core.payloads import encode_batches, encode_body
 
 T = TypeVar("T")
@@ -286,6 +289,24 @@ class Stream:
     def read_json(self, offset: str | Position = START, *, type: Any = Any) -> list[Any]:
         """All messages from an offset to the present end, decoded to `type`."""
         return self._portal.call(self._async.read_json(offset, type=type))
+
+    def details(self) -> StreamDetails:
+        """Everything that the server has to say about the stream."""
+        return self._portal.call(self._async.details())
+
+    def position(self, *, time: datetime | None = None, last: int | None = None) -> Position:
+        """Where to begin reading.
+
+        Args:
+            time: at what was stored at that moment or later. Needs a time zone.
+            last: at the last so many messages; appends, in a stream of bytes.
+        """
+        return self._portal.call(self._async.position(time=time, last=last))
+
+    @property
+    def snapshots(self) -> Snapshots:
+        """The states of this stream that the server keeps for new readers."""
+        return Snapshots(self._portal, self._async.snapshots)
 
     def group(self, name: str) -> Group:
         """A handle for a group that works on this stream, whether or not there is one yet."""

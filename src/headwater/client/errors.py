@@ -30,6 +30,7 @@
     │   └── ServerUnreachable     … and none ever has: nobody is there
     ├── InvalidSignature          a request to a webhook is not genuine, or too old
     │   └── UnknownSigningKey     … or signed with a key that is not known here
+    ├── NotSupported              the server does not offer this
     ├── InvalidMessage            stored data is not what the reader asked it to be
     ├── BufferFull                `Producer.append_nowait` without room
     └── ProducerStopped           the producer has ended and takes no more messages
@@ -241,6 +242,10 @@ class InvalidSignature(HeadwaterError):
 
 class UnknownSigningKey(InvalidSignature):
     """The key is not among those that were fetched; there may be a new one."""
+
+
+class NotSupported(HeadwaterError):
+    """The server speaks the public protocol, and does not offer this beyond it."""
 
 
 class InvalidMessage(HeadwaterError):

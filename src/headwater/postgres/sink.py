@@ -21,12 +21,10 @@ from __future__ import annotations
 import time
 from typing import Final
 
-import msgspec
-
 from headwater.client import (
     START,
     AsyncHeadwater,
-    BadRequest,
+    NotSupported,
     ProducerTag,
     SequenceConflict,
     StaleEpoch,
@@ -49,16 +47,10 @@ class Overtaken(Exception):
     """Something was stored that is not ours: look at the stream again before going on."""
 
 
-class _Place(msgspec.Struct):
-    offset: str
-    skip: int = 0
-
-
 class Sink:
     """One stream, for one run."""
 
     def __init__(self, client: AsyncHeadwater, path: str, *, slot: str) -> None:
-        self._client = client
         self.path = path
         self._stream = client.stream(path)
         self._producer = f"postgres:{slot}"
@@ -141,23 +133,14 @@ class Sink:
 
     async def _look(self) -> LastRecord | None:
         for count in _LOOKS:
-            place = await self._place(count)
-            if place is None:
+            try:
+                place = await self._stream.position(last=count)
+            except NotSupported:
                 break  # not a Headwater server
             last = await self._last_behind(place)
             if last is not None:
                 return last
         return await self._last_behind(Place(START))
-
-    async def _place(self, count: int) -> Place | None:
-        try:
-            answer = await self._client.request(
-                "GET", f"{self._stream.url}/_position", params={"last": str(count)}
-            )
-            place = msgspec.json.decode(answer.body, type=_Place)
-        except (StreamNotFound, BadRequest, msgspec.DecodeError):
-            return None
-        return Place(place.offset, place.skip)
 
     async def _last_behind(self, place: Place) -> LastRecord | None:
         last = None
