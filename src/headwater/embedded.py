@@ -27,6 +27,7 @@ import structlog
 from headwater.core import json_mode
 from headwater.core.content_types import DEFAULT, check_content_type
 from headwater.core.decisions import Append, AppendReply, Create, CreateReply
+from headwater.core.durability import parse_relaxed
 from headwater.core.errors import StreamError
 from headwater.core.expiry import parse_lifetime
 from headwater.core.limits import Limits
@@ -118,8 +119,12 @@ class EmbeddedLog:
         expires_at: str | None = None,
         closed: bool = False,
         retention: Retention | None = None,
+        durability: Literal["synced", "relaxed"] = "synced",
     ) -> CreateReply:
-        """Create a stream, or confirm that it exists with this very configuration."""
+        """Create a stream, or confirm that it exists with this very configuration.
+
+        Appends to a `relaxed` one return before their commit, which follows at once.
+        """
         kind = content_type or DEFAULT
         command = Create(
             path=check_path(path),
@@ -128,6 +133,7 @@ class EmbeddedLog:
             lifetime=parse_lifetime(None if ttl_s is None else str(ttl_s), expires_at),
             closed=closed,
             retention=retention,
+            relaxed=parse_relaxed(durability),
         )
         return await self._log.create(command)
 

@@ -122,3 +122,24 @@ def test_a_fork_is_ensured_like_any_other(client: Client) -> None:
     assert client.put(path, fork | version(1)).status == 200
     assert client.put(path, fork | version(2) | {"Stream-TTL": "5"}).headers["Stream-TTL"] == "5"
     assert "fork source" in message(client, path, JSON | SUCCEED | version(3))
+
+
+def test_durability(client: Client) -> None:
+    path = fresh()
+    relaxed = {"Stream-Durability": "relaxed"}
+    assert client.put(path, TEXT | relaxed).status == 201
+    assert client.head(path).headers["Stream-Durability"] == "relaxed"
+    assert client.post(path, b"1", TEXT).headers["Stream-Durability"] == "relaxed"
+    assert "durability" in message(client, path, TEXT)
+    assert client.put(path, TEXT | version(1)).headers["Stream-Durability"] == "synced"
+    assert "Stream-Durability" not in client.post(path, b"2", TEXT).headers
+    assert client.get(path).body == b"12"
+    assert client.put(fresh(), {"Stream-Durability": "none"}).status == 400
+
+
+def test_a_fork_keeps_the_profile_of_its_source(client: Client) -> None:
+    source, path = client.create(JSON), fresh()
+    profile = json.dumps({"profile": {"kind": "state-protocol"}}).encode()
+    assert client.send("POST", f"/v1/stream/{source}/_profile", JSON, profile).status < 300
+    assert client.put(path, {"Stream-Forked-From": f"/v1/stream/{source}"}).status == 201
+    assert client.json(f"/v1/stream/{path}/_details")["profile"] == "state-protocol"

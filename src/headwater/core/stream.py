@@ -45,6 +45,8 @@ class StreamConfig:
     retention: Retention | None = None
     # The first position that is still kept; see `headwater.core.retention`.
     kept_from: int = 0
+    # Whether appends are acknowledged before they are committed; see `headwater.core.durability`.
+    relaxed: bool = False
 
     @cached_property
     def is_json(self) -> bool:

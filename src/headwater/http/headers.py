@@ -19,6 +19,7 @@ STREAM_FORK_SUB_OFFSET: Final = b"stream-fork-sub-offset"
 STREAM_RETENTION_SECONDS: Final = b"stream-retention-seconds"
 STREAM_RETENTION_BYTES: Final = b"stream-retention-bytes"
 STREAM_CONFIG_VERSION: Final = b"stream-config-version"
+STREAM_DURABILITY: Final = b"stream-durability"
 STREAM_DESCRIPTION: Final = b"stream-description"
 STREAM_UNIQUE_IDS: Final = b"stream-unique-ids"
 STREAM_ID_POINTER: Final = b"stream-id-pointer"
@@ -43,6 +44,7 @@ ALLOWED_REQUEST_HEADERS: Final = (
     "Stream-Fork-Sub-Offset",
     "Stream-Config-Version",
     "Stream-Description",
+    "Stream-Durability",
     "Stream-Retention-Seconds",
     "Stream-Retention-Bytes",
     "Stream-Unique-Ids",
@@ -70,6 +72,7 @@ EXPOSED_RESPONSE_HEADERS: Final = (
     "Stream-Retention-Bytes",
     "Stream-Config-Version",
     "Stream-Description",
+    "Stream-Durability",
     "Stream-Unique-Ids",
     "Stream-Id-Pointer",
     "Stream-Duplicate-Ids",

@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from headwater.core import content_types
 from headwater.core.access import Permission
 from headwater.core.decisions import Append, AppendReply, Create
+from headwater.core.durability import RELAXED, SYNCED, parse_relaxed
 from headwater.core.errors import InvalidPath, StreamError
 from headwater.core.expiry import parse_lifetime
 from headwater.core.lineage import ForkRequest, parse_fork
@@ -69,6 +70,7 @@ class StreamResource:
                 request.header(names.STREAM_RETENTION_SECONDS),
                 request.header(names.STREAM_RETENTION_BYTES),
             ),
+            relaxed=parse_relaxed(request.header(names.STREAM_DURABILITY)),
         )
         reply = await self._log.create(command)
         headers: Headers = [
@@ -203,6 +205,7 @@ def _config_headers(config: StreamConfig) -> Headers:
         "Stream-Expires-At": lifetime.expires_at_text,
         "Stream-Retention-Seconds": retention.age_s if retention else None,
         "Stream-Retention-Bytes": retention.size_bytes if retention else None,
+        "Stream-Durability": RELAXED if config.relaxed else SYNCED,
         "Stream-Unique-Ids": ids.mode if ids else None,
         "Stream-Id-Pointer": ids.pointer if ids else None,
         "Stream-Description": config.description,
@@ -237,6 +240,8 @@ def append_response(reply: AppendReply) -> Response:
         status = 204 if reply.duplicate or reply.close_only else 200
     if reply.closed:
         headers.append(("Stream-Closed", "true"))
+    if reply.relaxed:
+        headers.append(("Stream-Durability", RELAXED))
     if reply.duplicate_ids:
         headers.append(("Stream-Duplicate-Ids", str(reply.duplicate_ids)))
     return Response(status, headers)

@@ -299,7 +299,8 @@ class Log(ReadingLog):
             return self.writer.reply_after(entry, decision.reply)
         effects = [(entry, mutation) for mutation in decision.mutations]
         try:
-            reply = self.writer.submit(effects, decision.reply, len(command.body))
+            submit = self.writer.submit_relaxed if decision.reply.relaxed else self.writer.submit
+            reply = submit(effects, decision.reply, len(command.body))
         except StreamError as error:
             return Reply(error)
         if state.config.lifetime.ttl_s is not None:

@@ -11,6 +11,9 @@ get their replies. That holds for replies that changed nothing too. "You sent th
 stream is closed" may rest on something that is still on its way to the disk, so such an answer
 waits for it.
 
+An exception is what a stream with relaxed durability takes: it is answered at once, and committed
+as if somebody waited for it; see `headwater.core.durability`.
+
 When a commit fails, everything in the batch fails, and so does everything gathered meanwhile,
 because it was decided on top of it. The states concerned are dropped and reloaded from the
 engine. Nothing of it was ever visible.
@@ -93,9 +96,11 @@ class Commit(NamedTuple):
 class Batch:
     """What will be committed together, and who waits for it."""
 
-    __slots__ = ("effects", "size_bytes", "waiters")
+    __slots__ = ("acknowledged", "effects", "size_bytes", "waiters")
 
     def __init__(self) -> None:
+        self.acknowledged = 0
+        """Requests in it that were answered before the commit."""
         self.effects: list[Effect] = []
         self.waiters: list[Waiter] = []
         self.size_bytes = 0
@@ -141,6 +146,12 @@ class Writer:
         batch = self._gather(effects, body_bytes)
         self._plan_flush()
         return self._wait_for(batch, reply)
+
+    def submit_relaxed(self, effects: Sequence[Effect], reply: R, body_bytes: int = 0) -> Reply[R]:
+        """Queue decided mutations like `submit`, but have the reply at once."""
+        self._gather(effects, body_bytes).acknowledged += 1
+        self._plan_flush()
+        return Reply(reply)
 
     def defer(self, effects: Sequence[Effect]) -> None:
         """Queue mutations that nobody waits for."""
@@ -235,7 +246,7 @@ class Writer:
     def _finish(self, batch: Batch, error: Exception | None, took_s: float) -> None:
         self._committing = None
         self.figures.seconds.observe(took_s)
-        self.figures.batch_requests.observe(len(batch.waiters))
+        self.figures.batch_requests.observe(len(batch.waiters) + batch.acknowledged)
         self.queued_bytes -= batch.size_bytes
         if error is None:
             self._publish(batch.effects)
@@ -246,7 +257,7 @@ class Writer:
                 reply.settle(outcome)
         else:
             self._fail(batch, error)
-        if self._gathering.waiters:
+        if self._gathering.waiters or self._gathering.acknowledged:
             self._plan_flush()
         elif self._gathering.effects:
             self._plan_deferred()
@@ -301,7 +312,12 @@ class Writer:
             reply.settle(StorageUnavailable())
         # Last, because the log may well lie on the very disk that is full.
         with suppress(OSError, ValueError):
-            log.error("commit_failed", error=str(error), requests=len(batch.waiters))
+            log.error(
+                "commit_failed",
+                error=str(error),
+                requests=len(batch.waiters),
+                acknowledged=batch.acknowledged + gathered.acknowledged,
+            )
 
     # ── Other work of the commit thread, and the end ─────────────────────────────────────────
 

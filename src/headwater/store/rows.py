@@ -44,7 +44,7 @@ CONFIG_COLUMNS: Final = (
     "id, path, content_type, created_at, ttl_s, expires_at, expires_text, lifetime_inherited,"
     " source_id, fork_source, fork_offset, fork_sub_offset, inherited, base_messages,"
     " version, description, unique_ids, id_pointer, profile, retention_s, retention_bytes,"
-    " kept_from"
+    " kept_from, relaxed"
 )
 STATE_COLUMNS: Final = (
     "touched_at, closed_at, closed_by_id, closed_by_epoch, closed_by_seq, last_stream_seq, status,"
@@ -99,6 +99,7 @@ def stream_row(config: StreamConfig) -> Row:
         config.retention.age_s if config.retention else None,
         config.retention.size_bytes if config.retention else None,
         config.kept_from,
+        int(config.relaxed),
     )
 
 
@@ -129,6 +130,7 @@ def read_config(row: Row) -> StreamConfig:
         profile=GENERIC if row[18] is None else unpack_profile(row[18]),
         retention=Retention(row[19], row[20]) if (row[19], row[20]) != (None, None) else None,
         kept_from=row[21],
+        relaxed=bool(row[22]),
     )
 
 

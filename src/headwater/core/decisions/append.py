@@ -125,5 +125,6 @@ def _accept(
         command.producer,
         close_only=not command.body,
         duplicate_ids=content.duplicates,
+        relaxed=state.config.relaxed and not command.close,
     )
     return Decision(reply, mutations)

@@ -33,6 +33,7 @@ class Create:
     message_id: str | None = None
     retention: Retention | None = None
     prepared: Prepared | None = None
+    relaxed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,8 @@ class AppendReply(msgspec.Struct, frozen=True):
     close_only: bool = False
     duplicate_ids: int = 0
     """Messages that were left out because the stream held their ids."""
+    relaxed: bool = False
+    """It may be given before the commit."""
 
 
 class Decision(msgspec.Struct, Generic[R], frozen=True):

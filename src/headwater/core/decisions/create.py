@@ -106,6 +106,7 @@ def _configure(
             description=command.description,
             unique_ids=_check_unique_ids(command.unique_ids, content_type),
             retention=command.retention,
+            relaxed=command.relaxed,
         )
     source = fork_point.source.config
     content_type = command.content_type or source.content_type
@@ -127,6 +128,8 @@ def _configure(
         description=command.description,
         unique_ids=source.unique_ids,
         retention=command.retention,
+        relaxed=command.relaxed,
+        profile=source.profile,
         kept_from=source.kept_from,
     )
 

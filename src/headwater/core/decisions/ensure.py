@@ -9,10 +9,10 @@ Ensure, a PUT with a version number, compares versions first:
 - equal: what is asked for must be what is there, or it is a conflict that names the differences;
 - newer: the settings become those that are asked for.
 
-TTL or expiry, retention, description and how duplicates are answered (`fail` or `succeed`) are
-settings. What a stream holds follows from its content type, from whether and where its messages
-have ids, and from its source: those no version can change. Whether it is closed is no setting
-either: only who asks for a closed stream has to find one.
+TTL or expiry, retention, durability, description and how duplicates are answered (`fail` or
+`succeed`) are settings. What a stream holds follows from its content type, from whether and where
+its messages have ids, and from its source: those no version can change. Whether it is closed is no
+setting either: only who asks for a closed stream has to find one.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ def ensure(existing: StreamState, command: Create, now_ms: int) -> Decision[Crea
         description=command.description,
         retention=command.retention,
         unique_ids=command.unique_ids or config.unique_ids,
+        relaxed=command.relaxed,
     )
     reply = _agree(existing, []).reply
     return Decision(
@@ -100,6 +101,8 @@ def _settings(config: StreamConfig, command: Create) -> list[str]:
         different.append("Stream-TTL or Stream-Expires-At")
     if command.retention != config.retention:
         different.append("retention")
+    if command.relaxed != config.relaxed:
+        different.append("durability")
     wanted, there = command.unique_ids, config.unique_ids
     if wanted is not None and there is not None and wanted.mode != there.mode:
         different.append("answer to duplicate ids")

@@ -37,6 +37,11 @@ REQUEST: Final = {
             "The version of the settings.",
             {"type": "integer", "minimum": 1, "maximum": limits.VERSION_MAX},
         ),
+        Parameter(
+            "Stream-Durability",
+            "When appends are acknowledged.",
+            {"type": "string", "enum": ["synced", "relaxed"]},
+        ),
         Parameter("Stream-Description", "What it is for.", _short(limits.DESCRIPTION_CHARS_MAX)),
         Parameter(
             "Stream-Unique-Ids",
@@ -79,6 +84,7 @@ RESPONSE: Final[dict[str, str]] = {
     "Stream-Duplicate-Ids": "Messages left out because the stream holds their ids.",
     "Stream-Config-Version": "The version of the settings.",
     "Stream-Description": "What it is for.",
+    "Stream-Durability": "When appends are acknowledged; `relaxed`: before their commit.",
     "Stream-Unique-Ids": "How duplicates are answered: `fail` or `succeed`.",
     "Stream-Id-Pointer": "Where the id is inside a JSON message.",
     "Producer-Epoch": "The producer's current epoch.",

@@ -37,6 +37,7 @@ _CREATE_HEADERS: Final = headers.request(
     "Stream-Retention-Bytes",
     "Stream-Config-Version",
     "Stream-Description",
+    "Stream-Durability",
     "Stream-Unique-Ids",
     "Stream-Id-Pointer",
     "Message-Id",
@@ -82,12 +83,14 @@ _CONFIG: Final = (
     "Stream-Unique-Ids",
     "Stream-Id-Pointer",
     "Stream-Description",
+    "Stream-Durability",
     "Stream-Config-Version",
 )
 _APPENDED: Final = (
     "Stream-Next-Offset",
     "Stream-Closed",
     "Stream-Duplicate-Ids",
+    "Stream-Durability",
     "Producer-Epoch",
     "Producer-Seq",
 )

@@ -250,5 +250,9 @@ _V7 = """
 ALTER TABLE ops ADD COLUMN message_id TEXT;
 """
 
-MIGRATIONS: Final = (_V1, _V2, _V3, _V4, _V5, _V6, _V7)
+_V8 = """
+ALTER TABLE streams ADD COLUMN relaxed INTEGER NOT NULL DEFAULT 0;
+"""
+
+MIGRATIONS: Final = (_V1, _V2, _V3, _V4, _V5, _V6, _V7, _V8)
 SCHEMA_VERSION: Final = len(MIGRATIONS)

@@ -75,7 +75,7 @@ def write_change(write: apsw.Connection, mutation: Mutation) -> None:
                 "UPDATE streams SET version = ?, description = ?, ttl_s = ?, expires_at = ?,"
                 " expires_text = ?, lifetime_inherited = ?, retention_s = ?,"
                 " retention_bytes = ?, touched_at = ?, deadline = ?, profile = ?,"
-                " unique_ids = ?, trim_due = ? WHERE id = ?",
+                " unique_ids = ?, trim_due = ?, relaxed = ? WHERE id = ?",
                 (
                     config.version,
                     config.description,
@@ -89,6 +89,7 @@ def write_change(write: apsw.Connection, mutation: Mutation) -> None:
                     rows.stored_profile(config),
                     config.unique_ids.mode if config.unique_ids else None,
                     trim_due_at_first(retention, at_ms),
+                    int(config.relaxed),
                     stream_id,
                 ),
             )
