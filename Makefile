@@ -53,14 +53,14 @@ check: $(DEV_STAMP) ## Lint, formatting, types, import rules
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports
 
-fmt: $(DEV_STAMP) ## Format the code and mend what the linter can mend
+fmt: $(DEV_STAMP) ## Format the code and fix what the linter can fix
 	$(BIN)/ruff check --fix --exit-zero --quiet .
 	$(BIN)/ruff format .
 
 generate: $(DEV_STAMP) ## Write what is made from the code: the blocking client, tables of the docs
 	$(BIN)/python -m scripts.generate $(ARGS)
 
-conformance: need-node $(DEV_STAMP) $(NODE_STAMP) ## Run the public protocol suite against both engines
+conformance: need-node $(DEV_STAMP) $(NODE_STAMP) ## Run the public protocol suite against every engine
 	$(BIN)/python -m pytest -m conformance $(HARNESS) $(ARGS)
 
 sim: $(DEV_STAMP) ## Run the seeded simulation (SEED=7)
