@@ -33,6 +33,7 @@ from headwater.http.parsing import RequestReader
 from headwater.http.room import Room
 from headwater.http.server import Server
 from headwater.http.traffic import Traffic
+from headwater.service.replies import Reply
 from headwater.store.engine import FileRange
 from tests.http.wire import PATIENCE_S, request_bytes
 
@@ -40,7 +41,7 @@ HOST = "127.0.0.1"
 BROKEN = "broken on purpose"
 GET = request_bytes("GET", "/plain")
 POST = request_bytes("POST", "/plain", body=b"hello")
-FILE_BYTES = 200_000
+FILE_BYTES = 20_000
 
 
 def broken(*args: object, **kwargs: object) -> Any:
@@ -64,6 +65,12 @@ class Handler:
                 future: asyncio.Future[None] = loop.create_future()
                 loop.call_soon(future.set_result, None)
                 return Deferred(future, broken)
+            case b"/renders-well":
+                later: asyncio.Future[None] = loop.create_future()
+                loop.call_soon(later.set_result, None)
+                return Deferred(later, lambda _: Response(200, [], b"ok"))
+            case b"/at-once":
+                return Deferred(Reply(None), lambda _: Response(200, [], b"ok"))
             case b"/header":
                 return Response(200, [("X", "\u20ac")], b"")
             case b"/status":
@@ -111,14 +118,14 @@ class Bench:
         """Everything that comes back until the server hangs up."""
         reader, writer = await self.open()
         writer.write(data)
-        heard = b""
+        heard = bytearray()
         async with asyncio.timeout(PATIENCE_S):
             try:
                 while part := await reader.read(65536):
                     heard += part
             except ConnectionResetError:
                 pass
-        return heard
+        return bytes(heard)
 
     async def works(self) -> bool:
         heard = await self.ask(request_bytes("GET", "/plain", {"Connection": "close"}))
@@ -294,3 +301,19 @@ async def test_one_connection_does_not_stop_the_sweep(
         bench.server._sweep()
     assert said(logs)
     bench.server.room.measured(connection, 0)
+
+
+# ── Answers that are there at once, many on one connection ───────────────────────────────────
+
+
+@pytest.mark.parametrize("target", ["/plain", "/file", "/at-once", "/renders-well"])
+async def test_many_pipelined_requests_whose_answers_are_there_at_once(
+    bench: Bench, target: str
+) -> None:
+    """However an answer comes, the next request is neither parsed nor answered inside of it."""
+    count = 2000
+    with capture_logs() as logs:
+        last = request_bytes("GET", "/plain", {"Connection": "close"})
+        heard = await bench.ask(request_bytes("GET", target) * count + last)
+    assert logs == []
+    assert heard.count(b"HTTP/1.1 200 ") == count + 1

@@ -84,6 +84,7 @@ class Connection(asyncio.Protocol):
         "_file",
         "_input",
         "_last_word",
+        "_looping",
         "_owes_continue",
         "_peer",
         "_reader",
@@ -113,6 +114,8 @@ class Connection(asyncio.Protocol):
         """The answer to what was no request. It comes last."""
         self._last_word: Response | None = None
         """The answer to everything but probes."""
+        self._looping = False
+        """Whether what can be done now is being done, further up the stack."""
         self._closing = False
         self._owes_continue = False
         self._peer = NOBODY
@@ -287,6 +290,7 @@ class Connection(asyncio.Protocol):
             self._input = memoryview(bytes(self._input) + data)
             return
         was_started, was_in_body = reader.started, reader.in_body
+        self._looping = True
         try:
             if len(data) <= SLICE_BYTES:
                 reader.feed(data)
@@ -303,6 +307,9 @@ class Connection(asyncio.Protocol):
                 self._restart_clock()
         except Exception as error:
             self.failed(error)
+        self._looping = False
+        if self._refusal is not None:
+            self._next()
 
     def _read_on(self, reader: RequestReader) -> None:
         """Parse what has arrived, slice by slice, until a request has to wait for its turn, or
@@ -408,6 +415,7 @@ class Connection(asyncio.Protocol):
             future, render = answer.future, answer.render
         else:
             future, render = as_future(answer), as_is
+        # Called here and now if it is a reply that is there already.
         future.add_done_callback(lambda done: self._finish(request, done, render))
 
     @_or_abort
@@ -428,9 +436,17 @@ class Connection(asyncio.Protocol):
     @_or_abort
     def _next(self) -> None:
         """Go on with what waits for its turn."""
-        while self._waiting and self._is_free:
-            self._handle(self._waiting.popleft())
-        if self._waiting or self._current is not None or self._sink is not None or self._closing:
+        if self._looping:
+            # An answer was there at once, or came while more was being read.
+            return
+        self._looping = True
+        try:
+            self._answer_those_who_wait()
+            if self._input is not None and self._reader is not None and self._is_done:
+                self._read_on(self._reader)
+        finally:
+            self._looping = False
+        if not self._is_done:
             return
         if self._refusal is not None:
             self._server.traffic.refused(self._refusal)
@@ -439,12 +455,21 @@ class Connection(asyncio.Protocol):
         if self._owes_continue:
             self._owes_continue = False
             self._write(_CONTINUE)
-        if self._input is not None and self._reader is not None:
-            self._read_on(self._reader)
-        if self._reading_paused and self._input is None and not self._waiting:
+        if self._reading_paused and self._input is None and self._transport is not None:
             self._reading_paused = False
-            if self._transport is not None:
-                self._transport.resume_reading()
+            self._transport.resume_reading()
+
+    def _answer_those_who_wait(self) -> None:
+        while self._waiting and self._is_free:
+            self._handle(self._waiting.popleft())
+        if not self._waiting:
+            self._waiting = None
+
+    @property
+    def _is_done(self) -> bool:
+        """Whether everything that came as a request has its answer."""
+        is_busy = self._current is not None or self._sink is not None
+        return not (self._waiting or is_busy or self._closing)
 
     def _answer(self, request: Request, answer: Answer) -> None:
         request.leave_room()
