@@ -5,8 +5,9 @@ from __future__ import annotations
 from threading import RLock
 
 from headwater.core.lineage import Lineage
-from headwater.core.subscriptions import transitions
+from headwater.core.subscriptions import decisions
 from headwater.core.subscriptions.config import SubscriptionConfig, Webhook
+from headwater.core.subscriptions.decisions import Changes, Proof
 from headwater.core.subscriptions.signatures import make_token, read_token
 from headwater.core.subscriptions.state import (
     StoredSubscription,
@@ -16,7 +17,6 @@ from headwater.core.subscriptions.state import (
     SubscriptionState,
     evolve,
 )
-from headwater.core.subscriptions.transitions import Changes, Proof
 from headwater.store.memory.subscriptions import Subscriptions
 
 SECRET = b"s" * 32
@@ -54,7 +54,7 @@ class Model:
         self.stored = Subscriptions(RLock())
         self._ids = iter(range(1, 1_000_000))
         self._wakes = iter(range(1, 1_000_000))
-        named = transitions.link(self.state, self.state.config.streams, {})
+        named = decisions.decide_link(self.state, self.state.config.streams, {})
         for change in named:
             evolve(self.state, change)
         marks = tuple(link.mark() for link in self.state.links.values())
@@ -97,21 +97,21 @@ class Model:
         return f"w{next(self._wakes)}"
 
     def begin(self) -> Changes:
-        return self.store(transitions.begin(self.state, self.wake_id(), self.now_ms))
+        return self.store(decisions.decide_begin(self.state, self.wake_id(), self.now_ms))
 
     def delivered(self) -> Changes:
         wake = self.state.wake
-        return self.store(transitions.delivered(self.state, wake.wake_id, self.now_ms))
+        return self.store(decisions.decide_delivered(self.state, wake.wake_id, self.now_ms))
 
     def failed(self, dice: float = 0.5) -> Changes:
         wake = self.state.wake
-        return self.store(transitions.failed(self.state, wake.wake_id, dice, self.now_ms))
+        return self.store(decisions.decide_failed(self.state, wake.wake_id, dice, self.now_ms))
 
     def lapse(self) -> Changes:
-        return self.store(transitions.lapse(self.state, self.wake_id(), self.now_ms))
+        return self.store(decisions.decide_lapse(self.state, self.wake_id(), self.now_ms))
 
     def claim(self, worker: str = "me") -> Changes:
-        return self.store(transitions.claim(self.state, worker, self.now_ms))
+        return self.store(decisions.decide_claim(self.state, worker, self.now_ms))
 
     def proof(self) -> Proof:
         wake = self.state.wake
@@ -121,23 +121,23 @@ class Model:
     def settle(
         self, *acks: tuple[str, str], proof: Proof | None = None, done: bool = False
     ) -> bool:
-        settled = transitions.settle(
+        settled = decisions.decide_settle(
             self.state,
             proof or self.proof(),
-            [transitions.Ack(*ack) for ack in acks],
+            [decisions.Ack(*ack) for ack in acks],
             done=done,
             next_id=self.wake_id(),
             now_ms=self.now_ms,
         )
-        self.store(settled.changes)
-        return settled.next_wake
+        self.store(list(settled.mutations))
+        return settled.reply
 
     def release(self, proof: Proof | None = None) -> bool:
-        settled = transitions.release(
+        settled = decisions.decide_release(
             self.state, proof or self.proof(), self.wake_id(), self.now_ms
         )
-        self.store(settled.changes)
-        return settled.next_wake
+        self.store(list(settled.mutations))
+        return settled.reply
 
     def reloaded(self) -> SubscriptionState:
         """What a restart would make of what is stored."""

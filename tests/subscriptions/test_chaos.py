@@ -16,8 +16,8 @@ import pytest
 from headwater.core.decisions import Create
 from headwater.core.errors import StreamError
 from headwater.core.limits import Limits
+from headwater.core.subscriptions.decisions import Ack
 from headwater.core.subscriptions.state import Phase
-from headwater.core.subscriptions.transitions import Ack
 from headwater.service.subscriptions.webhooks import Outcome
 from headwater.store.memory.engine import MemoryEngine
 from tests.subscriptions.model import webhook_config

@@ -18,9 +18,9 @@ from headwater.core.errors import StorageUnavailable, TooBusy
 from headwater.core.limits import Limits
 from headwater.core.offsets import Anchor
 from headwater.core.subscriptions.config import SubscriptionConfig
+from headwater.core.subscriptions.decisions import Ack
 from headwater.core.subscriptions.errors import Fenced, SubscriptionNotFound
 from headwater.core.subscriptions.state import Phase
-from headwater.core.subscriptions.transitions import Ack
 from headwater.service.log import Log
 from headwater.service.subscriptions.operations import Subscriptions
 from headwater.service.subscriptions.subscription import Subscription

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from headwater.core.subscriptions.config import STREAMS_NAMED_MAX, parse_config, stream_path
+from headwater.core.subscriptions.decisions import Ack
 from headwater.core.subscriptions.errors import InvalidSubscription, TokenInvalid
 from headwater.core.subscriptions.state import Phase, stream_info
-from headwater.core.subscriptions.transitions import Ack
 from headwater.http.answers import done, json_answer
 from headwater.http.bodies import read_body
 from headwater.http.messages import Answer, Headers, Request, Response

@@ -287,7 +287,10 @@ def evolve(state: SubscriptionState, mutation: SubscriptionMutation) -> None:
                 _unlink(state, path)
         case SubscriptionDeleted():
             state.deleted = True
-        case SubscriptionCreated() | SecretStored():
+        case SubscriptionCreated(marks=marks):
+            for mark in marks:
+                _mark(state, mark, None)
+        case SecretStored():
             pass
 
 

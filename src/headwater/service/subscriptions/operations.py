@@ -23,8 +23,9 @@ from headwater.core.decisions import Create
 from headwater.core.errors import ConfigConflict, StorageUnavailable, StreamError
 from headwater.core.paths import check_segment
 from headwater.core.stream import Appended, Created, Deleted, SoftDeleted
-from headwater.core.subscriptions import transitions
+from headwater.core.subscriptions import decisions
 from headwater.core.subscriptions.config import SubscriptionConfig
+from headwater.core.subscriptions.decisions import Ack, Changes, Decision, Proof
 from headwater.core.subscriptions.errors import (
     InvalidSubscription,
     SubscriptionExists,
@@ -39,12 +40,10 @@ from headwater.core.subscriptions.state import (
     Mark,
     StreamInfo,
     StreamTail,
-    SubscriptionCreated,
     SubscriptionDeleted,
     SubscriptionRecord,
     SubscriptionState,
 )
-from headwater.core.subscriptions.transitions import Ack, Changes, Proof
 from headwater.service.entries import Entry
 from headwater.service.log import Log
 from headwater.service.subscriptions.keyring import Keyring, Keys
@@ -242,12 +241,11 @@ class Subscriptions:
             raise InvalidSubscription(
                 f"the pattern takes in more than {STREAMS_MATCHED_MAX} streams; narrow it down"
             )
-        marks = transitions.at_the_tail(state)
         subscription = Subscription(self, state)
         self._by_name[name] = subscription
         self._version += 1
         try:
-            await subscription.submit([SubscriptionCreated(record, config, marks)], None)
+            await subscription.submit([decisions.decide_create(state)], None)
         except StreamError:
             # Unless it failed before it was queued, its loss has been noted and sees to the rest.
             if not subscription.lost:
@@ -268,7 +266,9 @@ class Subscriptions:
 
     async def delete(self, name: str) -> None:
         subscription = self.get(name)
-        await subscription.change(lambda state, _: ([SubscriptionDeleted(state.record.id)], None))
+        await subscription.change(
+            lambda state, _: Decision(None, [SubscriptionDeleted(state.record.id)])
+        )
         self._forget(subscription)
         await subscription.stop()
 
@@ -283,19 +283,19 @@ class Subscriptions:
             raise InvalidSubscription("a subscription cannot be woken by its own wake_stream")
         found = await Survey(self.streams).run([], paths)
         await subscription.change(
-            lambda state, _: (self._relinked(transitions.link(state, paths, found)), None)
+            lambda state, _: self._relinked(decisions.decide_link(state, paths, found))
         )
 
     async def unlink(self, name: str, path: str) -> None:
         subscription = self.get(name)
         await subscription.change(
-            lambda state, _: (self._relinked(transitions.unlink(state, path)), None)
+            lambda state, _: self._relinked(decisions.decide_unlink(state, path))
         )
 
-    def _relinked(self, changes: Changes) -> Changes:
+    def _relinked(self, changes: Changes) -> Decision[None]:
         """Streams belong to other subscriptions from the moment on when this is decided."""
         self._version += 1
-        return changes
+        return Decision(None, changes)
 
     # ── Using ────────────────────────────────────────────────────────────────────────────────
 
@@ -305,16 +305,17 @@ class Subscriptions:
         subscription.expire()
         await subscription.announced()
 
-        def decide(state: SubscriptionState, now_ms: int) -> tuple[Changes, Claimed]:
-            changes = transitions.claim(state, worker, now_ms)
+        def decide(state: SubscriptionState, now_ms: int) -> Decision[Claimed]:
+            changes = decisions.decide_claim(state, worker, now_ms)
             wake = state.wake
-            return changes, Claimed(
+            claimed = Claimed(
                 wake.wake_id,
                 wake.generation,
                 make_token(keys.tokens, state.record.id, wake.generation),
                 state.snapshot(STREAMS_SHOWN_MAX).streams,
                 state.config.lease_ttl_ms,
             )
+            return Decision(claimed, changes)
 
         return await subscription.change(decide)
 
@@ -331,9 +332,9 @@ class Subscriptions:
         """Acknowledge, and go on or be done; True if another wake follows at once."""
         keys = await self.keyring.get()
 
-        def decide(state: SubscriptionState, now_ms: int) -> tuple[Changes, bool]:
+        def decide(state: SubscriptionState, now_ms: int) -> Decision[bool]:
             proof = _proof(keys, state, token, generation, wake_id)
-            return transitions.settle(
+            return decisions.decide_settle(
                 state, proof, acks, done=done, next_id=new_wake_id(), now_ms=now_ms
             )
 
@@ -344,9 +345,9 @@ class Subscriptions:
     ) -> None:
         keys = await self.keyring.get()
 
-        def decide(state: SubscriptionState, now_ms: int) -> tuple[Changes, bool]:
+        def decide(state: SubscriptionState, now_ms: int) -> Decision[bool]:
             proof = _proof(keys, state, token, generation, wake_id)
-            return transitions.release(state, proof, new_wake_id(), now_ms)
+            return decisions.decide_release(state, proof, new_wake_id(), now_ms)
 
         await subscription.change(decide)
 

@@ -27,7 +27,16 @@ from headwater.core.content_types import JSON
 from headwater.core.decisions import Append
 from headwater.core.errors import StorageUnavailable, StreamError
 from headwater.core.limits import Limits
-from headwater.core.subscriptions import transitions
+from headwater.core.subscriptions.decisions import (
+    Changes,
+    Decision,
+    decide_begin,
+    decide_completed,
+    decide_delivered,
+    decide_failed,
+    decide_lapse,
+    decide_offered,
+)
 from headwater.core.subscriptions.errors import SubscriptionNotFound
 from headwater.core.subscriptions.signatures import make_token
 from headwater.core.subscriptions.state import (
@@ -40,7 +49,6 @@ from headwater.core.subscriptions.state import (
     Wake,
     evolve,
 )
-from headwater.core.subscriptions.transitions import Changes
 from headwater.service.entries import Event
 from headwater.service.log import Log
 from headwater.service.replies import Reply
@@ -164,25 +172,25 @@ class Subscription:
         effects: list[Effect] = [(self, change) for change in changes]
         return self._context.streams.writer.submit([*effects, *extra], reply)
 
-    async def change(self, decide: Callable[[SubscriptionState, int], tuple[Changes, R]]) -> R:
+    async def change(self, decide: Callable[[SubscriptionState, int], Decision[R]]) -> R:
         """Decide, commit, answer. A refusal waits for what it rests on, too."""
         writer = self._context.streams.writer
         self.expire()
         try:
-            changes, reply = decide(self.require(), self._context.streams.clock())
+            decision = decide(self.require(), self._context.streams.clock())
         except StreamError as error:
             await writer.fail_after(self, error)
             raise
-        if not changes:
-            return await writer.reply_after(self, reply)
-        answer = await self.submit(changes, reply)
+        if not decision.mutations:
+            return await writer.reply_after(self, decision.reply)
+        answer = await self.submit(decision.mutations, decision.reply)
         self.kick()
         return answer
 
     def expire(self) -> None:
         """A lease that ran out is over, whether or not the timer has said so yet."""
         if not self.over:
-            changes = transitions.lapse(self.state, new_wake_id(), self._context.streams.clock())
+            changes = decide_lapse(self.state, new_wake_id(), self._context.streams.clock())
             if changes:
                 self.submit(changes, None)
                 self.kick()
@@ -241,9 +249,9 @@ class Subscription:
         state, now_ms = self.state, self._context.streams.clock()
         wake = state.wake
         if wake.phase is Phase.IDLE:
-            await self._commit(transitions.begin(state, new_wake_id(), now_ms))
+            await self._commit(decide_begin(state, new_wake_id(), now_ms))
         elif wake.phase is Phase.LEASED:
-            await self._commit(transitions.lapse(state, new_wake_id(), now_ms))
+            await self._commit(decide_lapse(state, new_wake_id(), now_ms))
         elif wake.phase is Phase.DUE and wake.until_ms <= now_ms:
             if state.config.webhook is not None:
                 await self._deliver(state.config.webhook.url)
@@ -292,13 +300,11 @@ class Subscription:
         if self.over:
             return
         if outcome.done:
-            changes = transitions.completed(
-                state, wake.wake_id, snapshot.marks, new_wake_id(), now_ms
-            )
+            changes = decide_completed(state, wake.wake_id, snapshot.marks, new_wake_id(), now_ms)
         elif outcome.taken:
-            changes = transitions.delivered(state, wake.wake_id, now_ms)
+            changes = decide_delivered(state, wake.wake_id, now_ms)
         else:
-            changes = transitions.failed(state, wake.wake_id, random.random(), now_ms)
+            changes = decide_failed(state, wake.wake_id, random.random(), now_ms)
             log.info("webhook_failed", subscription=self.name, problem=outcome.problem)
         await self._commit(changes)
 
@@ -314,7 +320,7 @@ class Subscription:
         try:
             entry = await streams.entry(path)
             now_ms, state = streams.clock(), self.state
-            changes = transitions.offered(state, wake.wake_id)
+            changes = decide_offered(state, wake.wake_id)
             if not changes or self.over:
                 return
             event = {
@@ -332,7 +338,7 @@ class Subscription:
         except StreamError as error:
             log.warning("wake_stream_refused", subscription=self.name, error=error.message)
             now_ms = streams.clock()
-            changes = transitions.failed(self.state, wake.wake_id, random.random(), now_ms)
+            changes = decide_failed(self.state, wake.wake_id, random.random(), now_ms)
             await self._commit(changes)
             return
         await self._commit(changes, [(entry, mutation) for mutation in decision.mutations])

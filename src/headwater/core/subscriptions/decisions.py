@@ -1,15 +1,16 @@
-"""What can happen to a subscription.
+"""The decisions: given the state of a subscription and what happens to it, what follows?
 
-Each function looks at a state and returns what has to be stored, and changes nothing itself; that
-is `evolve`'s part, once the change is on its way to the disk. Time, random ids and dice come in as
-arguments.
+Each function is pure: it returns the mutations to store, with a reply where there is one to give,
+and changes nothing. That is `evolve`'s part, once they are on their way to the disk. Time, random
+ids and dice come in as arguments.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from headwater.core.errors import InvalidOffset, UnknownOffset
@@ -28,6 +29,7 @@ from headwater.core.subscriptions.state import (
     Mark,
     Phase,
     StreamTail,
+    SubscriptionCreated,
     SubscriptionMutation,
     SubscriptionState,
     Wake,
@@ -39,6 +41,7 @@ RETRY_MS_MAX: Final = 60_000
 JITTER: Final = 0.2
 
 Changes = list[SubscriptionMutation]
+R = TypeVar("R")
 
 
 class Proof(NamedTuple):
@@ -54,9 +57,9 @@ class Ack(NamedTuple):
     offset: str
 
 
-class Settled(NamedTuple):
-    changes: Changes
-    next_wake: bool
+class Decision(msgspec.Struct, Generic[R], frozen=True):
+    reply: R
+    mutations: Sequence[SubscriptionMutation] = ()
 
 
 def retry_delay_ms(failures: int, dice: float) -> int:
@@ -69,38 +72,38 @@ def retry_delay_ms(failures: int, dice: float) -> int:
 # ── Wakes ────────────────────────────────────────────────────────────────────────────────────
 
 
-def begin(state: SubscriptionState, wake_id: str, now_ms: int) -> Changes:
+def decide_begin(state: SubscriptionState, wake_id: str, now_ms: int) -> Changes:
     """Something is pending and nobody is at work: there is a wake."""
     if state.wake.phase is not Phase.IDLE or not state.pending:
         return []
     return [_next(state, wake_id, now_ms)]
 
 
-def offered(state: SubscriptionState, wake_id: str) -> Changes:
+def decide_offered(state: SubscriptionState, wake_id: str) -> Changes:
     """The event is in the wake stream, or will be by the same transaction."""
     if not _announcing(state, wake_id):
         return []
     return [_wake(state, phase=Phase.OFFERED, until_ms=0, attempts=0)]
 
 
-def delivered(state: SubscriptionState, wake_id: str, now_ms: int) -> Changes:
+def decide_delivered(state: SubscriptionState, wake_id: str, now_ms: int) -> Changes:
     """The webhook has taken the wake, and will report."""
     if not _announcing(state, wake_id):
         return []
     return [_leased(state, now_ms)]
 
 
-def completed(
+def decide_completed(
     state: SubscriptionState, wake_id: str, marks: Sequence[Mark], next_id: str, now_ms: int
 ) -> Changes:
     """The webhook is done with all that it was shown."""
     if state.wake.wake_id != wake_id or state.wake.phase is Phase.IDLE:
         return []
     newer = [mark for mark in marks if _is_progress(state, mark)]
-    return _finished(state, newer, next_id, now_ms).changes
+    return list(_finished(state, newer, next_id, now_ms).mutations)
 
 
-def failed(state: SubscriptionState, wake_id: str, dice: float, now_ms: int) -> Changes:
+def decide_failed(state: SubscriptionState, wake_id: str, dice: float, now_ms: int) -> Changes:
     """The wake could not be announced; it will be tried again."""
     if not _announcing(state, wake_id):
         return []
@@ -109,17 +112,17 @@ def failed(state: SubscriptionState, wake_id: str, dice: float, now_ms: int) -> 
     return [_wake(state, until_ms=due_ms, attempts=failures)]
 
 
-def lapse(state: SubscriptionState, next_id: str, now_ms: int) -> Changes:
+def decide_lapse(state: SubscriptionState, next_id: str, now_ms: int) -> Changes:
     """A lease that ran out frees the work."""
     if state.wake.phase is not Phase.LEASED or state.wake.until_ms > now_ms:
         return []
-    return _finished(state, [], next_id, now_ms).changes
+    return list(_finished(state, [], next_id, now_ms).mutations)
 
 
 # ── Whoever is at work ───────────────────────────────────────────────────────────────────────
 
 
-def claim(state: SubscriptionState, worker: str, now_ms: int) -> Changes:
+def decide_claim(state: SubscriptionState, worker: str, now_ms: int) -> Changes:
     """A worker takes the wake that is there."""
     wake = state.wake
     if wake.phase is Phase.LEASED:
@@ -129,7 +132,7 @@ def claim(state: SubscriptionState, worker: str, now_ms: int) -> Changes:
     return [_leased(state, now_ms, worker)]
 
 
-def settle(
+def decide_settle(
     state: SubscriptionState,
     proof: Proof,
     acks: Iterable[Ack],
@@ -137,7 +140,7 @@ def settle(
     done: bool,
     next_id: str,
     now_ms: int,
-) -> Settled:
+) -> Decision[bool]:
     """Progress: acknowledge, and go on with a longer lease or be done."""
     _check(state, proof)
     marks = [_acknowledged(state, ack) for ack in acks]
@@ -148,10 +151,12 @@ def settle(
     changes: Changes = [_leased(state, now_ms, state.wake.holder)]
     if latest:
         changes.append(LinksMarked(state.record.id, tuple(latest.values())))
-    return Settled(changes, next_wake=False)
+    return Decision(False, changes)
 
 
-def release(state: SubscriptionState, proof: Proof, next_id: str, now_ms: int) -> Settled:
+def decide_release(
+    state: SubscriptionState, proof: Proof, next_id: str, now_ms: int
+) -> Decision[bool]:
     """Whoever holds the wake gives it back undone."""
     _check(state, proof)
     return _finished(state, [], next_id, now_ms)
@@ -160,16 +165,16 @@ def release(state: SubscriptionState, proof: Proof, next_id: str, now_ms: int) -
 # ── Links ────────────────────────────────────────────────────────────────────────────────────
 
 
-def at_the_tail(state: SubscriptionState) -> tuple[Mark, ...]:
+def decide_create(state: SubscriptionState) -> SubscriptionCreated:
     """A new subscription begins at the end of every stream that is there."""
-    for known in state.links.values():
-        if known.lineage is not None:
-            known.acked = known.tail
-    state.pending.clear()
-    return tuple(known.mark() for known in state.links.values())
+    marks = [
+        known.mark(acked=known.tail) if known.lineage is not None else known.mark()
+        for known in state.links.values()
+    ]
+    return SubscriptionCreated(state.record, state.config, tuple(marks))
 
 
-def link(
+def decide_link(
     state: SubscriptionState, paths: Iterable[str], there: Mapping[str, StreamTail]
 ) -> Changes:
     """Name streams explicitly. Those that are linked already keep their place."""
@@ -189,7 +194,7 @@ def link(
     return [LinksMarked(state.record.id, tuple(marks), streams)]
 
 
-def unlink(state: SubscriptionState, path: str) -> Changes:
+def decide_unlink(state: SubscriptionState, path: str) -> Changes:
     """Take a name back. A stream that the pattern takes in stays, with its place."""
     known = state.links.get(path)
     if known is None or not known.explicit:
@@ -239,7 +244,7 @@ def _is_progress(state: SubscriptionState, mark: Mark) -> bool:
 
 def _finished(
     state: SubscriptionState, marks: Sequence[Mark], next_id: str, now_ms: int
-) -> Settled:
+) -> Decision[bool]:
     """The wake is over. If something is left to do, the next one begins."""
     left = len(state.pending) - sum(
         mark.path in state.pending and state.pending[mark.path].tail <= mark.acked for mark in marks
@@ -252,7 +257,7 @@ def _finished(
     else:
         idle = Wake(state.wake.generation)
         changes.append(WakeChanged(state.record.id, idle))
-    return Settled(changes, next_wake=left > 0)
+    return Decision(left > 0, changes)
 
 
 def _with_flags(state: SubscriptionState, marks: Iterable[Mark]) -> Iterable[Mark]:

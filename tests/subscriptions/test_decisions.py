@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headwater.core.errors import StreamError
-from headwater.core.subscriptions import transitions
+from headwater.core.subscriptions import decisions
+from headwater.core.subscriptions.decisions import Proof, retry_delay_ms
 from headwater.core.subscriptions.errors import (
     AckConflict,
     AlreadyClaimed,
@@ -17,7 +18,6 @@ from headwater.core.subscriptions.errors import (
     NoPendingWork,
 )
 from headwater.core.subscriptions.state import Phase
-from headwater.core.subscriptions.transitions import Proof, retry_delay_ms
 from tests.subscriptions.model import Model, pull_config, webhook_config
 
 # ── Retries ──────────────────────────────────────────────────────────────────────────────────
@@ -98,7 +98,9 @@ def test_done_in_the_answer_acknowledges_what_was_shown_and_no_more() -> None:
     model.begin()
     wake, shown = model.state.wake, model.state.snapshot(100)
     model.append("in/b")
-    changes = transitions.completed(model.state, wake.wake_id, shown.marks, "next", model.now_ms)
+    changes = decisions.decide_completed(
+        model.state, wake.wake_id, shown.marks, "next", model.now_ms
+    )
     model.store(changes)
     assert list(model.state.pending) == ["in/b"]
     assert (model.state.wake.generation, model.state.links["in/b"].acked) == (2, 10)
@@ -110,9 +112,11 @@ def test_an_answer_that_comes_too_late_changes_nothing() -> None:
     model.begin()
     wake, shown = model.state.wake, model.state.snapshot(100)
     model.settle(done=True)
-    assert transitions.completed(model.state, wake.wake_id, shown.marks, "n", model.now_ms) == []
-    assert transitions.delivered(model.state, wake.wake_id, model.now_ms) == []
-    assert transitions.failed(model.state, wake.wake_id, 0.5, model.now_ms) == []
+    assert (
+        decisions.decide_completed(model.state, wake.wake_id, shown.marks, "n", model.now_ms) == []
+    )
+    assert decisions.decide_delivered(model.state, wake.wake_id, model.now_ms) == []
+    assert decisions.decide_failed(model.state, wake.wake_id, 0.5, model.now_ms) == []
 
 
 def test_a_callback_before_the_answer_takes_the_wake() -> None:
@@ -169,7 +173,7 @@ def test_a_claim_is_for_one_worker() -> None:
         model.claim()
     model.create("in/a", 10)
     model.begin()
-    model.store(transitions.offered(model.state, model.state.wake.wake_id))
+    model.store(decisions.decide_offered(model.state, model.state.wake.wake_id))
     with pytest.raises(Fenced):
         model.settle()
     model.claim("ann")
@@ -256,9 +260,9 @@ def test_any_part_of_the_proof_that_is_stale_fences(working: Model, proof: Proof
 def test_a_stream_linked_both_ways_is_explicit_and_stays_when_it_is_taken_back() -> None:
     model = Model()
     model.create("in/a", 10)
-    model.store(transitions.link(model.state, ["in/a", "in/a"], model.streams))
+    model.store(decisions.decide_link(model.state, ["in/a", "in/a"], model.streams))
     assert model.state.snapshot(9).streams[0].link_type == "explicit"
-    model.store(transitions.unlink(model.state, "in/a"))
+    model.store(decisions.decide_unlink(model.state, "in/a"))
     assert model.state.snapshot(9).streams[0].link_type == "glob"
     assert list(model.state.pending) == ["in/a"]
 
@@ -266,7 +270,7 @@ def test_a_stream_linked_both_ways_is_explicit_and_stays_when_it_is_taken_back()
 def test_streams_that_are_there_begin_at_their_tail_and_others_at_their_beginning() -> None:
     model = Model()
     model.create("there", 10)
-    model.store(transitions.link(model.state, ["there", "later"], model.streams))
+    model.store(decisions.decide_link(model.state, ["there", "later"], model.streams))
     assert not model.state.pending
     model.create("later", 10)
     model.append("there")
@@ -343,9 +347,9 @@ class Everything(RuleBasedStateMachine):
     def name(self, path: str, named: bool) -> None:
         state = self.model.state
         if named:
-            self.model.store(transitions.link(state, [path], self.model.streams))
+            self.model.store(decisions.decide_link(state, [path], self.model.streams))
         else:
-            self.model.store(transitions.unlink(state, path))
+            self.model.store(decisions.decide_unlink(state, path))
 
     @rule()
     def begin(self) -> None:
@@ -360,7 +364,7 @@ class Everything(RuleBasedStateMachine):
             self.model.delivered()
         else:
             wake_id = self.model.state.wake.wake_id
-            self.model.store(transitions.offered(self.model.state, wake_id))
+            self.model.store(decisions.decide_offered(self.model.state, wake_id))
 
     @rule(worker=st.sampled_from(["ann", "bob"]))
     def claim(self, worker: str) -> None:
