@@ -121,7 +121,7 @@ def test_the_file_is_for_its_owner_and_holds_no_key(house: House) -> None:
         "",
         "[]",
         '{"keys": [{}]}',
-        '{"version": 2, "keys": []}',
+        '{"version": 3, "keys": []}',
         '{"keys": [{"id": "x", "digest": "y", "created_at_ms": 0, "grants": {}}]}',
         '{"keys": [{"id": "0123456789ab", "digest": "%s", "created_at_ms": 0, '
         '"grants": {"read": ["a*"]}}]}' % ("0" * 64),

@@ -53,6 +53,7 @@ class Sink:
         self._clock = clock
         self.beats: list[float] = []
         self.takes_more = True
+        self.paused = False
 
     def send(self, payload: Payload) -> bool:
         assert payload.raw.startswith(b":")
