@@ -22,6 +22,7 @@ from pydantic_settings import (
 
 from headwater.core.browsers import parse_hosts, parse_origins
 from headwater.core.limits import MIB, Limits
+from headwater.core.quotas import parse_quotas
 from headwater.store.history.policies import ArchivePolicy, SealPolicy
 
 _LIMITS = Limits()
@@ -149,6 +150,11 @@ class Settings(BaseSettings):
     queue_bytes_max: int = Field(
         _LIMITS.queue_bytes_max, ge=1, description="Appends waiting for a commit (429 beyond)."
     )
+    quotas: str = Field(
+        "",
+        description="How much parts of the namespace may hold (403 beyond), with semicolons "
+        "between them: tenants/*: streams=1000 bytes=10GiB producers=5000; **: streams=100000.",
+    )
     readers_per_stream_max: int = Field(
         _LIMITS.readers_per_stream_max, ge=1, description="Live readers of a stream (429 beyond)."
     )
@@ -255,6 +261,12 @@ class Settings(BaseSettings):
     @classmethod
     def _check_origins(cls, value: str) -> str:
         parse_origins("" if value == "auto" else value)
+        return value
+
+    @field_validator("quotas")
+    @classmethod
+    def _check_quotas(cls, value: str) -> str:
+        parse_quotas(value)
         return value
 
     @field_validator("allowed_host")

@@ -37,6 +37,8 @@ SIGNS: Final[dict[str, tuple[str, ...]]] = {
     "Retention": (r"raise OffsetExpired\(",),
     "State Protocol": (r"'snapshot-start'", r"'snapshot-end'"),
     "Patterns": (r"\(\?>",),
+    "Quotas": (r"raise QuotaExceeded\(",),
+    "What web pages may do": (r"'same-origin'",),
     "Webhook targets (SSRF)": (r"\.is_global\b", r"\.is_reserved\b"),
     "Live keys": (r"b'tbl\\x00'", r"'tpl'"),
     "Table names": (r"'~2E'",),

@@ -23,6 +23,7 @@ from headwater.cli.serve_access import (
     open_certificate,
     open_gate,
 )
+from headwater.core.quotas import parse_quotas
 from headwater.http import collectors
 from headwater.http.app import App
 from headwater.http.beats import Heartbeat
@@ -145,6 +146,7 @@ async def listening(
             linger_ms=settings.linger_ms,
             sealing=settings.seal_policy(),
             archive=settings.archive_policy(),
+            quotas=parse_quotas(settings.quotas),
         )
     except ValueError as error:
         engine.close()

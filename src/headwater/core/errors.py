@@ -208,6 +208,17 @@ class Forbidden(StreamError):
         self.permission = permission
 
 
+class QuotaExceeded(StreamError):
+    code = "quota_exceeded"
+
+    def __init__(self, kind: str, account: str, limit: int) -> None:
+        whose = repr(account) if account else "this server"
+        super().__init__(
+            f"{whose} may hold {limit} {kind}, and this would be more; delete something, or have "
+            "the quota raised"
+        )
+
+
 class CrossSite(StreamError):
     code = "cross_site"
 

@@ -26,6 +26,7 @@ from headwater.core.decisions import (
 from headwater.core.errors import SequenceGap, StreamError
 from headwater.core.limits import KIB, Limits
 from headwater.core.producers import worth_waiting
+from headwater.core.quotas import Quota
 from headwater.core.stream import Created, Mutation, StreamConfig, StreamState
 from headwater.service.background import Background
 from headwater.service.clock import Clock, wall_clock_ms
@@ -36,6 +37,7 @@ from headwater.service.history.compacting import Compacting
 from headwater.service.history.fetching import Fetching
 from headwater.service.history.sealing import Sealing
 from headwater.service.housekeeping import Collection, Expiry, Trimming
+from headwater.service.quotas import Quotas
 from headwater.service.reading import ReadingLog
 from headwater.service.reordering import WaitingRoom
 from headwater.service.replies import Reply
@@ -89,6 +91,7 @@ class Log(ReadingLog):
         clock: Clock = wall_clock_ms,
         sealing: SealPolicy | None = None,
         archive: ArchivePolicy | None = None,
+        quotas: tuple[Quota, ...] = (),
     ) -> Log:
         loop = asyncio.get_running_loop()
         next_stream_id = await loop.run_in_executor(None, engine.streams.next_id)
@@ -96,6 +99,9 @@ class Log(ReadingLog):
         if history is not None and archive is not None:
             opened = await loop.run_in_executor(None, open_archive, history, archive)
         log = cls(engine, limits or Limits(), linger_ms, clock, next_stream_id)
+        if quotas:
+            counted = await loop.run_in_executor(None, Quotas, quotas, engine)
+            counted.watch(log.writer)
         if history is not None and sealing is not None:
             log.sealing = Sealing(history, sealing, log.writer, clock)
             if sealing.compact_bytes_per_second:

@@ -132,6 +132,8 @@ class Writer:
         self.failure_observers: list[Callable[[Sequence[Effect]], None]] = []
         self.failures = 0
         self.figures = CommitFigures()
+        self.admit: Callable[[Sequence[Effect]], None] | None = None
+        """Asked before anything is queued; raises the reason why not."""
         self.on_commit: Callable[[Commit], None] | None = None
         """Told of every commit, for tracing."""
         self.queued_bytes = 0
@@ -165,6 +167,8 @@ class Writer:
         # Into an empty queue goes anything: a body may be as large as the queue by itself.
         if self.queued_bytes and self.queued_bytes + size > self._limits.queue_bytes_max:
             raise TooBusy
+        if self.admit is not None:
+            self.admit(effects)
         batch = self._gathering
         self.queued_bytes += size
         for owner, mutation in effects:

@@ -77,6 +77,7 @@ _PUT = Route(
         "group_conflict",
         "path_reserved",
         "too_busy",
+        "quota_exceeded",
     ),
     body={JSON_TYPE: ref("GroupConfig")},
 )
@@ -163,6 +164,7 @@ _TRANSACT = Route(
         "duplicate_id",
         "sequence_gap",
         "too_busy",
+        "quota_exceeded",
     ),
     body={JSON_TYPE: ref("TransactionBody")},
     holds_data=True,

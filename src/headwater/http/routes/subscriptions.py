@@ -87,6 +87,7 @@ _PUT = Route(
         "path_reserved",
         "stream_gone",
         "too_busy",
+        "quota_exceeded",
         "data_corrupt",
     ),
     body={JSON_TYPE: ref("SubscriptionConfig")},

@@ -1,0 +1,170 @@
+"""Quotas: how much one part of the namespace may hold.
+
+A quota is written `tenants/*: streams=1000 bytes=10GiB producers=5000`, several with `;` between
+them. Before the colon is a row of segments, in which `*` stands for any one. Every stream whose
+path begins with such segments counts for the *account* named by them: with `tenants/*`, the streams
+`tenants/acme` and `tenants/acme/orders/eu` count for `tenants/acme`, and each tenant has an account
+of its own. `**` is one account for all streams. A stream may count for several quotas, and all of
+them have to agree.
+
+- `streams`: streams that exist.
+- `bytes`: what they keep. A fork counts for what was appended to it, not for what it inherits, and
+  a deleted stream that forks still need counts for its bytes. What retention has dropped does not.
+- `producers`: producers that those streams know.
+
+What would go beyond a quota is refused as a whole; whatever makes room again, deleting above all,
+never is. A change counts from the moment it is accepted, so that no two can share the last place,
+and no longer when it could not be committed.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from headwater.core.errors import QuotaExceeded
+
+_UNITS: Final = {
+    "": 1,
+    **{f"{unit}B": 1000**power for power, unit in enumerate(("k", "M", "G", "T"), 1)},
+    **{f"{unit}iB": 1024**power for power, unit in enumerate(("K", "M", "G", "T"), 1)},
+}
+_LIMIT: Final = re.compile(r"(streams|bytes|producers)=([0-9]{1,15})([A-Za-z]{0,3})")
+_SEGMENTS: Final = re.compile(
+    r"\*\*|[A-Za-z0-9\-._~!$&'()*+,;=:@%]+(/[A-Za-z0-9\-._~!$&'()*+,;=@%]+)*"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    segments: tuple[str, ...]
+    """Empty: every stream counts for one account."""
+    limits: dict[str, int]
+
+    def account_of(self, path: str) -> str | None:
+        """The account that a stream counts for; None if it counts for none."""
+        given = path.split("/")[: len(self.segments)]
+        if len(given) < len(self.segments):
+            return None
+        fits = all(own in ("*", one) for own, one in zip(self.segments, given, strict=True))
+        return "/".join(given) if fits else None
+
+
+def parse_quotas(setting: str) -> tuple[Quota, ...]:
+    return tuple(_parse(text.strip()) for text in setting.split(";") if text.strip())
+
+
+def _parse(text: str) -> Quota:
+    where, _, rest = text.rpartition(":")
+    limits = {}
+    for word in rest.split():
+        found = _LIMIT.fullmatch(word)
+        if found is None or found[3] not in _UNITS or (found[3] and found[1] != "bytes"):
+            raise ValueError(f"{word!r}: write streams=100, bytes=10GiB or producers=1000")
+        limits[found[1]] = int(found[2]) * _UNITS[found[3]]
+    if not limits or _SEGMENTS.fullmatch(where.strip()) is None:
+        raise ValueError(f"{text!r} is no quota; write tenants/*: streams=100 bytes=10GiB")
+    segments = () if where.strip() == "**" else tuple(where.strip().split("/"))
+    return Quota(segments, limits)
+
+
+@dataclass(slots=True)
+class Amount:
+    """What one stream, one change or one account comes to."""
+
+    streams: int = 0
+    bytes: int = 0
+    producers: int = 0
+
+    def add(self, other: Amount, times: int = 1) -> None:
+        self.streams += times * other.streams
+        self.bytes += times * other.bytes
+        self.producers += times * other.producers
+
+
+@dataclass(slots=True)
+class _Account:
+    key: tuple[int, str]
+    """Which quota, and the name."""
+    limits: dict[str, int]
+    used: Amount = field(default_factory=Amount)
+    holdings: int = 0
+
+
+@dataclass(slots=True)
+class _Holding:
+    """A stream, and the accounts that it counts for."""
+
+    accounts: tuple[_Account, ...]
+    amount: Amount = field(default_factory=Amount)
+
+
+class Ledger:
+    """What every account holds. Each step costs the same, however much there is."""
+
+    def __init__(self, quotas: tuple[Quota, ...]) -> None:
+        self._quotas = quotas
+        self._accounts: dict[tuple[int, str], _Account] = {}
+        self._holdings: dict[int, _Holding] = {}
+
+    def open(self, stream_id: int, path: str) -> None:
+        """A stream comes. It counts once something is charged to it."""
+        accounts = []
+        for number, quota in enumerate(self._quotas):
+            name = quota.account_of(path)
+            if name is not None:
+                key = (number, name)
+                account = self._accounts.setdefault(key, _Account(key, quota.limits))
+                account.holdings += 1
+                accounts.append(account)
+        if accounts:
+            self._holdings[stream_id] = _Holding(tuple(accounts))
+
+    def admit(self, stream_id: int, amount: Amount) -> None:
+        """Charge a stream for a change, or say which quota that would go beyond."""
+        holding = self._holdings.get(stream_id)
+        if holding is None:
+            return
+        for account in holding.accounts:
+            for kind, limit in account.limits.items():
+                more = getattr(amount, kind)
+                if more > 0 and getattr(account.used, kind) + more > limit:
+                    raise QuotaExceeded(kind, account.key[1], limit)
+        self.charge(stream_id, amount)
+
+    def charge(self, stream_id: int, amount: Amount, times: int = 1) -> None:
+        holding = self._holdings.get(stream_id)
+        if holding is not None:
+            holding.amount.add(amount, times)
+            for account in holding.accounts:
+                account.used.add(amount, times)
+
+    def keeps(self, stream_id: int, size: int) -> None:
+        """A stream keeps at most this many bytes from now on."""
+        holding = self._holdings.get(stream_id)
+        if holding is not None and holding.amount.bytes > size:
+            self.charge(stream_id, Amount(bytes=size - holding.amount.bytes))
+
+    def hide(self, stream_id: int) -> None:
+        """A stream is deleted, but its forks still need what it holds."""
+        holding = self._holdings.get(stream_id)
+        if holding is not None:
+            gone = Amount(holding.amount.streams, 0, holding.amount.producers)
+            self.charge(stream_id, gone, -1)
+
+    def close(self, stream_id: int) -> None:
+        """A stream is gone, and counts for nothing any more."""
+        holding = self._holdings.pop(stream_id, None)
+        if holding is None:
+            return
+        for account in holding.accounts:
+            account.used.add(holding.amount, -1)
+            account.holdings -= 1
+            if not account.holdings:
+                del self._accounts[account.key]
+
+    def used(self, number: int, name: str) -> Amount:
+        """What an account of a quota holds."""
+        account = self._accounts.get((number, name))
+        return Amount() if account is None else account.used

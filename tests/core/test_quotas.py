@@ -1,0 +1,114 @@
+"""Quotas: which account a stream counts for, and what is admitted."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.core.errors import QuotaExceeded
+from headwater.core.quotas import Amount, Ledger, parse_quotas
+
+
+def test_streams_count_for_the_segments_that_they_begin_with() -> None:
+    (tenants,) = parse_quotas("tenants/*: streams=1")
+    assert tenants.account_of("tenants/acme") == "tenants/acme"
+    assert tenants.account_of("tenants/acme/orders/eu") == "tenants/acme"
+    assert tenants.account_of("tenants") is None
+    assert tenants.account_of("other/acme") is None
+    (everything,) = parse_quotas("**: streams=1")
+    assert everything.account_of("a/b") == ""
+
+
+def test_what_a_setting_says() -> None:
+    one, two = parse_quotas("a/*: streams=2 bytes=3KiB; b: producers=7 bytes=5MB;")
+    assert (one.segments, one.limits) == (("a", "*"), {"streams": 2, "bytes": 3072})
+    assert (two.segments, two.limits) == (("b",), {"producers": 7, "bytes": 5_000_000})
+    assert parse_quotas("") == ()
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *("a", "a:", ": streams=1", "a: streams", "a: streams=-1", "a: streams=1KiB"),
+        *("a: files=1", "a//b: streams=1", "a b: streams=1", "a: bytes=1XB", "a: bytes=1e3"),
+    ],
+)
+def test_what_is_no_quota(setting: str) -> None:
+    with pytest.raises(ValueError, match="write"):
+        parse_quotas(setting)
+
+
+def test_every_quota_has_to_agree_and_says_whose_it_is() -> None:
+    ledger = Ledger(parse_quotas("t/*: bytes=10; **: bytes=15"))
+    for number, path in enumerate(("t/a/x", "t/a/y", "t/b", "other")):
+        ledger.open(number, path)
+        ledger.admit(number, Amount(streams=1))
+    ledger.admit(0, Amount(bytes=6))
+    with pytest.raises(QuotaExceeded, match="'t/a' may hold 10 bytes"):
+        ledger.admit(1, Amount(bytes=5))
+    ledger.admit(2, Amount(bytes=9))
+    with pytest.raises(QuotaExceeded, match="this server may hold 15 bytes"):
+        ledger.admit(3, Amount(bytes=1))
+    ledger.close(0)
+    ledger.admit(1, Amount(bytes=6))
+
+
+def test_what_is_deleted_but_needed_counts_for_its_bytes() -> None:
+    ledger = Ledger(parse_quotas("t: streams=1 bytes=10 producers=1"))
+    ledger.open(1, "t/a")
+    ledger.admit(1, Amount(1, 8, 1))
+    ledger.hide(1)
+    assert ledger.used(0, "t") == Amount(0, 8, 0)
+    ledger.open(2, "t/fork")
+    ledger.admit(2, Amount(1, 2, 1))
+    with pytest.raises(QuotaExceeded):
+        ledger.admit(2, Amount(bytes=1))
+    ledger.close(1)
+    ledger.admit(2, Amount(bytes=8))
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["open", "append", "keeps", "hide", "close"]),
+        st.integers(0, 3),
+        st.integers(0, 9),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS)
+def test_accounts_are_the_sum_of_their_streams(steps: list[tuple[str, int, int]]) -> None:
+    ledger = Ledger(parse_quotas("*: bytes=20 streams=3"))
+    held: dict[int, Amount] = {}
+    for what, stream, size in steps:
+        if what == "open" and stream not in held:
+            ledger.open(stream, f"t/{stream}")
+            held[stream] = Amount()
+            amount = Amount(streams=1)
+        elif what == "append" and stream in held:
+            amount = Amount(bytes=size)
+        else:
+            amount = Amount()
+        try:
+            ledger.admit(stream, amount)
+            if stream in held:
+                held[stream].add(amount)
+        except QuotaExceeded:
+            pass
+        if what == "keeps" and stream in held:
+            ledger.keeps(stream, size)
+            held[stream].bytes = min(held[stream].bytes, size)
+        if what == "hide" and stream in held:
+            ledger.hide(stream)
+            held[stream].streams = 0
+        if what == "close":
+            ledger.close(stream)
+            held.pop(stream, None)
+        total = Amount()
+        for one in held.values():
+            total.add(one)
+        assert ledger.used(0, "t") == total
+        assert total.bytes <= 20
+        assert total.streams <= 3
