@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from headwater.cli.contexts import Context
+from headwater.cli.context_file import Context
 from headwater.cli.target import Target, authorization
 from headwater.client import Headwater, HeadwaterError, RetryPolicy
 from headwater.client.protocol import Request as ClientRequest

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli import beside, demo
-from headwater.cli.beside import Plan
+from headwater.cli import demo, sidecar
+from headwater.cli.sidecar import Plan
 from headwater.client import Headwater
 from headwater.settings import Settings
 from tests.cli.conftest import Run, Spawn
@@ -87,7 +87,7 @@ def test_pipelines_beside_it(
 def test_commands_to_paste(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Plan(Path("lake"), pipelines=True, demo=True)._greet()
     shown = capsys.readouterr().out
-    for question in beside.QUESTIONS:
+    for question in sidecar.QUESTIONS:
         assert f'sql "{question}"\n' in shown
     Plan(tmp_path / "a lake", pipelines=True, demo=False)._greet()
     assert capsys.readouterr().out.rstrip().endswith(f"sql --root '{tmp_path}/a lake'")
@@ -101,13 +101,13 @@ def test_the_server_goes_on_without(
 ) -> None:
     (tmp_path / "file").touch()
     for lake in (tmp_path / "file" / "lake", tmp_path / "lake"):
-        assert Plan(lake, pipelines=True, demo=False)._companion(base_url) is None or lake.exists()
+        assert Plan(lake, pipelines=True, demo=False)._supervisor(base_url) is None or lake.exists()
     assert "the pipelines do not run" in capsys.readouterr().err
     # The second one is taken by now.
-    assert Plan(tmp_path / "lake", pipelines=True, demo=False)._companion(base_url) is None
+    assert Plan(tmp_path / "lake", pipelines=True, demo=False)._supervisor(base_url) is None
     assert "in use by another" in capsys.readouterr().err
-    monkeypatch.setattr(beside, "find_spec", lambda name: None)
-    assert Plan(tmp_path / "other", pipelines=True, demo=False)._companion(base_url) is None
+    monkeypatch.setattr(sidecar, "find_spec", lambda name: None)
+    assert Plan(tmp_path / "other", pipelines=True, demo=False)._supervisor(base_url) is None
     said = capsys.readouterr().err
     assert "pyspark is missing" in said
     assert said.count("\n") == 1

@@ -1,137 +1,161 @@
-"""Contexts: servers by name, with their tokens, in a file that only its owner can read."""
+"""`headwater ctx`: servers by name."""
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import stat
-import tempfile
-import tomllib
-from dataclasses import dataclass, field
+import sys
+from getpass import getpass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated
 
-from headwater.cli.exits import CliError, usage
+import typer
+
+from headwater.cli.context_file import Context, check_name, config_path, load_config, save_config
+from headwater.cli.exits import usage
+from headwater.cli.output import Json, write_json, write_line
+from headwater.cli.records import ContextRecord
 from headwater.cli.shell import say
+from headwater.cli.target import authorization, check_url
 
-CONFIG_VARIABLE: Final = "HEADWATER_CONFIG"
-
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """One server. The token is kept out of every representation."""
-
-    url: str
-    token: str | None = field(default=None, repr=False)
-    ca: str | None = None
-    """A file of certificates that may vouch for it."""
+app = typer.Typer(no_args_is_help=True)
 
 
-@dataclass(slots=True)
-class Config:
-    """The content of the file."""
-
-    current: str | None = None
-    contexts: dict[str, Context] = field(default_factory=dict)
-
-    def get(self, name: str) -> Context:
-        if name not in self.contexts:
-            raise usage(f"there is no context {name!r}; see `headwater ctx ls`")
-        return self.contexts[name]
-
-
-def config_path() -> Path:
-    """`$HEADWATER_CONFIG`, or the usual place for configuration."""
-    named = os.environ.get(CONFIG_VARIABLE)
-    if named:
-        return Path(named)
-    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(base) / "headwater" / "config.toml"
-
-
-def check_name(name: str) -> str:
-    if _NAME.fullmatch(name) is None:
-        raise usage(f"{name!r} is no name for a context; use up to 64 of A-Z a-z 0-9 _ -")
-    return name
-
-
-def load_config() -> Config:
-    """Read the file; without one there are no contexts."""
-    path = config_path()
+def complete_context(incomplete: str) -> list[str]:
+    """The names of contexts that begin so, for the shell."""
     try:
-        text = path.read_text()
-    except FileNotFoundError:
-        return Config()
-    except UnicodeDecodeError:
-        raise usage(f"{path} is not UTF-8 text; repair or remove it") from None
-    try:
-        config = _parse(tomllib.loads(text))
-    except (AttributeError, CliError, KeyError, TypeError, ValueError) as error:
-        raise usage(f"{path} is not a list of contexts ({error}); repair or remove it") from None
-    _warn_if_exposed(path, config)
-    return config
+        return [name for name in sorted(load_config().contexts) if name.startswith(incomplete)]
+    except Exception:
+        return []  # a completion that fails must not disturb the line being typed
 
 
-def save_config(config: Config) -> None:
-    """Replace the file in one step, readable and writable by its owner alone."""
-    path = config_path()
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # Temporary files are made with mode 0600, so the tokens are never exposed in between.
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(_format(config))
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="A context.", autocompletion=complete_context)
+]
 
 
-def _parse(document: dict[str, Any]) -> Config:
-    contexts = {
-        check_name(name): Context(
-            _text(table["url"]),
-            _optional_text(table.get("token")),
-            _optional_text(table.get("ca")),
-        )
-        for name, table in document.get("contexts", {}).items()
-    }
-    current = _optional_text(document.get("current"))
-    return Config(current if current in contexts else None, contexts)
+@app.callback()
+def _ctx() -> None:
+    """Remember servers and their tokens by name.
+
+    Contexts are kept in ~/.config/headwater/config.toml, or in the file
+    that $HEADWATER_CONFIG names, which only you can read. Tokens are never
+    shown.
+
+    Examples:
+
+      headwater ctx add prod https://streams.example.com --token - --use
+      headwater ctx ls
+      headwater ls --context prod
+    """
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError("url, token and ca are text")
-    return value
+@app.command()
+def add(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name for it.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="The server's address.")],
+    token: Annotated[
+        str | None,
+        typer.Option(
+            "--token", metavar="TOKEN", help="Its token; - asks for it, or reads it from a pipe."
+        ),
+    ] = None,
+    ca: Annotated[
+        Path | None,
+        typer.Option(
+            "--ca",
+            metavar="FILE",
+            help="Certificates that may vouch for it, in PEM.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
+    use: Annotated[bool, typer.Option("--use", help="Use it from now on.")] = False,
+) -> None:
+    """Add a server, or change one. The first one is used from then on.
+
+    Adding one again replaces it, with its token. A token on the command
+    line stays in the shell's history, so prefer --token - and type it, or
+    pipe it in.
+
+    Examples:
+
+      headwater ctx add local http://127.0.0.1:4437
+      pass show streams/prod | headwater ctx add prod https://streams.example.com --token -
+    """
+    check_name(name)
+    secret = _read_token() if token == "-" else token
+    authorization(secret)  # refuses what could not be sent
+    config = load_config()
+    config.contexts[name] = Context(
+        check_url(url), secret or None, str(ca.resolve()) if ca else None
+    )
+    if use or config.current is None:
+        config.current = name
+    save_config(config)
+    used = "in use" if config.current == name else f"`headwater ctx use {name}` switches to it"
+    say(f"added {name} to {config_path()}; {used}")
 
 
-def _optional_text(value: object) -> str | None:
-    return None if value is None else _text(value)
+@app.command(name="use")
+def use_context(name: Name) -> None:
+    """Use a server from now on.
+
+    STREAM_URL, --url and --context still win over it.
+
+    Examples:
+
+      headwater ctx use prod
+    """
+    config = load_config()
+    config.get(name)
+    config.current = name
+    save_config(config)
 
 
-def _format(config: Config) -> str:
-    lines = ["# Written by `headwater ctx`."]
-    if config.current is not None:
-        lines.append(f"current = {_quoted(config.current)}")
+@app.command()
+def ls(json: Json = False) -> None:
+    """List the servers; the one in use is marked.
+
+    Examples:
+
+      headwater ctx ls
+      headwater ctx ls --json | jq -r .url
+    """
+    config = load_config()
+    width = max(map(len, config.contexts), default=0)
     for name, context in sorted(config.contexts.items()):
-        lines += ["", f"[contexts.{name}]", f"url = {_quoted(context.url)}"]
-        if context.token is not None:
-            lines.append(f"token = {_quoted(context.token)}")
-        if context.ca is not None:
-            lines.append(f"ca = {_quoted(context.ca)}")
-    return "\n".join(lines) + "\n"
+        record = ContextRecord(
+            name=name,
+            url=context.url,
+            has_token=context.token is not None,
+            current=name == config.current,
+        )
+        if json:
+            write_json(record)
+        else:
+            mark, key = "*" if record.current else " ", "  (token)" if record.has_token else ""
+            write_line(f"{mark} {name:<{width}}  {context.url}{key}")
 
 
-def _quoted(text: str) -> str:
-    # A JSON string is a TOML string, but for one character that TOML wants escaped.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+@app.command()
+def rm(name: Name) -> None:
+    """Forget a server. Nothing on it changes.
+
+    Examples:
+
+      headwater ctx rm prod
+    """
+    config = load_config()
+    config.get(name)
+    del config.contexts[name]
+    if config.current == name:
+        config.current = None
+    save_config(config)
 
 
-def _warn_if_exposed(path: Path, config: Config) -> None:
-    exposed = path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
-    if exposed and any(context.token for context in config.contexts.values()):
-        say(f"{path} holds tokens and others can read it; run `chmod 600 {path}`")
+def _read_token() -> str:
+    if sys.stdin.isatty():
+        return getpass("Token: ").strip()
+    token = sys.stdin.readline().strip()
+    if not token:
+        raise usage("there is no token on stdin; pipe it in, or leave --token out")
+    return token

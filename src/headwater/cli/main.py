@@ -8,20 +8,29 @@ from typing import Annotated, Final
 import typer
 
 from headwater import __version__
-from headwater.cli import ctx, grouping, keys, pipelines, postgres, segments, subscription, target
-from headwater.cli.appending import append
+from headwater.cli import (
+    contexts,
+    groups,
+    keys,
+    pipelines,
+    postgres,
+    segments,
+    subscription,
+    target,
+)
+from headwater.cli.append import append
 from headwater.cli.backup import backup
 from headwater.cli.bench import bench
-from headwater.cli.consuming import consume
+from headwater.cli.consume import consume
 from headwater.cli.doctor import doctor
 from headwater.cli.listing import info, ls
-from headwater.cli.managing import close, create, fork, rm
-from headwater.cli.presigning import presign
-from headwater.cli.reading import read, tail
+from headwater.cli.presign import presign
+from headwater.cli.read import read, tail
 from headwater.cli.restore import restore
 from headwater.cli.serve_command import serve, up
 from headwater.cli.shell import Shell
 from headwater.cli.sql import sql
+from headwater.cli.streams import close, create, fork, rm
 from headwater.cli.top import top
 from headwater.cli.verify import verify
 
@@ -98,10 +107,10 @@ def _root(
 for _panel, _commands in COMMANDS.items():
     for _name, _command in _commands.items():
         app.command(name=_name, rich_help_panel=_panel)(_command)
-app.add_typer(grouping.app, name="group", rich_help_panel="Groups")
+app.add_typer(groups.app, name="group", rich_help_panel="Groups")
 app.add_typer(postgres.app, name="postgres", rich_help_panel="Streams")
 app.add_typer(subscription.app, name="subscription", rich_help_panel="Streams")
 app.add_typer(segments.app, name="segments", rich_help_panel="Servers")
 app.add_typer(pipelines.app, name="pipeline", rich_help_panel="Pipelines")
-app.add_typer(ctx.app, name="ctx", rich_help_panel="Servers")
+app.add_typer(contexts.app, name="ctx", rich_help_panel="Servers")
 app.add_typer(keys.app, name="keys", rich_help_panel="Servers")

@@ -58,13 +58,13 @@ def open_engine(settings: Settings) -> Engine:
     return SqliteEngine(settings.data, settings.limits().producers_preloaded_max)
 
 
-class Beside(Protocol):
+class Sidecar(Protocol):
     """What runs beside a server, from when it listens to just before it stops."""
 
     def running(self, url: str, hurry: asyncio.Event) -> AbstractAsyncContextManager[None]: ...
 
 
-def serve(settings: Settings, beside: Beside | None = None) -> None:
+def serve(settings: Settings, sidecar: Sidecar | None = None) -> None:
     check_address(settings)
     try:
         tracing = open_tracing() if settings.otel else None
@@ -76,7 +76,7 @@ def serve(settings: Settings, beside: Beside | None = None) -> None:
     sys.setswitchinterval(0.0002)
     _rest_collector()
     _raise_file_limit()
-    uvloop.run(_serve(settings, engine, tracing, beside))
+    uvloop.run(_serve(settings, engine, tracing, sidecar))
 
 
 def _rest_collector() -> None:
@@ -97,7 +97,7 @@ def _raise_file_limit() -> None:
 
 
 async def _serve(
-    settings: Settings, engine: Engine, tracing: Tracing | None, beside: Beside | None
+    settings: Settings, engine: Engine, tracing: Tracing | None, sidecar: Sidecar | None
 ) -> None:
     stop, hurry = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -113,7 +113,7 @@ async def _serve(
             # Without files to read again, it still means that the terminal was closed.
             loop.add_signal_handler(signal.SIGHUP, reloader.reload)
         _greet(settings, port)
-        async with beside.running(_address(settings, port), hurry) if beside else nullcontext():
+        async with sidecar.running(_address(settings, port), hurry) if sidecar else nullcontext():
             await stop.wait()
         log.info("stopping", connections=server.connections)
     log.info("stopped")

@@ -16,7 +16,7 @@ from headwater.cli.shell import say
 from headwater.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from headwater.cli.beside import Plan
+    from headwater.cli.sidecar import Plan
 
 
 def _serve(config: Path | None = None, **flags: Any) -> None:
@@ -59,8 +59,8 @@ def _up(
       headwater up --demo
       headwater up --data /var/lib/headwater --lake /var/lib/lake --port 8080
     """
-    from headwater.cli.beside import TOKEN_VARIABLE, Plan
     from headwater.cli.serve_access import access_is_on
+    from headwater.cli.sidecar import TOKEN_VARIABLE, Plan
 
     settings = _settings(config, flags)
     if pipelines and settings.memory:
@@ -74,7 +74,7 @@ def _up(
     _run(settings, Plan(lake, pipelines, demo, token))
 
 
-def _run(settings: Settings, beside: Plan | None = None) -> None:
+def _run(settings: Settings, sidecar: Plan | None = None) -> None:
     # The server's own modules take a while to load, and no other command needs them.
     from headwater.cli.logs import configure_logs
     from headwater.cli.serve import serve
@@ -82,7 +82,7 @@ def _run(settings: Settings, beside: Plan | None = None) -> None:
 
     configure_logs(settings.log_level, settings.log_format)
     try:
-        serve(settings, beside)
+        serve(settings, sidecar)
     except CannotServe as error:
         raise CliError(str(error)) from None
 

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from headwater.cli.contexts import load_config
+from headwater.cli.context_file import load_config
 from headwater.cli.exits import explain, usage
 from headwater.client import AsyncHeadwater, Headwater, HeadwaterError, RetryPolicy, Timeouts
 

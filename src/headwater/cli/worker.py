@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headwater.cli.exits import CliError
-from headwater.cli.handling import Handled, Handler, Verdict
+from headwater.cli.handlers import Handled, Handler, Verdict
 from headwater.cli.output import output_closed
 from headwater.cli.shell import say
 from headwater.client import AsyncConsumer, AsyncMessage, HeadwaterError, StaleReceipt

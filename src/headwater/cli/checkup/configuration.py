@@ -12,7 +12,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from headwater.cli.checkup.findings import Finding, hint, ok, problem
-from headwater.cli.contexts import CONFIG_VARIABLE
+from headwater.cli.context_file import CONFIG_VARIABLE
 from headwater.cli.shell import DEBUG
 from headwater.settings import Settings, load_settings
 

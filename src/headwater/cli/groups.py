@@ -18,7 +18,6 @@ from headwater.cli.group_options import (
     group_settings,
 )
 from headwater.cli.group_view import age, group_record, group_table, lag_table
-from headwater.cli.managing import confirm
 from headwater.cli.output import (
     Json,
     console,
@@ -31,6 +30,7 @@ from headwater.cli.output import (
 from headwater.cli.positions import PLACES, find_place, parse_where
 from headwater.cli.records import GroupRemovalRecord, LagRecord
 from headwater.cli.shell import say
+from headwater.cli.streams import confirm
 from headwater.cli.target import Target, with_target
 from headwater.client import GroupInfo, Stream
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from headwater.cli import demo
-from headwater.cli.bulletin import Bulletin
-from headwater.cli.companion import Companion
+from headwater.cli.reports import Bulletin
 from headwater.cli.shell import say
+from headwater.cli.supervisor import Supervisor
 from headwater.client import AsyncHeadwater
 from headwater.store.sqlite.database import DataDirectoryError, prepare_directory
 
@@ -61,23 +61,23 @@ class Plan:
         """All of it, until the block is left. The server has to be there for that long."""
         url = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
         self._greet()
-        companion = self._companion(url)
+        supervisor = self._supervisor(url)
         tasks: list[asyncio.Task[None]] = []
         async with AsyncHeadwater(url, token=self.token) as client:
             if self.demo:
                 tasks.append(asyncio.create_task(_guarded(demo.feed(client, say))))
-            if companion is not None:
-                tasks.append(asyncio.create_task(_guarded(companion.keep_running())))
+            if supervisor is not None:
+                tasks.append(asyncio.create_task(_guarded(supervisor.keep_running())))
             try:
                 yield
             finally:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
-                if companion is not None:
-                    await companion.stop(hurry)
+                if supervisor is not None:
+                    await supervisor.stop(hurry)
 
-    def _companion(self, url: str) -> Companion | None:
+    def _supervisor(self, url: str) -> Supervisor | None:
         """The process of the pipelines, if they can run here."""
         if not self.pipelines:
             return None
@@ -96,7 +96,7 @@ class Plan:
         bulletin = Bulletin(PIPELINES, say)
         log = directory / _LOG
         command = (*self.command, *arguments)
-        return Companion("the pipelines", command, environment, log, bulletin.take, say)
+        return Supervisor("the pipelines", command, environment, log, bulletin.take, say)
 
     def _greet(self) -> None:
         """Lines to paste. On stdout, because they are what a person came for."""

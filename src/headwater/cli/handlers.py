@@ -19,7 +19,7 @@ import msgspec
 
 from headwater.cli.exits import CliError
 from headwater.cli.output import stdout
-from headwater.cli.reading import on_one_line
+from headwater.cli.read import on_one_line
 from headwater.cli.records import (
     DeliveredDataRecord,
     DeliveredTextRecord,

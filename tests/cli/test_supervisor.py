@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli.bulletin import Bulletin
-from headwater.cli.companion import Companion, Report
+from headwater.cli.reports import Bulletin
+from headwater.cli.supervisor import Report, Supervisor
 from tests.cli.test_processes import wait_until
 
 TELL = "import json, os, signal, sys, time\ndef tell(**r): print(json.dumps(r), flush=True)\n"
@@ -48,10 +48,10 @@ def witness() -> Witness:
 
 
 class Running:
-    """A companion that runs a piece of Python, for the length of a block."""
+    """A supervisor that runs a piece of Python, for the length of a block."""
 
     def __init__(self, code: str, witness: Witness, directory: Path, grace_s: float = 30) -> None:
-        self.companion = Companion(
+        self.supervisor = Supervisor(
             "the pipelines",
             [sys.executable, "-c", TELL + code],
             {**os.environ, "PLACE": str(directory)},
@@ -64,13 +64,13 @@ class Running:
         self.hurry = asyncio.Event()
 
     async def __aenter__(self) -> asyncio.Task[None]:
-        self.task = asyncio.create_task(self.companion.keep_running())
+        self.task = asyncio.create_task(self.supervisor.keep_running())
         return self.task
 
     async def __aexit__(self, *_: object) -> None:
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
-        await self.companion.stop(self.hurry)
+        await self.supervisor.stop(self.hurry)
 
 
 def is_alive(pid: int) -> bool:
@@ -124,7 +124,7 @@ async def test_pauses_grow_until_it_does_well(
         pauses.append(pause_s)
         await sleep(0)
 
-    monkeypatch.setattr("headwater.cli.companion.asyncio.sleep", no_sleep)
+    monkeypatch.setattr("headwater.cli.supervisor.asyncio.sleep", no_sleep)
     code = "tell(**{'is': 'progress'})" if does_well else ""
     async with Running(code, witness, tmp_path):
         await witness.until(lambda: len(witness.said) >= 4)

@@ -22,7 +22,7 @@ from headwater.cli.group_options import (
     group_settings,
 )
 from headwater.cli.group_view import age
-from headwater.cli.handling import Executor, Handled, Handler, Printer, Verdict
+from headwater.cli.handlers import Executor, Handled, Handler, Printer, Verdict
 from headwater.cli.output import Json, write_json
 from headwater.cli.positions import parse_seconds
 from headwater.cli.records import OutcomeRecord

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headwater.cli.companion import Report
+from headwater.cli.supervisor import Report
 
 QUIET_S: Final = 10.0
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from headwater.cli.reading import on_one_line
+from headwater.cli.read import on_one_line
 from headwater.client import Headwater
 from tests.cli.conftest import Run
 from tests.cli.plain_server import plain_server

@@ -27,7 +27,7 @@ _WORDS_OF_LOG_BYTES: Final = 2_000
 Report = dict[str, Any]
 
 
-class Companion:
+class Supervisor:
     """One process, from its first start to its last end.
 
     Args:
