@@ -18,6 +18,7 @@ from random import Random
 import pytest
 import uvloop
 
+from headwater.store.disk_reserve import RESERVE_NAME
 from tests.conftest import StartServer
 from tests.crash.check import check_directory
 from tests.crash.crew import Crew
@@ -80,7 +81,7 @@ async def ask_for_everything(wire: Wire) -> list[Reply]:
 def assert_unavailable(reply: Reply) -> None:
     assert reply.status == 503, reply
     assert reply.headers["retry-after"].isdigit()
-    assert json.loads(reply.body)["error"]["code"] == "storage_unavailable"
+    assert json.loads(reply.body)["error"]["code"] in ("storage_unavailable", "storage_full")
 
 
 async def assert_as_prepared(wire: Wire, text: bytes = b"one two ") -> None:
@@ -265,7 +266,8 @@ async def test_files_that_may_not_grow(start_server: StartServer, data: Path) ->
     unlimited = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)
 
     def fill() -> None:
-        largest = max(file.stat().st_size for file in data.iterdir())
+        files = (file for file in data.iterdir() if file.name != RESERVE_NAME)
+        largest = max(file.stat().st_size for file in files)
         limit = (largest + 50_000, unlimited[1])
         resource.prlimit(server.pid, resource.RLIMIT_FSIZE, limit)
 
@@ -277,9 +279,10 @@ async def test_files_that_may_not_grow(start_server: StartServer, data: Path) ->
 
 
 @pytest.fixture
-def small_filesystem(data: Path) -> Iterator[Path]:
+def small_filesystem(data: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     data.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "headwater-test", str(data)]
+    size = f"size={getattr(request, 'param', '4m')}"
+    mount = ["mount", "-t", "tmpfs", "-o", size, "headwater-test", str(data)]
     if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("mounting a small file system is not allowed here")
     try:
@@ -299,6 +302,43 @@ async def test_a_full_file_system(small_filesystem: Path, start_server: StartSer
     await fill_and_free(server.port, small_filesystem, fill, ballast.unlink)
     await assert_survived(server, small_filesystem)
     server.stop()
+
+
+@pytest.mark.parametrize("small_filesystem", ["64m"], indirect=True)
+async def test_a_full_file_system_can_be_emptied(
+    small_filesystem: Path, start_server: StartServer
+) -> None:
+    """Nothing outside the server makes room: it has to come from deleting streams."""
+    server = start_server("--data", str(small_filesystem))
+    wire = Wire(server.port)
+    await prepare(wire)
+    number = 0
+    reply = await wire.request("PUT", "bulk/0", TEXT, b"x" * 500_000)
+    while reply.status == 201:
+        number += 1
+        reply = await wire.request("PUT", f"bulk/{number}", TEXT, b"x" * 500_000)
+    assert json.loads(reply.body)["error"]["code"] == "storage_full"
+    ready = await wire.call("GET", "/readyz")
+    assert ready.status == 200
+    assert "disk" in json.loads(ready.body)["problems"]
+    for _ in range(3):
+        refused = await wire.request("POST", "text", TEXT, b"z" * 2_000_000)
+        assert json.loads(refused.body)["error"]["code"] == "storage_full"
+    assert (await wire.request("POST", "other", {"Stream-Closed": "true"})).status == 204
+    for which in range(number):
+        assert (await wire.request("DELETE", f"bulk/{which}")).status == 204
+    for _ in range(100):
+        reply = await wire.request("POST", "text", stamped(1), b"three ")
+        if reply.status == 200:
+            break
+        await asyncio.sleep(0.2)
+    assert reply.status == 200
+    ready = await wire.call("GET", "/readyz")
+    assert json.loads(ready.body) == {"status": "ready"}
+    assert (small_filesystem / RESERVE_NAME).stat().st_blocks > 0, "it is there for the next time"
+    await wire.close()
+    server.kill()
+    check_directory(small_filesystem)
 
 
 # ── Starting ─────────────────────────────────────────────────────────────────────────────────

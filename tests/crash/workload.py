@@ -118,7 +118,7 @@ class Writer:
                 append.token = reply.next_offset
         elif reply.status == 409 and reply.closed:
             append.fate = Fate.REFUSED
-        elif reply.status == 503 and b'"storage_unavailable"' in reply.body:
+        elif reply.status == 503 and b'{"error":{"code":"storage_' in reply.body:
             append.fate = Fate.REFUSED
             self.unavailable += 1
         else:

@@ -160,13 +160,38 @@ async def test_memory_is_given_back_least_recently_used_first(start_log: StartLo
     log = await start_log(Limits(hot_bytes_per_stream_max=100, hot_bytes_max=250))
     for path in "abcd":
         await log.create(Create(path, body=path.encode() * 100))
+        if path == "a":
+            (await log.entry(path)).listeners.add(lambda event: None)
     watched, *others = [await log.entry(path) for path in "abcd"]
-    watched.listeners.add(lambda event: None)
-    log._registry.release_hot()
     sizes = [log.view(entry).hot.size_bytes for entry in (watched, *others)]
     assert sizes == [100, 0, 0, 100], "readers keep what they follow, the latest stays"
     for path in "abcd":
         assert await read_all(log, path) == path.encode() * 100
+
+
+async def test_memory_is_bounded_for_streams_that_are_followed_too(start_log: StartLog) -> None:
+    log = await start_log(Limits(hot_bytes_per_stream_max=100, hot_bytes_max=250))
+    for number in range(20):
+        await log.create(Create(str(number), body=b"x" * 100))
+        (await log.entry(str(number))).listeners.add(lambda event: None)
+        assert log.hot_bytes <= 250
+    for number in range(20):
+        await log.append(str(number), data(b"y" * 10))
+        assert await read_all(log, str(number)) == b"x" * 100 + b"y" * 10
+    assert log.hot_bytes <= 250
+
+
+async def test_what_is_held_is_counted_without_looking_at_every_stream(
+    start_log: StartLog,
+) -> None:
+    log = await start_log(Limits(hot_bytes_per_stream_max=50))
+    for number in range(10):
+        await log.create(Create(str(number), body=b"x" * 10))
+        for _ in range(number):
+            await log.append(str(number), data(b"y" * 10))
+    await log.delete("3")
+    views = [log.view(await log.entry(str(number))) for number in range(10) if number != 3]
+    assert log.hot_bytes == sum(view.hot.size_bytes for view in views) > 0
 
 
 async def test_a_stream_that_is_deleted_while_it_is_read_is_not_found(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from headwater.store.sqlite.database import DATABASE_NAME, DataDirectoryError, c
 from headwater.store.sqlite.engine import SqliteEngine
 from headwater.store.verify import verify_database
 from tests.support.decided import CommittedStreams
+from tests.support.sealing import seal
 
 
 def refusal(directory: Path) -> str:
@@ -233,3 +235,46 @@ with open(sys.argv[1], "r+b") as file:
     except OSError:
         print(True)
 """
+
+
+# ── Who may read it ──────────────────────────────────────────────────────────────────────────
+
+
+def modes(directory: Path) -> dict[str, str]:
+    found = (directory, *directory.rglob("*"))
+    return {path.name: oct(path.stat().st_mode & 0o777) for path in found}
+
+
+def test_data_is_for_its_owner_alone(directory: Path) -> None:
+    before = os.umask(0)
+    try:
+        with closing(SqliteEngine(directory)) as engine:
+            streams = CommittedStreams(engine)
+            streams.create(Create("s", body=b"one"), 1_000)
+            seal(engine)
+            found = modes(directory)
+    finally:
+        os.umask(before)
+    assert found.pop(directory.name) == found.pop("segments") == "0o700"
+    assert {f"{DATABASE_NAME}-wal", DATABASE_NAME} <= {*found}
+    assert {*found.values()} == {"0o600"}, found
+
+
+def test_a_directory_of_an_older_version_is_tightened(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(SqliteEngine(directory)) as engine:
+        CommittedStreams(engine).create(Create("s", body=b"one"), 1_000)
+        seal(engine)
+    for path in (directory, directory / "segments"):
+        path.chmod(0o755)
+    for path in directory.rglob("*"):
+        if path.is_file():
+            path.chmod(0o644)
+    (directory / "notes.txt").write_text("of somebody else")
+    (directory / "notes.txt").chmod(0o644)
+    with closing(SqliteEngine(directory)):
+        found = modes(directory)
+    assert found.pop("notes.txt") == "0o644"
+    assert {*found.values()} == {"0o600", "0o700"}
+    assert "permissions_tightened" in capsys.readouterr().out

@@ -111,14 +111,14 @@ def test_a_state_is_made_of_its_columns_and_its_last_append(
     seq: str | None,
     status: int,
 ) -> None:
-    columns = (touched, closed_at, *(closed_by or (None, None, None)), seq, status)
+    columns = (touched, closed_at, *(closed_by or (None, None, None)), seq, status, 77)
     empty = rows.read_state(config, columns, None, 0)
     assert (empty.tail, empty.messages) == (config.lineage.base, config.base_messages)
     state = rows.read_state(config, columns, (42, 9), 3)
     assert (state.tail, state.messages, state.forks) == (42, 9, 3)
     assert (state.closed, state.closed_by) == (closed_at is not None, closed_by)
     assert (state.last_stream_seq, state.soft_deleted) == (seq, status == 1)
-    assert state.stored_touch_ms == touched
+    assert (state.stored_touch_ms, state.trim_due_ms) == (touched, 77)
     assert state.touched_at_ms == touched + touch_interval_ms(config.lifetime)
 
 

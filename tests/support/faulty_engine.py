@@ -177,6 +177,9 @@ class FaultyEngine:
     def stored(self, mutations: Sequence[AnyMutation]) -> None:
         """Called when a transaction has been stored, whatever its caller is told."""
 
+    def has_room(self) -> bool:
+        return self.inner.has_room()
+
     def reap(self, max_appends: int) -> bool:
         return self.inner.reap(max_appends)
 

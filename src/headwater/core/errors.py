@@ -51,6 +51,7 @@ headers) is decided in one place, `headwater.http.errors`. Those that only subsc
     │   └── RateExceeded           carries how long to wait
     ├── BuffersFull                too much is waiting for slow readers
     ├── StorageUnavailable         the engine could not commit or read
+    │   ├── StorageFull            nothing that grows can be stored
     │   └── HistoryUnavailable     it is in object storage, which does not answer
     └── DataCorrupt                stored bytes do not match their checksum
 """
@@ -498,6 +499,16 @@ class StorageUnavailable(StreamError):
         self, message: str = "the storage engine could not commit; nothing was written; try again"
     ) -> None:
         super().__init__(message)
+
+
+class StorageFull(StorageUnavailable):
+    code = "storage_full"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the disk is full, so nothing can be added; deleting and closing streams still works: "
+            "delete some, or make room on the disk, then try again"
+        )
 
 
 class HistoryUnavailable(StorageUnavailable):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from headwater import __version__
 from headwater.http import openapi
 from headwater.http.answers import JSON_HEADERS, NO_STORE
@@ -42,7 +44,11 @@ class About:
     async def ready(self, request: Request) -> Response:
         """Ready means: the engine answers. A probe reads, so that probing costs no commit."""
         await self._log.in_thread(self._log.engine.streams.next_id)
-        return Response(200, list(JSON_HEADERS), b'{"status":"ready"}')
+        problems = self._log.problems()
+        if not problems:
+            return Response(200, list(JSON_HEADERS), b'{"status":"ready"}')
+        body = msgspec.json.encode({"status": "degraded", "problems": problems})
+        return Response(200, list(JSON_HEADERS), body)
 
     def openapi(self, request: Request) -> Response:
         return Response(200, list(JSON_HEADERS), openapi.document())

@@ -33,7 +33,7 @@ from headwater.core.stream import (
     Trimmed,
     evolve,
 )
-from headwater.service.hot_tail import HotTail
+from headwater.service.hot_tail import HeldBytes, HotTail
 from headwater.store.engine import LoadedStream, StreamSummary
 
 
@@ -64,13 +64,13 @@ class View:
 
     __slots__ = ("closed", "config", "hot", "messages", "soft_deleted", "tail")
 
-    def __init__(self, state: StreamState) -> None:
+    def __init__(self, state: StreamState, held: HeldBytes) -> None:
         self.config: StreamConfig = state.config
         self.tail = state.tail
         self.messages = state.messages
         self.closed = state.closed
         self.soft_deleted = state.soft_deleted
-        self.hot = HotTail(state.tail)
+        self.hot = HotTail(state.tail, held)
 
     def summary(self) -> StreamSummary:
         config = self.config
@@ -89,6 +89,7 @@ class View:
 
 class Entry:
     __slots__ = (
+        "_held",
         "_id_lock",
         "_loading",
         "fresh_ids",
@@ -104,8 +105,9 @@ class Entry:
         "watch",
     )
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, held: HeldBytes) -> None:
         self.path = path
+        self._held = held
         self.state: StreamState | None = None
         self.view: View | None = None
         self.loaded = False
@@ -191,7 +193,7 @@ class Entry:
             # Readers know the stream by this object: it is the same stream as before.
             state.config = before.config
         self.producers_complete = loaded.producers_complete if loaded else True
-        self.view = View(state) if state else None
+        self.view = View(state, self._held) if state else None
         if before is None or not self.listeners:
             return
         if (
@@ -251,7 +253,7 @@ class Entry:
                 self.view.closed = True
                 return Event.CHANGED
             case Created(config):
-                self.view = View(StreamState.created(config))
+                self.view = View(StreamState.created(config), self._held)
             case Deleted():
                 self.view = None
                 return Event.DELETED
@@ -280,6 +282,7 @@ class Registry:
         self._limits = limits
         self._fetch = fetch
         self._entries: OrderedDict[str, Entry] = OrderedDict()
+        self._held = HeldBytes()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -298,23 +301,29 @@ class Registry:
             loading = self._entries.get(path)
             if loading is None:
                 self._shrink()
-                loading = self._entries[path] = Entry(path)
+                loading = self._entries[path] = Entry(path, self._held)
             await loading.load(self._fetch)
         return entry
 
     @property
     def hot_bytes(self) -> int:
-        return sum(entry.view.hot.size_bytes for entry in self._entries.values() if entry.view)
+        return self._held.total
 
     def release_hot(self) -> None:
-        """Give back the memory of hot tails, least recently used first, until within bounds."""
-        total = self.hot_bytes
-        for entry in self._entries.values():
-            if total <= self._limits.hot_bytes_max:
-                break
-            if entry.view is not None and not entry.listeners:
-                total -= entry.view.hot.size_bytes
-                entry.view.hot.clear()
+        """Give back memory of hot tails beyond the bound, least recently used first.
+
+        Those that somebody listens to come last: their readers then read from the engine.
+        """
+        if self._held.total <= self._limits.hot_bytes_max:
+            return
+        # Somewhat more than needed, so that the next few appends need not look again.
+        enough = self._limits.hot_bytes_max - self._limits.hot_bytes_max // 8
+        for listened in (False, True):
+            for entry in self._entries.values():
+                if self._held.total <= enough:
+                    return
+                if entry.view is not None and bool(entry.listeners) is listened:
+                    entry.view.hot.clear()
 
     def _shrink(self) -> None:
         """Make room for one more."""

@@ -9,12 +9,22 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 
 
-class HotTail:
-    __slots__ = ("_bodies", "_starts", "end", "size_bytes")
+class HeldBytes:
+    """What many tails hold together."""
 
-    def __init__(self, end: int) -> None:
+    __slots__ = ("total",)
+
+    def __init__(self) -> None:
+        self.total = 0
+
+
+class HotTail:
+    __slots__ = ("_bodies", "_held", "_starts", "end", "size_bytes")
+
+    def __init__(self, end: int, held: HeldBytes | None = None) -> None:
         self.end = end
         self.size_bytes = 0
+        self._held = held or HeldBytes()
         self._starts: list[int] = []
         self._bodies: list[bytes] = []
 
@@ -28,6 +38,7 @@ class HotTail:
         self._bodies.append(body)
         self.end += len(body)
         self.size_bytes += len(body)
+        self._held.total += len(body)
         # Trim in strides: dropping one element from the front of a list moves all the others.
         if self.size_bytes > max_bytes + max_bytes // 4 or len(self._bodies) > 16_384:
             self._trim(max_bytes)
@@ -38,10 +49,17 @@ class HotTail:
         while drop < last and (excess > 0 or last - drop > 8_192):
             excess -= len(self._bodies[drop])
             drop += 1
-        self.size_bytes -= sum(map(len, self._bodies[:drop]))
+        dropped = sum(map(len, self._bodies[:drop]))
+        self.size_bytes -= dropped
+        self._held.total -= dropped
         del self._bodies[:drop], self._starts[:drop]
 
+    def __del__(self) -> None:
+        # A reader may have kept it longer than the stream did.
+        self._held.total -= self.size_bytes
+
     def clear(self) -> None:
+        self._held.total -= self.size_bytes
         self.size_bytes = 0
         self._starts.clear()
         self._bodies.clear()

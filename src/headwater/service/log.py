@@ -23,7 +23,7 @@ from headwater.core.decisions import (
     Decision,
     expected_config,
 )
-from headwater.core.errors import SequenceGap, StreamError
+from headwater.core.errors import SequenceGap, StorageFull, StreamError
 from headwater.core.limits import KIB, Limits
 from headwater.core.producers import worth_waiting
 from headwater.core.quotas import Quota
@@ -114,6 +114,14 @@ class Log(ReadingLog):
         for task in log.tasks:
             task.start()
         return log
+
+    def problems(self) -> dict[str, str]:
+        """What does not work at present, though requests are answered: by task, or the disk."""
+        if self.writer.full:
+            self.writer.full = not self.engine.has_room()
+        failing = "its last round failed, as the log says; it is tried again"
+        problems = {task.name: failing for task in self.tasks if task.is_failing}
+        return problems | ({"disk": StorageFull().message} if self.writer.full else {})
 
     def wind_down(self) -> None:
         """The end is near: who waits for object storage does not wait much longer."""

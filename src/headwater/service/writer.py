@@ -32,9 +32,9 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import structlog
 
 from headwater.core import histograms
-from headwater.core.errors import StorageUnavailable, StreamError, TooBusy
-from headwater.core.limits import MIB, Limits
-from headwater.core.mutations import AnyMutation
+from headwater.core.errors import StorageFull, StorageUnavailable, StreamError, TooBusy
+from headwater.core.limits import Limits
+from headwater.core.mutations import GROWING, AnyMutation
 from headwater.core.stream import Appended
 from headwater.service.entries import Event
 from headwater.service.replies import Reply
@@ -65,7 +65,6 @@ Waiter = tuple[Reply[Any], Any]
 
 # What a queued mutation weighs besides its body, so that a flood of tiny ones is bounded too.
 _MUTATION_BYTES: Final = 512
-_HOT_CHECK_BYTES: Final = 16 * MIB
 _DEFERRED_MAX_S: Final = 0.01
 
 log = structlog.get_logger()
@@ -126,11 +125,12 @@ class Writer:
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
-        self._since_hot_check_bytes = 0
         # Told of everything that was committed, after it is visible, and of what could not be.
         self.observers: list[Callable[[Sequence[Effect]], None]] = []
         self.failure_observers: list[Callable[[Sequence[Effect]], None]] = []
         self.failures = 0
+        self.full = False
+        """Nothing that grows can be stored."""
         self.figures = CommitFigures()
         self.admit: Callable[[Sequence[Effect]], None] | None = None
         """Asked before anything is queued; raises the reason why not."""
@@ -163,6 +163,10 @@ class Writer:
     def _gather(self, effects: Sequence[Effect], body_bytes: int) -> Batch:
         if self._closed:
             raise StorageUnavailable("the server is shutting down; try again")
+        if self.full and any(isinstance(mutation, GROWING) for _, mutation in effects):
+            self.full = not self._engine.has_room()
+            if self.full:
+                raise StorageFull
         size = _MUTATION_BYTES * len(effects) + body_bytes
         # Into an empty queue goes anything: a body may be as large as the queue by itself.
         if self.queued_bytes and self.queued_bytes + size > self._limits.queue_bytes_max:
@@ -290,12 +294,10 @@ class Writer:
             owner.notify(Event.CHANGED)
         for observer in self.observers:
             observer(effects)
-        if self._since_hot_check_bytes > _HOT_CHECK_BYTES:
-            self._since_hot_check_bytes = 0
+        if appends:
             self._release_hot()
 
     def _count(self, appends: int, appended_bytes: int, messages: int) -> None:
-        self._since_hot_check_bytes += appended_bytes
         figures = self.figures
         figures.appends += appends
         figures.appended_bytes += appended_bytes
@@ -303,6 +305,7 @@ class Writer:
 
     def _fail(self, batch: Batch, error: Exception) -> None:
         self.failures += 1
+        self.full = full = isinstance(error, StorageFull)
         gathered, self._gathering = self._gathering, Batch()
         self.queued_bytes -= gathered.size_bytes
         for owner, _ in (*batch.effects, *gathered.effects):
@@ -313,7 +316,7 @@ class Writer:
                 observer(failed.effects)
         # Not before all of that is forgotten: whoever is told may go on at once.
         for reply, _ in (*batch.waiters, *gathered.waiters):
-            reply.settle(StorageUnavailable())
+            reply.settle(StorageFull() if full else StorageUnavailable())
         # Last, because the log may well lie on the very disk that is full.
         with suppress(OSError, ValueError):
             log.error(

@@ -46,6 +46,7 @@ from headwater.core.errors import DataCorrupt
 from headwater.store.history.open_segments import CACHE_NAME, DIRECTORY_NAME
 from headwater.store.history.segment import Segment, SegmentRow
 from headwater.store.key_file import KEYS_NAME, SECRET_NAME
+from headwater.store.permissions import FILE_MODE, create_file, make_directory
 from headwater.store.sqlite.database import (
     DATABASE_NAME,
     DataDirectoryError,
@@ -116,6 +117,7 @@ def make_backup(directory: Path, target: Path) -> Iterator[Progress | Manifest]:
             copying = _Copying(directory, draft, source)
             yield from copying.run()
         manifest = copying.manifest()
+        create_file(draft / MANIFEST_NAME)
         (draft / MANIFEST_NAME).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
         _sync(draft / MANIFEST_NAME)
         sync_directory(draft)
@@ -180,7 +182,7 @@ class _Copying:
             raise BackupError("files of history come and go too fast at present; try again later")
         for name in SECRETS:
             with suppress(FileNotFoundError):
-                self._files[name] = self._copy(name, mode=0o600)
+                self._files[name] = self._copy(name)
 
     def _ahead(self) -> Iterator[Progress]:
         """Copy files of history before the moment is chosen, while new ones come."""
@@ -229,7 +231,7 @@ class _Copying:
         done, total = 0, sum(row.size_bytes for row in rows)
         for row in rows:
             name = _path_of(row)
-            (self._draft / DIRECTORY_NAME).mkdir(exist_ok=True)
+            make_directory(self._draft / DIRECTORY_NAME)
             try:
                 record = self._copy(name)
             except FileNotFoundError:
@@ -253,12 +255,12 @@ class _Copying:
         if named:
             sync_directory(self._draft / DIRECTORY_NAME)
 
-    def _copy(self, name: str, mode: int = 0o644) -> FileRecord:
+    def _copy(self, name: str) -> FileRecord:
         digest, size = hashlib.sha256(), 0
         target = self._draft / name
         with (self._directory / name).open("rb") as source:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-            with os.fdopen(os.open(target, flags, mode), "wb") as copy:
+            with os.fdopen(os.open(target, flags, FILE_MODE), "wb") as copy:
                 while data := source.read(_COPY_BYTES):
                     digest.update(data)
                     copy.write(data)
@@ -271,6 +273,7 @@ class _Copying:
 
     def _copy_database(self) -> Iterator[Progress]:
         path = self._draft / DATABASE_NAME
+        create_file(path)
         with closing(connect(path)) as copy:
             with copy.backup("main", self._source, "main") as job:
                 while not job.done:
@@ -294,7 +297,7 @@ def record_of(path: Path) -> FileRecord:
 def _pack(draft: Path, target: Path, names: list[str]) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with (
-        os.fdopen(os.open(target, flags, 0o600), "wb") as file,
+        os.fdopen(os.open(target, flags, FILE_MODE), "wb") as file,
         tarfile.open(fileobj=file, mode="w") as archive,
     ):
         for name in names:

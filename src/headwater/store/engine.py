@@ -295,7 +295,12 @@ class Engine(Protocol):
         """Where older appends can be moved to, if the engine has such a place."""
 
     def commit(self, mutations: Sequence[AnyMutation]) -> None:
-        """Make all of it durable, or raise StorageUnavailable and change nothing."""
+        """Make all of it durable, or raise StorageUnavailable and change nothing.
+
+        It is StorageFull if something in it grows and there is no room for that."""
+
+    def has_room(self) -> bool:
+        """Whether what grows can be stored, as far as can be told without trying; at once."""
 
     def reap(self, max_appends: int) -> bool:
         """Remove some data that nobody needs any more; True when there is more to remove.

@@ -23,6 +23,7 @@ from headwater.core.access import signed
 from headwater.core.access.grants import grants_from
 from headwater.core.access.keys import KeyBook
 from headwater.core.errors import InvalidRequest
+from headwater.store.permissions import make_directory
 
 KEYS_NAME: Final = "keys.json"
 SECRET_NAME: Final = "signing.secret"
@@ -56,7 +57,7 @@ def load_keys(path: Path) -> KeyBook | None:
 def change_keys(path: Path, change: Callable[[KeyBook], KeyBook]) -> None:
     """Read, change and replace the file, while no one else does."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
         with _turn(path):
             _replace(path, msgspec.json.encode(change(load_keys(path) or KeyBook())))
     except OSError as error:

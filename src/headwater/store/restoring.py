@@ -29,6 +29,7 @@ from headwater.store.backup import (
 )
 from headwater.store.engine import Problem
 from headwater.store.history.open_segments import DIRECTORY_NAME
+from headwater.store.permissions import FILE_MODE, make_directory
 from headwater.store.sqlite.database import (
     DATABASE_NAME,
     LOCK_NAME,
@@ -134,9 +135,9 @@ def _copy_file(
     archive: _Archive, name: str, expected: FileRecord, draft: Path
 ) -> Iterator[Progress]:
     digest, done = hashlib.sha256(), 0
-    draft.parent.mkdir(exist_ok=True)
+    make_directory(draft.parent)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    file = os.open(draft, flags, 0o600 if name in SECRETS else 0o644)
+    file = os.open(draft, flags, FILE_MODE)
     with os.fdopen(file, "wb") as target, archive.file(name) as source:
         while data := source.read(_COPY_BYTES):
             digest.update(data)

@@ -50,6 +50,7 @@ ALWAYS: Final = (
     "body_too_large",
     "internal_error",
     "storage_unavailable",
+    "storage_full",
     "too_many_connections",
     "unknown_host",
 )

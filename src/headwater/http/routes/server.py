@@ -14,11 +14,13 @@ from headwater.http.routes.route import (
     Answer,
     Parameter,
     Route,
+    Schema,
     obj,
     ref,
     with_head,
 )
 
+_PROBLEMS: Final[Schema] = {"type": "object", "additionalProperties": TEXT}
 _LIST = Route(
     "GET",
     "/v1/streams",
@@ -50,7 +52,12 @@ _READYZ = Route(
     "/readyz",
     "Can it use its storage.",
     lambda on: on.about.ready,
-    {200: Answer("It can.", content={JSON_TYPE: obj({"status": TEXT})})},
+    {
+        200: Answer(
+            "It can; `problems` says what else does not work at present.",
+            content={JSON_TYPE: obj({"status": TEXT}, problems=_PROBLEMS)},
+        )
+    },
     needs=Need.NOTHING,
     errors=("data_corrupt",),
 )

@@ -22,6 +22,7 @@ from headwater.store.history.sealing import History, Stopped
 
 _PAUSE_S: Final = 10.0
 _AWAITED_S: Final = 0.2
+_PAUSE_WHEN_FULL_S: Final = 1.0
 _REST_PER_WORK: Final = 2.0
 _REST_PER_LOOK: Final = 100.0
 
@@ -46,6 +47,9 @@ class Compacting(Background):
         """What was written for it."""
 
     async def round(self) -> float:
+        if self._writer.full:
+            # A file would take the room that is kept for deleting.
+            return _PAUSE_WHEN_FULL_S
         await self._record()
         began_s = monotonic()
         groups = await self._aside(self._look)

@@ -20,6 +20,7 @@ from headwater.store.history.ledger import into_files
 from headwater.store.history.policies import SealPolicy
 from headwater.store.history.sealing import History, Recording, Stopped
 
+_PAUSE_WHEN_FULL_S: Final = 1.0
 _REST_PER_WORK: Final = 2.0
 _REST_S_MAX: Final = 0.1
 _PAUSE_S_MIN: Final = 0.02
@@ -46,6 +47,9 @@ class Sealing(Background):
         await super().stop()
 
     async def round(self) -> float:
+        if self._writer.full:
+            # A file would take the room that is kept for deleting.
+            return _PAUSE_WHEN_FULL_S
         if not self._surveyed:
             await self._survey()
             self._surveyed = True

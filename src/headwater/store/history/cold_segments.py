@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from headwater.store.history import segment_format
 from headwater.store.history.segment import Segment, SegmentRow, check_blocks
 from headwater.store.history.segment_format import BLOCK_BYTES
+from headwater.store.permissions import FILE_MODE
 
 if TYPE_CHECKING:
     from headwater.store.history.object_storage import Remote
@@ -63,7 +64,7 @@ class ColdSegment(Segment):
         """Start with an empty file. Asks object storage for the end of the segment."""
         trailer = remote.trailer(row)
         path.unlink(missing_ok=True)
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
         return cls(row, file, trailer, remote)
 
     def ensure(self, offset: int, length: int) -> None:

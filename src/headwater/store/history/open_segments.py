@@ -17,6 +17,7 @@ from headwater.core.errors import HistoryUnavailable
 from headwater.core.limits import MIB
 from headwater.store.history.cold_segments import ColdSegment, FetchNeeded
 from headwater.store.history.segment import PRESENT, Segment, SegmentRow
+from headwater.store.permissions import make_directory
 
 if TYPE_CHECKING:
     from headwater.store.history.object_storage import Remote
@@ -44,7 +45,7 @@ class OpenSegments:
         self._remote = remote
         self._cold_bytes_max = cache_bytes_max
         shutil.rmtree(self._cache, ignore_errors=True)
-        self._cache.mkdir()
+        make_directory(self._cache)
 
     def locations(self, row: SegmentRow) -> tuple[str | None, Path | None]:
         """Where others find a segment: in object storage, on this machine."""

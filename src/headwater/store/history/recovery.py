@@ -26,6 +26,7 @@ from headwater.store.history.catalog import Catalog, decode_catalog
 from headwater.store.history.cold_segments import ColdSegment, fetching
 from headwater.store.history.object_storage import Remote
 from headwater.store.history.segment import ABSENT, PRESENT, SegmentRow
+from headwater.store.permissions import make_directory
 from headwater.store.rows import CONFIG_COLUMNS, LIVE, Row
 from headwater.store.sqlite.database import DATABASE_NAME, DataDirectoryError, open_writer
 from headwater.store.sqlite.inserts import insert_rows
@@ -66,7 +67,8 @@ def restore(remote: Remote, directory: Path) -> Restored:
         raise DataDirectoryError(f"{directory} holds streams already; name an empty directory")
     catalog, skipped = _newest(remote)
     scratch = directory / _SCRATCH
-    scratch.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
+    make_directory(scratch)
     for leftover in scratch.iterdir():
         leftover.unlink()
     with closing(open_writer(scratch / DATABASE_NAME)) as write:

@@ -29,6 +29,7 @@ from headwater.store.history.segment_writer import (
     nothing,
     sync_directory,
 )
+from headwater.store.permissions import make_directory
 from headwater.store.rows import OP_COLUMNS, Query
 from headwater.store.sqlite import segments as tables
 from headwater.store.sqlite.database import translating
@@ -161,7 +162,7 @@ class History:
     def gather(self, due: Sequence[Due], segment_bytes: int) -> Recording | None:
         """Write the rows of some runs into a file that is synced and verified."""
         if not self.directory.is_dir():
-            self.directory.mkdir()
+            make_directory(self.directory)
             sync_directory(self.directory.parent)
         builder = self.begin_file()
         try:

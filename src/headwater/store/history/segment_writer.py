@@ -10,6 +10,7 @@ from typing import NamedTuple
 from headwater.store.history import segment_format
 from headwater.store.history.segment import SegmentRow
 from headwater.store.history.segment_format import BLOCK_BYTES, Entry, IndexDraft
+from headwater.store.permissions import FILE_MODE
 
 Step = Callable[[str], None]
 """Called with the name of each step that was just taken. Tests end the process there."""
@@ -58,7 +59,9 @@ class SegmentBuilder:
         self.id = segment_id
         self._step = step
         self._path = directory / segment_format.draft_name(segment_id)
-        self._file = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+        self._file = os.open(
+            self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, FILE_MODE
+        )
         self._block = bytearray()
         self._sums: list[int] = []
         self._drafts: list[tuple[IndexDraft, list[Mark]]] = []

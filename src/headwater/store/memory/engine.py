@@ -97,6 +97,9 @@ class MemoryEngine:
             case _:
                 pass
 
+    def has_room(self) -> bool:
+        return True
+
     def reap(self, max_appends: int) -> bool:
         with self._tables.lock:
             return self._collector.step(self._releases, max_appends)

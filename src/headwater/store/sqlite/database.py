@@ -18,6 +18,7 @@ import apsw
 import apsw.sqlite_extra
 
 from headwater.core.errors import DataCorrupt, StorageUnavailable
+from headwater.store.permissions import FILE_MODE, create_file, make_directory, tighten
 from headwater.store.sqlite.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
 from headwater.store.sqlite.wal import find_damage
 
@@ -25,10 +26,23 @@ DATABASE_NAME: Final = "headwater.db"
 LOCK_NAME: Final = "LOCK"
 _CHECKSUM_VFS: Final = "cksmvfs"
 _CHECKSUM_BYTES: Final = 8
-_BUSY_TIMEOUT_MS: Final = 10_000
+BUSY_TIMEOUT_MS: Final = 10_000
 _STATEMENTS_CACHED: Final = 400
 _WAL_PAGES_BEFORE_CHECKPOINT: Final = 2_000
 _WAL_BYTES_KEPT: Final = 64 * 1024 * 1024
+
+
+_LOCK_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+# What an older version may have left open to others.
+_OWN: Final = (
+    DATABASE_NAME,
+    f"{DATABASE_NAME}-wal",
+    f"{DATABASE_NAME}-shm",
+    LOCK_NAME,
+    "reserve",
+    "segments",
+    "cache",
+)
 
 
 class DataDirectoryError(Exception):
@@ -39,7 +53,7 @@ class DirectoryLock:
     """Holds a data directory for this process until released."""
 
     def __init__(self, directory: Path) -> None:
-        self._file = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._file = os.open(directory / LOCK_NAME, _LOCK_FLAGS, FILE_MODE)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -58,8 +72,10 @@ class DirectoryLock:
 
 def prepare_directory(directory: Path) -> DirectoryLock:
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        return DirectoryLock(directory)
+        make_directory(directory)
+        lock = DirectoryLock(directory)
+        tighten(directory, _OWN)
+        return lock
     except OSError as error:
         raise DataDirectoryError(f"cannot use {directory}: {error.strerror}") from None
 
@@ -73,7 +89,7 @@ def connect(path: Path, *, read_only: bool = False) -> apsw.Connection:
     connection = apsw.Connection(
         str(path), flags=flags, vfs=_CHECKSUM_VFS, statementcachesize=_STATEMENTS_CACHED
     )
-    connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
+    connection.set_busy_timeout(BUSY_TIMEOUT_MS)
     return connection
 
 
@@ -126,6 +142,7 @@ def _create(path: Path) -> None:
     draft = path.with_name(f"{path.name}.new")
     for leftover in (draft, Path(f"{draft}-journal")):
         leftover.unlink(missing_ok=True)
+    create_file(draft)
     connection = connect(draft)
     try:
         connection.reserve_bytes("main", _CHECKSUM_BYTES)

@@ -15,14 +15,16 @@ from typing import Final
 
 import apsw
 
+from headwater.core.errors import StorageFull
 from headwater.core.groups.state import GroupMutation
 from headwater.core.histograms import SECONDS, Histogram
 from headwater.core.live.templates import LiveMutation
-from headwater.core.mutations import AnyMutation
+from headwater.core.mutations import GROWING, AnyMutation
 from headwater.core.snapshots import SnapshotMutation
 from headwater.core.stream import Appended
 from headwater.core.subscriptions.state import SubscriptionMutation
 from headwater.store import rows
+from headwater.store.disk_reserve import DiskReserve, is_full
 from headwater.store.engine import EngineFigures, Problem
 from headwater.store.garbage import Collector, note_release
 from headwater.store.history.open_segments import DIRECTORY_NAME
@@ -31,6 +33,7 @@ from headwater.store.history.segment_writer import Step, nothing
 from headwater.store.rows import OP_COLUMNS, Row
 from headwater.store.sqlite.appends import Appends
 from headwater.store.sqlite.database import (
+    BUSY_TIMEOUT_MS,
     DATABASE_NAME,
     DataDirectoryError,
     connect,
@@ -75,6 +78,7 @@ class SqliteEngine:
             directory / DIRECTORY_NAME, self._transaction, self._reader, self._query, step
         )
         self._collector = Collector()
+        self._reserve = DiskReserve(directory)
         self.appends = Appends(self._reader, self._query, self.history.open_segments)
         self.streams = Streams(self._query, self.appends, producers_preloaded_max)
         self.groups = Groups(self._query)
@@ -92,6 +96,23 @@ class SqliteEngine:
     # ── Writing ──────────────────────────────────────────────────────────────────────────────
 
     def commit(self, mutations: Sequence[AnyMutation]) -> None:
+        reserve = self._reserve
+        if not reserve.is_there:
+            grows = any(isinstance(mutation, GROWING) for mutation in mutations)
+            if not reserve.build() and grows:
+                raise StorageFull
+        try:
+            self._commit(mutations)
+        except StorageFull:
+            # The reserve is free now, for what makes room.
+            if any(isinstance(mutation, GROWING) for mutation in mutations):
+                raise
+            self._commit(mutations)
+
+    def has_room(self) -> bool:
+        return self._reserve.has_room()
+
+    def _commit(self, mutations: Sequence[AnyMutation]) -> None:
         with self._transaction() as write:
             appends: list[Appended] = []
             groups = GroupWrites()
@@ -140,6 +161,9 @@ class SqliteEngine:
         except apsw.Error as error:
             if committing:
                 self._void_commit()
+            if is_full(error):
+                self._reserve.release()
+                raise StorageFull from error
             raise translated(error) from error
         finally:
             self._roll_back()
@@ -189,8 +213,22 @@ class SqliteEngine:
             raise
         if releases.extents_dropped:
             self.history.shrunk()
+        if not self._reserve.is_there:
+            self._note_reusable()
         # The files that held all that go when nothing else lies in them.
         return more or self.history.remove_unused(_FILES_REMOVED_AT_ONCE)
+
+    def _note_reusable(self) -> None:
+        """See how much of the database is free, and bring its log back to nothing."""
+        with suppress(apsw.Error):
+            # Whoever reads at this moment is not waited for: it is tried again.
+            self._writer.set_busy_timeout(0)
+            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self._writer.set_busy_timeout(BUSY_TIMEOUT_MS)
+        with suppress(apsw.Error):
+            pages = self._writer.pragma("freelist_count")
+            self._reserve.reusable_bytes = pages * self._writer.pragma("page_size")
+            self._reserve.build()
 
     # ── Reading ──────────────────────────────────────────────────────────────────────────────
 
