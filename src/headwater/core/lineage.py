@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from headwater.core import json_mode
 from headwater.core.errors import InvalidFork, UnknownOffset
-from headwater.core.offsets import Anchor, Offset, parse_offset
+from headwater.core.offsets import Anchor, Offset, format_offset, parse_offset
 
 _DIGITS = re.compile(r"[0-9]{1,16}", re.ASCII)
 
@@ -58,6 +58,10 @@ class Lineage:
 
     def offset_at(self, position: int) -> Offset:
         return Offset(self.run_at(position), position)
+
+    def token_at(self, position: int) -> str:
+        """The offset of a position as clients see it."""
+        return format_offset(self.run_at(position), position)
 
     @property
     def base(self) -> int:

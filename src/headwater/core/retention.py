@@ -98,5 +98,5 @@ def locate(config: StreamConfig, offset: Anchor | Offset, tail: int) -> int:
         return config.kept_from
     position = config.lineage.approach(offset, tail)
     if position < config.kept_from:
-        raise OffsetExpired(str(offset), str(config.lineage.offset_at(config.kept_from)))
+        raise OffsetExpired(str(offset), config.lineage.token_at(config.kept_from))
     return position

@@ -86,7 +86,7 @@ class StreamState:
         )
 
     def token(self, position: int) -> str:
-        return str(self.config.lineage.offset_at(position))
+        return self.config.lineage.token_at(position)
 
     @property
     def tail_token(self) -> str:

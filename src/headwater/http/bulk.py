@@ -53,7 +53,7 @@ class BulkResource:
             by_file=query.get("files") != "false",
         )
         body = {
-            "tail": str(view.config.lineage.offset_at(view.tail)),
+            "tail": view.config.lineage.token_at(view.tail),
             "closed": view.closed,
             "content_type": view.config.content_type,
             "messages": view.messages,
@@ -73,7 +73,7 @@ class BulkResource:
         end = blocks[-1].end if blocks else position
         headers: Headers = [
             ("Content-Type", content_type),
-            ("Stream-Next-Offset", str(view.config.lineage.offset_at(end))),
+            ("Stream-Next-Offset", view.config.lineage.token_at(end)),
             NO_STORE,
         ]
         if end == view.tail:
@@ -103,8 +103,8 @@ def _choose(request: Request) -> tuple[str, Render]:
 def _range_json(config: StreamConfig, one: Range, is_local: bool) -> dict[str, object]:
     sealed = one.sealed
     return {
-        "offset": str(config.lineage.offset_at(one.start)),
-        "until": str(config.lineage.offset_at(one.end)),
+        "offset": config.lineage.token_at(one.start),
+        "until": config.lineage.token_at(one.end),
         "bytes": one.end - one.start,
         "first_message": one.first_message,
         "messages": one.messages,
@@ -153,7 +153,7 @@ def _about(config: StreamConfig, block: Block, number: int, details: bool) -> di
     """What is the same for all messages of an append."""
     position = block.origin + block.starts[number]
     about: dict[str, object] = {
-        "offset": str(config.lineage.offset_at(position)),
+        "offset": config.lineage.token_at(position),
         "index": 0,
         "timestamp": block.times[number],
     }

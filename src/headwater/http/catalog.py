@@ -81,7 +81,7 @@ class Catalog:
             "id_pointer": view.config.unique_ids.pointer if view.config.unique_ids else None,
             "retention_s": retention.age_s if retention else None,
             "retention_bytes": retention.size_bytes if retention else None,
-            "earliest": str(view.config.lineage.offset_at(view.config.kept_from)),
+            "earliest": view.config.lineage.token_at(view.config.kept_from),
             "forked_from": fork.source if fork and _may_see(request, fork.source) else None,
             "forks": state.forks if state else 0,
             "producers": len(state.producers) if state else 0,

@@ -129,7 +129,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._reader = RequestReader(self._server.limits, self)
+        self._reader = RequestReader(self._server.limits, self, self._server.known_heads)
         self._transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH)
         name = self._transport.get_extra_info("peername")
         address = str(name[0]) if name else ""
@@ -535,7 +535,13 @@ class Connection(asyncio.Protocol):
         if request is not None:
             origin, name = request.headers.get(b"origin"), request.name_line(response.status)
         return self._server.heads.of_response(
-            response.status, response.headers, length, origin=origin, name=name or b"", close=close
+            response.status,
+            response.headers,
+            length,
+            origin=origin,
+            name=name or b"",
+            lines=response.lines,
+            close=close,
         )
 
     def _write(self, data: bytes) -> None:

@@ -34,12 +34,14 @@ class Heads:
         *,
         origin: bytes | None = None,
         name: bytes = b"",
+        lines: bytes = b"",
         close: bool = False,
     ) -> bytes:
         """A whole head. Without a length nothing is said about the body."""
         framing = b"" if length is None else b"Content-Length: %d\r\n" % length
         connection = _CLOSE if close else b""
-        return b"".join((self._begin(status, headers, origin), name, framing, connection, b"\r\n"))
+        begin = self._begin(status, headers, origin)
+        return b"".join((begin, lines, name, framing, connection, b"\r\n"))
 
     def of_events(
         self, headers: Headers, *, origin: bytes | None, name: bytes, chunked: bool
@@ -49,10 +51,12 @@ class Heads:
         return b"".join((self._begin(200, headers, origin), name, framing, b"\r\n"))
 
     def _begin(self, status: int, headers: Headers, origin: bytes | None) -> bytes:
-        lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
         constant = self._constant_part()
         if self._origins is not None:
             constant += self._origins.header_for(origin)
+        if not headers:
+            return _STATUS_LINES[status] + constant
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
         if self._is_private:
             # What one caller may read must not be shown to the next by a cache in between.
             lines = lines.replace("Cache-Control: public", "Cache-Control: private")

@@ -37,7 +37,7 @@ def messages_json(group: Group, deliveries: list[Delivery]) -> list[bytes]:
     for message, data in deliveries:
         number, start, _ = message.ref
         if start != known_start:
-            known_start, offset = start, str(config.lineage.offset_at(start)).encode()
+            known_start, offset = start, config.lineage.token_at(start).encode()
         message_id = b'"%d"' % number if pointer is None else _own_id(data, pointer)
         content = b'"value":%b' % data if is_json else b'"data":"%b"' % b64encode(data)
         rendered.append(

@@ -23,6 +23,7 @@ from headwater.service.replies import Reply
 from headwater.store.engine import Piece
 
 if TYPE_CHECKING:
+    from headwater.http.known_heads import KnownHead
     from headwater.http.routes.matching import Match
 
 Headers = list[tuple[str, str]]
@@ -48,6 +49,7 @@ class Request:
         "caller",
         "charge",
         "claim",
+        "head",
         "headers",
         "keep_alive",
         "match",
@@ -85,6 +87,8 @@ class Request:
         """When it was its turn, by the clock of `time.perf_counter`."""
         self.match: Match | None = None
         """Where it leads, once that was looked up."""
+        self.head: KnownHead | None = None
+        """What it shares with others that began with the very same bytes."""
         self._id: str | None = None
 
     @property
@@ -186,6 +190,8 @@ class Response(msgspec.Struct):
     """End the connection behind this response."""
     code: str = ""
     """Of an error, for figures and logs."""
+    lines: bytes = b""
+    """More headers, ready for the wire: for answers that are made often."""
 
 
 class Payload:

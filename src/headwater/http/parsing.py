@@ -19,6 +19,7 @@ from headwater.core.errors import BodiesFull, BodyTooLarge
 from headwater.core.limits import KIB, MIB, Limits
 from headwater.http.errors import error_response, plain_error
 from headwater.http.intake import SMALL_BYTES, Claim
+from headwater.http.known_heads import KnownHeads
 from headwater.http.messages import Request, Response
 
 _NOT_REPEATED: Final = frozenset({b"upgrade", b"connection", b"expect"})
@@ -58,10 +59,12 @@ class RequestReader:
         "_announced",
         "_body_bytes",
         "_body_max",
+        "_completed",
         "_discards",
         "_head_bytes",
         "_header_count",
         "_headers",
+        "_known",
         "_length",
         "_limits",
         "_merged",
@@ -80,8 +83,10 @@ class RequestReader:
         "steps",
     )
 
-    def __init__(self, limits: Limits, receiver: Receiver) -> None:
+    def __init__(self, limits: Limits, receiver: Receiver, known: KnownHeads) -> None:
         self._limits = limits
+        self._known = known
+        self._completed: Request | None = None
         self._receiver = receiver
         self._parser: Any = httptools.HttpRequestParser(self)
         self.steps = 0
@@ -135,7 +140,14 @@ class RequestReader:
         """Take in what has arrived, or a slice of it with more to follow."""
         if self._refused:
             return
-        steps = self.steps
+        whole = data if isinstance(data, bytes) and not self.started else None
+        if whole is not None:
+            request = self._known.find(whole)
+            if request is not None:
+                self.http_1_0 = False
+                self._receiver.received(request)
+                return
+        steps, self._completed = self.steps, None
         try:
             self._parse(data)
         except httptools.HttpParserCallbackError as error:
@@ -145,6 +157,8 @@ class RequestReader:
         except httptools.HttpParserError:
             self._refuse(plain_error(400, "malformed_http", "the request is not valid HTTP/1.1"))
             return
+        if whole is not None and self._completed is not None and not self.http_1_0:
+            self._known.note(whole, self._completed)
         if self.started and not self._refused:
             if self._request is not None and not self._announced and not more:
                 self._announce(self._request)
@@ -326,4 +340,5 @@ class RequestReader:
         elif parts:
             request.body = parts[0] if len(parts) == 1 else b"".join(parts)
         self._begin()
+        self._completed = request
         self._receiver.received(request)

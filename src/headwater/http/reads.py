@@ -134,7 +134,7 @@ def read_response(
         ("Cache-Control", cache_control(chunk, offset, polled=cursor is not None)),
     ]
     if chunk.start == config.kept_from and config.kept_from:
-        earliest = str(config.lineage.offset_at(config.kept_from))
+        earliest = config.lineage.token_at(config.kept_from)
         headers.append(("Stream-Earliest-Offset", earliest))
     if cursor is not None and not chunk.closed:
         headers.append(("Stream-Cursor", str(cursor)))

@@ -17,6 +17,7 @@ from headwater.http.descriptors import Descriptors
 from headwater.http.errors import plain_error
 from headwater.http.heads import Heads
 from headwater.http.intake import Intake
+from headwater.http.known_heads import KnownHeads
 from headwater.http.messages import Handler, Screen
 from headwater.http.outcomes import report
 from headwater.http.room import Room
@@ -61,6 +62,7 @@ class Server:
         self.traffic = traffic or Traffic()
         self.stopping = False
         self.room = Room(limits)
+        self.known_heads = KnownHeads()
         self.intake = Intake(limits.bodies_bytes_max)
         self.refused_connections = 0
         self.descriptors = Descriptors()

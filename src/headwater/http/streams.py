@@ -13,7 +13,7 @@ from headwater.core.expiry import parse_lifetime
 from headwater.core.lineage import ForkRequest, parse_fork
 from headwater.core.offsets import Anchor
 from headwater.core.paths import check_path
-from headwater.core.producers import parse_stamp
+from headwater.core.producers import ProducerStamp, parse_stamp
 from headwater.core.retention import parse_retention
 from headwater.core.stream import StreamConfig
 from headwater.core.unique_ids import parse_unique_ids
@@ -33,6 +33,8 @@ from headwater.service.feeds import Feeds
 from headwater.service.log import Log
 from headwater.service.reading import Chunk
 from headwater.service.replies import Reply
+
+AppendFields = tuple[str | None, bool, ProducerStamp | None, str | None, str | None]
 
 
 class StreamResource:
@@ -99,7 +101,7 @@ class StreamResource:
             # Whether the stream is there comes before whether the headers are well formed.
             self._log.view(entry)
             raise
-        reply = self._log.append(path, command)
+        reply = self._log.append_to(entry, command)
         if isinstance(reply, Reply):
             return Deferred(reply, append_response)
         return self._post_later(reply)
@@ -188,7 +190,7 @@ class StreamResource:
         ]
         headers += _config_headers(view.config)
         if view.config.kept_from:
-            earliest = str(view.config.lineage.offset_at(view.config.kept_from))
+            earliest = view.config.lineage.token_at(view.config.kept_from)
             headers.append(("Stream-Earliest-Offset", earliest))
         return Response(200, headers)
 
@@ -215,14 +217,23 @@ def _config_headers(config: StreamConfig) -> Headers:
 
 
 def _append_command(request: Request) -> Append:
+    head = request.head
+    if head is None:
+        return Append(request.body, *_append_fields(request))
+    if head.append is None:
+        head.append = _append_fields(request)
+    return Append(request.body, *head.append)
+
+
+def _append_fields(request: Request) -> AppendFields:
+    """What the headers say of an append."""
     header = request.header
     producer = None
     if not names.PRODUCER_HEADERS.isdisjoint(request.headers):
         producer = parse_stamp(
             header(names.PRODUCER_ID), header(names.PRODUCER_EPOCH), header(names.PRODUCER_SEQ)
         )
-    return Append(
-        request.body,
+    return (
         header(names.CONTENT_TYPE),
         request.flag(names.STREAM_CLOSED),
         producer,
@@ -232,7 +243,10 @@ def _append_command(request: Request) -> Append:
 
 
 def append_response(reply: AppendReply) -> Response:
-    headers: Headers = [("Stream-Next-Offset", reply.next_offset), NO_STORE]
+    lines = b"Stream-Next-Offset: %b\r\nCache-Control: no-store\r\n" % reply.next_offset.encode()
+    if reply.is_plain:
+        return Response(204, lines=lines)
+    headers: Headers = []
     status = 204
     if reply.producer is not None:
         headers.append(("Producer-Epoch", str(reply.producer.epoch)))
@@ -244,7 +258,7 @@ def append_response(reply: AppendReply) -> Response:
         headers.append(("Stream-Durability", RELAXED))
     if reply.duplicate_ids:
         headers.append(("Stream-Duplicate-Ids", str(reply.duplicate_ids)))
-    return Response(status, headers)
+    return Response(status, headers, lines=lines)
 
 
 def _content_type(request: Request) -> str | None:

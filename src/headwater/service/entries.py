@@ -77,7 +77,7 @@ class View:
         return StreamSummary(
             path=config.path,
             content_type=config.content_type,
-            tail=str(config.lineage.offset_at(self.tail)),
+            tail=config.lineage.token_at(self.tail),
             closed=self.closed,
             created_at_ms=config.created_at_ms,
             size_bytes=self.tail,

@@ -70,7 +70,7 @@ class FollowedStream:
         self.entry.listeners.discard(listener)
 
     def token(self, position: int) -> str:
-        return str(self.config.lineage.offset_at(position))
+        return self.config.lineage.token_at(position)
 
     def chunk_at(self, position: int, max_bytes: int | None = None) -> Chunk | None:
         """What comes after a position, if it is in memory."""

@@ -134,7 +134,7 @@ class Forks:
             self._streams.engine.appends.append_at, span.run, position
         )
         if append is None:
-            raise UnknownOffset(str(lineage.offset_at(position)))
+            raise UnknownOffset(lineage.token_at(position))
         # Inherited data may end inside an append of the stream that wrote it.
         stored = append.body[: span.end - append.start]
         size, count = measure_sub_offset(stored, fork.sub_offset, json=json)

@@ -198,13 +198,16 @@ class Log(ReadingLog):
     def append(self, path: str, command: Append) -> Awaitable[AppendReply]:
         """Append or close. The decision is made at once when the stream is in memory."""
         entry = self._registry.ready(path)
+        return self._append_cold(path, command) if entry is None else self.append_to(entry, command)
+
+    def append_to(self, entry: Entry, command: Append) -> Awaitable[AppendReply]:
+        """Append to a stream that is in memory: a `Reply` if that needs nothing else."""
         if (
-            entry is None
-            or self._lacks_producer(entry, command)
+            self._lacks_producer(entry, command)
             or _checks_ids(entry)
             or (len(command.body) >= _LARGE_BYTES and _is_json(entry))
         ):
-            return self._append_cold(path, command)
+            return self._append_cold(entry.path, command)
         return self._append(entry, command)
 
     def _lacks_producer(self, entry: Entry, command: Append) -> bool:

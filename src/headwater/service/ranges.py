@@ -105,7 +105,7 @@ class _Planner:
         append = self._engine.appends.outline_at(run, position)
         if append is None:
             # The stream was deleted or has let go of its past meanwhile.
-            raise UnknownOffset(str(self._lineage.offset_at(position)))
+            raise UnknownOffset(self._lineage.token_at(position))
         return append
 
     def _number_at(self, position: int) -> int:

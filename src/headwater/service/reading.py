@@ -56,7 +56,7 @@ class Chunk(msgspec.Struct, frozen=True):
 
     @property
     def next_offset(self) -> str:
-        return str(self.config.lineage.offset_at(self.end))
+        return self.config.lineage.token_at(self.end)
 
 
 class Reach(msgspec.Struct, frozen=True):
@@ -253,7 +253,7 @@ class ReadingLog:
             span = view.config.lineage.spans(position, view.tail)[0]
             append = await self.in_thread(self.engine.appends.outline_at, span.run, position)
             if append is None:
-                raise UnknownOffset(str(view.config.lineage.offset_at(position)))
+                raise UnknownOffset(view.config.lineage.token_at(position))
             start = append.start
         return start
 
@@ -327,7 +327,7 @@ class ReadingLog:
         """The number of the message that begins at a position, which must begin an append."""
         append = await self._append_at(entry, position)
         if append.start != position:
-            raise UnknownOffset(str(self.view(entry).config.lineage.offset_at(position)))
+            raise UnknownOffset(self.view(entry).config.lineage.token_at(position))
         return append.first_message
 
     async def first_kept_message(self, entry: Entry) -> int:
@@ -346,7 +346,7 @@ class ReadingLog:
         span = view.config.lineage.spans(position, view.tail)[0]
         append = await self.in_thread(self.engine.appends.append_at, span.run, position)
         if append is None:
-            raise UnknownOffset(str(view.config.lineage.offset_at(position)))
+            raise UnknownOffset(view.config.lineage.token_at(position))
         return append
 
     async def _seek(self, view: View, by: SeekBy, value: int) -> tuple[Appended, Span] | None:

@@ -83,6 +83,11 @@ class AppendReply(msgspec.Struct, frozen=True):
     relaxed: bool = False
     """It may be given before the commit."""
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is nothing to say but where the stream ends now."""
+        return not (self.closed or self.duplicate_ids) and self.producer is None
+
 
 class Decision(msgspec.Struct, Generic[R], frozen=True):
     reply: R

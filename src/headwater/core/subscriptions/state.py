@@ -203,9 +203,9 @@ class SubscriptionState:
 def stream_info(link: Link) -> StreamInfo:
     acked, tail = BEGINNING, _NOWHERE
     if link.lineage is not None:
-        tail = str(link.lineage.offset_at(link.tail))
+        tail = link.lineage.token_at(link.tail)
         if link.acked != NOTHING_ACKED:
-            acked = str(link.lineage.offset_at(link.acked))
+            acked = link.lineage.token_at(link.acked)
     kind = "explicit" if link.explicit else "glob"
     return StreamInfo(link.path, kind, acked, tail, link.pending)
 

@@ -132,7 +132,7 @@ def _letter(group: Group, view: View, message: Outstanding, data: bytes) -> byte
     origin = {
         "stream": group.entry.path,
         "group": group.state.record.name,
-        "offset": str(view.config.lineage.offset_at(message.ref.start)),
+        "offset": view.config.lineage.token_at(message.ref.start),
         "number": message.ref.number,
         "deliveries": message.deliveries,
         "reason": "max_deliveries" if limit and message.deliveries >= limit else "rejected",

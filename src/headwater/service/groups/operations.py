@@ -204,5 +204,5 @@ class Groups(GroupRegistry):
 
 def _place(view: View, cursor: MessageRef) -> str:
     """Where a group is, in the form in which it can be sent back there."""
-    offset = str(view.config.lineage.offset_at(cursor.start))
+    offset = view.config.lineage.token_at(cursor.start)
     return f"{offset}/{cursor.place}" if cursor.place else offset
