@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from headwater.client.errors import StreamNotFound
 from headwater.client.protocol import Request
+from headwater.client.resources import LATEST, snapshot_url
 from headwater.core.content_types import JSON
 from pyspark_headwater.errors import HeadwaterSparkError
 from pyspark_headwater.options import read_options
@@ -63,7 +64,7 @@ def take_snapshot(spark: SparkSession, options: dict[str, str]) -> str | None:
         body = _encode((row.type, row.key, row.value) for row in state.toLocalIterator())
     finally:
         found.unpersist()
-    url = f"{wire.url(stream)}/_snapshots/{offset}"
+    url = snapshot_url(wire.url(stream), offset)
     wire.perform(Request("PUT", url, headers={"Content-Type": JSON}, body=body))
     return offset
 
@@ -71,7 +72,7 @@ def take_snapshot(spark: SparkSession, options: dict[str, str]) -> str | None:
 def _latest(wire: Wire, stream: str) -> tuple[str, list[tuple[str, str, str]]]:
     """Where the last snapshot was taken, and what is in it."""
     try:
-        answer = wire.perform(Request("GET", f"{wire.url(stream)}/_snapshots/latest"))
+        answer = wire.perform(Request("GET", snapshot_url(wire.url(stream), LATEST)))
     except StreamNotFound as error:
         if error.code != "snapshot_not_found":
             raise
