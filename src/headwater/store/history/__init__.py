@@ -15,14 +15,14 @@ A crash before a transaction of step 3 leaves the rows where they were, and one 
 extent: a byte of a run is in the rows or in an extent, and never in neither. A file that no
 transaction recorded is removed at the next start.
 
-- `layout`   what the bytes of a segment file mean
-- `building`, `gathering`  writing one, and what goes into it
+- `segment_format`   what the bytes of a segment file mean
+- `segment_writer`, `gathering`  writing one, and what goes into it
 - `segment`  reading one, with every block compared with its checksum at first touch
 - `open_segments`    the files that are open
-- `known_chunks`  where chunks that were read before lie
+- `chunk_cache`  where chunks that were read before lie
 - `ledger`   how much of each run is still in rows
 - `sealing`  from rows to recorded extents
-- `choosing`, `compacting`  from many files to few
-- `archive`, `remote`, `catalog`, `cold`  object storage, and back from there
-- `restoring`, `orphans`  what is left of a machine that was lost
+- `compaction_choice`, `compaction`  from many files to few
+- `archive`, `object_storage`, `catalog`, `cold_segments`  object storage, and back from there
+- `recovery`, `orphans`  what is left of a machine that was lost
 """
