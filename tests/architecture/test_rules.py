@@ -36,7 +36,7 @@ SIGNS: Final[dict[str, tuple[str, ...]]] = {
     "Redelivery": (r">= limit else WAITING", r"deliveries \+ 1\b"),
     "Retention": (r"raise OffsetExpired\(",),
     "State Protocol": (r"'snapshot-start'", r"'snapshot-end'"),
-    "What an append means": (r"there is nothing to append",),
+    "What an append means": (r"give at least one message or byte",),
     "Patterns": (r"\(\?>",),
     "Quotas": (r"raise QuotaExceeded\(",),
     "What web pages may do": (r"'same-origin'",),
