@@ -290,8 +290,13 @@ async def test_a_stream_is_generic_until_told_otherwise(http: httpx.AsyncClient)
     path = f"/v1/stream/live/{next(names)}"
     await http.put(path, headers=JSON)
     assert (await http.get(f"{path}/_profile")).json()["profile"] == {"kind": "generic"}
-    for name, method in [("meta", "GET"), ("wait", "POST"), ("templates/activate", "POST")]:
-        body = {"cursor": "now", "keys": [TABLE], "templates": []}
+    wait: dict[str, Any] = {"cursor": "now", "keys": [TABLE]}
+    activate: dict[str, Any] = {"templates": []}
+    for name, method, body in [
+        ("meta", "GET", None),
+        ("wait", "POST", wait),
+        ("templates/activate", "POST", activate),
+    ]:
         answer = await http.request(method, f"{path}/touch/{name}", json=body)
         assert code(answer) == (404, "not_found")
 
@@ -384,6 +389,8 @@ async def test_new_settings_start_a_new_journal(live: LiveApi) -> None:
         {"cursor": "now", "keys": [TABLE], "timeoutMs": 120_001},
         {"cursor": "now", "keys": [TABLE], "interestMode": "medium"},
         {"cursor": "now", "keys": ["text"], "exact": True},
+        {"cursor": "now", "keys": [TABLE], "exact": True, "interestMode": "coarse"},
+        {"cursor": "now", "keys": [TABLE], "sinceTouchOffset": "0_0"},
         {"cursor": "now", "keyIds": [1], "exact": True},
         {"cursor": "now", "keys": [TABLE] * 17, "exact": True},
         {"cursor": "now", "keys": [TABLE], "templateIdsUsed": "x"},

@@ -10,6 +10,7 @@ from headwater.http.access.signing import Signing
 from headwater.http.beats import Heartbeat
 from headwater.http.bulk import BulkResource
 from headwater.http.catalog import Catalog
+from headwater.http.clearing import ClearResource
 from headwater.http.console.resource import Console
 from headwater.http.groups import GroupResource
 from headwater.http.metrics import Metrics
@@ -30,6 +31,7 @@ from headwater.service.transactions import Transactions
 @dataclass(frozen=True, slots=True)
 class Resources:
     streams: StreamResource
+    clearing: ClearResource
     catalog: Catalog
     bulk: BulkResource
     snapshots: SnapshotResource
@@ -60,6 +62,7 @@ def resources_of(
 ) -> Resources:
     return Resources(
         streams=StreamResource(log, feeds, heartbeat, long_poll_timeout_ms / 1000),
+        clearing=ClearResource(log, groups),
         catalog=Catalog(log, feeds),
         bulk=BulkResource(log),
         snapshots=SnapshotResource(log),

@@ -35,7 +35,7 @@ KeyId = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 Templates = Annotated[list[Any], msgspec.Meta(max_length=TEMPLATES_PER_CALL_MAX)]
 
 
-class WaitBody(msgspec.Struct, rename="camel"):
+class WaitBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     cursor: str
     timeout_ms: Timeout = WAIT_MS_DEFAULT
     keys: Annotated[list[Key], msgspec.Meta(max_length=KEYS_MAX)] = []
@@ -47,7 +47,7 @@ class WaitBody(msgspec.Struct, rename="camel"):
     inactivity_ttl_ms: Ttl | None = None
 
 
-class ActivateBody(msgspec.Struct, rename="camel"):
+class ActivateBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     templates: Templates
     inactivity_ttl_ms: Ttl | None = None
 
@@ -122,6 +122,8 @@ def _wait_on(
 def _interest(body: WaitBody) -> Interest:
     if not body.keys and not body.key_ids:
         raise InvalidBody("a wait needs keys or keyIds")
+    if body.exact and body.interest_mode == "coarse":
+        raise InvalidBody("exact waits for keys and coarse for tables; send one of them")
     if body.exact:
         literal = all(parse_key(key) is not None for key in body.keys)
         if not 1 <= len(body.keys) <= EXACT_KEYS_MAX or not literal:

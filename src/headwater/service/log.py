@@ -27,6 +27,7 @@ from headwater.core.errors import SequenceGap, StorageFull, StreamError
 from headwater.core.limits import KIB, Limits
 from headwater.core.producers import worth_waiting
 from headwater.core.quotas import Quota
+from headwater.core.snapshots import SnapshotDropped
 from headwater.core.stream import Created, Mutation, StreamConfig, StreamState
 from headwater.service.background import Background
 from headwater.service.clock import Clock, wall_clock_ms
@@ -349,6 +350,19 @@ class Log(ReadingLog):
             await self.writer.fail_after(entry, error)
             raise
         return await self._remove((entry, *ancestors), decision)
+
+    async def clear(self, path: str, stream_id: int, position: int) -> None:
+        """Drop what a stream holds before a position, unless it is another stream by now."""
+        kept = await self.in_thread(self.engine.snapshots.of_stream, stream_id)
+        entry = await self._registry.get(path)
+        now_ms = self.clock()
+        state = decisions.require(entry.state, path, now_ms)
+        if state.config.id != stream_id:
+            return
+        decision = decisions.decide_clear(state, position, now_ms)
+        dropped = [SnapshotDropped(stream_id, s.position) for s in kept if s.position <= position]
+        effects: list[Effect] = [(entry, change) for change in (*decision.mutations, *dropped)]
+        await self.writer.submit(effects, None)
 
     async def trim(self, path: str) -> bool:
         """Let go of what a stream need not keep any more. Used by housekeeping."""

@@ -1,4 +1,8 @@
-"""Letting go of what a stream need not keep any more; see `headwater.core.retention`."""
+"""Letting go of what a stream need not keep any more; see `headwater.core.retention`.
+
+Clearing lets go of everything up to a position, whatever the retention says. Offsets, producers,
+`Stream-Seq` and known ids go on as before; the snapshots of what is gone go with it.
+"""
 
 from __future__ import annotations
 
@@ -51,3 +55,11 @@ def decide_trim(state: StreamState, position: int, now_ms: int) -> Decision[bool
         return Decision(False)
     config = replace(state.config, kept_from=position)
     return Decision(True, (Trimmed(config.id, now_ms, config),))
+
+
+def decide_clear(state: StreamState, position: int, now_ms: int) -> Decision[None]:
+    """Drop what a stream that `require` let through holds before a position."""
+    if not state.config.kept_from < position <= state.tail:
+        return Decision(None)
+    config = replace(state.config, kept_from=position)
+    return Decision(None, (Trimmed(config.id, now_ms, config),))

@@ -223,6 +223,15 @@ _DELETE = Route(
     needs=Need.DELETE,
     errors=(*STREAM_ERRORS, "too_busy"),
 )
+_CLEAR = Route(
+    "POST",
+    f"{STREAM}/_clear",
+    "Drop all messages of a stream, and keep the stream.",
+    lambda on: on.clearing.clear,
+    {204: Answer("They are gone.", ("Stream-Next-Offset",))},
+    needs=Need.DELETE,
+    errors=(*STREAM_ERRORS, "too_busy"),
+)
 _DETAILS = Route(
     "GET",
     f"{STREAM}/_details",
@@ -296,6 +305,7 @@ ROUTES: Final = (
     _GET,
     _HEAD,
     _DELETE,
+    _CLEAR,
     *with_head(_DETAILS),
     *with_head(_POSITION_OF),
     *with_head(_SEGMENTS),
