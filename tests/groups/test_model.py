@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 from threading import RLock
-from typing import TypeVar
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -44,7 +43,6 @@ CONSUMERS = st.sampled_from(["ann", "bob", "cem"])
 KEYS = st.sampled_from(["red", "blue"])
 STREAM = 1
 GRACE_MS = 100  # The ack timeout, which is less than 10 s.
-R = TypeVar("R")
 
 
 class GroupMachine(RuleBasedStateMachine):
@@ -101,10 +99,13 @@ class GroupMachine(RuleBasedStateMachine):
         behind = MessageRef(first + len(refs), (first + len(refs)) * 10, 0)
         keys = [self.log[ref.number] for ref in refs] if self.ordered else []
         read = Read(due, refs, [10] * len(refs), keys, behind)
-        (shares, turns), mutations = self.decided(
-            decisions.decide_hand_out(self.state, takers, read, self.now_ms, next(self.tokens))
+        before = repr(self.state)
+        decision = decisions.decide_hand_out(
+            self.state, takers, read, self.now_ms, next(self.tokens)
         )
-        self.keep(mutations)
+        assert repr(self.state) == before, "a decision changes nothing"
+        self.keep(decision.mutations)
+        shares, turns = decision.reply
         self.check_turns(takers, shares, turns)
         for taker, share in zip(takers, shares, strict=True):
             for message in share:
@@ -243,7 +244,10 @@ class GroupMachine(RuleBasedStateMachine):
 
     def look(self) -> None:
         """What comes first whenever messages are handed out."""
-        self.keep(decisions.decide_expire(self.state, self.now_ms))
+        before = repr(self.state)
+        expired = decisions.decide_expire(self.state, self.now_ms)
+        assert repr(self.state) == before, "a decision changes nothing"
+        self.keep(expired)
         gone = {name for name, until in self.absent.items() if until and until <= self.now_ms}
         for number, (consumer, _, until_ms) in list(self.leases.items()):
             if until_ms <= self.now_ms or consumer in gone:
@@ -265,7 +269,9 @@ class GroupMachine(RuleBasedStateMachine):
         return {number for number, lease in self.leases.items() if lease[0] == consumer}
 
     def command(self, command: Command) -> set[int]:
+        before = repr(self.state)
         decision = decisions.decide(self.state, command, self.now_ms)
+        assert repr(self.state) == before, "a decision changes nothing"
         # Without a look first: a lease that has ended counts for nothing, whoever noticed it.
         current = {
             lease[1]: number for number, lease in self.leases.items() if lease[2] > self.now_ms
@@ -277,9 +283,6 @@ class GroupMachine(RuleBasedStateMachine):
         assert set(outcome.stale) == {receipt for receipt in chosen if receipt not in current}
         self.keep(decision.mutations)
         return expected
-
-    def decided(self, decision: decisions.Decision[R]) -> tuple[R, Sequence[GroupMutation]]:
-        return decision.reply, decision.mutations
 
     def keep(self, mutations: Sequence[GroupMutation]) -> None:
         for mutation in mutations:

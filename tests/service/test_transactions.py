@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from headwater.core.decisions import Create
 from headwater.core.errors import PublishRefused, SequenceGap, StorageUnavailable
 from headwater.core.limits import Limits
+from headwater.core.producers import ProducerState
 from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
 from headwater.service.transactions import Publish, Transactions
@@ -51,6 +53,28 @@ async def test_a_gap_aborts_and_names_its_publish(log: Log, transactions: Transa
     assert caught.value.reason.expected == 1
     assert await read_all(log, "s") == b""
     await log.append("s", data(b"0", ("p", 0, 0)))
+
+
+class Uncopied(dict[str, ProducerState]):
+    """A mapping that can be looked up in, and never walked through."""
+
+    def __iter__(self) -> NoReturn:
+        raise AssertionError("all producers were walked through")
+
+    keys = values = items = copy = __iter__
+
+
+async def test_a_transaction_copies_no_producers(log: Log, transactions: Transactions) -> None:
+    await log.create(Create("s"))
+    await log.append("s", data(b"0", ("p", 0, 0)))
+    state = (await log.entry("s")).state
+    assert state is not None
+    state.producers = Uncopied(state.producers)
+    replies = await transactions.run(None, [publish(b"%d" % seq, seq) for seq in (0, 1, 2)])
+    assert [reply.duplicate for reply in replies] == [True, False, False]
+    with pytest.raises(PublishRefused):
+        await transactions.run(None, [publish(b"3", 3), publish(b"9", 9)])
+    assert state.producers["p"].seq == 2, "what was refused left no trace"
 
 
 async def test_producers_that_were_not_loaded_are_known(
