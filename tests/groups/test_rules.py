@@ -70,7 +70,7 @@ def test_messages_go_round_in_order(sizes: list[int], takers: list[Taker]) -> No
     given = sorted(index for share in dealt for index in share)
     assert given == list(range(len(given))), "in order, none left out, none twice"
     for taker, share in zip(takers, dealt, strict=True):
-        assert share == sorted(share)
+        assert list(share) == sorted(share)
         assert len(share) <= taker.most
         assert len(share) <= 1 or sum(sizes[index] for index in share) <= taker.most_bytes
     if len(given) < len(sizes):

@@ -74,9 +74,9 @@ def decide(state: GroupState, command: Command, now_ms: int) -> Decision[Outcome
     outcome = Outcome(done, stale)
     if not done:
         return Decision(outcome)
+    if isinstance(command, Ack):
+        return Decision(outcome, decide_settle(state, done))
     match command:
-        case Ack():
-            return Decision(outcome, decide_settle(state, done))
         case Nack(_, delay_ms, count):
             returned = [_returned(state, m, now_ms + delay_ms, counts=count) for m in done]
             return Decision(outcome, _marked(state, returned))
@@ -145,6 +145,8 @@ def _marked(state: GroupState, messages: Sequence[Outstanding]) -> tuple[GroupMu
 
 def decide_expire(state: GroupState, now_ms: int) -> Sequence[GroupMutation]:
     """Take back what was not settled in time, and what members had that did not come back."""
+    if not state.absent and not (state.leases and state.leases[0][0] <= now_ms):
+        return ()
     over = {message.ref.number: message for message in state.ended(now_ms)}
     gone = [name for name, until in state.absent.items() if until is not None and until <= now_ms]
     for consumer in gone:
@@ -220,29 +222,41 @@ def decide_hand_out(
     """
     due = _still_due(state, read, now_ms)
     free = _free(state, read)
-    sizes = [*(read.again[m.ref.number] for m in due), *(read.sizes[at] for at in free)]
+    sizes = read.sizes
+    if due or read.keys:
+        sizes = [*(read.again[m.ref.number] for m in due), *(read.sizes[at] for at in free)]
     dealt = deal(sizes[: state.room], takers)
     until_ms = now_ms + state.config.ack_timeout_ms
-    fresh, keys, again = read.fresh, read.keys, len(due)
     shares: list[list[Outstanding]] = []
     for (consumer, _, _), indexes in zip(takers, dealt, strict=True):
-        share: list[Outstanding] = []
-        for index in indexes:
-            if index < again:
-                ref, key, times = due[index].ref, due[index].key, due[index].deliveries + 1
-            else:
-                at = free[index - again]
-                ref, key, times = fresh[at], keys[at] if keys else None, 1
-            share.append(Outstanding(ref, LEASED, until_ms, times, token, consumer, key))
+        if due or read.keys:
+            offered = (_offered(due, read, free, index) for index in indexes)
+            share = [
+                Outstanding(ref, LEASED, until_ms, times, token, consumer, key)
+                for ref, times, key in offered
+            ]
+        else:
+            fresh = read.fresh
+            share = [Outstanding(fresh[at], LEASED, until_ms, 1, token, consumer) for at in indexes]
         shares.append(share)
     mutations: list[GroupMutation] = [
         MessagesLeased(state.record.id, taker.consumer, until_ms, share)
         for taker, share in zip(takers, shares, strict=True)
         if share
     ]
-    taken = free[: max(0, sum(map(len, dealt)) - again)]
+    taken = free[: max(0, sum(map(len, dealt)) - len(due))]
     mutations += _advanced(state, read, free, taken, now_ms)
     return Decision(HandedOut(shares, next_turns(dealt)), mutations)
+
+
+def _offered(
+    due: Sequence[Outstanding], read: Read, free: Sequence[int], index: int
+) -> tuple[MessageRef, int, str | None]:
+    """A message to hand out: where it is, which delivery that makes, and its key."""
+    if index < len(due):
+        return due[index].ref, due[index].deliveries + 1, due[index].key
+    at = free[index - len(due)]
+    return read.fresh[at], 1, read.keys[at] if read.keys else None
 
 
 def _still_due(state: GroupState, read: Read, now_ms: int) -> list[Outstanding]:

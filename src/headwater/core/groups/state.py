@@ -261,11 +261,14 @@ def is_stored(mutation: GroupMutation) -> bool:
 
 def evolve(state: GroupState, mutation: GroupMutation) -> None:
     """Fold one mutation into the state it belongs to."""
+    # The two of the hot path first, and without the price of a pattern.
+    if isinstance(mutation, MessagesLeased):
+        _lease(state, mutation.consumer, mutation.until_ms, mutation.messages)
+        return
+    if isinstance(mutation, MessagesSettled):
+        _settle(state, mutation.numbers)
+        return
     match mutation:
-        case MessagesLeased(_, consumer, until_ms, messages):
-            _lease(state, consumer, until_ms, messages)
-        case MessagesSettled(_, numbers):
-            _settle(state, numbers)
         case MessagesMarked(_, messages):
             for message in messages:
                 _mark(state, message)
@@ -313,7 +316,8 @@ def _mark(state: GroupState, message: Outstanding) -> None:
         if message.key is not None:
             state.keys.setdefault(message.key, deque()).append(number)
     elif before.phase is LEASED:
-        _uncount(state, before)
+        _uncount(state, before.consumer or "", 1)
+        state.unread.discard(number)
     state.outstanding[number] = message
     if phase is LEASED:
         state.in_flight += 1
@@ -328,11 +332,13 @@ def _mark(state: GroupState, message: Outstanding) -> None:
 
 
 def _settle(state: GroupState, numbers: Sequence[int]) -> None:
-    outstanding = state.outstanding
+    pop = state.outstanding.pop
+    freed: dict[str, int] = {}
     for number in numbers:
-        message = outstanding.pop(number)
+        message = pop(number)
         if message.phase is LEASED:
-            _uncount(state, message)
+            consumer = message.consumer or ""
+            freed[consumer] = freed.get(consumer, 0) + 1
         elif message.phase is GIVEN_UP:
             state.given_up.discard(number)
         if message.key is not None:
@@ -340,22 +346,24 @@ def _settle(state: GroupState, numbers: Sequence[int]) -> None:
             queue.remove(number)
             if not queue:
                 del state.keys[message.key]
+    for consumer, count in freed.items():
+        _uncount(state, consumer, count)
+    if state.unread:
+        state.unread.difference_update(numbers)
     _drop_stale(state)
 
 
-def _uncount(state: GroupState, lease: Outstanding) -> None:
-    state.in_flight -= 1
-    consumer = lease.consumer or ""
-    left = state.held[consumer] - 1
+def _uncount(state: GroupState, consumer: str, count: int) -> None:
+    """Messages are not with a member any more."""
+    state.in_flight -= count
+    left = state.held[consumer] - count
     if left:
         state.held[consumer] = left
-    else:
-        del state.held[consumer]
-        # There is nothing left to come back for.
-        if state.absent:
-            state.absent.pop(consumer, None)
-    if state.unread:
-        state.unread.discard(lease.ref.number)
+        return
+    del state.held[consumer]
+    # There is nothing left to come back for.
+    if state.absent:
+        state.absent.pop(consumer, None)
 
 
 def _reset(state: GroupState) -> None:

@@ -19,9 +19,12 @@ class Taker(NamedTuple):
     most_bytes: int
 
 
-def deal(sizes: Sequence[int], takers: Sequence[Taker]) -> list[list[int]]:
+def deal(sizes: Sequence[int], takers: Sequence[Taker]) -> Sequence[Sequence[int]]:
     """For each taker, which messages it gets, by index. What nobody has room for is the rest."""
-    if sum(sizes) <= min((taker.most_bytes for taker in takers), default=0):
+    total = sum(sizes)
+    if len(takers) == 1 and total <= takers[0].most_bytes:
+        return [range(min(len(sizes), takers[0].most))]
+    if total <= min([taker.most_bytes for taker in takers], default=0):
         return _deal_rounds(len(sizes), takers)
     return _deal_singly(sizes, takers)
 
@@ -69,4 +72,6 @@ def _deal_singly(sizes: Sequence[int], takers: Sequence[Taker]) -> list[list[int
 
 def next_turns(dealt: Sequence[Sequence[int]]) -> list[int]:
     """The takers in the order of their next turn: whoever was served last comes last."""
+    if len(dealt) == 1:
+        return [0]
     return sorted(range(len(dealt)), key=lambda index: dealt[index][-1] if dealt[index] else -1)
