@@ -47,7 +47,9 @@ class Crowd:
         reader, writer = await asyncio.open_connection(
             "127.0.0.1", self._port, ssl=self._context, limit=4096
         )
-        writer.write(f"{method} {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n{self._headers}\r\n".encode())
+        writer.write(
+            f"{method} {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n{self._headers}\r\n".encode()
+        )
         line = (await reader.readline()).decode().strip()
         if leave:
             self.writers.append(writer)

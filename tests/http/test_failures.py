@@ -20,6 +20,7 @@ from headwater.http import files
 from headwater.http.connection import Connection
 from headwater.http.event_sink import EventSink
 from headwater.http.heads import Heads
+from headwater.http.inbox import Inbox
 from headwater.http.messages import (
     Answer,
     Deferred,
@@ -242,8 +243,8 @@ STEPS: list[tuple[type, str, bytes]] = [
     (Connection, "_answer_later", request_bytes("GET", "/renders")),
     (Connection, "_send_file", request_bytes("GET", "/file")),
     (Connection, "_begin_events", request_bytes("GET", "/events")),
-    (Connection, "_read_on", GET * 1000),
-    (Connection, "_wait_in_line", request_bytes("GET", "/renders") * 2),
+    (Inbox, "read_on", GET * 1000),
+    (Inbox, "line_up", request_bytes("GET", "/renders") * 2),
     (Connection, "_restart_clock", GET),
     (EventSink, "start", request_bytes("GET", "/events")),
     (Heads, "of_response", GET),

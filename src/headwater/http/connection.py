@@ -1,6 +1,6 @@
 """One HTTP/1.1 connection: the seam between sockets and handlers.
 
-uvloop moves the bytes, `parsing` makes requests of them, and this module does the rest: one request
+uvloop moves the bytes, `inbox` makes requests of them, and this module does the rest: one request
 after the other, keep-alive, time-outs, and back-pressure in both directions. `event_sink` and
 `files` send what does not fit into one write. No other module knows about any of it.
 
@@ -14,7 +14,6 @@ while nothing of the answer is out, and otherwise by the end of the connection.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, cast
@@ -24,6 +23,7 @@ from headwater.core.errors import StreamError, Unauthorized
 from headwater.http.errors import error_response
 from headwater.http.event_sink import EventSink
 from headwater.http.files import UNSENT_BYTES_HIGH, FileSending, send_file
+from headwater.http.inbox import Inbox
 from headwater.http.intake import Claim
 from headwater.http.messages import (
     NOBODY,
@@ -36,7 +36,7 @@ from headwater.http.messages import (
     Response,
 )
 from headwater.http.outcomes import as_future, as_is, failure, outcome, report
-from headwater.http.parsing import SLICE_BYTES, RequestReader
+from headwater.http.parsing import RequestReader
 from headwater.http.targets import PROBES
 from headwater.service.replies import Reply
 
@@ -49,8 +49,6 @@ _EXPELLED: Final = "the key or token is not valid any more; get a new one"
 _PROBES: Final = frozenset(path.encode() for path in PROBES)
 # Larger bodies are handed over as they are, so that those who are sent the same one share it.
 _SHARED_BYTES: Final = 64 * 1024
-# After so many requests and pieces of bodies from one peer, everyone else on the loop gets a turn.
-_TURN_STEPS: Final = 256
 # How long a peer may go on sending a body that was refused, to read the refusal in peace.
 _LINGER_S: Final = 2.0
 # How long one that is turned away has to say that it only wants to know how the server is.
@@ -82,18 +80,15 @@ class Connection(asyncio.Protocol):
         "_current",
         "_drain_waiter",
         "_file",
-        "_input",
+        "_inbox",
         "_last_word",
         "_looping",
         "_owes_continue",
         "_peer",
-        "_reader",
-        "_reading_paused",
         "_refusal",
         "_server",
         "_sink",
         "_transport",
-        "_waiting",
         "_writing_paused",
         "deadline",
     )
@@ -101,15 +96,11 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: Server) -> None:
         self._server = server
         self._transport: asyncio.Transport | None = None
-        self._reader: RequestReader | None = None
+        self._inbox: Inbox | None = None
         self._current: Request | None = None
         """The request that is being answered."""
-        self._waiting: deque[Request] | None = None
-        """Pipelined behind it."""
         self._sink: EventSink | None = None
         self._file: FileSending | None = None
-        self._input: memoryview | None = None
-        """What has arrived and is not parsed yet."""
         self._refusal: Response | None = None
         """The answer to what was no request. It comes last."""
         self._last_word: Response | None = None
@@ -122,14 +113,14 @@ class Connection(asyncio.Protocol):
         self._caller: Caller | None = None
         self._drain_waiter: asyncio.Future[None] | None = None
         self._writing_paused = False
-        self._reading_paused = False
         self.deadline = server.now + server.timeouts.head_s
 
     # ── Life of the connection ───────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._reader = RequestReader(self._server.limits, self, self._server.known_heads)
+        reader = RequestReader(self._server.limits, self, self._server.known_heads)
+        self._inbox = Inbox(self._transport, reader)
         self._transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH)
         name = self._transport.get_extra_info("peername")
         address = str(name[0]) if name else ""
@@ -153,12 +144,9 @@ class Connection(asyncio.Protocol):
         self._current = None
 
     def _stop_reading(self) -> None:
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
-        for request in self._waiting or ():
-            request.release()
-        self._waiting = self._input = None
+        if self._inbox is not None:
+            self._inbox.close()
+            self._inbox = None
 
     @property
     def address(self) -> str:
@@ -177,7 +165,8 @@ class Connection(asyncio.Protocol):
         current = self._current
         if current is None or current.on_disconnect is not None:
             return False
-        (self._waiting or [current])[-1].keep_alive = False
+        last = None if self._inbox is None else self._inbox.last
+        (last or current).keep_alive = False
         # There is no half of a TLS connection.
         return not self._server.is_secure
 
@@ -224,8 +213,9 @@ class Connection(asyncio.Protocol):
             self.deadline = now + timeouts.write_s
         elif self._current is not None or self._sink is not None:
             self.deadline = float("inf")
-        elif self._reader is not None and self._reader.started:
-            self.deadline = now + (timeouts.body_s if self._reader.in_body else timeouts.head_s)
+        elif self._inbox is not None and self._inbox.reader.started:
+            in_body = self._inbox.reader.in_body
+            self.deadline = now + (timeouts.body_s if in_body else timeouts.head_s)
         else:
             self.deadline = now + timeouts.idle_s
 
@@ -282,21 +272,15 @@ class Connection(asyncio.Protocol):
     # ── Reading: this is the Receiver ────────────────────────────────────────────────────────
 
     def data_received(self, data: bytes) -> None:
-        reader = self._reader
-        if reader is None or self._refusal is not None or self._closing:
+        inbox = self._inbox
+        if inbox is None or self._refusal is not None:
             return
-        if self._input is not None:
-            # uvloop had it at hand when reading was paused.
-            self._input = memoryview(bytes(self._input) + data)
-            return
+        reader = inbox.reader
         was_started, was_in_body = reader.started, reader.in_body
         self._looping = True
         try:
-            if len(data) <= SLICE_BYTES:
-                reader.feed(data)
-            else:
-                self._input = memoryview(data)
-                self._read_on(reader)
+            if not inbox.take(data):
+                asyncio.get_running_loop().call_soon(self._next)
             # A head has to be complete in time however it trickles; a body has to keep a pace.
             if (
                 reader.started
@@ -311,28 +295,6 @@ class Connection(asyncio.Protocol):
         if self._refusal is not None:
             self._next()
 
-    def _read_on(self, reader: RequestReader) -> None:
-        """Parse what has arrived, slice by slice, until a request has to wait for its turn, or
-        others should have theirs."""
-        begin = reader.steps
-        while self._input is not None:
-            if self._waiting or self._reader is None or self._refusal is not None:
-                break
-            if reader.steps - begin > _TURN_STEPS:
-                asyncio.get_running_loop().call_soon(self._next)
-                break
-            size = reader.slice_bytes
-            data, rest = self._input[:size], self._input[size:]
-            self._input = rest if rest else None
-            reader.feed(data, more=bool(rest))
-        if self._input is not None:
-            self._pause_reading()
-
-    def _pause_reading(self) -> None:
-        if not self._reading_paused and self._transport is not None:
-            self._reading_paused = True
-            self._transport.pause_reading()
-
     def received(self, request: Request) -> None:
         self._owes_continue = False
         request.peer = self._peer
@@ -341,20 +303,13 @@ class Connection(asyncio.Protocol):
             if request.path not in _PROBES:
                 self.refused(self._last_word)
                 return
-        if self._is_free and not self._waiting:
+        if self._is_free and not self._has_waiting:
             self._handle(request)
-        else:
-            self._wait_in_line(request)
-
-    def _wait_in_line(self, request: Request) -> None:
-        """Pipelined requests are answered one by one; more may come when these are done."""
-        if self._waiting is None:
-            self._waiting = deque()
-        self._waiting.append(request)
-        self._pause_reading()
+        elif self._inbox is not None:
+            self._inbox.line_up(request)
 
     def expects_continue(self) -> None:
-        if self._current is not None or self._waiting:
+        if self._current is not None or self._has_waiting:
             self._owes_continue = True
         else:
             self._write(_CONTINUE)
@@ -442,8 +397,8 @@ class Connection(asyncio.Protocol):
         self._looping = True
         try:
             self._answer_those_who_wait()
-            if self._input is not None and self._reader is not None and self._is_done:
-                self._read_on(self._reader)
+            if self._is_done and self._inbox is not None and not self._inbox.read_on():
+                asyncio.get_running_loop().call_soon(self._next)
         finally:
             self._looping = False
         if not self._is_done:
@@ -455,21 +410,22 @@ class Connection(asyncio.Protocol):
         if self._owes_continue:
             self._owes_continue = False
             self._write(_CONTINUE)
-        if self._reading_paused and self._input is None and self._transport is not None:
-            self._reading_paused = False
-            self._transport.resume_reading()
+        if self._inbox is not None:
+            self._inbox.resume()
 
     def _answer_those_who_wait(self) -> None:
-        while self._waiting and self._is_free:
-            self._handle(self._waiting.popleft())
-        if not self._waiting:
-            self._waiting = None
+        while self._inbox is not None and self._inbox.waiting and self._is_free:
+            self._handle(self._inbox.pop())
+
+    @property
+    def _has_waiting(self) -> bool:
+        return self._inbox is not None and self._inbox.waiting
 
     @property
     def _is_done(self) -> bool:
         """Whether everything that came as a request has its answer."""
         is_busy = self._current is not None or self._sink is not None
-        return not (self._waiting or is_busy or self._closing)
+        return not (is_busy or self._closing or self._has_waiting)
 
     def _answer(self, request: Request, answer: Answer) -> None:
         request.leave_room()
@@ -552,7 +508,7 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             return
         self._closing = True
-        is_sending = self._reader is not None and self._reader.in_body
+        is_sending = self._inbox is not None and self._inbox.reader.in_body
         self._stop_reading()
         if is_sending and not self._server.is_secure:
             # A close with something unread would take the answer from the peer before it is read.
@@ -604,7 +560,7 @@ class Connection(asyncio.Protocol):
     def _begin_events(
         self, transport: asyncio.Transport, request: Request, events: EventStream
     ) -> None:
-        server, chunked = self._server, self._reader is None or not self._reader.http_1_0
+        server, chunked = self._server, self._inbox is None or not self._inbox.reader.http_1_0
         head = server.heads.of_events(
             events.headers,
             origin=request.headers.get(b"origin"),
