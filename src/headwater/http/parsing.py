@@ -147,7 +147,9 @@ class RequestReader:
                 self.http_1_0 = False
                 self._receiver.received(request)
                 return
-        steps, self._completed = self.steps, None
+        self._completed = None
+        # Nothing but the beginning of a head has come if no more than one step is made from there.
+        steps = self.steps if self.started else self.steps + 1
         try:
             self._parse(data)
         except httptools.HttpParserCallbackError as error:
