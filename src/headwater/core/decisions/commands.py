@@ -86,7 +86,8 @@ class AppendReply(msgspec.Struct, frozen=True):
     @property
     def is_plain(self) -> bool:
         """Whether there is nothing to say but where the stream ends now."""
-        return not (self.closed or self.duplicate_ids) and self.producer is None
+        special = self.closed or self.duplicate_ids or self.relaxed
+        return not special and self.producer is None
 
 
 class Decision(msgspec.Struct, Generic[R], frozen=True):
