@@ -169,7 +169,7 @@ async def test_it_keeps_to_its_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(rewriting_module, "_SLICE_BYTES", 500)
     async with running(tmp_path, NOT_AT_ALL) as (log, engine):
         await scatter(log, engine)
-    monkeypatch.setattr(Compacting, "_pause", pause)
+    monkeypatch.setattr(Compacting, "pause", pause)
     async with running(tmp_path, replace(AT_ONCE, compact_bytes_per_second=100)) as (log, engine):
         await until(is_tidy(engine))
         assert log.compacting is not None

@@ -53,7 +53,7 @@ def weather(monkeypatch: pytest.MonkeyPatch) -> Iterator[Weather]:
         monkeypatch.setattr(module, name, 0.005)
     monkeypatch.setattr(compacting_module, "_REST_PER_LOOK", 0)
     monkeypatch.setattr(archiving_module, "_REST_PER_CATALOG", 0)
-    monkeypatch.setattr(housekeeping, "_IDLE_MS", 50)
+    monkeypatch.setattr(housekeeping, "_IDLE_S", 0.05)
     monkeypatch.setattr(fetching_module, "_REST_S", 0)
     yield weather
     weather.clear_up()
