@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import httpx
+import msgspec
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
@@ -280,7 +281,7 @@ def test_places_that_are_none(near: Place, monkeypatch: pytest.MonkeyPatch) -> N
         def elsewhere(*arguments: Any, place: str | None = location) -> Any:
             found = pieces(*arguments)
             for piece in found.ranges:
-                object.__setattr__(piece.file, "location", place)
+                msgspec.structs.force_setattr(piece.file, "location", place)
             return found
 
         monkeypatch.setattr(Wire, "pieces", elsewhere)
