@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support import turns
+from tests.support.postgresql import EngineDatabase, databases, stop_server
 from tests.support.server import ServerProcess
 
 # Before they are imported, so that a failed assertion in them shows its values.
@@ -40,6 +41,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
 
 
+def pytest_unconfigure() -> None:
+    stop_server()
+
+
 class StartServer(Protocol):
     def __call__(self, *args: str, env: dict[str, str] | None = None) -> ServerProcess: ...
 
@@ -59,3 +64,10 @@ def start_server() -> Iterator[StartServer]:
 def server(start_server: StartServer) -> ServerProcess:
     """A running server that keeps its streams in memory."""
     return start_server("--memory")
+
+
+@pytest.fixture
+def database() -> Iterator[EngineDatabase]:
+    """A PostgreSQL database that holds nothing, for an engine."""
+    with databases() as database:
+        yield database

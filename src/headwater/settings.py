@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -25,6 +25,7 @@ from headwater.core.limits import MIB, Limits
 from headwater.core.quotas import parse_quotas
 from headwater.store.history.policies import ArchivePolicy, SealPolicy
 
+_POSTGRESQL: Final = ("postgresql://", "postgres://")
 _LIMITS = Limits()
 _SEAL = SealPolicy()
 _LOCAL_BYTES_MAX = ArchivePolicy("").local_bytes_max
@@ -38,6 +39,17 @@ class Settings(BaseSettings):
     port: int = Field(4437, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
     data: Path = Field(Path("data"), description="Directory that holds the streams.")
     memory: bool = Field(False, description="Keep everything in memory; nothing survives.")
+    engine: str = Field(
+        "sqlite",
+        description="What keeps the streams: sqlite (in the data directory), memory, or the "
+        "address of a PostgreSQL database (postgresql://HOST/DATABASE).",
+    )
+    engine_lease_ms: int = Field(
+        3_000,
+        ge=300,
+        le=600_000,
+        description="How long a node that is gone keeps others out of its PostgreSQL database.",
+    )
     insecure: bool = Field(
         False, description="Allow an address other than loopback although access is open to all."
     )
@@ -243,6 +255,33 @@ class Settings(BaseSettings):
     public_url: str = Field(
         "", description="How others reach this server, for callbacks; by default as they did."
     )
+
+    @property
+    def engine_kind(self) -> Literal["sqlite", "memory", "postgresql"]:
+        if self.engine.startswith(_POSTGRESQL):
+            return "postgresql"
+        return "memory" if self.memory or self.engine == "memory" else "sqlite"
+
+    @property
+    def engine_place(self) -> str:
+        """Where the streams are, for people to read: without names and passwords."""
+        if self.engine_kind == "postgresql":
+            address = urlsplit(self.engine)
+            return f"PostgreSQL at {address.netloc.rpartition('@')[2]}{address.path}"
+        return str(self.data) if self.engine_kind == "sqlite" else "memory"
+
+    @model_validator(mode="after")
+    def _check_engine(self) -> Self:
+        if self.engine not in ("sqlite", "memory") and not self.engine.startswith(_POSTGRESQL):
+            raise ValueError("engine must be sqlite, memory or postgresql://HOST/DATABASE")
+        if self.memory and self.engine_kind != "memory":
+            raise ValueError("choose one: memory, or an engine that keeps the streams")
+        if self.history_store and self.engine_kind == "postgresql":
+            raise ValueError(
+                "the PostgreSQL engine keeps everything in the database so far; leave "
+                "history_store out"
+            )
+        return self
 
     @property
     def listens_on_loopback(self) -> bool:

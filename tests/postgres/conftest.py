@@ -17,6 +17,7 @@ from headwater.postgres.changes import Translator
 from headwater.postgres.pgoutput import Relation, read_message
 from headwater.testing import RunningServer, running_server
 from tests.postgres.server import PostgresServer
+from tests.support.postgresql import shared_server
 
 Record = dict[str, Any]
 PATIENCE_S = 60
@@ -110,9 +111,8 @@ class TestDatabase:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        yield server
+def postgres() -> PostgresServer:
+    return shared_server()
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from headwater.core.retention import Retention
 from headwater.store.engine import Engine
 from headwater.store.garbage import VISITS_PER_STEP
 from headwater.store.memory.engine import MemoryEngine
+from headwater.store.postgresql.engine import PostgresqlEngine
 from headwater.store.reachability import Member, Search
 from headwater.store.sqlite.engine import SqliteEngine
 from tests.support.decided import CommittedStreams
@@ -33,7 +34,7 @@ def chain(streams: CommittedStreams, length: int) -> None:
 
 
 def collector(engine: Engine) -> int:
-    assert isinstance(engine, MemoryEngine | SqliteEngine)
+    assert isinstance(engine, MemoryEngine | SqliteEngine | PostgresqlEngine)
     return engine._collector.visits
 
 

@@ -66,7 +66,7 @@ def _findings(directory: Path | None, config: Path | None) -> list[Finding]:
     use = place.use_of(data) if data else place.Use(False, "")
     if settings is not None:
         findings += machine.check(settings, in_use=use.held)
-    if data is not None and not (settings and settings.memory):
+    if data is not None and not (settings and settings.engine_kind != "sqlite"):
         findings += place.check(data, use)
     return findings
 

@@ -7,7 +7,7 @@ import gc
 import resource
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Final, Protocol
 
@@ -42,9 +42,8 @@ from headwater.service.log import Log
 from headwater.service.subscriptions.operations import Subscriptions
 from headwater.service.subscriptions.webhooks import Webhooks
 from headwater.settings import Settings
-from headwater.store.engine import Engine
+from headwater.store.engine import CannotOpen, Engine
 from headwater.store.memory.engine import MemoryEngine
-from headwater.store.sqlite.database import DataDirectoryError
 from headwater.store.sqlite.engine import SqliteEngine
 
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -52,10 +51,39 @@ _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 log = structlog.get_logger()
 
 
-def open_engine(settings: Settings) -> Engine:
-    if settings.memory:
+def open_engine(settings: Settings, lost: Callable[[], None] = lambda: None) -> Engine:
+    """The engine that the settings name. `lost` is called if another node takes it over."""
+    producers_max = settings.limits().producers_preloaded_max
+    if settings.engine_kind == "memory":
         return MemoryEngine()
-    return SqliteEngine(settings.data, settings.limits().producers_preloaded_max)
+    if settings.engine_kind == "sqlite":
+        return SqliteEngine(settings.data, producers_max)
+    try:
+        from headwater.store.postgresql.engine import PostgresqlEngine
+    except ModuleNotFoundError:
+        raise CannotOpen(
+            "the PostgreSQL engine needs psycopg: pip install 'headwater[postgres]'"
+        ) from None
+    return PostgresqlEngine(settings.engine, producers_max, settings.engine_lease_ms, lost)
+
+
+class Loss:
+    """Another node has taken over what this one served, so this one ends."""
+
+    def __init__(self) -> None:
+        self.happened = False
+        self._end: Callable[[], object] | None = None
+
+    def __call__(self) -> None:
+        """From any thread, at any time."""
+        self.happened = True
+        if self._end is not None:
+            self._end()
+
+    def then(self, end: Callable[[], object]) -> None:
+        self._end = end
+        if self.happened:
+            end()
 
 
 class Sidecar(Protocol):
@@ -66,17 +94,20 @@ class Sidecar(Protocol):
 
 def serve(settings: Settings, sidecar: Sidecar | None = None) -> None:
     check_address(settings)
+    loss = Loss()
     try:
         tracing = open_tracing() if settings.otel else None
-        engine = open_engine(settings)
-    except (DataDirectoryError, TracingUnavailable) as error:
+        engine = open_engine(settings, loss)
+    except (CannotOpen, TracingUnavailable) as error:
         raise CannotServe(str(error)) from None
     # The commit thread and the event loop hand the interpreter lock to each other with every
     # batch; at the usual 5 ms, each commit would wait that long for a busy loop to let go.
     sys.setswitchinterval(0.0002)
     _rest_collector()
     _raise_file_limit()
-    uvloop.run(_serve(settings, engine, tracing, sidecar))
+    uvloop.run(_serve(settings, engine, loss, tracing, sidecar))
+    if loss.happened:
+        raise CannotServe("another node has taken over the database; this one has stopped")
 
 
 def _rest_collector() -> None:
@@ -97,7 +128,11 @@ def _raise_file_limit() -> None:
 
 
 async def _serve(
-    settings: Settings, engine: Engine, tracing: Tracing | None, sidecar: Sidecar | None
+    settings: Settings,
+    engine: Engine,
+    loss: Loss,
+    tracing: Tracing | None,
+    sidecar: Sidecar | None,
 ) -> None:
     stop, hurry = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -107,6 +142,7 @@ async def _serve(
 
     for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, end)
+    loss.then(lambda: loop.call_soon_threadsafe(stop.set))
     reloader = Reloader()
     async with listening(settings, engine, reloader, tracing) as (server, port):
         if reloader.has_work:
@@ -230,10 +266,9 @@ def _greet(settings: Settings, port: int) -> None:
     """Lines to paste. On stdout, because they are what a person came for."""
     root = _address(settings, port)
     base = f"{root}/v1/stream"
-    where = "memory" if settings.memory else settings.data
     key = ' -H "Authorization: Bearer $HEADWATER_TOKEN"' if access_is_on(settings) else ""
     print(
-        f"Headwater {__version__} listens on {root} (streams in {where})\n\n"
+        f"Headwater {__version__} listens on {root} (streams in {settings.engine_place})\n\n"
         f"  curl -X PUT  {base}/hello -H 'Content-Type: application/json'{key}\n"
         f"  curl -X POST {base}/hello -H 'Content-Type: application/json'{key} -d '{{\"n\": 1}}'\n"
         f"  curl -N     '{base}/hello?offset=-1&live=sse'{key}\n"

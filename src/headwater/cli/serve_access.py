@@ -26,6 +26,7 @@ from headwater.http.tls import Certificate
 from headwater.service.clock import Clock
 from headwater.settings import Settings
 from headwater.store.key_file import KEYS_NAME, SECRET_NAME, load_keys, load_secret
+from headwater.store.permissions import make_directory
 
 _KEY_BYTES_MAX: Final = 256 * 1024
 
@@ -39,7 +40,7 @@ class CannotServe(Exception):
 def keys_path(settings: Settings) -> Path | None:
     if settings.keys_file:
         return Path(settings.keys_file)
-    return None if settings.memory else settings.data / KEYS_NAME
+    return None if settings.engine_kind == "memory" else settings.data / KEYS_NAME
 
 
 def access_is_on(settings: Settings) -> bool:
@@ -100,8 +101,10 @@ def _identity(settings: Settings, reloader: Reloader) -> Identity:
 def _signing_secret(settings: Settings) -> bytes:
     if settings.signing_secret_file:
         return load_secret(Path(settings.signing_secret_file))
-    if settings.memory:
+    if settings.engine_kind == "memory":
         return secrets.token_bytes(signed.SECRET_BYTES)
+    # With an engine elsewhere, this is the only thing that lies there besides the keys.
+    make_directory(settings.data)
     return load_secret(settings.data / SECRET_NAME)
 
 

@@ -31,6 +31,7 @@ def _serve(config: Path | None = None, **flags: Any) -> None:
       headwater serve
       headwater serve --data /var/lib/headwater --port 8080
       headwater serve --memory
+      headwater serve --engine postgresql://db.example.com/headwater
     """
     _run(_settings(config, flags))
 
@@ -63,7 +64,7 @@ def _up(
     from headwater.cli.sidecar import TOKEN_VARIABLE, Plan
 
     settings = _settings(config, flags)
-    if pipelines and settings.memory:
+    if pipelines and settings.engine_kind == "memory":
         raise usage("tables outlive streams in memory: leave --memory out, or use --no-pipelines")
     if settings.tls_cert:
         raise usage("with TLS, use `headwater serve` and `headwater pipeline run`, one by one")

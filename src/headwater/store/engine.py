@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from headwater.store.history.sealing import History
 
 
+class CannotOpen(Exception):
+    """What the engine keeps its data in cannot be used; the message is one line that says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedStream:
     state: StreamState

@@ -20,6 +20,8 @@ from headwater.core.stream import Deleted, Mutation, SoftDeleted, Trimmed
 from headwater.store.reachability import END, Family, Interval, Member, Search
 
 VISITS_PER_STEP: Final = 200
+RELEASING: Final = (Trimmed, SoftDeleted, Deleted)
+"""Mutations after which less may be needed than before."""
 
 
 class Release(NamedTuple):
@@ -114,7 +116,7 @@ def _covers(member: Member, release: Release) -> bool:
 
 def note_release(collector: Collector, releases: Releases, mutation: Mutation) -> None:
     """Note what a mutation releases; to be called before it is stored."""
-    if not isinstance(mutation, Trimmed | SoftDeleted | Deleted):
+    if not isinstance(mutation, RELEASING):
         return
     collector.forget_known()
     member = releases.member(mutation.stream_id)

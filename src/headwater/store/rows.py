@@ -19,7 +19,7 @@ from headwater.core.live.profile import GENERIC, pack_profile, unpack_profile
 from headwater.core.live.templates import TemplateRecord, TemplateSpec
 from headwater.core.mutations import AnyMutation
 from headwater.core.producers import ProducerStamp, ProducerState
-from headwater.core.retention import Retention
+from headwater.core.retention import Retention, trim_due_at_first
 from headwater.core.stream import Appended, Closed, ProducerAdvanced, StreamConfig, StreamState
 from headwater.core.subscriptions.config import SubscriptionConfig
 from headwater.core.subscriptions.state import (
@@ -45,6 +45,11 @@ CONFIG_COLUMNS: Final = (
     " source_id, fork_source, fork_offset, fork_sub_offset, inherited, base_messages,"
     " version, description, unique_ids, id_pointer, profile, retention_s, retention_bytes,"
     " kept_from, relaxed"
+)
+CREATED_COLUMNS: Final = f"{CONFIG_COLUMNS}, base, touched_at, deadline, trim_due"
+SETTINGS_COLUMNS: Final = (
+    "version, description, ttl_s, expires_at, expires_text, lifetime_inherited, retention_s,"
+    " retention_bytes, touched_at, deadline, profile, unique_ids, trim_due, relaxed"
 )
 STATE_COLUMNS: Final = (
     "touched_at, closed_at, closed_by_id, closed_by_epoch, closed_by_seq, last_stream_seq, status,"
@@ -99,6 +104,34 @@ def stream_row(config: StreamConfig) -> Row:
         config.retention.age_s if config.retention else None,
         config.retention.size_bytes if config.retention else None,
         config.kept_from,
+        int(config.relaxed),
+    )
+
+
+def created_row(config: StreamConfig) -> Row:
+    """Values for CREATED_COLUMNS."""
+    at_ms = config.created_at_ms
+    deadline = stored_deadline(config.lifetime, at_ms)
+    trim_due = trim_due_at_first(config.retention, at_ms)
+    return (*stream_row(config), config.lineage.base, at_ms, deadline, trim_due)
+
+
+def settings_row(config: StreamConfig, at_ms: int) -> Row:
+    """Values for SETTINGS_COLUMNS: what changes when a stream gets other settings."""
+    lifetime, retention = config.lifetime, config.retention
+    return (
+        config.version,
+        config.description,
+        lifetime.ttl_s,
+        lifetime.expires_at_ms,
+        lifetime.expires_at_text,
+        int(config.lifetime_inherited),
+        *((retention.age_s, retention.size_bytes) if retention else (None, None)),
+        at_ms,
+        stored_deadline(lifetime, at_ms),
+        stored_profile(config),
+        config.unique_ids.mode if config.unique_ids else None,
+        trim_due_at_first(retention, at_ms),
         int(config.relaxed),
     )
 

@@ -24,6 +24,7 @@ from headwater.store.history.chunk_cache import ChunkCache
 from headwater.store.history.open_segments import OpenSegments
 from headwater.store.history.segment import Extent
 from headwater.store.rows import OP_COLUMNS, Query
+from headwater.store.seeking import last_before
 from headwater.store.sqlite.database import translating
 from headwater.store.sqlite.segments import FoundExtent, extent_at, sealed_end, sealed_extents
 
@@ -225,18 +226,8 @@ class Appends:
         return Outline(append.start, end, append.first_message, append.at_ms)
 
     def seek(self, span: Span, by: SeekBy, value: int) -> Appended | None:
-        # Message numbers and times grow with the position, so halving the span finds the append
-        # with a few look-ups and without an index of their own.
-        found: Outline | None = None
-        low, high = self._narrow(span, by, value)
-        while low < high:
-            outline = self.outline_at(span.run, (low + high) // 2)
-            if outline is None:
-                break
-            if getattr(outline, by) <= value:
-                found, low = outline, outline.end
-            else:
-                high = outline.start
+        stretch = self._narrow(span, by, value)
+        found = last_before(self.outline_at, span.run, stretch, by, value)
         return self.append_at(span.run, found.start) if found else None
 
     def _narrow(self, span: Span, by: SeekBy, value: int) -> tuple[int, int]:

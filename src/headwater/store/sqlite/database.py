@@ -18,6 +18,7 @@ import apsw
 import apsw.sqlite_extra
 
 from headwater.core.errors import DataCorrupt, StorageUnavailable
+from headwater.store.engine import CannotOpen
 from headwater.store.permissions import FILE_MODE, create_file, make_directory, tighten
 from headwater.store.sqlite.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
 from headwater.store.sqlite.wal import find_damage
@@ -30,8 +31,6 @@ BUSY_TIMEOUT_MS: Final = 10_000
 _STATEMENTS_CACHED: Final = 400
 _WAL_PAGES_BEFORE_CHECKPOINT: Final = 2_000
 _WAL_BYTES_KEPT: Final = 64 * 1024 * 1024
-
-
 _LOCK_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 # What an older version may have left open to others.
 _OWN: Final = (
@@ -45,7 +44,7 @@ _OWN: Final = (
 )
 
 
-class DataDirectoryError(Exception):
+class DataDirectoryError(CannotOpen):
     """The data directory cannot be used; the message is one line that says why."""
 
 

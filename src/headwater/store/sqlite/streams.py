@@ -8,7 +8,6 @@ import apsw
 
 from headwater.core.lineage import Lineage
 from headwater.core.producers import ProducerState
-from headwater.core.retention import trim_due_at_first
 from headwater.core.stream import (
     Appended,
     Closed,
@@ -29,8 +28,10 @@ from headwater.store import rows
 from headwater.store.engine import LoadedStream, StreamSummary
 from headwater.store.rows import (
     CONFIG_COLUMNS,
+    CREATED_COLUMNS,
     DELETED,
     LIVE,
+    SETTINGS_COLUMNS,
     SOFT_DELETED,
     STATE_COLUMNS,
     Query,
@@ -57,12 +58,7 @@ _LISTED: Final = (
 def write_change(write: apsw.Connection, mutation: Mutation) -> None:
     match mutation:
         case Created(config):
-            touched = config.created_at_ms
-            deadline = rows.stored_deadline(config.lifetime, touched)
-            trim_due = trim_due_at_first(config.retention, touched)
-            columns = f"{CONFIG_COLUMNS}, base, touched_at, deadline, trim_due"
-            row = (*rows.stream_row(config), config.lineage.base, touched, deadline, trim_due)
-            insert_rows(write, "streams", columns, [row])
+            insert_rows(write, "streams", CREATED_COLUMNS, [rows.created_row(config)])
         case Closed(stream_id, at_ms, producer):
             write.execute(
                 "UPDATE streams SET closed_at = ?, closed_by_id = ?, closed_by_epoch = ?,"
@@ -70,28 +66,11 @@ def write_change(write: apsw.Connection, mutation: Mutation) -> None:
                 (at_ms, *(producer or (None, None, None)), stream_id),
             )
         case Reconfigured(stream_id, at_ms, config):
-            lifetime, retention = config.lifetime, config.retention
+            values = rows.settings_row(config, at_ms)
+            marks = ", ".join("?" * len(values))
             write.execute(
-                "UPDATE streams SET version = ?, description = ?, ttl_s = ?, expires_at = ?,"
-                " expires_text = ?, lifetime_inherited = ?, retention_s = ?,"
-                " retention_bytes = ?, touched_at = ?, deadline = ?, profile = ?,"
-                " unique_ids = ?, trim_due = ?, relaxed = ? WHERE id = ?",
-                (
-                    config.version,
-                    config.description,
-                    lifetime.ttl_s,
-                    lifetime.expires_at_ms,
-                    lifetime.expires_at_text,
-                    int(config.lifetime_inherited),
-                    *((retention.age_s, retention.size_bytes) if retention else (None, None)),
-                    at_ms,
-                    rows.stored_deadline(lifetime, at_ms),
-                    rows.stored_profile(config),
-                    config.unique_ids.mode if config.unique_ids else None,
-                    trim_due_at_first(retention, at_ms),
-                    int(config.relaxed),
-                    stream_id,
-                ),
+                f"UPDATE streams SET ({SETTINGS_COLUMNS}) = ({marks}) WHERE id = ?",
+                (*values, stream_id),
             )
         case Trimmed(stream_id, _, config):
             write.execute(

@@ -1,0 +1,55 @@
+"""Live templates in the PostgreSQL database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from headwater.core.live.keys import to_hex
+from headwater.core.live.templates import (
+    LiveMutation,
+    TemplateRecord,
+    TemplatesRetired,
+    TemplatesSaved,
+)
+from headwater.store.postgresql.values import Statement, delete, upsert
+from headwater.store.rows import Query, Row, read_template, template_row
+
+_KEYS: Final = "stream_id, template_id"
+
+
+class TemplateChanges:
+    """The changes to live templates within one transaction: the last one of each counts."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[int, str], Row | None] = {}
+
+    def add(self, mutation: LiveMutation) -> None:
+        match mutation:
+            case TemplatesSaved(stream_id, templates):
+                for record in templates:
+                    self._rows[stream_id, to_hex(record.spec.id)] = template_row(stream_id, record)
+            case TemplatesRetired(stream_id, specs):
+                for spec in specs:
+                    self._rows[stream_id, to_hex(spec.id)] = None
+
+    def statements(self) -> Iterator[Statement]:
+        retired = [key for key, row in self._rows.items() if row is None]
+        if retired:
+            yield delete("live_templates", _KEYS, retired)
+        saved = [row for row in self._rows.values() if row is not None]
+        if saved:
+            yield upsert("live_templates", _KEYS, f"{_KEYS}, spec, last_seen, ttl_ms", saved)
+
+
+class Templates:
+    def __init__(self, query: Query) -> None:
+        self._query = query
+
+    def of_stream(self, stream_id: int) -> list[TemplateRecord]:
+        found = self._query(
+            "SELECT spec, last_seen, ttl_ms FROM live_templates WHERE stream_id = %s"
+            " ORDER BY template_id",
+            (stream_id,),
+        )
+        return [read_template(row) for row in found]

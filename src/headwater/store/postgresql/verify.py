@@ -1,0 +1,79 @@
+"""Is everything in the PostgreSQL database what was committed?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from headwater.core.errors import StreamError
+from headwater.store import rows
+from headwater.store.checksums import append_checksum
+from headwater.store.engine import Problem
+from headwater.store.rows import CONFIG_COLUMNS, LIVE, OP_COLUMNS, Query
+
+_STREAMS_AT_ONCE: Final = 500
+_APPENDS_AT_ONCE: Final = 200
+
+
+def verify(query: Query) -> Iterator[Problem | str]:
+    """Walk all streams: problems, and lines of progress between them."""
+    last_id = appends = streams = 0
+    while True:
+        found = query(
+            f"SELECT {CONFIG_COLUMNS}, status FROM streams WHERE id > %s AND status < 2"
+            " ORDER BY id LIMIT %s",
+            (last_id, _STREAMS_AT_ONCE),
+        )
+        for row in found:
+            last_id, streams = row[0], streams + 1
+            config = rows.read_config(row[:-1])
+            # What its forks do not need of a hidden stream may be gone.
+            start = max(config.lineage.base, config.kept_from) if row[-1] == LIVE else None
+            for line in _verify_run(query, config.id, start):
+                if isinstance(line, Problem):
+                    yield line
+                else:
+                    appends += line
+        if len(found) < _STREAMS_AT_ONCE:
+            break
+        yield f"{streams:,} streams, {appends:,} appends"
+    yield from _verify_snapshots(query)
+    yield f"{streams:,} streams, {appends:,} appends"
+
+
+def _verify_run(query: Query, run: int, start: int | None) -> Iterator[Problem | int]:
+    """The appends of one stream: problems, and how many were looked at."""
+    position, after = start, -1
+    while True:
+        try:
+            found = query(
+                f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = %s AND start > %s"
+                " ORDER BY start LIMIT %s",
+                (run, after, _APPENDS_AT_ONCE),
+            )
+        except StreamError as error:
+            yield Problem(f"stream {run} after {after}", error.message)
+            return
+        for row in found:
+            after = row[1]
+            if not rows.op_is_intact(row):
+                yield Problem(f"stream {run} at {after}", "the body is not what was committed")
+            if position is not None and after > position:
+                yield Problem(f"stream {run} at {position}", f"nothing until {after}")
+            position = after + len(row[-1])
+        yield len(found)
+        if len(found) < _APPENDS_AT_ONCE:
+            return
+
+
+def _verify_snapshots(query: Query) -> Iterator[Problem]:
+    for stream_id, position in query("SELECT stream_id, position FROM snapshots", ()):
+        for checksum, body in query(
+            "SELECT checksum, body FROM snapshots WHERE stream_id = %s AND position = %s",
+            (stream_id, position),
+        ):
+            if checksum != append_checksum(stream_id, position, body):
+                yield Problem(
+                    f"stream {stream_id}, snapshot at {position}",
+                    "the body is not what was committed",
+                )

@@ -1,0 +1,54 @@
+"""The engines with tables have the same ones, as far as their codecs are shared."""
+
+from __future__ import annotations
+
+import re
+
+import apsw
+
+from headwater.store.postgresql import schema as postgresql
+from headwater.store.sqlite import schema as sqlite
+
+# What only one of them has, and why: ids are counted by SQLite itself, PostgreSQL has shards and
+# no history in files.
+ONLY_SQLITE = {"extents", "segments", "sqlite_sequence"}
+ONLY_POSTGRESQL = {"cluster", "shards", "ids"}
+OWN_COLUMNS = {("ops", "id"), ("streams", "shard"), ("subscriptions", "shard")}
+
+
+def sqlite_columns() -> set[tuple[str, str]]:
+    connection = apsw.Connection(":memory:")
+    for migration in sqlite.MIGRATIONS:
+        connection.execute(migration)
+    found = connection.execute(
+        "SELECT t.name, c.name FROM sqlite_schema t, pragma_table_info(t.name) c"
+        " WHERE t.type = 'table'"
+    )
+    return {(str(table), str(column)) for table, column in found}
+
+
+def postgresql_columns() -> set[tuple[str, str]]:
+    script = "".join(postgresql.MIGRATIONS)
+    found: set[tuple[str, str]] = set()
+    for table, body in re.findall(r"CREATE TABLE (\w+) \((.*?)\n\)", script, re.DOTALL):
+        names = re.findall(r"^  (\w+) \w+", body, re.MULTILINE)
+        found |= {(table, name) for name in names if name != "PRIMARY"}
+    added = re.findall(r"ALTER TABLE (\w+) ADD COLUMN (\w+)", script)
+    return found | {(table, column) for table, column in added}
+
+
+def test_both_have_the_same_tables_and_columns() -> None:
+    """A column that one of them gets, the other one needs too."""
+    ours = {c for c in sqlite_columns() - OWN_COLUMNS if c[0] not in ONLY_SQLITE}
+    theirs = {c for c in postgresql_columns() - OWN_COLUMNS if c[0] not in ONLY_POSTGRESQL}
+    assert ours - theirs == set()
+    assert theirs - ours == set()
+
+
+def test_a_name_means_the_same_in_every_table() -> None:
+    """The types of columns are looked up by name alone."""
+    declared = postgresql._DECLARED.findall("".join(postgresql.MIGRATIONS))
+    types: dict[str, set[bool]] = {}
+    for name, kind in declared:
+        types.setdefault(name, set()).add(kind in ("text", "bytea"))
+    assert {name for name, kinds in types.items() if len(kinds) > 1} == set()
