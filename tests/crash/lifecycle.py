@@ -294,13 +294,18 @@ class Owner:
         for path, tokens in self._retired.items():
             for token in tokens:
                 reply = await wire.request("GET", path, query=f"offset={token}")
-                if reply.status == 200 and token not in self._shared_offsets(path):
+                if reply.status == 200 and not self._shares(path, token):
                     raise Violation(f"{path}: offset {token} of a deleted stream still reads")
 
-    def _shared_offsets(self, path: str) -> set[str]:
-        """A fork keeps the offsets of what it inherits, also from a stream that was here once."""
+    def _shares(self, path: str, token: str) -> bool:
+        """A fork keeps the offsets of what it inherits, also from a stream that was here once.
+
+        Those between its boundaries, and one past its end, are rounded down.
+        """
         stream = self.world.get(path)
-        return {token for _, token in stream.marks} if stream else set()
+        run, _, position = token.partition("_")
+        marks = (mark.partition("_") for _, mark in stream.marks) if stream else ()
+        return any(own == run and int(position) <= int(end) + 1 for own, _, end in marks if end)
 
 
 def _short(observed: tuple[int, bytes, bool]) -> str:
