@@ -187,14 +187,21 @@ async def run(arguments: argparse.Namespace, server: str) -> None:
             await show(app, screen, arguments.tenant, arguments.traffic, arguments.seconds)
 
 
-@contextmanager
-def own_server(data: Path) -> Iterator[str]:
-    """A stream server beside the application, as `headwater serve` would start it."""
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def own_server(data: Path, page_port: int) -> Iterator[str]:
+    """A stream server for the application, which lets its page wait there."""
+    port = free_port()
+    origins = ",".join(f"http://{host}:{page_port}" for host in ("127.0.0.1", "localhost"))
     command = [sys.executable, "-m", "headwater", "serve"]
     command += ["--data", str(data), "--port", str(port), "--log-level", "error"]
+    command += ["--cors-origin", origins]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
         # The client waits for it: a connection that is refused is tried again.
@@ -224,8 +231,10 @@ def main(arguments: list[str] | None = None) -> None:
         if chosen.server:
             asyncio.run(run(chosen, chosen.server))
             return
+        # The stream server has to know the page's origin before there is a page.
+        chosen.port = chosen.port or free_port()
         # The database knows what it has sent, so the stream is kept beside it.
-        with own_server(chosen.database.with_suffix(".streams")) as server:
+        with own_server(chosen.database.with_suffix(".streams"), chosen.port) as server:
             asyncio.run(run(chosen, server))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from examples.live_todos.app import App
+from examples.live_todos.app import App, free_port, own_server
 from examples.live_todos.database import Database
 from examples.live_todos.relay import Relay
 from examples.live_todos.web import PAGE, TENANTS, Application, web_server
@@ -110,9 +110,19 @@ def test_a_failed_transaction_leaves_no_record_and_no_gap(tmp_path: Path) -> Non
     assert Database(tmp_path / "todos.db").name() == database.name()
 
 
-async def test_the_page_and_what_it_asks_for(app: App) -> None:
+async def test_the_page_and_what_it_asks_for(tmp_path: Path) -> None:
+    """The page is of another origin than the stream server that the example starts."""
+    port = free_port()
+    with own_server(tmp_path / "streams", port) as server:
+        async with AsyncHeadwater(server) as client:
+            app = App(client, Database(tmp_path / "todos.db"))
+            await app.prepare()
+            await use_the_page(app, port)
+
+
+async def use_the_page(app: App, port: int) -> None:
     application = Application(app.database, app.touch_url, lambda: None)
-    with web_server(application, 0) as url:
+    with web_server(application, port) as url:
         async with httpx.AsyncClient(base_url=url, trust_env=False) as browser:
             assert (await browser.get("/")).text == PAGE.read_text()
             config = (await browser.get("/config")).json()
@@ -141,14 +151,16 @@ async def wake(
             f"{touch}/templates/activate", json={"templates": query["wait"]["declareTemplates"]}
         )
     # As a browser does before it talks to another address.
+    origin = str(browser.base_url).rstrip("/")
     preflight = await browser.options(
         f"{touch}/wait",
         headers={
-            "Origin": str(browser.base_url),
+            "Origin": origin,
             "Access-Control-Request-Method": "POST",
             "Access-Control-Request-Headers": "content-type",
         },
     )
+    assert preflight.headers["Access-Control-Allow-Origin"] == origin
     assert "content-type" in preflight.headers["Access-Control-Allow-Headers"].lower()
     cursor = (await browser.get(f"{touch}/meta")).json()["cursor"]
     await browser.post(todo, json={"status": "done"})
