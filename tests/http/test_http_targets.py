@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from headwater.core.errors import InvalidPath
+from headwater.core.paths import check_path
+from headwater.http.routes.matching import RESOURCES
+from headwater.http.routes.route import STREAM
 from tests.http.client import TEXT, Client, error_code, fresh
 
 INVALID = {
@@ -158,3 +162,12 @@ def test_fixed_resources_are_read_only(client: Client, target: str, method: str)
     reply = client.send(method, target)
     assert reply.status == 405
     assert {name.strip() for name in reply.headers["Allow"].split(",")} >= {"GET", "HEAD"}
+
+
+def test_what_belongs_to_a_stream_has_a_name_that_no_stream_may_have() -> None:
+    """Or a log without HTTP could make a stream that nobody can reach over HTTP."""
+    for path in RESOURCES:
+        name = path.removeprefix(f"{STREAM}/").split("/")[0]
+        if path.startswith(f"{STREAM}/_"):
+            with pytest.raises(InvalidPath):
+                check_path(f"some/{name}")

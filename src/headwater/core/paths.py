@@ -23,7 +23,17 @@ GROUPS: Final = "_groups"
 PROFILE: Final = "_profile"
 SNAPSHOTS: Final = "_snapshots"
 CONTROL_NAMES: Final = frozenset(
-    {"_details", "_position", PROFILE, GROUPS, SNAPSHOTS, "_segments", "_bulk"}
+    {
+        "_details",
+        "_position",
+        PROFILE,
+        GROUPS,
+        SNAPSHOTS,
+        "_segments",
+        "_bulk",
+        "_clear",
+        "_undelete",
+    }
 )
 TOUCH: Final = "touch"
 TOUCH_NAMES: Final = ("meta", "wait", "templates/activate")

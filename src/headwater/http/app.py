@@ -66,7 +66,7 @@ class App:
             return _nowhere(resource)
         handler = handlers.get(request.method)
         if resource.is_control:
-            if handler is None and request.method == "PUT":
+            if handler is None and resource.is_reserved and request.method == "PUT":
                 raise InvalidPath("this path is reserved for a control resource; choose another")
             check_path(args[0])
         if handler is None:
