@@ -408,8 +408,11 @@ async def _phase(
     assert not failed, failed
     world.groups.stop()
     if crash:
-        for one in world.log.tasks:
-            await one.stop()
+        # What waits for a thread that died with the process waits for ever.
+        tasks = [one._task for one in world.log.tasks if one._task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
     else:
         await world.log.stop()
 

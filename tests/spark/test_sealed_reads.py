@@ -281,7 +281,8 @@ def test_places_that_are_none(near: Place, monkeypatch: pytest.MonkeyPatch) -> N
         def elsewhere(*arguments: Any, place: str | None = location) -> Any:
             found = pieces(*arguments)
             for piece in found.ranges:
-                msgspec.structs.force_setattr(piece.file, "location", place)
+                if piece.file is not None:
+                    msgspec.structs.force_setattr(piece.file, "location", place)
             return found
 
         monkeypatch.setattr(Wire, "pieces", elsewhere)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -113,11 +112,11 @@ class Collection(Background):
 
     async def _reap(self) -> float:
         """Each step is a job of its own, so commits get their turn in between."""
-        streams = self._streams
+        streams, clock = self._streams, asyncio.get_running_loop()
         more = True
         while more and not self._stopping.is_set() and not streams.orphans:
-            began_s = monotonic()
+            began_s = clock.time()
             more = await streams.writer.run(lambda: streams.engine.reap(_REAP_APPENDS))
-            rest_s = min(_REST_S_MAX, _REST_PER_WORK * (monotonic() - began_s))
+            rest_s = min(_REST_S_MAX, _REST_PER_WORK * (clock.time() - began_s))
             await self.pause(rest_s if more else 0)
         return 0.0 if more or streams.orphans or not self._surveyed else _IDLE_S

@@ -27,6 +27,7 @@ class WaitingRoom:
         self._wait_s = wait_ms / 1000
         self._retry = retry
         self._waiting: dict[_Key, list[_Guest]] = {}
+        self._retrying: set[asyncio.Future[AppendReply]] = set()
 
     def has_room(self, entry: Entry) -> bool:
         return self._wait_s > 0 and entry.waiting < _WAITING_PER_STREAM_MAX
@@ -51,7 +52,16 @@ class WaitingRoom:
         for guest in self._waiting.pop(key, ()):
             guest.timer.cancel()
             entry.waiting -= 1
-            _pass_on(asyncio.ensure_future(self._retry(entry, guest.command)), guest.reply)
+            self._try_again(entry, guest)
+
+    def _try_again(self, entry: Entry, guest: _Guest) -> None:
+        outcome = self._retry(entry, guest.command)
+        if not isinstance(outcome, Reply):
+            outcome = asyncio.ensure_future(outcome)
+            # The loop itself would not keep it alive.
+            self._retrying.add(outcome)
+            outcome.add_done_callback(self._retrying.discard)
+        outcome.add_done_callback(lambda done: _pass_on(done, guest.reply))
 
 
 class _Guest:
@@ -64,9 +74,9 @@ class _Guest:
         self.reply: Reply[AppendReply] = Reply()
 
 
-def _pass_on(source: asyncio.Future[AppendReply], target: Reply[AppendReply]) -> None:
-    def copy(done: asyncio.Future[AppendReply]) -> None:
+def _pass_on(
+    done: Reply[AppendReply] | asyncio.Future[AppendReply], to: Reply[AppendReply]
+) -> None:
+    if not done.cancelled():
         error = done.exception()
-        target.settle(error if isinstance(error, Exception) else done.result())
-
-    source.add_done_callback(copy)
+        to.settle(error if isinstance(error, Exception) else done.result())
