@@ -18,6 +18,7 @@ import pytest
 
 from tests.conftest import StartServer
 from tests.support.object_storage import ObjectStorage
+from tests.support.postgresql import EngineDatabase
 from tests.support.sealing import SEALING_AT_ONCE
 
 HARNESS = Path(__file__).parent
@@ -65,16 +66,20 @@ def object_storage() -> Iterator[ObjectStorage]:
 
 @pytest.mark.conformance
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["memory", "sqlite", "history", "s3"])
+@pytest.mark.parametrize("engine", ["memory", "sqlite", "history", "s3", "postgresql"])
 def test_suite_passes(
     engine: str,
     vitest: str,
     start_server: StartServer,
     object_storage: ObjectStorage,
+    request: pytest.FixtureRequest,
     tmp_path: Path,
 ) -> None:
     storage = ["--memory"] if engine == "memory" else ["--data", str(tmp_path / "data")]
     env: dict[str, str] = {}
+    if engine == "postgresql":
+        database: EngineDatabase = request.getfixturevalue("database")
+        storage = ["--engine", database.url]
     if engine in ("history", "s3"):
         # Everything is sealed almost at once, into files so small that reads cross them.
         storage += [*SEALING_AT_ONCE, "--segment-bytes", "1024", "--hot-bytes-per-stream-max", "0"]

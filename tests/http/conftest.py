@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 # Before they are imported, so that a failed assertion in them shows its values.
 from tests.http.client import Client
+from tests.support.postgresql import databases
 from tests.support.sealing import SEALING_AT_ONCE
 from tests.support.server import ServerProcess
 
@@ -17,16 +19,23 @@ from tests.support.server import ServerProcess
 HASTY = ("--long-poll-timeout-ms", "150", "--chunk-bytes-max", "64")
 
 
-def storage(engine: str, directory: Path) -> list[str]:
-    if engine == "memory":
-        return ["--memory"]
-    data = ["--data", str(directory / "data")]
-    # Everything becomes history almost at once, and is read from there.
-    history = [*SEALING_AT_ONCE, "--hot-bytes-per-stream-max", "0"]
-    return data if engine == "sqlite" else [*data, *history]
+@contextmanager
+def serving(engine: str, directory: Path, *arguments: str) -> Iterator[ServerProcess]:
+    """A server with one of the engines below."""
+    with ExitStack() as stack:
+        if engine == "memory":
+            place = ["--memory"]
+        elif engine == "postgresql":
+            place = ["--engine", stack.enter_context(databases()).url]
+        else:
+            place = ["--data", str(directory / "data")]
+        if engine == "history":
+            # Everything becomes history almost at once, and is read from there.
+            place += [*SEALING_AT_ONCE, "--hot-bytes-per-stream-max", "0"]
+        yield stack.enter_context(ServerProcess(*place, *arguments))
 
 
-@pytest.fixture(scope="session", params=["memory", "sqlite", "history"])
+@pytest.fixture(scope="session", params=["memory", "sqlite", "history", "postgresql"])
 def engine(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
@@ -35,7 +44,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def server(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server with default settings, on each engine in turn."""
-    with ServerProcess(*storage(engine, tmp_path_factory.mktemp("plain"))) as process:
+    with serving(engine, tmp_path_factory.mktemp("plain")) as process:
         yield process
 
 
@@ -46,7 +55,7 @@ def hasty_server(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
     It keeps no more of a stream in memory than the last append, so most reads reach the engine.
     """
     arguments = [*HASTY, "--hot-bytes-per-stream-max", "0"]
-    with ServerProcess(*storage(engine, tmp_path_factory.mktemp("hasty")), *arguments) as process:
+    with serving(engine, tmp_path_factory.mktemp("hasty"), *arguments) as process:
         yield process
 
 

@@ -20,7 +20,7 @@ from tests.http.client import (
     fresh,
     producer,
 )
-from tests.http.conftest import storage, watched
+from tests.http.conftest import serving, watched
 from tests.http.wire import request_bytes
 from tests.support.server import ServerProcess
 
@@ -31,8 +31,8 @@ COUNT = 24
 def forgetful_server(
     engine: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServerProcess]:
-    arguments = storage(engine, tmp_path_factory.mktemp("forgetful"))
-    with ServerProcess(*arguments, "--streams-in-memory-max", "16") as server:
+    few = ("--streams-in-memory-max", "16")
+    with serving(engine, tmp_path_factory.mktemp("forgetful"), *few) as server:
         yield server
 
 

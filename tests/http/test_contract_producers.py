@@ -8,10 +8,9 @@ import pytest
 
 from tests.http import contract
 from tests.http.client import CLOSE, JSON, TEXT, Client, fresh, producer
-from tests.http.conftest import storage, watched
+from tests.http.conftest import serving, watched
 from tests.http.contract import Case, State, rows
 from tests.http.wire import request_bytes
-from tests.support.server import ServerProcess
 
 BIGGEST = 2**53 - 1
 
@@ -257,8 +256,8 @@ class TestOvertaking:
 
     @pytest.fixture
     def patient(self, engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-        arguments = [*storage(engine, tmp_path_factory.mktemp("patient"))]
-        with ServerProcess(*arguments, "--producer-wait-ms", "60000") as server:
+        patience = ("--producer-wait-ms", "60000")
+        with serving(engine, tmp_path_factory.mktemp("patient"), *patience) as server:
             yield from watched(server)
 
     def test_they_wait_for_each_other(self, patient: Client) -> None:

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from tests.http.client import Client, check_error_body, check_every_response
-from tests.http.conftest import storage, watched
+from tests.http.conftest import serving, watched
 from tests.http.wire import Reply, Wire
 from tests.support.server import ServerProcess
 
@@ -43,7 +43,7 @@ LIMITS = {
 @pytest.fixture(scope="module")
 def fuzzed_server(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     arguments = [word for name, value in LIMITS.items() for word in (name, str(value))]
-    with ServerProcess(*storage(engine, tmp_path_factory.mktemp("fuzz")), *arguments) as server:
+    with serving(engine, tmp_path_factory.mktemp("fuzz"), *arguments) as server:
         yield server
 
 
