@@ -1,17 +1,16 @@
 """The engines side by side: the same random history, and everything they can be asked.
 
 What is committed comes from the decisions of `core`, several of them to a commit, as the writer
-does it. From time to time the SQLite engine is closed and opened again, or removes the data of
+does it. From time to time the engine that stores is closed and opened again, or removes the data of
 deleted streams, or moves appends from rows into files, or from many files into few, which must
 change nothing that anyone can see.
 """
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from operator import attrgetter
 from pathlib import Path
 
@@ -29,9 +28,11 @@ from headwater.core.stream import Appended, Mutation, StreamConfig, StreamState
 from headwater.store.engine import Engine, LoadedStream, Problem
 from headwater.store.history.compaction_choice import COMPANY
 from headwater.store.memory.engine import MemoryEngine
+from headwater.store.postgresql.engine import PostgresqlEngine
 from headwater.store.reachability import END, Interval, is_needed
 from headwater.store.sqlite.engine import SqliteEngine
 from tests.support.decided import DecidedStreams
+from tests.support.postgresql import EngineDatabase, databases
 from tests.support.properties import FEW
 from tests.support.sealing import compact_once, seal
 
@@ -81,18 +82,25 @@ def needs_of(run: int, streams: Iterable[StreamConfig]) -> list[Interval]:
 class EnginesAgree(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.directory = Path(tempfile.mkdtemp(prefix="headwater-test-"))
+        self.place = ExitStack()
         self.memory = MemoryEngine()
-        self.sqlite = SqliteEngine(self.directory)
+        self.stored = self.open()
         self.streams = DecidedStreams()
         self.batch: list[Mutation] = []
         self.batch_size = 1
         self.now_ms = 10_000
 
     def teardown(self) -> None:
-        assert [line for line in self.sqlite.verify() if isinstance(line, Problem)] == []
-        self.sqlite.close()
-        shutil.rmtree(self.directory)
+        assert [line for line in self.stored.verify() if isinstance(line, Problem)] == []
+        self.stored.close()
+        self.place.close()
+
+    def open(self) -> Engine:
+        """The engine that stores; what is in its place was put there by the one before."""
+        raise NotImplementedError
+
+    def nothing_is_left_over(self) -> None:
+        """What is stored is there for somebody, but for the last append of each stream."""
 
     def decide(self, command: Callable[[], object]) -> None:
         self.now_ms += 1
@@ -105,25 +113,12 @@ class EnginesAgree(RuleBasedStateMachine):
     @rule()
     def clear_away(self) -> None:
         """Everything that nobody needs goes, and nothing else: see the comparison."""
-        for engine in (self.sqlite, self.memory):
+        for engine in (self.stored, self.memory):
             while engine.reap(3):
                 pass
         if not self.batch:
             self.compare()
             self.nothing_is_left_over()
-
-    def nothing_is_left_over(self) -> None:
-        """Every extent and every file is there for somebody, but for the last of each stream."""
-        live = [state.config for state in self.streams.by_id.values() if not state.soft_deleted]
-        found = self.sqlite._query(
-            "SELECT run, start, until, start = max(start) OVER (PARTITION BY run) FROM extents"
-        )
-        for run, start, until, last in found:
-            own = any(config.id == run for config in live)
-            assert is_needed(start, until, needs_of(run, live)) or (own and last)
-        files = {path.name for path in (self.directory / "segments").glob("*")}
-        used = "SELECT name FROM segments WHERE id IN (SELECT segment_id FROM extents)"
-        assert files == {row[0] for row in self.sqlite._query(used)}
 
     def pick(self, which: int) -> str:
         there = [*self.streams.by_path]
@@ -187,7 +182,7 @@ class EnginesAgree(RuleBasedStateMachine):
 
     @rule()
     def commit(self) -> None:
-        for engine in (self.memory, self.sqlite):
+        for engine in (self.memory, self.stored):
             engine.commit(self.batch)
         self.batch = []
         self.compare()
@@ -204,35 +199,21 @@ class EnginesAgree(RuleBasedStateMachine):
     @rule(max_appends=st.integers(1, 3))
     def reap(self, max_appends: int) -> None:
         """Streams that are gone for everyone are removed, a little at a time."""
-        self.sqlite.reap(max_appends)
+        self.stored.reap(max_appends)
         self.memory.reap(max_appends)
-        if not self.batch:
-            self.compare()
-
-    @rule(runs=st.none() | st.sets(st.integers(1, 6)), segment_bytes=st.sampled_from([1, 40, 9999]))
-    def seal(self, runs: set[int] | None, segment_bytes: int) -> None:
-        """Of some streams or of all, in files of a few bytes or of many."""
-        seal(self.sqlite, None if runs is None else sorted(runs), segment_bytes)
-        if not self.batch:
-            self.compare()
-
-    @rule(segment_bytes=st.sampled_from([400, 9999]), company=st.sampled_from([2, COMPANY]))
-    def compact(self, segment_bytes: int, company: int) -> None:
-        """Files that are small or hardly needed become fewer."""
-        compact_once(self.sqlite, segment_bytes, company=company)
         if not self.batch:
             self.compare()
 
     @rule()
     def open_again(self) -> None:
-        self.sqlite.close()
-        self.sqlite = SqliteEngine(self.directory)
+        self.stored.close()
+        self.stored = self.open()
 
     # ── Questions ────────────────────────────────────────────────────────────────────────────
 
     @invariant()
     def both_know_which_ids_are_used(self) -> None:
-        assert self.memory.streams.next_id() == self.sqlite.streams.next_id()
+        assert self.memory.streams.next_id() == self.stored.streams.next_id()
 
     def compare(self) -> None:
         self.same("streams.summaries", "", "", 100)
@@ -252,12 +233,12 @@ class EnginesAgree(RuleBasedStateMachine):
         if state.soft_deleted:
             return
         spans = state.config.lineage.spans(kept_from, state.tail)
-        read = b"".join(body for span in spans for body in self.sqlite.appends.read(span, 10**6))
+        read = b"".join(body for span in spans for body in self.stored.appends.read(span, 10**6))
         assert read == self.streams.content(state)[kept_from:]
         for span in spans:
             for max_bytes in (1, 5, 10**6):
                 self.same("appends.read", span, max_bytes)
-                assert joined(self.memory, span, max_bytes) == joined(self.sqlite, span, max_bytes)
+                assert joined(self.memory, span, max_bytes) == joined(self.stored, span, max_bytes)
             for position in range(span.start, min(span.start + 12, span.end)):
                 self.same("appends.read", span._replace(start=position), 8)
                 self.same("appends.append_at", span.run, position)
@@ -267,8 +248,70 @@ class EnginesAgree(RuleBasedStateMachine):
             self.same("appends.seek", span, "at_ms", self.now_ms - 3)
 
     def same(self, question: str, *details: object) -> None:
-        assert answer(self.memory, question, details) == answer(self.sqlite, question, details)
+        assert answer(self.memory, question, details) == answer(self.stored, question, details)
 
 
-TestEnginesAgree = EnginesAgree.TestCase
-TestEnginesAgree.settings = settings(FEW, max_examples=60, stateful_step_count=40)
+class SqliteAgrees(EnginesAgree):
+    """With appends that move from rows into files, and from many files into few."""
+
+    directory: Path
+    stored: SqliteEngine
+
+    def open(self) -> SqliteEngine:
+        if not hasattr(self, "directory"):
+            self.directory = Path(self.place.enter_context(tempfile.TemporaryDirectory()))
+        return SqliteEngine(self.directory)
+
+    def nothing_is_left_over(self) -> None:
+        """Every extent and every file is there for somebody, but for the last of each stream."""
+        live = [state.config for state in self.streams.by_id.values() if not state.soft_deleted]
+        found = self.stored._query(
+            "SELECT run, start, until, start = max(start) OVER (PARTITION BY run) FROM extents"
+        )
+        for run, start, until, last in found:
+            own = any(config.id == run for config in live)
+            assert is_needed(start, until, needs_of(run, live)) or (own and last)
+        files = {path.name for path in (self.directory / "segments").glob("*")}
+        used = "SELECT name FROM segments WHERE id IN (SELECT segment_id FROM extents)"
+        assert files == {row[0] for row in self.stored._query(used)}
+
+    @rule(runs=st.none() | st.sets(st.integers(1, 6)), segment_bytes=st.sampled_from([1, 40, 9999]))
+    def seal(self, runs: set[int] | None, segment_bytes: int) -> None:
+        """Of some streams or of all, in files of a few bytes or of many."""
+        seal(self.stored, None if runs is None else sorted(runs), segment_bytes)
+        if not self.batch:
+            self.compare()
+
+    @rule(segment_bytes=st.sampled_from([400, 9999]), company=st.sampled_from([2, COMPANY]))
+    def compact(self, segment_bytes: int, company: int) -> None:
+        """Files that are small or hardly needed become fewer."""
+        compact_once(self.stored, segment_bytes, company=company)
+        if not self.batch:
+            self.compare()
+
+
+class PostgresqlAgrees(EnginesAgree):
+    database: EngineDatabase
+    stored: PostgresqlEngine
+
+    def open(self) -> PostgresqlEngine:
+        if not hasattr(self, "database"):
+            self.database = self.place.enter_context(databases())
+        return PostgresqlEngine(self.database.url)
+
+    def nothing_is_left_over(self) -> None:
+        live = [state.config for state in self.streams.by_id.values() if not state.soft_deleted]
+        found = self.database.query(
+            "SELECT stream_id, start, start + octet_length(body),"
+            " start = max(start) OVER (PARTITION BY stream_id) FROM ops"
+        )
+        for run, start, until, last in found:
+            own = any(config.id == run for config in live)
+            assert is_needed(start, until, needs_of(run, live)) or (own and last)
+
+
+TestSqliteAgrees = SqliteAgrees.TestCase
+TestSqliteAgrees.settings = settings(FEW, max_examples=60, stateful_step_count=40)
+# Every question is a round trip, so there are fewer of them.
+TestPostgresqlAgrees = PostgresqlAgrees.TestCase
+TestPostgresqlAgrees.settings = settings(FEW, max_examples=8, stateful_step_count=30)

@@ -19,6 +19,7 @@ from headwater.store.engine import CannotOpen, Problem
 from headwater.store.postgresql import database as database_module
 from headwater.store.postgresql.database import LostShard
 from headwater.store.postgresql.engine import PostgresqlEngine
+from headwater.store.postgresql.schema import LAYOUT
 from tests.postgres.server import PostgresServer
 from tests.support.postgresql import EngineDatabase, new_database, shared_server
 from tests.support.server import free_port
@@ -387,7 +388,7 @@ def test_two_nodes_make_one_layout(thread: ThreadPoolExecutor) -> None:
     first = thread.submit(start)
     assert "another node" in start()
     assert "another node" in first.result(PATIENCE_S)
-    assert database.query("SELECT layout FROM cluster") == [(database_module.LAYOUT,)]
+    assert database.query("SELECT layout FROM cluster") == [(LAYOUT,)]
 
 
 def test_commits_without_replicas_are_warned_of(database: EngineDatabase) -> None:
