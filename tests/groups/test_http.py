@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.engines import serving
 from tests.support.server import ServerProcess
 
 JSON = {"Content-Type": "application/json"}
@@ -70,11 +71,9 @@ def code(response: httpx.Response) -> tuple[int, str]:
     return response.status_code, response.json()["error"]["code"]
 
 
-@pytest.fixture(scope="module", params=["memory", "sqlite"])
+@pytest.fixture(scope="module", params=["memory", "sqlite", "postgresql"])
 def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    data = tmp_path_factory.mktemp("groups") / "data"
-    storage = ["--memory"] if request.param == "memory" else ["--data", str(data)]
-    with ServerProcess(*storage) as server:
+    with serving(request.param, tmp_path_factory.mktemp("groups")) as server:
         api = Api(server.url)
         yield api
         api.http.close()

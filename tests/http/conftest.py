@@ -3,36 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import pytest
 
 # Before they are imported, so that a failed assertion in them shows its values.
 from tests.http.client import Client
-from tests.support.postgresql import databases
-from tests.support.sealing import SEALING_AT_ONCE
+from tests.support.engines import serving
 from tests.support.server import ServerProcess
 
 # For reads that have to run out, or to be cut into pieces: a patience that costs no time, and
 # pages so small that a few appends fill several.
 HASTY = ("--long-poll-timeout-ms", "150", "--chunk-bytes-max", "64")
-
-
-@contextmanager
-def serving(engine: str, directory: Path, *arguments: str) -> Iterator[ServerProcess]:
-    """A server with one of the engines below."""
-    with ExitStack() as stack:
-        if engine == "memory":
-            place = ["--memory"]
-        elif engine == "postgresql":
-            place = ["--engine", stack.enter_context(databases()).url]
-        else:
-            place = ["--data", str(directory / "data")]
-        if engine == "history":
-            # Everything becomes history almost at once, and is read from there.
-            place += [*SEALING_AT_ONCE, "--hot-bytes-per-stream-max", "0"]
-        yield stack.enter_context(ServerProcess(*place, *arguments))
 
 
 @pytest.fixture(scope="session", params=["memory", "sqlite", "history", "postgresql"])

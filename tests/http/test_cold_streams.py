@@ -20,8 +20,9 @@ from tests.http.client import (
     fresh,
     producer,
 )
-from tests.http.conftest import serving, watched
+from tests.http.conftest import watched
 from tests.http.wire import request_bytes
+from tests.support.engines import serving
 from tests.support.server import ServerProcess
 
 COUNT = 24

@@ -8,9 +8,10 @@ import pytest
 
 from tests.http import contract
 from tests.http.client import CLOSE, JSON, TEXT, Client, fresh, producer
-from tests.http.conftest import serving, watched
+from tests.http.conftest import watched
 from tests.http.contract import Case, State, rows
 from tests.http.wire import request_bytes
+from tests.support.engines import serving
 
 BIGGEST = 2**53 - 1
 

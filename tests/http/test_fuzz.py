@@ -17,8 +17,9 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from tests.http.client import Client, check_error_body, check_every_response
-from tests.http.conftest import serving, watched
+from tests.http.conftest import watched
 from tests.http.wire import Reply, Wire
+from tests.support.engines import serving
 from tests.support.server import ServerProcess
 
 EXAMPLES: Final = int(os.environ.get("FUZZ_EXAMPLES", "0"))

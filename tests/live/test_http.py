@@ -21,6 +21,7 @@ from headwater.core.live.keys import (
     to_hex,
     watch_key,
 )
+from tests.support.engines import serving
 from tests.support.server import ServerProcess
 
 JSON = {"Content-Type": "application/json"}
@@ -115,13 +116,11 @@ class LiveApi:
         return (await self.wait(*keys, timeoutMs=0, **body))["touched"] is False
 
 
-@pytest.fixture(scope="module", params=["memory", "sqlite"])
+@pytest.fixture(scope="module", params=["memory", "sqlite", "postgresql"])
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServerProcess]:
-    data = tmp_path_factory.mktemp("live") / "data"
-    storage = ["--memory"] if request.param == "memory" else ["--data", str(data)]
-    with ServerProcess(*storage) as running:
+    with serving(request.param, tmp_path_factory.mktemp("live")) as running:
         yield running
 
 

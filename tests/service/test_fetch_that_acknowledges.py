@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import msgspec
@@ -18,16 +18,16 @@ from headwater.http.members import Fetch
 from headwater.http.messages import Response
 from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
-from headwater.store.memory.engine import MemoryEngine
-from headwater.store.sqlite.engine import SqliteEngine
+from tests.support.engines import running
 from tests.support.faulty_engine import Fault, FaultyEngine
 from tests.support.logs import turns
 from tests.support.members import ack, fetch, json
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> FaultyEngine:
-    return FaultyEngine(MemoryEngine() if request.param == "memory" else SqliteEngine(tmp_path))
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FaultyEngine]:
+    with running(request.param, tmp_path) as engine:
+        yield FaultyEngine(engine)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ may be decided on that copy and nothing of it be stored, and whoever asks finds 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import cycle
@@ -33,9 +33,8 @@ from headwater.core.unique_ids import UniqueIds
 from headwater.service.groups.messages import MessageReader
 from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
-from headwater.store.memory.engine import MemoryEngine
-from headwater.store.sqlite.engine import SqliteEngine
 from tests.service.conftest import StartLog
+from tests.support.engines import running
 from tests.support.faulty_engine import Fault, FaultyEngine, Gate
 from tests.support.logs import ManualClock, begin, hold_a_commit, outcome, read_all, turns, until
 from tests.support.members import Member, ack, fetch, json, nack, reject, wait_for_messages
@@ -46,9 +45,10 @@ SMALL = Limits(streams_in_memory_max=16)
 R = TypeVar("R")
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> FaultyEngine:
-    return FaultyEngine(MemoryEngine() if request.param == "memory" else SqliteEngine(tmp_path))
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FaultyEngine]:
+    with running(request.param, tmp_path) as engine:
+        yield FaultyEngine(engine)
 
 
 @pytest.fixture

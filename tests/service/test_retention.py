@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,19 +17,18 @@ from headwater.core.retention import Retention
 from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
 from headwater.store.engine import Problem
-from headwater.store.memory.engine import MemoryEngine
 from headwater.store.sqlite.engine import SqliteEngine
 from headwater.store.verify import verify_database
+from tests.support.engines import running
 from tests.support.faulty_engine import FaultyEngine
 from tests.support.logs import ManualClock, data, fork, read_all, until
 from tests.support.sealing import AT_ONCE
 
 
-@pytest.fixture(params=["memory", "rows", "history"])
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> FaultyEngine:
-    if request.param == "memory":
-        return FaultyEngine(MemoryEngine())
-    return FaultyEngine(SqliteEngine(tmp_path))
+@pytest.fixture(params=["memory", "sqlite", "history", "postgresql"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FaultyEngine]:
+    with running(request.param, tmp_path) as engine:
+        yield FaultyEngine(engine)
 
 
 @pytest.fixture

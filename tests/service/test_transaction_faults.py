@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +27,17 @@ from headwater.core.unique_ids import Mode, UniqueIds
 from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
 from headwater.service.transactions import Acknowledge, Publish, Transactions
-from headwater.store.memory.engine import MemoryEngine
-from headwater.store.sqlite.engine import SqliteEngine
 from tests.service.conftest import StartLog
+from tests.support.engines import running
 from tests.support.faulty_engine import Fault, FaultyEngine
 from tests.support.logs import ManualClock, begin, hold_a_commit, outcome, read_all, turns, warm
 from tests.support.members import ack, fetch, json, nack
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> FaultyEngine:
-    return FaultyEngine(MemoryEngine() if request.param == "memory" else SqliteEngine(tmp_path))
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FaultyEngine]:
+    with running(request.param, tmp_path) as engine:
+        yield FaultyEngine(engine)
 
 
 @pytest.fixture

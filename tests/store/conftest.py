@@ -8,21 +8,15 @@ from pathlib import Path
 import pytest
 
 from headwater.store.engine import Engine
-from headwater.store.memory.engine import MemoryEngine
-from headwater.store.sqlite.engine import SqliteEngine
 from tests.support.decided import CommittedStreams
-from tests.support.postgresql import postgresql_engine
+from tests.support.engines import running
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgresql"])
 def engine(request: pytest.FixtureRequest, directory: Path) -> Iterator[Engine]:
-    if request.param == "postgresql":
-        with postgresql_engine() as engine:
-            yield engine
-        return
-    engine = MemoryEngine() if request.param == "memory" else SqliteEngine(directory)
-    yield engine
-    engine.close()
+    with running(request.param, directory) as engine:
+        yield engine
+        engine.close()
 
 
 @pytest.fixture

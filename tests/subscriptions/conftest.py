@@ -9,16 +9,15 @@ import pytest
 
 from tests.subscriptions.api import Api
 from tests.subscriptions.receiver import TAKEN, Answer, Received, Receiver
-from tests.support.server import ServerProcess
+from tests.support.engines import serving
 
 StartReceiver = Callable[..., Receiver]
 
 
-@pytest.fixture(scope="module", params=["memory", "sqlite"])
+@pytest.fixture(scope="module", params=["memory", "sqlite", "postgresql"])
 def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    data = tmp_path_factory.mktemp("subscriptions") / "data"
-    storage = ["--memory"] if request.param == "memory" else ["--data", str(data)]
-    with ServerProcess(*storage, "--webhook-timeout-ms", "2000") as server:
+    patience = ("--webhook-timeout-ms", "2000")
+    with serving(request.param, tmp_path_factory.mktemp("subscriptions"), *patience) as server:
         api = Api(server.url)
         yield api
         api.http.close()

@@ -24,18 +24,18 @@ from headwater.core.subscriptions.state import (
     WakeChanged,
 )
 from headwater.store.engine import Engine
-from headwater.store.memory.engine import MemoryEngine
 from headwater.store.sqlite.engine import SqliteEngine
 from tests.subscriptions.model import pull_config, webhook_config
+from tests.support.engines import running
 
 NOW = 1_700_000_000_000
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
-    engine = MemoryEngine() if request.param == "memory" else SqliteEngine(tmp_path / "data")
-    yield engine
-    engine.close()
+    with running(request.param, tmp_path / "data") as engine:
+        yield engine
+        engine.close()
 
 
 def created(number: int, name: str, *marks: Mark) -> SubscriptionCreated:

@@ -73,6 +73,7 @@ class PostgresqlEngine:
         self.templates = Templates(query)
         self.snapshots = Snapshots(query)
         self._closing = threading.Event()
+        self._is_closed = False
         self._keeper = threading.Thread(target=self._keep, name="headwater-lease", daemon=True)
         self._keeper.start()
 
@@ -165,6 +166,9 @@ class PostgresqlEngine:
             connection.close()
 
     def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
         self._closing.set()
         self._keeper.join()
         if not self._ownership.is_lost:
