@@ -6,24 +6,14 @@ There are thousands of these, most of them idle, so one is small and has nothing
 from __future__ import annotations
 
 import asyncio
-from typing import Final, Protocol
+from typing import Final
 
+from headwater.http.flow_control import FlowControl
 from headwater.http.messages import EventStream, Payload
 from headwater.http.outcomes import report
-from headwater.http.room import Measured, Room
+from headwater.http.room import Room
 
 _LAST_CHUNK: Final = b"0\r\n\r\n"
-
-
-class Host(Measured, Protocol):
-    """The connection that the events go through."""
-
-    @property
-    def paused(self) -> bool:
-        """Whether the peer has so much unread that it is better to wait with more."""
-
-    async def drained(self) -> bool:
-        """Wait until the peer has taken most of what was written. False when it is gone."""
 
 
 class EventSink:
@@ -42,7 +32,7 @@ class EventSink:
 
     def __init__(
         self,
-        host: Host,
+        host: FlowControl,
         transport: asyncio.Transport,
         room: Room,
         holder: str,

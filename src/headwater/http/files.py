@@ -11,34 +11,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from headwater.http.flow_control import UNSENT_BYTES_HIGH
 from headwater.http.messages import FileBody
 from headwater.store.engine import Piece
 
-UNSENT_BYTES_HIGH: Final = 16 * 1024
-"""A peer that has more than this to take is slow, and answers to it wait."""
+if TYPE_CHECKING:
+    from headwater.http.connection import Connection
+
 _COPY_BYTES: Final = 256 * 1024
 # Everyone else on the loop gets a turn after this much, however fast the peer is.
 _TURN_BYTES: Final = 2 * 1024 * 1024
 # When there is no descriptor left to watch with, look again after this.
 _LOOK_AGAIN_S: Final = 0.05
-
-
-class Owner(Protocol):
-    """Who is told how the sending goes."""
-
-    def file_progressed(self) -> None:
-        """The peer has taken something."""
-
-    def file_sent(self) -> None:
-        """All of it is on its way."""
-
-    def file_failed(self, error: Exception) -> None:
-        """The response cannot be finished: the peer is gone, or the file is not what it was."""
-
-    async def drained(self) -> bool:
-        """Wait until the peer has taken most of what was written. False when it is gone."""
 
 
 class FileSending(Protocol):
@@ -52,19 +38,24 @@ class FileSending(Protocol):
 
 
 def send_file(
-    owner: Owner, transport: asyncio.Transport, head: bytes, body: FileBody, *, is_secure: bool
+    connection: Connection,
+    transport: asyncio.Transport,
+    head: bytes,
+    body: FileBody,
+    *,
+    is_secure: bool,
 ) -> FileSending:
     """Has to be started."""
-    return (_Copying if is_secure else _Kernel)(owner, transport, head, body)
+    return (_Copying if is_secure else _Kernel)(connection, transport, head, body)
 
 
 class _Kernel:
-    __slots__ = ("_loop", "_owner", "_parts", "_sent", "_socket", "_transport", "_watched")
+    __slots__ = ("_connection", "_loop", "_parts", "_sent", "_socket", "_transport", "_watched")
 
     def __init__(
-        self, owner: Owner, transport: asyncio.Transport, head: bytes, body: FileBody
+        self, connection: Connection, transport: asyncio.Transport, head: bytes, body: FileBody
     ) -> None:
-        self._owner = owner
+        self._connection = connection
         self._transport = transport
         first, *others = body.parts
         # The bracket of a JSON array goes along with the head.
@@ -97,17 +88,17 @@ class _Kernel:
         try:
             blocked, moved = self._send_a_turn()
             if moved:
-                self._owner.file_progressed()
+                self._connection.restart_clock()
             if not self._parts:
                 self._unwatch()
-                self._owner.file_sent()
+                self._connection.file_sent()
             elif blocked:
                 self._watch()
             elif self._watched < 0:
                 self._loop.call_soon(self._go_on)
         except Exception as error:
             self.cancel()
-            self._owner.file_failed(error)
+            self._connection.file_failed(error)
 
     def _send_a_turn(self) -> tuple[bool, bool]:
         """Send what may be sent in one go: whether the peer has to read first, and took any."""
@@ -153,12 +144,12 @@ class _Kernel:
 
 
 class _Copying:
-    __slots__ = ("_body", "_head", "_owner", "_task", "_transport")
+    __slots__ = ("_body", "_connection", "_head", "_task", "_transport")
 
     def __init__(
-        self, owner: Owner, transport: asyncio.Transport, head: bytes, body: FileBody
+        self, connection: Connection, transport: asyncio.Transport, head: bytes, body: FileBody
     ) -> None:
-        self._owner = owner
+        self._connection = connection
         self._transport = transport
         self._head = head
         self._body = body
@@ -177,9 +168,9 @@ class _Copying:
             self._transport.write(self._head)
             for part in self._body.parts:
                 await self._send_part(part)
-            self._owner.file_sent()
+            self._connection.file_sent()
         except Exception as error:
-            self._owner.file_failed(error)
+            self._connection.file_failed(error)
 
     async def _send_part(self, part: Piece) -> None:
         for start in range(0, len(part), _COPY_BYTES):
@@ -191,5 +182,5 @@ class _Copying:
             if len(data) < size:
                 raise OSError("the file has become shorter")
             self._transport.write(data)
-            await self._owner.drained()
-            self._owner.file_progressed()
+            await self._connection.drained()
+            self._connection.restart_clock()

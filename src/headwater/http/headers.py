@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 # Requests: bytes in lower case, which is how the parser hands them over.
@@ -83,19 +82,6 @@ EXPOSED_RESPONSE_HEADERS: Final = (
     "X-Request-Id",
 )
 METHODS: Final = "GET, HEAD, PUT, POST, DELETE, OPTIONS"
-
-
-class Origins:
-    """Sites whose pages may read responses. Each is told that it is one of them, and no more."""
-
-    def __init__(self, allowed: Iterable[str]) -> None:
-        self._headers = {
-            origin.encode(): f"Access-Control-Allow-Origin: {origin}\r\n".encode()
-            for origin in allowed
-        }
-
-    def header_for(self, origin: bytes | None) -> bytes:
-        return b"" if origin is None else self._headers.get(origin, b"")
 
 
 def common_headers(origins: frozenset[str] | None) -> bytes:

@@ -7,8 +7,8 @@ from email.utils import formatdate
 from time import time
 from typing import Final
 
-from headwater.http.headers import Origins, common_headers
-from headwater.http.messages import Headers
+from headwater.http.headers import common_headers
+from headwater.http.messages import EventStream, Headers, Request, Response
 
 _STATUS_LINES: Final = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode()
@@ -21,39 +21,34 @@ _CHUNKED: Final = b"Transfer-Encoding: chunked\r\n"
 class Heads:
     def __init__(self, origins: frozenset[str] | None, *, is_private: bool) -> None:
         self._is_private = is_private
-        self._origins = Origins(origins) if origins else None
+        # Each site that may read responses is told that it may, and not about the others.
+        self._allowed = {
+            origin.encode(): f"Access-Control-Allow-Origin: {origin}\r\n".encode()
+            for origin in origins or ()
+        }
         self._common = common_headers(origins)
         self._constant = b""
         self._second = 0
 
     def of_response(
-        self,
-        status: int,
-        headers: Headers,
-        length: int | None,
-        *,
-        origin: bytes | None = None,
-        name: bytes = b"",
-        lines: bytes = b"",
-        close: bool = False,
+        self, response: Response, request: Request | None, length: int | None, *, close: bool
     ) -> bytes:
         """A whole head. Without a length nothing is said about the body."""
+        begin = self._begin(response.status, response.headers, request)
         framing = b"" if length is None else b"Content-Length: %d\r\n" % length
-        connection = _CLOSE if close else b""
-        begin = self._begin(status, headers, origin)
-        return b"".join((begin, lines, name, framing, connection, b"\r\n"))
+        return b"".join((begin, response.lines, framing, _CLOSE if close else b"", b"\r\n"))
 
-    def of_events(
-        self, headers: Headers, *, origin: bytes | None, name: bytes, chunked: bool
-    ) -> bytes:
+    def of_events(self, events: EventStream, request: Request, *, chunked: bool) -> bytes:
         """The head of a response whose end is not known when it begins."""
         framing = _CHUNKED if chunked else _CLOSE
-        return b"".join((self._begin(200, headers, origin), name, framing, b"\r\n"))
+        return b"".join((self._begin(200, events.headers, request), framing, b"\r\n"))
 
-    def _begin(self, status: int, headers: Headers, origin: bytes | None) -> bytes:
+    def _begin(self, status: int, headers: Headers, request: Request | None) -> bytes:
         constant = self._constant_part()
-        if self._origins is not None:
-            constant += self._origins.header_for(origin)
+        if request is not None:
+            if self._allowed:
+                constant += self._allowed.get(request.headers.get(b"origin", b""), b"")
+            constant += request.name_line(status)
         if not headers:
             return _STATUS_LINES[status] + constant
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers])

@@ -45,6 +45,16 @@ def failure(error: BaseException, request: Request | None) -> Response:
     )
 
 
+def abandon(request: Request) -> None:
+    """Nobody waits for its answer any more."""
+    request.leave_room()
+    if request.on_disconnect is not None:
+        try:
+            request.on_disconnect()
+        except Exception as error:
+            report(error, request)
+
+
 def report(error: BaseException, request: Request | None = None) -> None:
     """Log what should not have happened."""
     about = {}

@@ -15,6 +15,7 @@ STREAM_ALIAS: Final = b"/v1/streams/"
 SUBSCRIPTIONS_ROOT: Final = b"/v1/stream/__ds/"
 PROBES: Final = ("/healthz", "/readyz")
 """Answered without a rate and however full the server is: somebody has to be able to look."""
+PROBE_TARGETS: Final = frozenset(path.encode() for path in PROBES)
 
 
 def decode_path(raw: bytes) -> str:
