@@ -17,7 +17,7 @@ NODE_STAMP  := $(HARNESS)/node_modules/.package-lock.json
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help install install-spark install-dev run serve test coverage check fmt generate conformance \
-	sim bench package lock clean need-python need-node
+	sim attack bench package lock clean need-python need-node
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ conformance: need-node $(DEV_STAMP) $(NODE_STAMP) ## Run the public protocol sui
 
 sim: $(DEV_STAMP) ## Run the seeded simulation (SEED=7)
 	$(BIN)/python -m tests.simulation $(or $(SEED),1) $(ARGS)
+
+attack: $(DEV_STAMP) ## Attack a server in every known way at once (MINUTES=10)
+	$(BIN)/python -m tests.attack $(or $(MINUTES),10) $(ARGS)
 
 bench: $(DEV_STAMP) ## Run the benchmarks (ARGS="--help")
 	$(BIN)/python -m benchmarks $(ARGS)

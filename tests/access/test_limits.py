@@ -187,11 +187,11 @@ def test_a_read_that_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_the_room_adds_up() -> None:
     room = Room(Limits(readers_per_caller_max=2))
-    room.enter("a")
-    room.enter("a")
-    room.enter("b")
+    room.enter("a", "a")
+    room.enter("a", "a")
+    room.enter("b", "b")
     with pytest.raises(TooManyReadersOfCaller):
-        room.enter("a")
+        room.enter("a", "a")
     assert (room.live, room.live_of("a"), room.refusals) == (3, 2, 1)
     for holder in ("a", "a", "b"):
         room.leave(holder)
@@ -300,12 +300,51 @@ def test_full_buffers_refuse() -> None:
     stuck = Stuck()
     room.measured(stuck, SMALL.buffers_bytes_max + 1)
     with pytest.raises(BuffersFull):
-        room.enter("a")
+        room.enter("a", "a")
     room.measured(stuck, 5)
-    room.enter("a")
+    room.enter("a", "a")
     assert room.buffered_bytes == 5
     room.measure()
     assert room.buffered_bytes == 0
+
+
+def test_event_streams_are_no_way_around_the_share_of_an_address() -> None:
+    room = Room(SMALL)
+
+    class Deaf:
+        address = "deaf"
+
+        def measure(self) -> None: ...
+
+        def abort(self) -> None: ...
+
+    room.measured(Deaf(), SMALL.buffers_bytes_max // 2 + 1)
+    assert room.is_too_much("deaf", 1)
+    with pytest.raises(BuffersFull):
+        room.enter("key", "deaf")
+    assert not room.is_too_much("reader", 1)
+    room.enter("key", "reader")
+
+
+def test_whoever_keeps_nothing_waiting_pays_for_no_answer_of_others() -> None:
+    room = Room(SMALL)
+
+    class Busy:
+        address = "busy"
+
+        def measure(self) -> None: ...
+
+        def abort(self) -> None: ...
+
+    room.measured(Busy(), SMALL.buffers_bytes_max + 1)
+    assert room.is_full
+    room.check("reader")
+    room.enter("key", "reader")
+    with pytest.raises(BuffersFull):
+        room.check("busy")
+    room.measured(Busy(), SMALL.buffers_bytes_max)
+    with pytest.raises(BuffersFull):
+        room.check("reader")
 
 
 # ── Heads and connections ────────────────────────────────────────────────────────────────────

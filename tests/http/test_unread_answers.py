@@ -76,9 +76,10 @@ def test_those_who_take_nothing_are_cut_off_when_it_is_too_much_in_all(tight: Cl
     port = tight.server.port
     path = tight.create(TEXT, b"x" * MIB)
     page = request_bytes("GET", f"/v1/stream/{path}")
+    less = request_bytes("GET", f"/v1/stream/{tight.create(TEXT, b'x' * (MIB * 3 // 4))}")
     with ExitStack() as stack:
         greedy = [stack.enter_context(deaf(port, "127.0.1.1", page * 4)) for _ in range(3)]
-        modest = stack.enter_context(deaf(port, "127.0.1.2", page))
+        modest = stack.enter_context(deaf(port, "127.0.1.2", less))
         eventually(lambda: figure(tight, "headwater_unread_bytes") > 2 * MIB)
         for number in range(3, 20):
             stack.enter_context(deaf(port, f"127.0.1.{number}", page * 4))

@@ -63,7 +63,7 @@ class EventSink:
         if unread:
             room = self._room
             room.measured(self._host, unread)
-            if room.is_too_much(unread):
+            if room.is_too_much(self._host.address, unread):
                 room.cut_off += 1
                 self.ended_here = self.cut_off = True
                 transport.abort()

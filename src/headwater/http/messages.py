@@ -134,7 +134,7 @@ class Request:
         """It is going to wait for news, if there is room; and who is told when the peer leaves."""
         room = self.peer.room
         if room is not None and not self.waits:
-            room.enter(self.holder)
+            room.enter(self.holder, self.peer.address)
             self.waits = True
         self.on_disconnect = on_disconnect
 

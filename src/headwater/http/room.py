@@ -4,8 +4,10 @@ A live read is an event stream, or a request that waits for news. Counted where 
 and end them, so that every resource that is read live is counted in the same way.
 
 What waits to be taken is counted by address. One that has let more pile up than it leaves to
-others (`core.shares`) is sent no more before it reads. If it is too much in all, those who take
-nothing are cut off, beginning with the address that keeps the most waiting.
+others (`core.shares`) is sent no more before it reads, and its event streams are cut off. If it is
+too much in all, those who take nothing are cut off, beginning with the address that keeps the most
+waiting. An answer may be larger than what was left, and those who take it slowly are not cut off at
+once: whoever keeps nothing waiting is answered meanwhile, up to twice the limit.
 """
 
 from __future__ import annotations
@@ -57,12 +59,17 @@ class Room:
 
     def check(self, address: str) -> None:
         """Refuse to send more to where too much waits already."""
-        if self._shares.total and not self._shares.allow(address, 0):
+        shares = self._shares
+        if not shares.total or shares.allow(address, 0):
+            return
+        if shares.of(address) or shares.total > 2 * shares.most:
             raise BuffersFull
 
-    def is_too_much(self, unread_bytes: int) -> bool:
+    def is_too_much(self, address: str, unread_bytes: int) -> bool:
         """Whether a live reader with so much unread is to be cut off."""
-        return unread_bytes > self._limits.reader_buffer_bytes_max or self.is_full
+        if unread_bytes > self._limits.reader_buffer_bytes_max:
+            return True
+        return not self._shares.allow(address, 0)
 
     def measured(self, connection: Measured, unread_bytes: int) -> None:
         """So much waits to be taken from a connection."""
@@ -102,12 +109,14 @@ class Room:
     def live_of(self, holder: str) -> int:
         return self._by_holder[holder]
 
-    def enter(self, holder: str) -> None:
+    def enter(self, holder: str, address: str) -> None:
         """One more live read, or the reason why not."""
         limit = self._limits.readers_per_caller_max
-        if self.is_full:
+        try:
+            self.check(address)
+        except BuffersFull:
             self.refusals += 1
-            raise BuffersFull
+            raise
         if limit and self._by_holder[holder] >= limit:
             self.refusals += 1
             raise TooManyReadersOfCaller(limit)
