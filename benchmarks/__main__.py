@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _measure(options: argparse.Namespace, console: Console) -> None:
     procfs.raise_file_limit()
     scenarios = options.only or list(SCENARIOS)
-    chosen = _chosen_subjects(options, scenarios)
+    chosen = _chosen_subjects(options, scenarios, console)
     names = {subject.name: subject.label for subject in chosen}
     if _CLIENT in scenarios and not options.skip_reference:
         names[PEER_CLIENT] = f"{PEER_PACKAGE} {peer_version()}"
@@ -94,11 +94,18 @@ def _measure(options: argparse.Namespace, console: Console) -> None:
     console.print(f"saved in {options.out}")
 
 
-def _chosen_subjects(options: argparse.Namespace, scenarios: list[str]) -> list[subjects.Subject]:
+def _chosen_subjects(
+    options: argparse.Namespace, scenarios: list[str], console: Console
+) -> list[subjects.Subject]:
     chosen = [] if options.skip_headwater else [subjects.headwater(options.python)]
     # The reference server takes no part in these.
     if not options.skip_reference and not set(scenarios) <= {_CLIENT, _GROUPS, _QUERIES, _SPARK}:
         subjects.install_reference()
+        rust = subjects.rust_server()
+        if rust is None:
+            console.print("without the Rust server: neither its binary nor cargo is here")
+        else:
+            chosen.append(rust)
         chosen += [subjects.reference_file(), subjects.reference_memory()]
     if not chosen:
         raise BenchmarkError("nothing is left to measure")

@@ -1,6 +1,6 @@
 -- Appends for wrk: every thread walks over all streams, starting at a place of its own.
 --
---   wrk … -s append.lua http://127.0.0.1:PORT -- PREFIX STREAMS BODY_BYTES
+--   wrk … -s append.lua http://127.0.0.1:PORT -- PREFIX STREAMS MESSAGE_BYTES MESSAGES
 --
 -- The last line of the output is the result as JSON.
 
@@ -14,9 +14,13 @@ function setup(thread)
 end
 
 function init(args)
-  local prefix, streams, body_bytes = args[1], tonumber(args[2]), tonumber(args[3])
+  local prefix, streams = args[1], tonumber(args[2])
+  local message_bytes, messages = tonumber(args[3]), tonumber(args[4])
   local frame = '{"text":""}'
-  local body = '{"text":"' .. string.rep("x", body_bytes - #frame) .. '"}'
+  local body = '{"text":"' .. string.rep("x", message_bytes - #frame) .. '"}'
+  if messages > 1 then
+    body = "[" .. string.rep(body .. ",", messages - 1) .. body .. "]"
+  end
   local headers = { ["Content-Type"] = "application/json" }
   for index = 0, streams - 1 do
     requests[index + 1] = wrk.format("POST", "/v1/stream/" .. prefix .. index, headers, body)

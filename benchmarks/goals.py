@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from benchmarks.metrics import Better
 from benchmarks.plan import FULL, MIB
 from benchmarks.results import (
     HEADWATER,
@@ -10,6 +11,7 @@ from benchmarks.results import (
     NGINX,
     PEER_CLIENT,
     REDIS,
+    RUST,
     SPARK_FROM_JSON,
     SPARK_PARQUET,
     SPARK_READY,
@@ -17,6 +19,7 @@ from benchmarks.results import (
     figure,
     times,
 )
+from benchmarks.scenarios.append import BULK_STREAMS
 
 _FILE, _MEMORY = "reference-file", "reference-memory"
 
@@ -33,6 +36,16 @@ class Verdict:
 def verdicts(results: Results) -> list[Verdict]:
     """Each goal is judged by its worst variant, so one good one cannot hide a bad one."""
     return [
+        _ratio(results, "durable appends over 16 streams: 0.7× the Rust server", 0.7,
+               "append", "appends_per_second", [RUST], _over("16 streams")),
+        _ratio(results, "durable appends over 1,000 streams: 0.7× the Rust server", 0.7,
+               "append", "appends_per_second", [RUST], _over("1,000 streams")),
+        _ratio(results, "one writer: 0.77× the speed of the Rust server (p50 within 1.3×)", 0.77,
+               "append", "p50_ms", [RUST], _over("1 stream, 1 connection"), "lower"),
+        _ratio(results, "bodies of 5,000 messages: 0.8× the Rust server", 0.8,
+               "append", "mb_per_second", [RUST], _over(f"{BULK_STREAMS} streams, bodies")),
+        _ratio(results, "CPU per event, many readers: at most the Rust server's", 1,
+               "fanout", "server_cpu_us_per_event", [RUST], _over(""), "lower"),
         _ratio(results, "durable appends over 16 streams: 10× the reference's file store", 10,
                "append", "appends_per_second", [_FILE], _over("16 streams")),
         _ratio(results, "durable appends over 1,000 streams: 10× the reference's file store", 10,
@@ -114,12 +127,13 @@ def _ratio(
     metric: str,
     references: list[str],
     chosen: Callable[[str], bool],
+    better: Better = "higher",
 ) -> Verdict:
     gains = [
         gain
         for variant in filter(chosen, results.variants(scenario))
         for reference in references
-        if (gain := results.gain(scenario, variant, metric, "higher", reference)) is not None
+        if (gain := results.gain(scenario, variant, metric, better, reference)) is not None
     ]
     if not gains:
         return Verdict(goal, "not measured", None)

@@ -69,7 +69,7 @@ def _wrk(job: Append, seconds: float) -> Result:
     # wrk takes whole seconds only.
     whole_seconds = max(1, round(seconds))
     options = ["-t1", f"-c{job.connections}", f"-d{whole_seconds}s", "--timeout", "30s"]
-    arguments = [job.prefix, str(job.streams), str(job.body_bytes)]
+    arguments = [job.prefix, str(job.streams), str(job.message_bytes), str(job.messages)]
     url = f"http://127.0.0.1:{job.port}"
     command = ["wrk", *options, "-s", str(_SCRIPT), url, "--", *arguments]
     output = _run(command, whole_seconds + _WRK_GRACE_SECONDS)

@@ -23,6 +23,7 @@ SHOWN: dict[str, tuple[Metric, ...]] = {
         Metric("p50_ms", "answered after p50, ms", "lower"),
         Metric("p99_ms", "answered after p99, ms", "lower"),
         Metric("server_cpu_us_per_append", "server CPU per append, µs", "lower"),
+        Metric("mb_per_second", "MB/s", "higher"),
         _ERRORS,
         _GENERATOR,
     ),

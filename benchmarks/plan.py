@@ -66,6 +66,7 @@ class Plan:
 
     spark_message_bytes: int = 220
     message_bytes: int = 200
+    append_bulk_messages: int = 5_000
     # With 256 readers the reference needs half a minute for this, and gives up after a whole one.
     history_bytes: int = 8 * MIB
     history_short_messages: int = 100_000

@@ -33,6 +33,7 @@ PLOT_NAME = "results.png"
 
 _COLOURS = {
     HEADWATER: "#0b6fa4",
+    "rust": "#b5523b",
     "reference-file": "#e08b2c",
     "reference-memory": "#9aa0a6",
     PEER_CLIENT: "#7a5195",

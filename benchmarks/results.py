@@ -8,6 +8,7 @@ from statistics import median
 from benchmarks.metrics import Better
 
 HEADWATER = "headwater"
+RUST = "rust"
 PEER_CLIENT = "peer-client"
 REDIS = "redis"
 NATS = "nats"

@@ -1,17 +1,22 @@
 """The servers that are compared, and how each is started."""
 
 import json
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.errors import ServerFailed
-from benchmarks.results import PRISMA
+from benchmarks.results import PRISMA, RUST
 
 REFERENCE_PACKAGE = "@durable-streams/server"
 PRISMA_PACKAGE = "@prisma/streams-server"
 REFERENCE_DIR = Path(__file__).parent / "reference"
+RUST_CRATE = "durable-streams"
+RUST_VERSION = "0.1.5"
+RUST_BINARY = "durable-streams-server"
+RUST_DIR = Path(__file__).parent.parent / "build" / "peers"
 _INSTALL_SECONDS_MAX = 300
 
 
@@ -64,6 +69,27 @@ def reference_memory() -> Subject:
         return ["node", str(REFERENCE_DIR / "serve.mjs"), str(port), "memory"]
 
     return Subject("reference-memory", "reference memory", False, None, command)
+
+
+def rust_server() -> Subject | None:
+    """Electric's server in Rust: the binary that is installed, or one that cargo makes."""
+    binary = shutil.which(RUST_BINARY) or shutil.which(RUST_BINARY, path=RUST_DIR / "bin")
+    if binary is None and shutil.which("cargo") is not None:
+        binary = _install_rust()
+    if binary is None:
+        return None
+
+    def command(port: int, data_dir: Path) -> list[str]:
+        return [binary, "--host", "127.0.0.1", "--port", str(port), "--data-dir", str(data_dir)]
+
+    return Subject(RUST, f"Rust server {RUST_VERSION}", True, None, command)
+
+
+def _install_rust() -> str | None:
+    """Takes some minutes, once."""
+    wanted = [RUST_CRATE, "--version", RUST_VERSION, "--root", str(RUST_DIR)]
+    done = subprocess.run(["cargo", "install", "--quiet", *wanted], check=False)
+    return shutil.which(RUST_BINARY, path=RUST_DIR / "bin") if done.returncode == 0 else None
 
 
 def prisma_streams() -> Subject:

@@ -82,7 +82,8 @@ async def append(job: Append) -> Result:
 
 
 async def _connect(job: Append, tally: _Tally) -> list[_Appender]:
-    body = json_message(job.body_bytes)
+    message = json_message(job.message_bytes)
+    body = message if job.messages == 1 else b"[%b]" % b",".join([message] * job.messages)
     requests = [
         request("POST", stream_path(f"{job.prefix}{index}"), body) for index in range(job.streams)
     ]

@@ -39,14 +39,16 @@ class FillStream(Job):
 
 @dataclass(frozen=True)
 class Append(Job):
-    """Append single messages from every connection, each waiting for its own answer."""
+    """Append from every connection, each waiting for its own answer."""
 
     prefix: str
     streams: int
     connections: int
-    body_bytes: int
+    message_bytes: int
     warmup_seconds: float
     seconds: float
+    messages: int = 1
+    """In each request."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Appends per second, for several numbers of streams and connections."""
+"""Appends per second: of many writers over many streams, of one writer, and of large bodies."""
 
 from collections.abc import Generator
 from itertools import product
@@ -11,6 +11,7 @@ from benchmarks.subjects import Subject
 
 _SETUP_SECONDS_MAX = 60.0
 _CREATE_CONNECTIONS = 16
+BULK_STREAMS = 4
 
 
 def steps(context: Context, subject: Subject) -> Generator[Step]:
@@ -25,19 +26,43 @@ def steps(context: Context, subject: Subject) -> Generator[Step]:
                 ),
             )
 
+        yield Step(
+            "1 stream, 1 connection", lambda: take(context, server, 1, 1, plan.append_seconds)
+        )
+        yield Step(
+            f"{BULK_STREAMS} streams, bodies of {plan.append_bulk_messages:,} messages",
+            lambda: _take_bulk(context, server),
+        )
+
+
+def _take_bulk(context: Context, server: Server) -> Result:
+    plan, messages = context.plan, context.plan.append_bulk_messages
+    result = take(
+        context, server, BULK_STREAMS, BULK_STREAMS, plan.append_seconds, messages=messages
+    )
+    megabytes = messages * plan.message_bytes / 1e6
+    return result | {"mb_per_second": result["appends_per_second"] * megabytes}
+
 
 def take(
-    context: Context, server: Server, streams: int, connections: int, seconds: float
+    context: Context,
+    server: Server,
+    streams: int,
+    connections: int,
+    seconds: float,
+    *,
+    messages: int = 1,
 ) -> Result:
     plan = context.plan
     job = Append(
         port=server.port,
         server_pid=server.pid,
         # Each combination writes to streams of its own, so none starts on the other's history.
-        prefix=f"append-{streams}-{connections}-",
+        prefix=f"append-{streams}-{connections}-{messages}-",
         streams=streams,
         connections=connections,
-        body_bytes=plan.message_bytes,
+        message_bytes=plan.message_bytes,
+        messages=messages,
         warmup_seconds=plan.append_warmup_seconds,
         seconds=seconds,
     )
