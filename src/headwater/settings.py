@@ -202,6 +202,16 @@ class Settings(BaseSettings):
     live_metrics: bool = Field(
         True, description="Write what happens on live streams to the stream live.metrics."
     )
+    producers_per_stream_max: int = Field(
+        _LIMITS.producers_per_stream_max,
+        ge=1,
+        description="Idempotent producers that a stream knows (403 for one more).",
+    )
+    producer_expiry_s: int = Field(
+        _LIMITS.producer_expiry_s,
+        ge=3600,
+        description="How long a stream remembers a producer that sends nothing.",
+    )
     producer_window: int = Field(
         _LIMITS.producer_window,
         ge=0,

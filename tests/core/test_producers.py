@@ -6,13 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.core.errors import EpochMustStartAtZero, InvalidHeader, SequenceGap, StaleEpoch
+from headwater.core.errors import (
+    EpochMustStartAtZero,
+    InvalidHeader,
+    SequenceGap,
+    StaleEpoch,
+    TooManyProducers,
+)
 from headwater.core.producers import (
+    USED_STEP_MS,
+    ProducerLimits,
     ProducerStamp,
     ProducerState,
     check_epoch,
     is_duplicate,
     parse_stamp,
+    state_after,
     worth_waiting,
 )
 from tests.support.models import ProducerHistory
@@ -116,3 +125,27 @@ def test_numbers_are_plain_digits_within_bounds(number: str) -> None:
         parse_stamp("p", number, "0")
     with pytest.raises(InvalidHeader, match="Producer-Seq"):
         parse_stamp("p", "0", number)
+
+
+# ── Forgetting ───────────────────────────────────────────────────────────────────────────────
+
+
+@THOROUGH
+@given(st.integers(0, 2**45), st.integers(3_600_000, 2**40), st.integers(0, 2**41))
+def test_a_producer_is_forgotten_when_its_time_is_over_or_within_the_hour(
+    used_ms: int, idle_ms: int, later_ms: int
+) -> None:
+    limits = ProducerLimits(idle_ms, 10)
+    known = state_after(ProducerStamp("p", 1, 2), used_ms)
+    remembered = limits.remembered(known, used_ms + later_ms) is known
+    assert remembered or later_ms > idle_ms
+    assert not remembered or later_ms <= idle_ms + USED_STEP_MS
+    # What an engine is asked for is the same rule.
+    assert remembered == (known.used_at_ms >= limits.idle_before(used_ms + later_ms))
+
+
+def test_one_producer_more_than_there_may_be_is_refused() -> None:
+    limits = ProducerLimits(1, 2)
+    limits.check_room(1)
+    with pytest.raises(TooManyProducers, match="2 producers"):
+        limits.check_room(2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,10 +14,10 @@ from headwater.core.errors import StreamClosed
 from headwater.core.groups.config import GroupConfig
 from headwater.core.groups.state import GroupCreated, GroupRecord, MessageRef
 from headwater.core.lineage import ForkRequest
-from headwater.core.producers import ProducerStamp, ProducerState
+from headwater.core.producers import ProducerStamp
 from headwater.core.retention import Retention
 from headwater.core.unique_ids import UniqueIds
-from headwater.store.engine import Problem
+from headwater.store.engine import LoadedStream, Problem
 from headwater.store.history.archive import Archive
 from headwater.store.history.catalog import decode_catalog, encode_catalog, make_catalog
 from headwater.store.history.cold_segments import fetching
@@ -78,6 +79,14 @@ def problems(directory: Path) -> list[Problem]:
     ]
 
 
+def known(loaded: LoadedStream | None) -> object:
+    """What is loaded, without the moments when producers were used: those begin again."""
+    assert loaded is not None
+    state = loaded.state
+    seen = {name: one[:2] for name, one in state.producers.items()}
+    return replace(state, producers={}), seen, loaded.producers_complete
+
+
 def test_everything_comes_back_when_everything_was_uploaded(site: Site) -> None:
     streams = site.streams
     streams.create(Create("a", BYTES, b"first;"), 1_000)
@@ -105,7 +114,7 @@ def test_everything_comes_back_when_everything_was_uploaded(site: Site) -> None:
     assert [path.name for path in site.new.iterdir()] == [DATABASE_NAME]
     with closing(site.restored()) as engine:
         for path, loaded in wanted.items():
-            assert engine.streams.load(path) == loaded
+            assert known(engine.streams.load(path)) == known(loaded)
         assert site.content(engine, "a") == b"first;0;1;2;"
         assert site.content(engine, "fork") == b"firown"
         assert site.content(engine, "short") == b"4567"
@@ -140,7 +149,10 @@ def test_what_was_not_uploaded_is_missing_and_can_be_sent_again(site: Site) -> N
         state = loaded.state
         assert (state.tail, state.messages, state.closed) == (30, 3, False)
         assert state.last_stream_seq is None
-        assert state.producers == {"p": ProducerState(4, 1), "q": ProducerState(0, 0)}
+        assert {name: one[:2] for name, one in state.producers.items()} == {
+            "p": (4, 1),
+            "q": (0, 0),
+        }
         spans = state.config.lineage.spans(0, 100)
         assert engine.appends.known_ids(spans, ["m0", "m1", "mq", "m2", "mr"]) == {"m0", "m1", "mq"}
         (group,) = engine.groups.of_stream(1)

@@ -10,19 +10,23 @@ import pytest
 
 from headwater.core.decisions import AppendReply, Create
 from headwater.core.errors import (
+    QuotaExceeded,
     SequenceGap,
     StaleEpoch,
     StorageUnavailable,
     StreamClosed,
     StreamError,
     StreamNotFound,
+    TooManyProducers,
 )
 from headwater.core.limits import Limits
+from headwater.core.quotas import parse_quotas
+from headwater.service import producers
 from headwater.service.log import Log
 from headwater.store.sqlite.engine import SqliteEngine
 from tests.service.conftest import StartLog
 from tests.support.faulty_engine import Fault, FaultyEngine
-from tests.support.logs import begin, data, outcome, read_all, turns, until
+from tests.support.logs import ManualClock, begin, data, outcome, read_all, turns, until
 
 PATIENT = Limits(producer_wait_ms=60_000)
 """Waits longer than any test runs: what goes on did so because the gap closed."""
@@ -280,3 +284,184 @@ async def test_one_that_waited_in_vain_is_told_what_is_really_missing(
     with pytest.raises(SequenceGap) as caught:
         await waiting
     assert (caught.value.expected, caught.value.received) == (3, 4)
+
+
+# ── Memory ───────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_producers_in_memory_are_bounded_and_the_others_are_still_known(
+    tmp_path: Path, engine: FaultyEngine, start_log: StartLog
+) -> None:
+    engine.inner = SqliteEngine(tmp_path / "data", producers_preloaded_max=4)
+    log = await start_log(Limits(producers_preloaded_max=4))
+    await log.create(Create("s"))
+    entry = await log.entry("s")
+    for number in range(40):
+        await log.append("s", data(b"x", (f"p{number}", 0, 0)))
+        assert entry.state is not None
+        assert len(entry.state.producers) <= 9
+        assert entry.state.producer_count == number + 1
+    assert not entry.in_flight
+    for number in range(40):
+        assert (await log.append("s", data(b"x", (f"p{number}", 0, 0)))).duplicate
+        assert not (await log.append("s", data(b"y", (f"p{number}", 0, 1)))).duplicate
+    assert entry.state is not None
+    assert entry.state.producer_count == 40
+    assert await read_all(log, "s") == b"x" * 40 + b"y" * 40
+
+
+async def test_what_is_not_committed_stays_in_memory(
+    tmp_path: Path, engine: FaultyEngine, start_log: StartLog
+) -> None:
+    engine.inner = SqliteEngine(tmp_path / "data", producers_preloaded_max=1)
+    log = await start_log(Limits(producers_preloaded_max=1))
+    await log.create(Create("s"))
+    requests = [
+        begin(log.append("s", data(b"x", (f"p{number}", 0, seq))))
+        for _ in range(3)
+        for number in range(20)
+        for seq in range(2)
+    ]
+    replies = await asyncio.gather(*requests)
+    assert sum(not reply.duplicate for reply in replies) == 40
+    assert await read_all(log, "s") == b"x" * 40
+
+
+# ── Forgetting ───────────────────────────────────────────────────────────────────────────────
+
+DAY_MS = 24 * 3600 * 1000
+HOUR_MS = 3600 * 1000
+
+
+def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producers, "_IDLE_S", 0.01)
+
+
+async def test_a_producer_that_was_idle_for_too_long_is_unknown(
+    log: Log, clock: ManualClock, engine: FaultyEngine
+) -> None:
+    """From the moment on when its time is over, whether it was cleared away yet or not."""
+    await log.create(Create("s"))
+    await log.append("s", data(b"x", ("p", 3, 0)))
+    await log.append("s", data(b"x", ("p", 3, 1)))
+    clock.now_ms += 7 * DAY_MS
+    assert (await log.append("s", data(b"x", ("p", 3, 1)))).duplicate
+    with pytest.raises(StaleEpoch):
+        await log.append("s", data(b"x", ("p", 2, 0)))
+    clock.now_ms += HOUR_MS
+    with pytest.raises(SequenceGap) as gap:
+        await log.append("s", data(b"x", ("p", 3, 9)))
+    assert (gap.value.expected, gap.value.received) == (0, 9)
+    await log.append("s", data(b"y", ("p", 1, 0)))
+    assert await read_all(log, "s") == b"xxy"
+    entry = await log.entry("s")
+    assert entry.state is not None
+    assert entry.state.producer_count == 1
+
+
+async def test_idle_producers_go_in_memory_and_on_disk(
+    tmp_path: Path,
+    engine: FaultyEngine,
+    start_log: StartLog,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    brisk(monkeypatch)
+    engine.inner = SqliteEngine(tmp_path / "data", producers_preloaded_max=4)
+    log = await start_log(Limits(producers_preloaded_max=4))
+    for path in ("s", "t"):
+        await log.create(Create(path))
+        for number in range(12):
+            await log.append(path, data(b"x", (f"p{number:02d}", 5, 0)))
+    clock.now_ms += 4 * DAY_MS
+    await log.append("s", data(b"x", ("p03", 5, 1)))
+    clock.now_ms += 4 * DAY_MS
+    stored = engine.inner.streams
+    await until(lambda: not stored.idle_producers(clock.now_ms - 7 * DAY_MS, 1))
+    for path, left in (("s", 1), ("t", 0)):
+        loaded = stored.load(path)
+        assert loaded is not None
+        assert (loaded.state.producer_count, len(loaded.state.producers)) == (left, left)
+        entry = await log.entry(path)
+        assert entry.pending is None
+        assert entry.state is not None
+        assert entry.state.producer_count == left
+    assert (await log.append("s", data(b"x", ("p03", 5, 1)))).duplicate
+    assert await outcome(log.append("s", data(b"x", ("p04", 5, 7)))) is SequenceGap
+
+
+async def test_one_that_comes_back_while_it_is_forgotten_is_counted_once(
+    tmp_path: Path,
+    engine: FaultyEngine,
+    start_log: StartLog,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    brisk(monkeypatch)
+    engine.inner = SqliteEngine(tmp_path / "data", producers_preloaded_max=1)
+    log = await start_log(Limits(producers_preloaded_max=1))
+    await log.create(Create("s"))
+    for number in range(8):
+        await log.append("s", data(b"x", (f"p{number}", 0, 0)))
+    engine.commit_gate.shut()
+    clock.now_ms += 8 * DAY_MS
+    await engine.commit_gate.arrival()
+    back = [begin(log.append("s", data(b"y", (f"p{number}", 9, 0)))) for number in range(8)]
+    await turns()
+    engine.commit_gate.open()
+    assert not any(reply.duplicate for reply in await asyncio.gather(*back))
+    entry = await log.entry("s")
+    loaded = engine.inner.streams.load("s")
+    assert loaded is not None
+    assert entry.state is not None
+    assert entry.state.producer_count == loaded.state.producer_count == 8
+    for number in range(8):
+        assert (await log.append("s", data(b"y", (f"p{number}", 9, 0)))).duplicate
+
+
+async def test_there_is_a_bound_until_idle_ones_are_forgotten(
+    start_log: StartLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brisk(monkeypatch)
+    log = await start_log(Limits(producers_per_stream_max=3))
+    await log.create(Create("s"))
+    for name in "pqr":
+        await log.append("s", data(b"x", (name, 0, 0)))
+    with pytest.raises(TooManyProducers):
+        await log.append("s", data(b"x", ("one more", 0, 0)))
+    clock.now_ms += 5 * DAY_MS
+    await log.append("s", data(b"x", ("p", 0, 1)))
+    await log.append("s", data(b"plain"))
+    clock.now_ms += 3 * DAY_MS
+    entry = await log.entry("s")
+    await until(lambda: entry.state is not None and entry.state.producer_count == 1)
+    await log.append("s", data(b"x", ("one more", 0, 0)))
+
+
+async def test_quotas_count_producers_that_are_stored(
+    engine: FaultyEngine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brisk(monkeypatch)
+    quotas = parse_quotas("t: producers=2")
+    log = await Log.start(engine, clock=clock, quotas=quotas)
+    try:
+        await log.create(Create("t/s"))
+        engine.fail_next(Fault.BEFORE)
+        assert await outcome(log.append("t/s", data(b"x", ("p", 0, 0)))) is StorageUnavailable
+        await log.append("t/s", data(b"x", ("q", 0, 0)))
+        await log.append("t/s", data(b"x", ("r", 0, 0)))
+        with pytest.raises(QuotaExceeded):
+            await log.append("t/s", data(b"x", ("s", 0, 0)))
+        clock.now_ms += 8 * DAY_MS
+        entry = await log.entry("t/s")
+        await until(lambda: entry.state is not None and entry.state.producer_count == 0)
+        await until(lambda: entry.pending is None)
+        for name in "uv":
+            await log.append("t/s", data(b"x", (name, 0, 0)))
+        with pytest.raises(QuotaExceeded):
+            await log.append("t/s", data(b"x", ("w", 0, 0)))
+        await log.delete("t/s")
+        await log.create(Create("t/s"))
+        await log.append("t/s", data(b"x", ("w", 0, 0)))
+    finally:
+        await log.stop()

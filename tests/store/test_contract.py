@@ -13,8 +13,17 @@ from headwater.core.decisions import Append, Create
 from headwater.core.errors import UnknownOffset
 from headwater.core.expiry import Lifetime, touch_interval_ms
 from headwater.core.lineage import ForkRequest, Lineage, Span
+from headwater.core.producers import USED_STEP_MS as HOUR_MS
 from headwater.core.producers import ProducerStamp, ProducerState
-from headwater.core.stream import Appended, Closed, Created, Mutation, StreamConfig, StreamState
+from headwater.core.stream import (
+    Appended,
+    Closed,
+    Created,
+    Mutation,
+    ProducersForgotten,
+    StreamConfig,
+    StreamState,
+)
 from headwater.store.engine import Engine, StreamSummary
 from tests.support.decided import CommittedStreams
 
@@ -122,6 +131,40 @@ def test_producers_are_found_one_by_one(streams: CommittedStreams) -> None:
     assert engine.streams.producer(3, "p") is None
 
 
+def test_idle_producers_are_found_and_forgotten(streams: CommittedStreams) -> None:
+    engine = streams.engine
+    streams.create(Create("s"), 1_000)
+    streams.create(Create("t"), 1_000)
+    for hour, (path, name) in enumerate([("s", "p"), ("t", "p"), ("s", "q"), ("s", "r")], 1):
+        stamp = ProducerStamp(name, 0, 0)
+        streams.append(path, append(b"x", producer=stamp), hour * HOUR_MS + 5)
+    assert loaded(engine, "s") == as_loaded(streams.by_path["s"])
+    idle = [("s", 1, "p"), ("t", 2, "p"), ("s", 1, "q")]
+    assert engine.streams.idle_producers(3 * HOUR_MS, 10) == idle[:2]
+    assert engine.streams.idle_producers(3 * HOUR_MS + 1, 10) == idle
+    assert engine.streams.idle_producers(3 * HOUR_MS + 1, 1) == idle[:1]
+    # Who is used again is not idle any more; within the hour, nothing changes.
+    again = append(b"x", producer=ProducerStamp("p", 0, 1))
+    streams.append("s", again, 9 * HOUR_MS)
+    streams.append("s", append(b"x", producer=ProducerStamp("p", 0, 2)), 9 * HOUR_MS + 7)
+    assert engine.streams.producer(1, "p") == ProducerState(0, 2, 9 * HOUR_MS)
+    assert engine.streams.idle_producers(3 * HOUR_MS + 1, 10) == idle[1:]
+    # Forgotten and there again in the same commit.
+    tail = streams.by_path["s"].tail
+    back = Appended(1, tail, b"y", tail, 1, 9 * HOUR_MS, ProducerStamp("q", 5, 0))
+    engine.commit([ProducersForgotten(1, ("q", "r")), back])
+    assert engine.streams.idle_producers(5 * HOUR_MS, 10) == idle[1:2]
+    state = loaded(engine, "s")
+    assert state.producers == {
+        "p": ProducerState(0, 2, 9 * HOUR_MS),
+        "q": ProducerState(5, 0, 9 * HOUR_MS),
+    }
+    assert state.producer_count == 2
+    # Deleted streams have none.
+    streams.delete("t", 10 * HOUR_MS)
+    assert engine.streams.idle_producers(99 * HOUR_MS, 10) == [("s", 1, "p"), ("s", 1, "q")]
+
+
 def test_what_is_loaded_is_the_callers_own(streams: CommittedStreams) -> None:
     """Decisions change states before anything is committed; the engine must not feel that."""
     streams.create(Create("s", body=b"x"), 1_000)
@@ -148,7 +191,7 @@ def test_one_commit_carries_changes_of_many_streams_in_order(engine: Engine) -> 
         state = loaded(engine, config.path)
         assert (state.tail, state.messages) == (3, 2)
         assert state.closed == (config.id % 2 == 1)
-        assert state.producers == {"p": (1, 0) if state.closed else (0, 1)}
+        assert state.producers == {"p": ProducerState(*((1, 0) if state.closed else (0, 1)))}
         assert engine.appends.read(Span(config.id, 0, 3), 100) == [b"a", b"bc"]
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from headwater.core.expiry import FOREVER, Lifetime, touch_interval_ms
 from headwater.core.limits import PRODUCER_NUMBER_MAX, TTL_SECONDS_MAX
 from headwater.core.lineage import ForkRequest, Inherited, Lineage
-from headwater.core.producers import ProducerStamp
+from headwater.core.producers import ProducerStamp, ProducerState
 from headwater.core.stream import Appended, Closed, Created, StreamConfig
 from headwater.core.unique_ids import UniqueIds
 from headwater.store import rows
@@ -164,7 +164,8 @@ def test_everything_survives_the_database(
     assert state.config == config
     assert (state.tail, state.messages) == (start + len(body), config.base_messages + 2)
     assert (state.closed, state.closed_by, state.last_stream_seq) == (True, stamp, seq)
-    assert state.producers == ({stamp.id: (stamp.epoch, stamp.seq)} if stamp else {})
+    known = {stamp.id: ProducerState(stamp.epoch, stamp.seq)} if stamp else {}
+    assert state.producers == known
     assert engine.appends.read(state.config.lineage.spans(start, state.tail)[0], 10**9) == [body]
 
 

@@ -13,7 +13,7 @@ from headwater.core.decisions import Append, Create
 from headwater.core.errors import DataCorrupt, StorageUnavailable, StreamError
 from headwater.core.expiry import Lifetime
 from headwater.core.lineage import ForkRequest, Lineage, Span
-from headwater.core.producers import ProducerStamp
+from headwater.core.producers import ProducerStamp, ProducerState
 from headwater.core.stream import Appended, Closed, Created, Deleted, Mutation, StreamConfig
 from headwater.store.engine import LoadedStream, Problem
 from headwater.store.sqlite.database import DATABASE_NAME, connect
@@ -186,7 +186,8 @@ def test_producers_that_were_not_loaded_are_still_known(directory: Path) -> None
         assert partial is not None
         assert not partial.producers_complete
         for number in range(6):
-            assert engine.streams.producer(1, f"p{number}") == (number, 0)
+            assert engine.streams.producer(1, f"p{number}") == ProducerState(number, 0)
+        assert partial.state.producer_count == 6
 
 
 # ── Appends that are not what was committed ──────────────────────────────────────────────────

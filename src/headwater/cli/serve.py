@@ -55,7 +55,7 @@ def open_engine(settings: Settings, lost: Callable[[], None] = lambda: None) -> 
     """The engine that the settings name. `lost` is called if another node takes it over."""
     producers_max = settings.limits().producers_preloaded_max
     if settings.engine_kind == "memory":
-        return MemoryEngine()
+        return MemoryEngine(producers_max)
     if settings.engine_kind == "sqlite":
         return SqliteEngine(settings.data, producers_max)
     try:

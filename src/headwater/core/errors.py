@@ -461,6 +461,17 @@ class TooBusy(StreamError):
         super().__init__(message)
 
 
+class TooManyProducers(StreamError):
+    code = "too_many_producers"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"this stream knows {limit} producers, the most there may be; use a Producer-Id again, "
+            "wait until idle ones are forgotten, or raise producers_per_stream_max"
+        )
+        self.limit = limit
+
+
 class TooManyReaders(TooBusy):
     code = "too_many_readers"
 

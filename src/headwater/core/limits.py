@@ -66,6 +66,8 @@ class Limits:
     hot_bytes_max: int = 256 * MIB
     streams_in_memory_max: int = 20_000
     producers_preloaded_max: int = 1_000
+    producers_per_stream_max: int = 100_000
+    producer_expiry_s: int = 7 * 24 * 3600
     producer_window: int = 5
     producer_wait_ms: int = 100
     subscriptions_max: int = 1_000
@@ -92,6 +94,10 @@ class Limits:
             "hot_bytes_max must be at least hot_bytes_per_stream_max",
         )
         self._require(self.streams_in_memory_max >= 16, "streams_in_memory_max must be at least 16")
+        self._require(
+            self.producers_per_stream_max >= 1, "producers_per_stream_max must be at least 1"
+        )
+        self._require(self.producer_expiry_s >= 3600, "producer_expiry_s must be at least 3600")
         self._require(self.webhooks_at_once_max >= 1, "webhooks_at_once_max must be at least 1")
         self._require(self.connections_max >= 1, "connections_max must be at least 1")
         self._require(self.header_count_max >= 1, "header_count_max must be at least 1")

@@ -9,16 +9,32 @@ request within that epoch. Against what the stream remembers of that producer:
 - in the same epoch the next sequence is accepted, an earlier one is a duplicate of something
   already stored, a later one is a gap.
 
+A producer that has sent nothing for as long as `ProducerLimits.idle_ms` is forgotten: it is unknown
+from then on. When it was last used is kept to the hour, rounded down, so that a producer at work
+does not change it with each request; that hour is added before it counts as idle. So a producer is
+forgotten at the earliest when its time is over, and at most an hour later.
+
+A stream knows no more than `count_max` producers. Whoever is unknown and would be one more is
+refused; those whose place is not free yet never are.
+
 Requests of one producer may overtake each other on their way. One that is ahead by no more than
 the client's pipeline depth is worth a short wait for the gap to close; see `worth_waiting`.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from headwater.core.errors import EpochMustStartAtZero, InvalidHeader, SequenceGap, StaleEpoch
+from headwater.core.errors import (
+    EpochMustStartAtZero,
+    InvalidHeader,
+    SequenceGap,
+    StaleEpoch,
+    TooManyProducers,
+)
 from headwater.core.limits import PRODUCER_ID_CHARS_MAX, PRODUCER_NUMBER_MAX
+
+USED_STEP_MS: Final = 3_600_000
 
 
 class ProducerStamp(NamedTuple):
@@ -30,10 +46,41 @@ class ProducerStamp(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """What a stream remembers of a producer: the last request it accepted."""
+    """What a stream remembers of a producer: the last request it accepted, and in which hour."""
 
     epoch: int
     seq: int
+    used_at_ms: int = 0
+
+
+class ProducerLimits(NamedTuple):
+    """How long a stream remembers a producer, and how many of them."""
+
+    idle_ms: int
+    count_max: int
+
+    def idle_before(self, now_ms: int) -> int:
+        """Whoever was last used before this, to the hour, is forgotten."""
+        return now_ms - self.idle_ms - USED_STEP_MS + 1
+
+    def remembered(self, known: ProducerState | None, now_ms: int) -> ProducerState | None:
+        """What a stream remembers of a producer at this moment."""
+        if known is None or known.used_at_ms < self.idle_before(now_ms):
+            return None
+        return known
+
+    def check_room(self, count: int) -> None:
+        """Refuse one more producer than a stream may know."""
+        if count >= self.count_max:
+            raise TooManyProducers(self.count_max)
+
+
+UNLIMITED: Final = ProducerLimits(idle_ms=2**62, count_max=2**62)
+
+
+def state_after(stamp: ProducerStamp, at_ms: int) -> ProducerState:
+    """What a stream remembers once it has accepted a request."""
+    return ProducerState(stamp.epoch, stamp.seq, at_ms - at_ms % USED_STEP_MS)
 
 
 def parse_stamp(id_: str | None, epoch: str | None, seq: str | None) -> ProducerStamp | None:

@@ -146,6 +146,13 @@ class Ledger:
         if holding is not None and holding.amount.bytes > size:
             self.charge(stream_id, Amount(bytes=size - holding.amount.bytes))
 
+    def forget_producers(self, stream_id: int, count: int) -> None:
+        """A stream knows so many producers less."""
+        holding = self._holdings.get(stream_id)
+        if holding is not None:
+            # A deleted stream does not count for its producers any more.
+            self.charge(stream_id, Amount(producers=min(count, holding.amount.producers)), -1)
+
     def hide(self, stream_id: int) -> None:
         """A stream is deleted, but its forks still need what it holds."""
         holding = self._holdings.get(stream_id)

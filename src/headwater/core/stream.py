@@ -18,7 +18,7 @@ from headwater.core import content_types
 from headwater.core.expiry import FOREVER, Lifetime
 from headwater.core.lineage import ForkRequest, Lineage
 from headwater.core.live.profile import GENERIC, Profile
-from headwater.core.producers import ProducerStamp, ProducerState
+from headwater.core.producers import ProducerStamp, ProducerState, state_after
 from headwater.core.retention import Retention, trim_due_at_first
 from headwater.core.unique_ids import UniqueIds
 
@@ -65,7 +65,9 @@ class StreamState:
     closed: bool = False
     closed_by: ProducerStamp | None = None
     last_stream_seq: str | None = None
+    # Those that are in memory, and how many there are in all.
     producers: MutableMapping[str, ProducerState] = field(default_factory=dict)
+    producer_count: int = 0
     forks: int = 0
     soft_deleted: bool = False
     deleted: bool = False
@@ -146,6 +148,13 @@ class ProducerAdvanced(msgspec.Struct, frozen=True):
     producer: ProducerStamp
 
 
+class ProducersForgotten(msgspec.Struct, frozen=True):
+    """Producers that were idle for too long; see `headwater.core.producers`."""
+
+    stream_id: int
+    ids: tuple[str, ...]
+
+
 class Reconfigured(msgspec.Struct, frozen=True):
     """A newer version of the stream's settings took effect."""
 
@@ -201,6 +210,7 @@ Mutation = (
     Created
     | Appended
     | ProducerAdvanced
+    | ProducersForgotten
     | Closed
     | Reconfigured
     | Trimmed
@@ -219,7 +229,7 @@ def evolve(state: StreamState, mutation: Mutation) -> None:
             state.tail = mutation.end
             state.messages = mutation.first_message + mutation.messages
             if mutation.producer is not None:
-                _advance(state, mutation.producer)
+                _advance(state, mutation.producer, mutation.at_ms)
             if mutation.stream_seq is not None:
                 state.last_stream_seq = mutation.stream_seq
             if mutation.trim_due_ms is not None:
@@ -229,11 +239,15 @@ def evolve(state: StreamState, mutation: Mutation) -> None:
             state.closed = True
             state.closed_by = mutation.producer
             if mutation.producer is not None:
-                _advance(state, mutation.producer)
+                _advance(state, mutation.producer, mutation.at_ms)
             _touch(state, mutation.at_ms)
         case ProducerAdvanced():
-            _advance(state, mutation.producer)
+            _advance(state, mutation.producer, mutation.at_ms)
             _touch(state, mutation.at_ms)
+        case ProducersForgotten():
+            for producer_id in mutation.ids:
+                state.producers.pop(producer_id, None)
+            state.producer_count -= len(mutation.ids)
         case Reconfigured():
             state.config = mutation.config
             _touch(state, mutation.at_ms)
@@ -256,8 +270,10 @@ def evolve(state: StreamState, mutation: Mutation) -> None:
             raise ValueError("a created stream starts from StreamState.created")
 
 
-def _advance(state: StreamState, stamp: ProducerStamp) -> None:
-    state.producers[stamp.id] = ProducerState(stamp.epoch, stamp.seq)
+def _advance(state: StreamState, stamp: ProducerStamp, at_ms: int) -> None:
+    if stamp.id not in state.producers:
+        state.producer_count += 1
+    state.producers[stamp.id] = state_after(stamp, at_ms)
 
 
 def _touch(state: StreamState, at_ms: int) -> None:

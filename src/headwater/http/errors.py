@@ -21,6 +21,7 @@ STATUS: Final[dict[type[StreamError], int]] = {
     errors.Forbidden: 403,
     errors.CrossSite: 403,
     errors.QuotaExceeded: 403,
+    errors.TooManyProducers: 403,
     errors.StreamNotFound: 404,
     errors.GroupNotFound: 404,
     errors.LiveNotEnabled: 404,

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from copy import copy
 from enum import Enum
 from itertools import islice
 
@@ -26,6 +27,8 @@ from headwater.core.stream import (
     Created,
     Deleted,
     Mutation,
+    ProducerAdvanced,
+    ProducersForgotten,
     Reconfigured,
     SoftDeleted,
     StreamConfig,
@@ -93,6 +96,7 @@ class Entry:
         "_id_lock",
         "_loading",
         "fresh_ids",
+        "in_flight",
         "listeners",
         "loaded",
         "path",
@@ -112,6 +116,9 @@ class Entry:
         self.view: View | None = None
         self.loaded = False
         self.producers_complete = True
+        # Producers with changes that are not committed yet, and how many of those there are. What
+        # the engine says of them is out of date.
+        self.in_flight: dict[str, int] = {}
         self.listeners = Listeners()
         # The last batch with a change of this stream in it, while that is not committed.
         self.pending: object | None = None
@@ -210,6 +217,7 @@ class Entry:
         self.loaded = False
         self.state = None
         self.fresh_ids.clear()
+        self.in_flight.clear()
 
     async def load(self, fetch: Callable[[str], Awaitable[LoadedStream | None]]) -> None:
         """Load from the engine; everyone who asks meanwhile waits for the same answer."""
@@ -231,14 +239,21 @@ class Entry:
             self.producers_complete = True
             # What is on its way to the stream that was here before is no business of this one.
             self.fresh_ids.clear()
+            self.in_flight.clear()
             return
         assert self.state is not None
+        if isinstance(mutation, ProducersForgotten):
+            self.renew_state()
+        for producer_id in producers_of(mutation):
+            self.in_flight[producer_id] = self.in_flight.get(producer_id, 0) + 1
         evolve(self.state, mutation)
         if isinstance(mutation, Appended) and mutation.ids:
             self.fresh_ids.update(message_id for message_id, _ in mutation.ids)
 
     def publish(self, mutation: Mutation, limits: Limits) -> Event | None:
         """Let readers see a mutation that is now committed."""
+        if changed := producers_of(mutation):
+            self._producers_stored(mutation, changed, limits.producers_preloaded_max)
         match mutation:
             case Appended():
                 assert self.view is not None
@@ -268,9 +283,42 @@ class Entry:
                 pass
         return None
 
+    def _producers_stored(self, mutation: Mutation, changed: Sequence[str], most: int) -> None:
+        """The engine knows of these changes now. Of what it knows, not all has to be in memory."""
+        state, in_flight = self.state, self.in_flight
+        if state is None or isinstance(mutation, Created) or state.config.id != mutation.stream_id:
+            return
+        if isinstance(mutation, ProducersForgotten):
+            self.renew_state()
+        for producer_id in changed:
+            left = in_flight.get(producer_id, 0) - 1
+            if left > 0:
+                in_flight[producer_id] = left
+            else:
+                in_flight.pop(producer_id, None)
+        # Not one at a time: whoever is at work is looked up again by and by.
+        if len(state.producers) > 2 * most + len(in_flight):
+            recent = islice(reversed([*state.producers.items()]), most)
+            kept = dict(recent) | {i: state.producers[i] for i in in_flight if i in state.producers}
+            self.renew_state().producers = kept
+            self.producers_complete = False
+
+    def renew_state(self) -> StreamState:
+        """Let those who are looking a producer up look again: they go by the object."""
+        assert self.state is not None
+        self.state = copy(self.state)
+        return self.state
+
     def notify(self, event: Event) -> None:
         for listener in tuple(self.listeners):
             listener(event)
+
+
+def producers_of(mutation: Mutation) -> Sequence[str]:
+    """The producers that a mutation changes something of."""
+    if isinstance(mutation, Appended | Closed | ProducerAdvanced):
+        return () if mutation.producer is None else (mutation.producer.id,)
+    return mutation.ids if isinstance(mutation, ProducersForgotten) else ()
 
 
 class Registry:

@@ -25,7 +25,7 @@ from headwater.core.decisions import (
 )
 from headwater.core.errors import SequenceGap, StorageFull, StreamError
 from headwater.core.limits import KIB, Limits
-from headwater.core.producers import worth_waiting
+from headwater.core.producers import ProducerLimits, worth_waiting
 from headwater.core.quotas import Quota
 from headwater.core.snapshots import SnapshotDropped
 from headwater.core.stream import Created, Mutation, StreamConfig, StreamState
@@ -38,6 +38,7 @@ from headwater.service.history.compacting import Compacting
 from headwater.service.history.fetching import Fetching
 from headwater.service.history.sealing import Sealing
 from headwater.service.housekeeping import Collection, Expiry, Trimming
+from headwater.service.producers import Forgetting
 from headwater.service.quotas import Quotas
 from headwater.service.reading import ReadingLog
 from headwater.service.reordering import WaitingRoom
@@ -67,6 +68,9 @@ class Log(ReadingLog):
         self.engine = engine
         self.limits = limits
         self.clock = clock
+        self.producer_limits = ProducerLimits(
+            1000 * limits.producer_expiry_s, limits.producers_per_stream_max
+        )
         self._registry = Registry(limits, self._fetch)
         self._forks = Forks(self, self._registry)
         self.writer = Writer(engine, limits, linger_ms, self._registry.release_hot)
@@ -74,7 +78,12 @@ class Log(ReadingLog):
         self._next_stream_id = next_stream_id
         self.orphans: dict[str, None] = {}
         """Soft-deleted streams that have lost their last fork and are still to go."""
-        self.tasks: list[Background] = [Expiry(self), Trimming(self), Collection(self)]
+        self.tasks: list[Background] = [
+            Expiry(self),
+            Trimming(self),
+            Forgetting(self),
+            Collection(self),
+        ]
         """Everything that runs without a request."""
         history = engine.history
         self._fetching = Fetching(history.open_segments.fetched if history else lambda size: None)
@@ -229,7 +238,7 @@ class Log(ReadingLog):
             known = await self.in_thread(self.engine.streams.producer, state.config.id, producer_id)
             entry = await self._registry.get(path)
             if entry.state is state and producer_id not in state.producers:
-                if known is None:
+                if known is None or producer_id in entry.in_flight:
                     break
                 state.producers[producer_id] = known
         return entry
@@ -303,7 +312,13 @@ class Log(ReadingLog):
         try:
             state = decisions.require(entry.state, entry.path, now_ms)
             decision = decisions.decide_append(
-                state, command, now_ms, is_known, None, self.limits.messages_per_append_max
+                state,
+                command,
+                now_ms,
+                is_known,
+                None,
+                self.limits.messages_per_append_max,
+                self.producer_limits,
             )
         except SequenceGap as gap:
             worthwhile = may_wait and worth_waiting(gap, self.limits.producer_window)

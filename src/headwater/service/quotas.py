@@ -11,18 +11,30 @@ from typing import Final
 
 from headwater.core.errors import StreamError
 from headwater.core.quotas import Amount, Ledger, Quota
-from headwater.core.stream import Appended, Created, Deleted, SoftDeleted, Trimmed
+from headwater.core.stream import (
+    Appended,
+    Closed,
+    Created,
+    Deleted,
+    ProducerAdvanced,
+    ProducersForgotten,
+    SoftDeleted,
+    Trimmed,
+)
 from headwater.service.entries import Entry
 from headwater.service.writer import Effect, Writer
 from headwater.store.engine import Engine
 
 _PAGE: Final = 1_000
+_PRODUCING: Final = (Appended, ProducerAdvanced, Closed)
 
 
 class Quotas:
     def __init__(self, quotas: tuple[Quota, ...], engine: Engine) -> None:
         """Counts what the engine holds: not on the event loop."""
         self.ledger = Ledger(quotas)
+        self._new_producers: set[tuple[int, str]] = set()
+        """Those that are charged for, but not committed yet."""
         after = ""
         while True:
             page = engine.streams.summaries("", after, _PAGE)
@@ -32,7 +44,7 @@ class Quotas:
                     state = loaded.state
                     kept = state.tail - max(state.config.kept_from, state.config.lineage.base)
                     self.ledger.open(state.config.id, summary.path)
-                    self.ledger.charge(state.config.id, Amount(1, kept, len(state.producers)))
+                    self.ledger.charge(state.config.id, Amount(1, kept, state.producer_count))
             if len(page) < _PAGE:
                 return
             after = page[-1].path
@@ -45,23 +57,44 @@ class Quotas:
     def _admit(self, effects: Sequence[Effect]) -> None:
         """All of it, or nothing."""
         charged: list[tuple[int, Amount]] = []
+        introduced: list[tuple[int, str]] = []
         try:
             for owner, mutation in effects:
                 if isinstance(mutation, Created):
                     self.ledger.open(mutation.config.id, mutation.config.path)
-                cost = _cost(owner, mutation)
+                new = self._new_producer(owner, mutation)
+                cost = _cost(mutation, new is not None)
                 if cost is not None:
                     self.ledger.admit(*cost)
                     charged.append(cost)
+                if new is not None:
+                    self._new_producers.add(new)
+                    introduced.append(new)
         except StreamError:
             for stream_id, amount in charged:
                 self.ledger.charge(stream_id, amount, -1)
+            self._new_producers.difference_update(introduced)
             self._forget_new(effects)
             raise
 
+    def _new_producer(self, owner: object, mutation: object) -> tuple[int, str] | None:
+        """The producer that a change makes known to a stream, if there is one."""
+        if not isinstance(mutation, _PRODUCING) or mutation.producer is None:
+            return None
+        key = (mutation.stream_id, mutation.producer.id)
+        state = owner.state if isinstance(owner, Entry) else None
+        is_known = state is None or key[1] in state.producers or key in self._new_producers
+        return None if is_known else key
+
     def _committed(self, effects: Sequence[Effect]) -> None:
         for owner, mutation in effects:
+            if isinstance(mutation, _PRODUCING):
+                if mutation.producer is not None:
+                    self._new_producers.discard((mutation.stream_id, mutation.producer.id))
+                continue
             match mutation:
+                case ProducersForgotten(stream_id, ids):
+                    self.ledger.forget_producers(stream_id, len(ids))
                 case Deleted(stream_id):
                     self.ledger.close(stream_id)
                 case SoftDeleted(stream_id):
@@ -70,11 +103,16 @@ class Quotas:
                     self.ledger.keeps(stream_id, owner.view.tail - config.kept_from)
 
     def _failed(self, effects: Sequence[Effect]) -> None:
-        """None of it happened. Whether a producer was new is not known any more: it stays counted
-        until the next start, which is the side to err on."""
+        """None of it happened."""
         for _, mutation in effects:
-            if isinstance(mutation, Appended):
-                self.ledger.charge(mutation.stream_id, Amount(bytes=len(mutation.body)), -1)
+            if not isinstance(mutation, _PRODUCING):
+                continue
+            size = len(mutation.body) if isinstance(mutation, Appended) else 0
+            key = None if mutation.producer is None else (mutation.stream_id, mutation.producer.id)
+            was_new = key in self._new_producers
+            if key is not None:
+                self._new_producers.discard(key)
+            self.ledger.charge(mutation.stream_id, Amount(0, size, int(was_new)), -1)
         self._forget_new(effects)
 
     def _forget_new(self, effects: Sequence[Effect]) -> None:
@@ -83,12 +121,10 @@ class Quotas:
                 self.ledger.close(mutation.config.id)
 
 
-def _cost(owner: object, mutation: object) -> tuple[int, Amount] | None:
+def _cost(mutation: object, new_producer: bool) -> tuple[int, Amount] | None:
     if isinstance(mutation, Created):
         return mutation.config.id, Amount(streams=1)
-    if isinstance(mutation, Appended):
-        producers = 0
-        if mutation.producer is not None and isinstance(owner, Entry) and owner.state is not None:
-            producers = int(mutation.producer.id not in owner.state.producers)
-        return mutation.stream_id, Amount(bytes=len(mutation.body), producers=producers)
+    if isinstance(mutation, _PRODUCING):
+        size = len(mutation.body) if isinstance(mutation, Appended) else 0
+        return mutation.stream_id, Amount(bytes=size, producers=int(new_producer))
     return None

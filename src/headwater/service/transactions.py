@@ -149,6 +149,7 @@ class Transactions:
                     known.setdefault(publish.stream, set()).__contains__,
                     publish.on_duplicate,
                     self._streams.limits.messages_per_append_max,
+                    self._streams.producer_limits,
                 )
             except StreamError as error:
                 raise PublishRefused(index, error) from None

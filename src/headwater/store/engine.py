@@ -159,6 +159,12 @@ class SealedExtent:
     """Where it is on this machine."""
 
 
+class IdleProducer(NamedTuple):
+    path: str
+    stream_id: int
+    producer_id: str
+
+
 Piece = bytes | FileRange
 SeekBy = Literal["first_message", "at_ms"]
 
@@ -179,6 +185,9 @@ class Streams(Protocol):
         """The path of a stream, soft-deleted ones included."""
 
     def producer(self, stream_id: int, producer_id: str) -> ProducerState | None: ...
+
+    def idle_producers(self, before_ms: int, limit: int) -> list[IdleProducer]:
+        """Producers of streams that were last used before a moment, the longest idle first."""
 
     def summaries(self, prefix: str, after: str, limit: int) -> list[StreamSummary]:
         """Streams whose path starts with the prefix and sorts after `after`, in order."""

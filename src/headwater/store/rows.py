@@ -18,9 +18,16 @@ from headwater.core.live.keys import to_hex
 from headwater.core.live.profile import GENERIC, pack_profile, unpack_profile
 from headwater.core.live.templates import TemplateRecord, TemplateSpec
 from headwater.core.mutations import AnyMutation
-from headwater.core.producers import ProducerStamp, ProducerState
+from headwater.core.producers import ProducerStamp, ProducerState, state_after
 from headwater.core.retention import Retention, trim_due_at_first
-from headwater.core.stream import Appended, Closed, ProducerAdvanced, StreamConfig, StreamState
+from headwater.core.stream import (
+    Appended,
+    Closed,
+    ProducerAdvanced,
+    ProducersForgotten,
+    StreamConfig,
+    StreamState,
+)
 from headwater.core.subscriptions.config import SubscriptionConfig
 from headwater.core.subscriptions.state import (
     NO_WAKE,
@@ -226,10 +233,17 @@ Producers = dict[tuple[int, str], ProducerState]
 """What a batch makes of producers, by stream and producer."""
 
 
+PRODUCER_COLUMNS: Final = "stream_id, producer_id, epoch, seq, used_at"
+
+
 def note_producer(producers: Producers, mutation: AnyMutation) -> None:
-    if isinstance(mutation, Appended | ProducerAdvanced | Closed) and mutation.producer is not None:
-        stamp = mutation.producer
-        producers[mutation.stream_id, stamp.id] = ProducerState(stamp.epoch, stamp.seq)
+    if isinstance(mutation, Appended | ProducerAdvanced | Closed):
+        if mutation.producer is not None:
+            stamp = mutation.producer
+            producers[mutation.stream_id, stamp.id] = state_after(stamp, mutation.at_ms)
+    elif isinstance(mutation, ProducersForgotten):
+        for producer_id in mutation.ids:
+            producers.pop((mutation.stream_id, producer_id), None)
 
 
 # ── Groups ───────────────────────────────────────────────────────────────────────────────────

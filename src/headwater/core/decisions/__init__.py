@@ -15,6 +15,7 @@ from headwater.core.decisions.commands import (
     ForkPoint,
 )
 from headwater.core.decisions.create import decide_create, expected_config
+from headwater.core.decisions.forget import decide_forget
 from headwater.core.decisions.profile import decide_profile
 from headwater.core.decisions.remove import decide_delete, decide_expire, decide_orphan, remove
 from headwater.core.decisions.trim import Held, decide_clear, decide_retention, decide_trim
@@ -32,6 +33,7 @@ __all__ = [
     "decide_create",
     "decide_delete",
     "decide_expire",
+    "decide_forget",
     "decide_orphan",
     "decide_profile",
     "decide_retention",

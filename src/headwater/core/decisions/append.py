@@ -3,7 +3,7 @@
 The checks, in this order, and the first that fails decides: the stream
 exists; its producer's epoch is not stale; it is not closed; there is a body of the right content
 type; the body is valid; the producer's sequence is the next one; `Stream-Seq` sorts after the last;
-no id is a duplicate.
+no id is a duplicate; there is room for one more producer if this one is unknown.
 So a client that meets a closed stream always learns that it is closed, and a fenced producer that
 it is fenced. Closing needs no body, ignores the content type and may be repeated. A request that
 was stored, sent again by its producer after the close, is a duplicate and not a conflict: what it
@@ -25,7 +25,7 @@ from headwater.core.errors import (
 )
 from headwater.core.json_mode import MESSAGES_ANY
 from headwater.core.limits import STREAM_SEQ_CHARS_MAX
-from headwater.core.producers import ProducerStamp, ProducerState
+from headwater.core.producers import UNLIMITED, ProducerLimits, ProducerStamp, ProducerState
 from headwater.core.stream import Closed, Mutation, ProducerAdvanced, StreamState
 from headwater.core.unique_ids import Mode
 
@@ -37,6 +37,7 @@ def decide_append(
     is_known: IsKnown = nothing_known,
     on_duplicate: Mode | None = None,
     messages_max: int = MESSAGES_ANY,
+    producer_limits: ProducerLimits = UNLIMITED,
 ) -> Decision[AppendReply]:
     """Decide on an append to a stream that `require` let through.
 
@@ -46,7 +47,7 @@ def decide_append(
     stamp = command.producer
     known = None
     if stamp is not None:
-        known = state.producers.get(stamp.id)
+        known = producer_limits.remembered(state.producers.get(stamp.id), now_ms)
         producers.check_epoch(known, stamp)
     if state.closed:
         return _after_close(state, command, known)
@@ -61,6 +62,8 @@ def decide_append(
     _check_stream_seq(state, command.stream_seq)
     if content.ids:
         content = content.without_duplicates(state.config, is_known, on_duplicate)
+    if stamp is not None and stamp.id not in state.producers:
+        producer_limits.check_room(state.producer_count)
     return _accept(state, command, content, now_ms)
 
 

@@ -164,6 +164,7 @@ _POST = Route(
         "stream_seq_conflict",
         "too_busy",
         "quota_exceeded",
+        "too_many_producers",
         "data_corrupt",
     ),
     headers=_APPEND_HEADERS,

@@ -11,10 +11,13 @@ from headwater.core.mutations import AnyMutation
 from headwater.core.snapshots import SnapshotMutation
 from headwater.core.stream import (
     Appended,
+    Closed,
     Created,
     Deleted,
     ForkCounted,
     Mutation,
+    ProducerAdvanced,
+    ProducersForgotten,
     Reconfigured,
     SoftDeleted,
     StreamState,
@@ -39,11 +42,11 @@ class MemoryEngine:
     name = "memory"
     history = None
 
-    def __init__(self) -> None:
+    def __init__(self, producers_preloaded_max: int = 1_000) -> None:
         self._tables = tables = Tables()
         self._releases = MemoryReleases(tables)
         self._collector = Collector()
-        self.streams = Streams(tables)
+        self.streams = Streams(tables, producers_preloaded_max)
         self.appends = Appends(tables)
         self.groups = Groups(tables.lock)
         self.subscriptions = Subscriptions(tables.lock)
@@ -75,6 +78,7 @@ class MemoryEngine:
         note_release(self._collector, self._releases, mutation)
         log = tables.logs[mutation.stream_id]
         evolve(log.state, mutation)
+        self._note_producers(log.state, mutation)
         match mutation:
             case Appended():
                 log.appends.append(mutation)
@@ -96,6 +100,16 @@ class MemoryEngine:
                 tables.plan_expiry(log.state)
             case _:
                 pass
+
+    def _note_producers(self, state: StreamState, mutation: Mutation) -> None:
+        schedule, stream_id = self._tables.producers, state.config.id
+        if isinstance(mutation, Appended | Closed | ProducerAdvanced):
+            if mutation.producer is not None:
+                producer_id = mutation.producer.id
+                schedule.set((stream_id, producer_id), state.producers[producer_id].used_at_ms)
+        elif isinstance(mutation, ProducersForgotten):
+            for producer_id in mutation.ids:
+                schedule.set((stream_id, producer_id), None)
 
     def has_room(self) -> bool:
         return True

@@ -8,13 +8,14 @@ from itertools import islice
 from headwater.core.expiry import touch_interval_ms
 from headwater.core.producers import ProducerState
 from headwater.core.subscriptions.state import StreamTail
-from headwater.store.engine import LoadedStream, StreamSummary
+from headwater.store.engine import IdleProducer, LoadedStream, StreamSummary
 from headwater.store.memory.tables import Tables
 
 
 class Streams:
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, producers_preloaded_max: int) -> None:
         self._tables = tables
+        self._producers_max = producers_preloaded_max
 
     def next_id(self) -> int:
         return self._tables.next_id
@@ -30,11 +31,13 @@ class Streams:
             if log is None:
                 return None
             state = copy(log.state)
-            state.producers = dict(state.producers)
+            most = self._producers_max
+            complete = len(state.producers) <= most
+            state.producers = dict(islice(state.producers.items(), most + 1))
             state.forks = len(self._tables.forks.get(stream_id, ()))
             lag_ms = touch_interval_ms(state.config.lifetime)
             state.touched_at_ms = state.stored_touch_ms + lag_ms
-            return LoadedStream(state, producers_complete=True)
+            return LoadedStream(state, complete)
 
     def path_of(self, stream_id: int) -> str | None:
         with self._tables.lock:
@@ -45,6 +48,12 @@ class Streams:
         with self._tables.lock:
             log = self._tables.logs.get(stream_id)
             return log.state.producers.get(producer_id) if log else None
+
+    def idle_producers(self, before_ms: int, limit: int) -> list[IdleProducer]:
+        with self._tables.lock:
+            found = self._tables.producers.due(before_ms - 1, limit)
+            paths = self._paths([stream_id for stream_id, _ in found])
+            return [IdleProducer(path, *key) for path, key in zip(paths, found, strict=True)]
 
     def summaries(self, prefix: str, after: str, limit: int) -> list[StreamSummary]:
         with self._tables.lock:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from threading import RLock
+from typing import Generic, TypeVar
 
 from headwater.core.expiry import touch_interval_ms
 from headwater.core.live.templates import TemplateRecord
@@ -18,6 +19,8 @@ from headwater.core.snapshots import SnapshotTaken
 from headwater.core.stream import Appended, StreamState
 from headwater.store.garbage import Release
 from headwater.store.reachability import Member
+
+K = TypeVar("K", int, tuple[int, str])
 
 
 @dataclass(slots=True)
@@ -39,8 +42,10 @@ class Tables:
         self.forks: dict[int, list[tuple[int, int]]] = {}
         """Of each stream that has any, by base and id, ascending."""
         self.releases: dict[int, Release] = {}
-        self.deadlines = Schedule()
-        self.trims = Schedule()
+        self.deadlines = Schedule[int]()
+        self.trims = Schedule[int]()
+        self.producers = Schedule[tuple[int, str]]()
+        """When each producer was last used, by stream and id."""
         self.next_id = 1
 
     def add(self, state: StreamState) -> None:
@@ -56,7 +61,10 @@ class Tables:
         self.trims.set(config.id, state.trim_due_ms)
 
     def remove(self, stream_id: int) -> None:
-        config = self.logs.pop(stream_id).state.config
+        state = self.logs.pop(stream_id).state
+        config = state.config
+        for producer_id in state.producers:
+            self.producers.set((stream_id, producer_id), None)
         self.releases.pop(stream_id, None)
         self.deadlines.set(stream_id, None)
         self.trims.set(stream_id, None)
@@ -103,37 +111,37 @@ class Tables:
         return [member for member in found if member is not None]
 
 
-class Schedule:
-    """Which streams are due when: a heap, and what of it still holds."""
+class Schedule(Generic[K]):
+    """What is due when: a heap, and what of it still holds."""
 
     def __init__(self) -> None:
-        self._due: dict[int, int] = {}
-        self._heap: list[tuple[int, int]] = []
+        self._due: dict[K, int] = {}
+        self._heap: list[tuple[int, K]] = []
 
-    def set(self, stream_id: int, due_ms: int | None) -> None:
+    def set(self, key: K, due_ms: int | None) -> None:
         if due_ms is None:
-            self._due.pop(stream_id, None)
-        elif self._due.get(stream_id) != due_ms:
-            self._due[stream_id] = due_ms
-            heappush(self._heap, (due_ms, stream_id))
+            self._due.pop(key, None)
+        elif self._due.get(key) != due_ms:
+            self._due[key] = due_ms
+            heappush(self._heap, (due_ms, key))
             if len(self._heap) > 2 * len(self._due) + 64:
-                self._heap = [(due, stream) for stream, due in self._due.items()]
+                self._heap = [(due, key) for key, due in self._due.items()]
                 heapify(self._heap)
 
-    def get(self, stream_id: int) -> int | None:
-        return self._due.get(stream_id)
+    def get(self, key: K) -> int | None:
+        return self._due.get(key)
 
     def next_ms(self) -> int | None:
         while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
             heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
-    def due(self, now_ms: int, limit: int) -> list[int]:
-        """Streams that are due, those that have been so for longest first."""
-        found: dict[int, int] = {}
+    def due(self, now_ms: int, limit: int) -> list[K]:
+        """What is due, what has been so for longest first."""
+        found: dict[K, int] = {}
         while len(found) < limit and (due_ms := self.next_ms()) is not None and due_ms <= now_ms:
             found[self._heap[0][1]] = due_ms
             heappop(self._heap)
-        for stream_id, due_ms in found.items():
-            heappush(self._heap, (due_ms, stream_id))
+        for key, due_ms in found.items():
+            heappush(self._heap, (due_ms, key))
         return list(found)

@@ -27,8 +27,7 @@ def append_statements(
         yield insert("message_ids", "stream_id, message_id, position", ids)
     if producers:
         found = [(*key, *state) for key, state in producers.items()]
-        columns = "stream_id, producer_id, epoch, seq"
-        yield upsert("producers", "stream_id, producer_id", columns, found)
+        yield upsert("producers", "stream_id, producer_id", rows.PRODUCER_COLUMNS, found)
 
 
 class Appends:

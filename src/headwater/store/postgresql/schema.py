@@ -228,7 +228,12 @@ CREATE TABLE secrets (
 );
 """
 
-MIGRATIONS: Final = (_V1,)
+_V2 = """
+UPDATE producers SET used_at = (extract(epoch FROM now()) * 1000)::bigint WHERE used_at = 0;
+CREATE INDEX producers_used ON producers (used_at);
+"""
+
+MIGRATIONS: Final = (_V1, _V2)
 LAYOUT: Final = len(MIGRATIONS)
 
 _DECLARED: Final = re.compile(

@@ -13,6 +13,7 @@ from headwater.core.stream import (
     Created,
     Deleted,
     Mutation,
+    ProducersForgotten,
     Reconfigured,
     SoftDeleted,
     StreamConfig,
@@ -23,7 +24,7 @@ from headwater.core.stream import (
 )
 from headwater.core.subscriptions.state import StreamTail
 from headwater.store import rows
-from headwater.store.engine import LoadedStream, StreamSummary
+from headwater.store.engine import IdleProducer, LoadedStream, StreamSummary
 from headwater.store.postgresql.ids import next_id, used_ids
 from headwater.store.postgresql.ownership import SHARD
 from headwater.store.postgresql.releases import (
@@ -32,7 +33,7 @@ from headwater.store.postgresql.releases import (
     soft_deleted_releases,
     trimmed_releases,
 )
-from headwater.store.postgresql.values import Statement, insert, update
+from headwater.store.postgresql.values import Statement, delete, insert, update
 from headwater.store.rows import (
     CONFIG_COLUMNS,
     CREATED_COLUMNS,
@@ -79,6 +80,7 @@ class StreamChanges:
         self._touched: dict[int, int] = {}
         self._stream_seqs: dict[int, str] = {}
         self._trim_dues: dict[int, int | None] = {}
+        self._forgotten: list[tuple[int, str]] = []
 
     def add(self, mutation: Mutation) -> None:
         match mutation:
@@ -101,6 +103,8 @@ class StreamChanges:
                 self._trim_dues[stream_id] = due_ms
             case Touched(stream_id, at_ms):
                 self._touched[stream_id] = at_ms
+            case ProducersForgotten(stream_id, ids):
+                self._forgotten += [(stream_id, producer_id) for producer_id in ids]
             case SoftDeleted(stream_id, at_ms):
                 self._status[stream_id] = (SOFT_DELETED, at_ms)
             case Deleted(stream_id, at_ms):
@@ -136,6 +140,8 @@ class StreamChanges:
             yield update("streams", "id", "last_stream_seq", found)
         if self._trim_dues:
             yield update("streams", "id", "trim_due", list(self._trim_dues.items()))
+        if self._forgotten:
+            yield delete("producers", "stream_id, producer_id", self._forgotten)
 
     def _created_row(self, config: StreamConfig) -> Row:
         status = self._status.get(config.id, (LIVE, None))
@@ -183,19 +189,37 @@ class Streams:
         if not found:
             return None
         state = _read_state(found[0])
+        stream_id = state.config.id
         producers = self._query(
-            "SELECT producer_id, epoch, seq FROM producers WHERE stream_id = %s LIMIT %s",
-            (state.config.id, self._producers_max + 1),
+            "SELECT producer_id, epoch, seq, used_at FROM producers WHERE stream_id = %s LIMIT %s",
+            (stream_id, self._producers_max + 1),
         )
-        state.producers = {row[0]: ProducerState(row[1], row[2]) for row in producers}
-        return LoadedStream(state, producers_complete=len(producers) <= self._producers_max)
+        state.producers = {row[0]: ProducerState(*row[1:]) for row in producers}
+        state.producer_count = len(producers)
+        complete = len(producers) <= self._producers_max
+        if not complete:
+            # As many as a stream may have, at most.
+            counted = self._query(
+                "SELECT count(*) FROM producers WHERE stream_id = %s", (stream_id,)
+            )
+            state.producer_count = counted[0][0]
+        return LoadedStream(state, complete)
 
     def producer(self, stream_id: int, producer_id: str) -> ProducerState | None:
         found = self._query(
-            "SELECT epoch, seq FROM producers WHERE stream_id = %s AND producer_id = %s",
+            "SELECT epoch, seq, used_at FROM producers WHERE stream_id = %s AND producer_id = %s",
             (stream_id, producer_id),
         )
         return ProducerState(*found[0]) if found else None
+
+    def idle_producers(self, before_ms: int, limit: int) -> list[IdleProducer]:
+        found = self._query(
+            "SELECT s.path, s.id, p.producer_id FROM producers p JOIN streams s"
+            " ON s.id = p.stream_id WHERE p.used_at < %s AND s.status < 2"
+            " ORDER BY p.used_at LIMIT %s",
+            (before_ms, limit),
+        )
+        return [IdleProducer(*row) for row in found]
 
     def summaries(self, prefix: str, after: str, limit: int) -> list[StreamSummary]:
         found = self._query(_LOADED + _LISTED, _place(prefix, after, limit))

@@ -55,7 +55,11 @@ from headwater.store.verify import verify_database
 
 _FILES_REMOVED_AT_ONCE: Final = 4
 
+# The hour of the last use is indexed, and changes so seldom that it is a statement of its own.
 _UPSERT_PRODUCER: Final = " ON CONFLICT DO UPDATE SET epoch = excluded.epoch, seq = excluded.seq"
+_PRODUCER_USED: Final = (
+    "UPDATE producers SET used_at = ?1 WHERE stream_id = ?2 AND producer_id = ?3 AND used_at <> ?1"
+)
 
 
 class SqliteEngine:
@@ -138,13 +142,7 @@ class SqliteEngine:
                 rows.note_producer(producers, mutation)
             self._write_appends(write, appends)
             groups.flush(write)
-            insert_rows(
-                write,
-                "producers",
-                "stream_id, producer_id, epoch, seq",
-                [(*key, *state) for key, state in producers.items()],
-                _UPSERT_PRODUCER,
-            )
+            self._write_producers(write, producers)
         self.history.ledger.note(m for m in mutations if isinstance(m, Appended))
 
     @contextmanager
@@ -200,6 +198,14 @@ class SqliteEngine:
                     "UPDATE streams SET trim_due = ? WHERE id = ?",
                     (append.trim_due_ms, append.stream_id),
                 )
+
+    @staticmethod
+    def _write_producers(write: apsw.Connection, producers: rows.Producers) -> None:
+        if producers:
+            values = [(*key, *state) for key, state in producers.items()]
+            insert_rows(write, "producers", rows.PRODUCER_COLUMNS, values, _UPSERT_PRODUCER)
+            used = [(state.used_at_ms, *key) for key, state in producers.items()]
+            write.executemany(_PRODUCER_USED, used)
 
     def reap(self, max_appends: int) -> bool:
         try:

@@ -18,7 +18,7 @@ once it has been released: a new layout is a new entry at the end.
   What is in an extent is not in `ops`; see `headwater.store.history`.
 - `live_templates` are the query shapes that live streams follow.
 - `snapshots` are states that were folded out of a stream, each at an offset.
-- `producers` holds the last request accepted from each idempotent producer, and when that was.
+- `producers` holds the last request accepted from each idempotent producer, and in which hour.
 - `subscriptions` has a row per subscription with its current wake, `subscription_links` the place
   in each linked stream where there is one to remember.
 - `secrets` holds what webhook requests are signed with and what tokens are made of.
@@ -254,5 +254,10 @@ _V8 = """
 ALTER TABLE streams ADD COLUMN relaxed INTEGER NOT NULL DEFAULT 0;
 """
 
-MIGRATIONS: Final = (_V1, _V2, _V3, _V4, _V5, _V6, _V7, _V8)
+_V9 = """
+UPDATE producers SET used_at = unixepoch() * 1000 WHERE used_at = 0;
+CREATE INDEX producers_used ON producers (used_at);
+"""
+
+MIGRATIONS: Final = (_V1, _V2, _V3, _V4, _V5, _V6, _V7, _V8, _V9)
 SCHEMA_VERSION: Final = len(MIGRATIONS)

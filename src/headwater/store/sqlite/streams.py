@@ -16,6 +16,7 @@ from headwater.core.stream import (
     ForkCounted,
     Mutation,
     ProducerAdvanced,
+    ProducersForgotten,
     Reconfigured,
     SoftDeleted,
     StreamState,
@@ -25,7 +26,7 @@ from headwater.core.stream import (
 )
 from headwater.core.subscriptions.state import StreamTail
 from headwater.store import rows
-from headwater.store.engine import LoadedStream, StreamSummary
+from headwater.store.engine import IdleProducer, LoadedStream, StreamSummary
 from headwater.store.rows import (
     CONFIG_COLUMNS,
     CREATED_COLUMNS,
@@ -90,6 +91,11 @@ def write_change(write: apsw.Connection, mutation: Mutation) -> None:
                 "UPDATE streams SET status = ?, deleted_at = ? WHERE id = ?",
                 (status, at_ms, stream_id),
             )
+        case ProducersForgotten(stream_id, ids):
+            write.executemany(
+                "DELETE FROM producers WHERE stream_id = ? AND producer_id = ?",
+                [(stream_id, producer_id) for producer_id in ids],
+            )
         case ForkCounted() | Appended() | ProducerAdvanced():
             pass
 
@@ -122,11 +128,19 @@ class Streams:
         state = self._state(found[0])
         stream_id = state.config.id
         producers = self._query(
-            "SELECT producer_id, epoch, seq FROM producers WHERE stream_id = ? LIMIT ?",
+            "SELECT producer_id, epoch, seq, used_at FROM producers WHERE stream_id = ? LIMIT ?",
             (stream_id, self._producers_max + 1),
         )
-        state.producers = {row[0]: ProducerState(row[1], row[2]) for row in producers}
-        return LoadedStream(state, producers_complete=len(producers) <= self._producers_max)
+        state.producers = {row[0]: ProducerState(*row[1:]) for row in producers}
+        state.producer_count = len(producers)
+        complete = len(producers) <= self._producers_max
+        if not complete:
+            # As many as a stream may have, at most.
+            counted = self._query(
+                "SELECT count(*) FROM producers WHERE stream_id = ?", (stream_id,)
+            )
+            state.producer_count = counted[0][0]
+        return LoadedStream(state, complete)
 
     def _state(self, row: Row) -> StreamState:
         config = rows.read_config(row[:_CONFIG_WIDTH])
@@ -138,10 +152,19 @@ class Streams:
 
     def producer(self, stream_id: int, producer_id: str) -> ProducerState | None:
         found = self._query(
-            "SELECT epoch, seq FROM producers WHERE stream_id = ? AND producer_id = ?",
+            "SELECT epoch, seq, used_at FROM producers WHERE stream_id = ? AND producer_id = ?",
             (stream_id, producer_id),
         )
         return ProducerState(*found[0]) if found else None
+
+    def idle_producers(self, before_ms: int, limit: int) -> list[IdleProducer]:
+        found = self._query(
+            "SELECT s.path, s.id, p.producer_id FROM producers p INDEXED BY producers_used"
+            " CROSS JOIN streams s ON s.id = p.stream_id WHERE p.used_at < ? AND s.status < 2"
+            " ORDER BY p.used_at LIMIT ?",
+            (before_ms, limit),
+        )
+        return [IdleProducer(*row) for row in found]
 
     def summaries(self, prefix: str, after: str, limit: int) -> list[StreamSummary]:
         found = self._query(
