@@ -7,6 +7,7 @@ configuration reference are made from this class.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, Literal, Self
@@ -305,6 +306,41 @@ class Settings(BaseSettings):
         if self.webhook_local != "auto":
             return self.webhook_local == "allow"
         return self.listens_on_loopback and not self.public_url
+
+    @field_validator("*")
+    @classmethod
+    def _check_text(cls, value: Any) -> Any:
+        """No file, host or address has characters that cannot be printed."""
+        if isinstance(value, str | Path) and not str(value).isprintable():
+            raise ValueError("has a character that cannot be printed")
+        return value
+
+    @field_validator("host")
+    @classmethod
+    def _check_host(cls, value: str) -> str:
+        try:
+            if value.encode("idna"):
+                return value
+        except UnicodeError:
+            pass
+        raise ValueError("must be an address of this machine or a name of it")
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _check_data(cls, value: Any) -> Any:
+        if value == "":
+            raise ValueError("must name a directory; . is the current one")
+        return value
+
+    @field_validator("public_url")
+    @classmethod
+    def _check_public_url(cls, value: str) -> str:
+        with suppress(ValueError):
+            address = urlsplit(value)
+            _ = address.port
+            if not value or (address.scheme in ("http", "https") and address.hostname):
+                return value
+        raise ValueError("must be an address such as https://streams.example.com")
 
     @field_validator("cors_origin")
     @classmethod

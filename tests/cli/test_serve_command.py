@@ -6,6 +6,10 @@ import signal
 import socket
 from pathlib import Path
 
+import pytest
+
+from headwater.cli.exits import CliError
+from headwater.cli.serve_command import serve
 from headwater.settings import Settings
 from tests.cli.conftest import Run, Spawn
 
@@ -32,6 +36,61 @@ def test_starts_that_fail(run: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("colour = 3")
     assert "colour" in run("serve", "--config", str(tmp_path / "bad.toml"), code=2).err
     assert "queue_bytes_max" in run("serve", "--queue-bytes-max", "1", "--memory", code=2).err
+
+
+NONSENSE = [
+    ("host", ""),
+    ("host", "a..b"),
+    ("host", f"{'x' * 70}.example"),
+    ("data", ""),
+    ("public_url", "abc"),
+    ("public_url", "http://[::1"),
+    ("public_url", "http://example.com:99999"),
+    ("memory", "maybe"),
+    ("engine", "oracle://db"),
+    ("log_level", "loud"),
+    ("quotas", "a: streams=-1"),
+    ("allowed_host", "http://x"),
+    ("cors_origin", "abc"),
+]
+NUMBERS = [
+    (name, value)
+    for name, field in Settings.model_fields.items()
+    if field.annotation is int
+    for value in ("-1", "one", "", "1.5", "1e400", "nan")
+]
+
+
+@pytest.mark.parametrize("name, value", NONSENSE + NUMBERS)
+def test_values_that_make_no_sense(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, because there are many."""
+    monkeypatch.setenv(f"HEADWATER_{name.upper()}", value)
+    with pytest.raises(CliError) as raised:
+        serve()
+    assert raised.value.code == 2
+    assert name in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "content, what",
+    [
+        (b'data = "a\\u0000b"', "data"),
+        (b'keys_file = "a\\u0000b"', "keys_file"),
+        (b"port = [1]", "port"),
+        (b"[port]\nx = 1", "port"),
+        (b"port = 1\nport = 2", "is not TOML"),
+        (b"\xff\xfe", "is not TOML"),
+        (b"colour = 3", "no such setting"),
+    ],
+)
+def test_files_that_make_no_sense(content: bytes, what: str, tmp_path: Path) -> None:
+    path = tmp_path / "headwater.toml"
+    path.write_bytes(content)
+    with pytest.raises(CliError, match=what) as raised:
+        serve(config=path)
+    assert raised.value.code == 2
+    assert "\n" not in str(raised.value)
 
 
 def test_a_port_that_is_taken(spawn: Spawn) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -97,7 +98,10 @@ def _settings(config: Path | None, flags: dict[str, Any]) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "settings"
-        raise usage(f"{where}: {first['msg']}") from None
+        unknown = first["type"] == "extra_forbidden"
+        raise usage(f"{where}: {'no such setting' if unknown else first['msg']}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise usage(f"{config} is not TOML: {error}") from None
     except (ValueError, OSError) as error:
         raise usage(str(error)) from None
     return settings
