@@ -10,7 +10,7 @@ from pathlib import Path
 import headwater.http
 from headwater.core import errors
 from headwater.core.paths import CONTROL_NAMES, CONTROL_ROOT
-from headwater.http.errors import STATUS
+from headwater.http.errors import status_of
 from headwater.http.headers import ALLOWED_REQUEST_HEADERS, EXPOSED_RESPONSE_HEADERS
 from tests.docs.markdown import HTTP_REFERENCE, TUTORIAL, Page, code_spans
 
@@ -45,10 +45,6 @@ def test_reserved_names_are_there() -> None:
 
 
 # ── Errors ───────────────────────────────────────────────────────────────────────────────────
-
-
-def status_of(error: type[errors.StreamError]) -> int:
-    return next(STATUS[cls] for cls in error.__mro__ if cls in STATUS)
 
 
 def refusals() -> Iterator[tuple[str, int]]:

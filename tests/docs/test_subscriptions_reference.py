@@ -6,7 +6,7 @@ import re
 
 from headwater.core.errors import StreamError
 from headwater.core.subscriptions import errors
-from headwater.http.errors import STATUS
+from headwater.http.errors import status_of
 from headwater.settings import Settings
 from tests.docs.markdown import SUBSCRIPTIONS_REFERENCE, Page, code_spans
 
@@ -15,7 +15,7 @@ PAGE = Page(SUBSCRIPTIONS_REFERENCE)
 
 def test_every_error_is_there_with_its_status_and_no_other() -> None:
     sent = {
-        (value.code, next(STATUS[cls] for cls in value.__mro__ if cls in STATUS))
+        (value.code, status_of(value))
         for value in vars(errors).values()
         if isinstance(value, type)
         and issubclass(value, StreamError)

@@ -19,7 +19,6 @@ from headwater.core.limits import Limits
 from headwater.http import files
 from headwater.http.connection import Connection
 from headwater.http.event_sink import EventSink
-from headwater.http.heads import Heads
 from headwater.http.inbox import Inbox
 from headwater.http.messages import (
     Answer,
@@ -31,6 +30,7 @@ from headwater.http.messages import (
     Sink,
 )
 from headwater.http.parsing import RequestReader
+from headwater.http.response_heads import Heads
 from headwater.http.room import Room
 from headwater.http.server import Server
 from headwater.http.traffic import Traffic

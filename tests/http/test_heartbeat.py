@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from headwater.http import beats
-from headwater.http.beats import KEEP_ALIVE_S, Heartbeat
+from headwater.http import heartbeat
+from headwater.http.heartbeat import KEEP_ALIVE_S, Heartbeat
 from headwater.http.messages import Payload
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Reader:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(beats, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(heartbeat, "monotonic", lambda: clock.now)
     return clock
 
 

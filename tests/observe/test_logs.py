@@ -10,8 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from headwater.core.limits import Limits
-from headwater.http.messages import Request, Response
-from headwater.http.request_ids import request_id
+from headwater.http.messages import Request, Response, request_id
 from headwater.http.server import Server
 from headwater.http.traffic import Traffic
 from tests.conftest import StartServer

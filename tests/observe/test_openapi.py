@@ -12,13 +12,13 @@ from openapi_spec_validator import validate
 from headwater.core.errors import StreamError
 from headwater.core.subscriptions import errors as subscription_errors
 from headwater.http import openapi
+from headwater.http.errors import status_of
 from headwater.http.headers import ALLOWED_REQUEST_HEADERS, EXPOSED_RESPONSE_HEADERS
 from headwater.http.routes import ROUTES, headers, schemas
-from headwater.http.routes.route import status_of
+from headwater.http.routes.route import STATUS_BY_CODE
 from headwater.http.transactions import ProducerPart, PublishPart, TransactionBody
 from tests.docs.markdown import HTTP_REFERENCE, Page, code_spans
 from tests.docs.test_http_reference import plain_errors, refusals
-from tests.docs.test_http_reference import status_of as status_by_class
 from tests.http.client import JSON, Client
 from tests.support.server import ServerProcess
 
@@ -64,7 +64,7 @@ def test_the_methods_are_those_that_the_server_knows(server: ServerProcess, path
             assert reply.status != 405, method
         elif method == "PUT" and reply.status == 400:
             # A PUT wants to create a stream of this name, and that is not allowed.
-            assert reply.status == status_of("invalid_path")
+            assert reply.status == STATUS_BY_CODE["invalid_path"]
         else:
             assert reply.status == 405, method
             allowed = {name.strip() for name in reply.headers["Allow"].split(",")}
@@ -105,7 +105,7 @@ def test_every_error_can_happen_somewhere() -> None:
         for code in codes
     }
     elsewhere = {pair for route in ROUTES for pair in route.elsewhere.items()}
-    of_subscriptions = {(kind.code, status_by_class(kind)) for kind in subscription_refusals()}
+    of_subscriptions = {(kind.code, status_of(kind)) for kind in subscription_refusals()}
     known = {*refusals(), *plain_errors(), *of_subscriptions, *elsewhere}
     assert described == {(code, status) for code, status in known if code not in general}
 

@@ -26,9 +26,9 @@ from headwater.cli.serve_access import (
 from headwater.core.quotas import parse_quotas
 from headwater.http import collectors
 from headwater.http.app import App
-from headwater.http.beats import Heartbeat
 from headwater.http.browsers import Browsers
 from headwater.http.console.resource import CONSOLE
+from headwater.http.heartbeat import Heartbeat
 from headwater.http.metrics import Metrics
 from headwater.http.resources import resources_of
 from headwater.http.server import Server

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from headwater import __version__
 from headwater.http import openapi
-from headwater.http.answers import JSON_HEADERS, NO_STORE
+from headwater.http.answers import JSON_HEADERS, NO_STORE, json_answer
 from headwater.http.console.resource import CONSOLE
 from headwater.http.messages import Request, Response
 from headwater.service.log import Log
@@ -39,16 +37,15 @@ class About:
         return Response(200, [("Content-Type", "text/plain; charset=utf-8")], _INDEX)
 
     def health(self, request: Request) -> Response:
-        return Response(200, list(JSON_HEADERS), b'{"status":"ok"}')
+        return json_answer({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:
         """Ready means: the engine answers. A probe reads, so that probing costs no commit."""
         await self._log.in_thread(self._log.engine.streams.next_id)
         problems = self._log.problems()
-        if not problems:
-            return Response(200, list(JSON_HEADERS), b'{"status":"ready"}')
-        body = msgspec.json.encode({"status": "degraded", "problems": problems})
-        return Response(200, list(JSON_HEADERS), body)
+        if problems:
+            return json_answer({"status": "degraded", "problems": problems})
+        return json_answer({"status": "ready"})
 
     def openapi(self, request: Request) -> Response:
         return Response(200, list(JSON_HEADERS), openapi.document())

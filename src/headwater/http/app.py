@@ -11,7 +11,7 @@ from headwater.http.answers import NO_STORE
 from headwater.http.browsers import Browsers
 from headwater.http.errors import error_response, not_allowed, plain_error
 from headwater.http.headers import METHODS, preflight_headers
-from headwater.http.messages import Answer, Deferred, EventStream, Request, Response
+from headwater.http.messages import Answer, Deferred, Request, Response
 from headwater.http.resources import Resources
 from headwater.http.routes.matching import RESERVED, RESOURCES, Match, Resource, locate
 from headwater.http.routes.route import Handler, Reply
@@ -66,7 +66,7 @@ class App:
             return _nowhere(resource)
         handler = handlers.get(request.method)
         if resource.is_control:
-            if handler is None and resource.is_reserved and request.method == "PUT":
+            if handler is None and resource.is_reserved_name and request.method == "PUT":
                 raise InvalidPath("this path is reserved for a control resource; choose another")
             check_path(args[0])
         if handler is None:
@@ -80,7 +80,7 @@ class App:
         reply = self._dispatch(request, match)
         if isinstance(reply, Deferred):
             return await reply.resolve()
-        return reply if isinstance(reply, Response | EventStream) else await reply
+        return reply if isinstance(reply, Answer) else await reply
 
 
 def _match(request: Request) -> Match:

@@ -13,13 +13,12 @@ import msgspec
 
 from headwater.core import json_mode
 from headwater.core.blocks import Block
-from headwater.core.errors import InvalidQuery
 from headwater.core.limits import KIB, MIB
 from headwater.core.offsets import Anchor, Offset, parse_offset
 from headwater.core.stream import StreamConfig
 from headwater.http.answers import NO_STORE, json_answer
 from headwater.http.messages import Headers, Request, Response
-from headwater.http.queries import number_in, query_of
+from headwater.http.queries import number_between, query_of
 from headwater.http.reads import parse_until
 from headwater.service.log import Log
 from headwater.service.ranges import Range, plan_ranges
@@ -41,9 +40,9 @@ class BulkResource:
 
     async def segments(self, request: Request, path: str) -> Response:
         query = query_of(request)
-        target = _size(query, _RANGE_BYTES_DEFAULT, 2**40)
+        target = number_between(query, "max_bytes", 1, 2**40, default=_RANGE_BYTES_DEFAULT)
         entry = await self._log.entry(path)
-        start, until = _stretch(query)
+        start, until = _span(query)
         view, ranges = await plan_ranges(
             self._log,
             entry,
@@ -63,8 +62,8 @@ class BulkResource:
 
     async def bulk(self, request: Request, path: str) -> Response:
         query = query_of(request)
-        size = _size(query, _BULK_BYTES_DEFAULT, _BULK_BYTES_MAX)
-        start, until = _stretch(query)
+        size = number_between(query, "max_bytes", 1, _BULK_BYTES_MAX, default=_BULK_BYTES_DEFAULT)
+        start, until = _span(query)
         entry = await self._log.entry(path)
         view, position, blocks = await self._log.read_blocks(entry, start, until, size)
         content_type, render = _choose(request)
@@ -83,16 +82,9 @@ class BulkResource:
         return Response(200, headers, body)
 
 
-def _stretch(query: dict[str, str]) -> tuple[Anchor | Offset, Offset | None]:
+def _span(query: dict[str, str]) -> tuple[Anchor | Offset, Offset | None]:
     until = query.get("until")
     return parse_offset(query.get("offset", "-1")), parse_until([until] if until else None)
-
-
-def _size(query: dict[str, str], default: int, most: int) -> int:
-    size = number_in(query, "max_bytes") if "max_bytes" in query else default
-    if not 1 <= size <= most:
-        raise InvalidQuery(f"max_bytes must be a number from 1 to {most}")
-    return size
 
 
 def _choose(request: Request) -> tuple[str, Render]:
@@ -179,6 +171,6 @@ def render_arrow(config: StreamConfig, blocks: Sequence[Block], details: bool) -
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema_of(json=json, headers=details)) as writer:
         if batches:
-            # One behind the other as one: many small ones cost the reader much.
+            # Many small batches are slow to read, so they are sent as one.
             writer.write_batch(pa.concat_batches(batches) if len(batches) > 1 else batches[0])
     return bytes(sink.getvalue().to_pybytes())

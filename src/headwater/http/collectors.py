@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 from prometheus_client.metrics_core import CounterMetricFamily, InfoMetricFamily, Metric
 
@@ -56,6 +56,25 @@ def add_all(
     metrics.add(lambda: of_access(server, gate))
 
 
+# Name, meaning, task of the log, and its figure; 0 for a task that this server does not run.
+_HISTORY_COUNTERS: Final = (
+    ("sealed_files", "Files of history written.", "sealing", "files"),
+    ("sealed_bytes", "Their size.", "sealing", "size_bytes"),
+    ("seal_failures", "Failed attempts to seal.", "sealing", "failures"),
+    ("compacted_files", "Files of history replaced by others.", "compacting", "files"),
+    ("compacted_bytes", "Bytes copied for it.", "compacting", "size_bytes"),
+    (
+        "compaction_failures",
+        "Failed attempts to rewrite files of history.",
+        "compacting",
+        "failures",
+    ),
+    ("uploads", "Files uploaded.", "archiving", "uploads"),
+    ("uploaded_bytes", "Their size.", "archiving", "uploaded_bytes"),
+    ("upload_failures", "Failed attempts to upload history.", "archiving", "failures"),
+)
+
+
 def of_build(log: Log) -> Iterator[Metric]:
     about = {"version": __version__, "engine": log.engine.name}
     yield InfoMetricFamily(f"{PREFIX}build", "Which Headwater this is.", value=about)
@@ -102,44 +121,17 @@ class Storage:
         yield from self._of_history()
 
     def _of_history(self) -> Iterator[Metric]:
-        history, sealing, archiving = self._history, self._log.sealing, self._log.archiving
+        history, archiving = self._history, self._log.archiving
         files = {"here": history.local_files, "object storage": history.remote_files}
         sizes = {"here": history.local_bytes, "object storage": history.remote_bytes}
         waiting_bytes = history.waiting_bytes if archiving else 0
         yield gauges("history_files", "Files of history, by place.", "place", files)
         yield gauges("history_bytes", "Their size, by place.", "place", sizes)
         yield gauge("history_waiting_bytes", "Of these, not uploaded yet.", waiting_bytes)
-        yield counter("sealed_files", "Files of history written.", sealing.files if sealing else 0)
-        yield counter("sealed_bytes", "Their size.", sealing.size_bytes if sealing else 0)
-        yield counter(
-            "seal_failures", "Failed attempts to seal.", sealing.failures if sealing else 0
-        )
-        compacting = self._log.compacting
-        yield counter(
-            "compacted_files",
-            "Files of history that others took the place of.",
-            compacting.files if compacting else 0,
-        )
-        yield counter(
-            "compacted_bytes", "Bytes copied for it.", compacting.size_bytes if compacting else 0
-        )
-        yield counter(
-            "compaction_failures",
-            "Failed attempts to rewrite files of history.",
-            compacting.failures if compacting else 0,
-        )
-        yield counter("uploads", "Files uploaded.", archiving.uploads if archiving else 0)
-        yield counter("uploaded_bytes", "Their size.", archiving.uploaded_bytes if archiving else 0)
-        yield counter(
-            "upload_failures",
-            "Failed attempts to bring history to object storage.",
-            archiving.failures if archiving else 0,
-        )
-        yield gauge(
-            "history_store_down",
-            "1 while object storage does not answer.",
-            archiving.is_failing if archiving else 0,
-        )
+        for name, text, task, figure in _HISTORY_COUNTERS:
+            yield counter(name, text, getattr(getattr(self._log, task), figure, 0))
+        is_down = archiving is not None and archiving.is_failing
+        yield gauge("history_store_down", "1 while object storage does not answer.", is_down)
 
 
 def of_reads(feeds: Feeds) -> Iterator[Metric]:

@@ -12,7 +12,7 @@ from headwater.core.subscriptions import errors as subscription_errors
 from headwater.http.answers import JSON_HEADERS
 from headwater.http.messages import Headers, Response
 
-# The nearest class in an error's ancestry decides.
+# The nearest base class of an error decides.
 STATUS: Final[dict[type[StreamError], int]] = {
     errors.InvalidRequest: 400,
     subscription_errors.TokenInvalid: 401,
@@ -42,15 +42,21 @@ STATUS: Final[dict[type[StreamError], int]] = {
     errors.BodiesFull: 503,
     StreamError: 400,
 }
+RETRIED: Final = (429, 503)
+"""Statuses of errors that may be gone a moment later."""
 RETRY_AFTER_S: Final = "1"
+
+
+def status_of(kind: type[StreamError]) -> int:
+    return next(STATUS[base] for base in kind.__mro__ if base in STATUS)
 
 
 def error_response(error: StreamError) -> Response:
     if isinstance(error, PublishRefused):
         return _refused_publish(error)
-    status = next(STATUS[cls] for cls in type(error).__mro__ if cls in STATUS)
+    status = status_of(type(error))
     headers = _extra_headers(error)
-    if status in (429, 503) and not isinstance(error, errors.RateExceeded):
+    if status in RETRIED and not isinstance(error, errors.RateExceeded):
         headers.append(("Retry-After", RETRY_AFTER_S))
     return plain_error(status, error.code, error.message, headers, error.details())
 

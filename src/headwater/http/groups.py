@@ -13,9 +13,9 @@ from headwater.core.errors import InvalidQuery
 from headwater.core.groups.commands import RECEIPTS_MAX, Ack, Command, Extend, Nack, Reject
 from headwater.core.groups.config import parse_wanted
 from headwater.core.groups.decisions import Outcome
+from headwater.core.json_bodies import decode_body
 from headwater.http.answers import EVENT_HEADERS, JSON_HEADERS, done, json_answer
-from headwater.http.beats import Heartbeat
-from headwater.http.bodies import read_body
+from headwater.http.heartbeat import Heartbeat
 from headwater.http.members import Fetch, Push
 from headwater.http.messages import (
     Answer,
@@ -25,7 +25,7 @@ from headwater.http.messages import (
     Response,
     Sink,
 )
-from headwater.http.queries import number_in, query_of
+from headwater.http.queries import number_between, query_of
 from headwater.service.groups.group import Group
 from headwater.service.groups.operations import Groups
 
@@ -82,9 +82,7 @@ class GroupResource:
         consumer = query.get("consumer", "")
         if not 1 <= len(consumer) <= 256:
             raise InvalidQuery("name yourself with consumer=…, 1 to 256 characters")
-        most = number_in(query, "max") if "max" in query else _PUSH_DEFAULT
-        if not 1 <= most <= FETCH_MAX:
-            raise InvalidQuery(f"max must be a number from 1 to {FETCH_MAX}")
+        most = number_between(query, "max", 1, FETCH_MAX, default=_PUSH_DEFAULT)
         group = await self._groups.get(path, name)
         push = Push(group, consumer, most)
 
@@ -97,7 +95,7 @@ class GroupResource:
     # ── Members' work ────────────────────────────────────────────────────────────────────────
 
     def fetch(self, request: Request, path: str, name: str) -> Awaitable[Answer]:
-        body = read_body(request, FetchBody)
+        body = decode_body(request.body, FetchBody)
         group = self._groups.ready(path, name)
         if group is None:
             return self._fetch_cold(request, path, name, body)
@@ -116,25 +114,23 @@ class GroupResource:
     def _fetch_from(
         self, group: Group, request: Request, body: FetchBody
     ) -> asyncio.Future[Answer]:
-        acked = None
-        if body.ack is not None:
-            acked = group.settle(Ack(body.ack))
+        acked = None if body.ack is None else group.settle(Ack(body.ack))
         fetch = Fetch(group, body.consumer, body.max, body.wait_ms, acked)
         request.wait(fetch.hang_up)
         fetch.start()
         return fetch.future
 
     def ack(self, request: Request, path: str, name: str) -> Later:
-        return self._settle(path, name, "acked", read_body(request, Ack))
+        return self._settle(path, name, "acked", decode_body(request.body, Ack))
 
     def nack(self, request: Request, path: str, name: str) -> Later:
-        return self._settle(path, name, "nacked", read_body(request, Nack))
+        return self._settle(path, name, "nacked", decode_body(request.body, Nack))
 
     def extend(self, request: Request, path: str, name: str) -> Later:
-        return self._settle(path, name, "extended", read_body(request, Extend))
+        return self._settle(path, name, "extended", decode_body(request.body, Extend))
 
     def reject(self, request: Request, path: str, name: str) -> Later:
-        return self._settle(path, name, "rejected", read_body(request, Reject))
+        return self._settle(path, name, "rejected", decode_body(request.body, Reject))
 
     def _settle(self, path: str, name: str, word: str, command: Command) -> Later:
         def render(outcome: Outcome) -> Answer:
@@ -153,7 +149,7 @@ class GroupResource:
         return render(await group.settle(command))
 
     async def seek(self, request: Request, path: str, name: str) -> Answer:
-        await self._groups.seek(path, name, read_body(request, SeekBody).to)
+        await self._groups.seek(path, name, decode_body(request.body, SeekBody).to)
         return done()
 
     async def pause(self, request: Request, path: str, name: str) -> Answer:

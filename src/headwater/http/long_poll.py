@@ -7,9 +7,9 @@ same response, which is made once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 
 from headwater.core.errors import StreamError
+from headwater.http.answers import NO_STORE
 from headwater.http.cursors import Cursors
 from headwater.http.errors import error_response
 from headwater.http.messages import Answer, Request, Response
@@ -71,7 +71,7 @@ class LongPoll:
     def _render(self, chunk: Chunk) -> Response | asyncio.Future[Response]:
         cursor = self._cursors.after(self._cursor)
         answer = read_response(self._request, chunk, cursor, self._offload)
-        return answer if isinstance(answer, Response) else _task(answer)
+        return answer if isinstance(answer, Response) else asyncio.ensure_future(answer)
 
     def nothing_new(self, at_tail: Chunk) -> None:
         self._settle(nothing_new(at_tail, self._cursors.after(self._cursor)))
@@ -94,13 +94,9 @@ class LongPoll:
             self.answer.set_result(response)
 
 
-def _task(answer: Awaitable[Response]) -> asyncio.Future[Response]:
-    return asyncio.ensure_future(answer)
-
-
 def nothing_new(chunk: Chunk, cursor: int) -> Response:
     """A long-poll that ends without data."""
-    headers = [*chunk_headers(chunk), ("Cache-Control", "no-store")]
+    headers = [*chunk_headers(chunk), NO_STORE]
     if not chunk.closed:
         headers.append(("Stream-Cursor", str(cursor)))
     return Response(204, headers)

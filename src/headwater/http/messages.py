@@ -7,8 +7,11 @@ of one, or an `EventStream` that is fed over time through a `Sink`.
 from __future__ import annotations
 
 import asyncio
+import re
+import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import IPv6Address, ip_address
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -17,7 +20,6 @@ from headwater.core.access import Caller, Permission
 from headwater.core.errors import InvalidHeader
 from headwater.http.headers import REQUEST_ID
 from headwater.http.intake import Claim
-from headwater.http.request_ids import request_id
 from headwater.http.room import Room
 from headwater.service.replies import Reply
 from headwater.store.engine import Piece
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
 
 Headers = list[tuple[str, str]]
 _PROXY_HEADERS: Final = (b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip")
+# Other ids could confuse a log: too long, or with characters that mean something there.
+_SANE_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+_PROCESS: Final = secrets.token_hex(4)
+_numbers: Final = count(1)
 
 
 class Peer(NamedTuple):
@@ -163,6 +169,13 @@ class Request:
         """Whether a header says `true`. Anything else is as if it were absent."""
         value = self.headers.get(name)
         return value is not None and value.strip().lower() == b"true"
+
+
+def request_id(given: bytes | None) -> str:
+    """The id that the client gave, if a log can take it, or a new one: unique enough and cheap."""
+    if given is not None and _SANE_ID.fullmatch(given):
+        return given.decode("ascii")
+    return f"{_PROCESS}-{next(_numbers):x}"
 
 
 class FileBody:

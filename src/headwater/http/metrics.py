@@ -23,6 +23,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from headwater.core.histograms import Histogram
+from headwater.http.answers import NO_STORE
 from headwater.http.messages import Request, Response
 
 Collect = Callable[[], Iterable[Metric]]
@@ -53,7 +54,7 @@ class Metrics:
             await prepare()
         accept = request.headers.get(b"accept", b"").decode("latin-1")
         encode, content_type = choose_encoder(accept)
-        headers = [("Content-Type", content_type), ("Cache-Control", "no-store")]
+        headers = [("Content-Type", content_type), NO_STORE]
         return Response(200, headers, encode(self._registry))
 
 
@@ -73,7 +74,7 @@ class _Adapter(Collector):
 
 
 def counter(name: str, text: str, value: float) -> Metric:
-    """A number that only grows. The name gets `_total` behind it."""
+    """A number that only grows. Its name gets the suffix `_total`."""
     return CounterMetricFamily(PREFIX + name, text, value=value)
 
 
@@ -83,14 +84,14 @@ def gauge(name: str, text: str, value: float) -> Metric:
 
 def counters(name: str, text: str, label: str, values: dict[str, int]) -> Metric:
     """One number for each value of a label. Labels must have few values: never a path or a name."""
-    family = CounterMetricFamily(PREFIX + name, text, labels=[label])
-    for value, number in values.items():
-        family.add_metric([value], number)
-    return family
+    return _labelled(CounterMetricFamily(PREFIX + name, text, labels=[label]), values)
 
 
 def gauges(name: str, text: str, label: str, values: dict[str, int]) -> Metric:
-    family = GaugeMetricFamily(PREFIX + name, text, labels=[label])
+    return _labelled(GaugeMetricFamily(PREFIX + name, text, labels=[label]), values)
+
+
+def _labelled(family: CounterMetricFamily | GaugeMetricFamily, values: dict[str, int]) -> Metric:
     for value, number in values.items():
         family.add_metric([value], number)
     return family

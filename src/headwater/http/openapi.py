@@ -10,6 +10,7 @@ import msgspec
 from headwater import __version__
 from headwater.core.limits import PATH_BYTES_MAX, SEGMENT_CHARS_MAX
 from headwater.http.access.rules import Need
+from headwater.http.errors import RETRIED
 from headwater.http.routes import ROUTES, Route, headers, schemas
 from headwater.http.routes.route import JSON_TYPE, Answer, Parameter, Schema, ref
 
@@ -37,7 +38,6 @@ _SECURITY: Final = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "A key or a token."},
     "wake": {"type": "http", "scheme": "bearer", "description": "The token of a wake."},
 }
-_RETRIED: Final = (429, 503)
 
 
 @cache
@@ -120,7 +120,7 @@ def _answer(answer: Answer) -> dict[str, Any]:
 
 def _refusal(route: Route, status: int) -> dict[str, Any]:
     codes = route.codes[status]
-    names = ["X-Request-Id", *(["Retry-After"] if status in _RETRIED else [])]
+    names = ["X-Request-Id", *(["Retry-After"] if status in RETRIED else [])]
     described: dict[str, Any] = {
         "description": f"Error: {', '.join(codes)}.",
         "headers": {name: _header(name) for name in names},

@@ -11,8 +11,8 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from headwater.core.json_bodies import decode_body
 from headwater.http.answers import done, json_answer
-from headwater.http.bodies import read_body
 from headwater.http.messages import Request, Response
 from headwater.service.clock import Clock
 
@@ -49,7 +49,7 @@ class PipelineResource:
         return json_answer({"pipelines": shown})
 
     def report(self, request: Request) -> Response:
-        report = read_body(request, PipelineReport)
+        report = decode_body(request.body, PipelineReport)
         self._reports[report.name] = (self._clock(), report)
         self._reports.move_to_end(report.name)
         if len(self._reports) > _REPORTS_MAX:

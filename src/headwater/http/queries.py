@@ -1,4 +1,4 @@
-"""Queries of control resources."""
+"""Queries: the part of a target after the question mark."""
 
 from __future__ import annotations
 
@@ -9,15 +9,26 @@ from headwater.core.errors import InvalidQuery
 from headwater.core.limits import LIST_PAGE_MAX
 from headwater.http.messages import Request
 
-_PAGE_DEFAULT: Final = 100
+PAGE_DEFAULT: Final = 100
+_FIELDS_MAX: Final = 32
+
+
+def parse_query(query: bytes, *, blanks: bool = True) -> dict[str, list[str]]:
+    """All values of each field, with or without empty ones."""
+    try:
+        return parse_qs(
+            query.decode("ascii"),
+            keep_blank_values=blanks,
+            max_num_fields=_FIELDS_MAX,
+            errors="strict",
+        )
+    except ValueError:
+        raise InvalidQuery("the query string is malformed or has too many fields") from None
 
 
 def query_of(request: Request) -> dict[str, str]:
-    """Fields by name; of a repeated one, the first value."""
-    try:
-        fields = parse_qs(request.query.decode("ascii"), max_num_fields=16, errors="strict")
-    except ValueError:
-        raise InvalidQuery("the query string is malformed or has too many fields") from None
+    """The first value of each field that has one."""
+    fields = parse_query(request.query, blanks=False)
     return {name: values[0] for name, values in fields.items()}
 
 
@@ -28,10 +39,15 @@ def number_in(query: dict[str, str], name: str) -> int:
     return int(text)
 
 
+def number_between(query: dict[str, str], name: str, least: int, most: int, *, default: int) -> int:
+    number = number_in(query, name) if name in query else default
+    if not least <= number <= most:
+        raise InvalidQuery(f"{name} must be a number from {least} to {most}")
+    return number
+
+
 def page_of(request: Request) -> tuple[str, str, int]:
     """Which part of a list is asked for: the prefix, the name it comes after, and how many."""
     query = query_of(request)
-    limit = number_in(query, "limit") if "limit" in query else _PAGE_DEFAULT
-    if not 1 <= limit <= LIST_PAGE_MAX:
-        raise InvalidQuery(f"limit must be a number from 1 to {LIST_PAGE_MAX}")
+    limit = number_between(query, "limit", 1, LIST_PAGE_MAX, default=PAGE_DEFAULT)
     return query.get("prefix", ""), query.get("after", ""), limit

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from urllib.parse import parse_qsl
 
 from headwater.core import cursors, etags, json_mode
 from headwater.core.errors import InvalidOffset, InvalidQuery
 from headwater.core.offsets import Anchor, Offset, parse_offset
 from headwater.http import compression
 from headwater.http import headers as names
-from headwater.http.answers import stored
+from headwater.http.answers import NO_STORE, stored
 from headwater.http.messages import FileBody, Headers, Request, Response
+from headwater.http.queries import parse_query
 from headwater.service.reading import Chunk
 
 CATCH_UP_CACHE = "public, max-age=60, stale-while-revalidate=300"
 HISTORY_CACHE = "public, max-age=31536000, immutable"
-_QUERY_FIELDS_MAX = 32
 _LIVE_MODES = ("long-poll", "sse")
 
 Offload = Callable[..., Awaitable[bytes]]
@@ -28,18 +27,7 @@ class ReadQuery:
     __slots__ = ("cursor", "live", "offset", "until")
 
     def __init__(self, query: bytes) -> None:
-        values: dict[str, list[str]] = {}
-        try:
-            pairs = parse_qsl(
-                query.decode("ascii"),
-                keep_blank_values=True,
-                max_num_fields=_QUERY_FIELDS_MAX,
-                errors="strict",
-            )
-        except ValueError:
-            raise InvalidQuery("the query string is malformed or has too many fields") from None
-        for name, value in pairs:
-            values.setdefault(name, []).append(value)
+        values = parse_query(query)
         self.offset = self._offset(values.get("offset"))
         self.until = parse_until(values.get("until"))
         self.live = self._live(values.get("live"))
@@ -151,7 +139,7 @@ def now_response(chunk: Chunk) -> Response:
     headers: Headers = [
         *stored(chunk.config.content_type),
         *chunk_headers(chunk),
-        ("Cache-Control", "no-store"),
+        NO_STORE,
     ]
     return Response(200, headers, b"[]" if chunk.config.is_json else b"")
 

@@ -7,18 +7,17 @@ from dataclasses import dataclass
 from headwater.http.about import About
 from headwater.http.access.identity import Identity
 from headwater.http.access.signing import Signing
-from headwater.http.beats import Heartbeat
 from headwater.http.bulk import BulkResource
 from headwater.http.catalog import Catalog
-from headwater.http.clearing import ClearResource
 from headwater.http.console.resource import Console
 from headwater.http.groups import GroupResource
+from headwater.http.heartbeat import Heartbeat
+from headwater.http.live import LiveResource
 from headwater.http.metrics import Metrics
 from headwater.http.pipelines import PipelineResource
 from headwater.http.snapshots import SnapshotResource
 from headwater.http.streams import StreamResource
 from headwater.http.subscriptions import SubscriptionResource
-from headwater.http.touch import TouchResource
 from headwater.http.transactions import TransactionResource
 from headwater.service.feeds import Feeds
 from headwater.service.groups.operations import Groups
@@ -31,13 +30,12 @@ from headwater.service.transactions import Transactions
 @dataclass(frozen=True, slots=True)
 class Resources:
     streams: StreamResource
-    clearing: ClearResource
     catalog: Catalog
     bulk: BulkResource
     snapshots: SnapshotResource
     groups: GroupResource
     transactions: TransactionResource
-    touch: TouchResource
+    live: LiveResource
     subscriptions: SubscriptionResource
     pipelines: PipelineResource
     metrics: Metrics
@@ -61,14 +59,13 @@ def resources_of(
     metrics: Metrics | None = None,
 ) -> Resources:
     return Resources(
-        streams=StreamResource(log, feeds, heartbeat, long_poll_timeout_ms / 1000),
-        clearing=ClearResource(log, groups),
+        streams=StreamResource(log, groups, feeds, heartbeat, long_poll_timeout_ms / 1000),
         catalog=Catalog(log, feeds),
         bulk=BulkResource(log),
         snapshots=SnapshotResource(log),
         groups=GroupResource(groups, heartbeat),
         transactions=TransactionResource(log, Transactions(log, groups)),
-        touch=TouchResource(live),
+        live=LiveResource(live),
         subscriptions=SubscriptionResource(subscriptions),
         pipelines=PipelineResource(log.clock),
         metrics=metrics or Metrics(),

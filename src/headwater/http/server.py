@@ -15,11 +15,11 @@ from headwater.core.limits import Limits
 from headwater.http.connection import Connection
 from headwater.http.descriptors import Descriptors
 from headwater.http.errors import plain_error
-from headwater.http.heads import Heads
 from headwater.http.intake import Intake
 from headwater.http.known_heads import KnownHeads
 from headwater.http.messages import Handler, Screen
 from headwater.http.outcomes import report
+from headwater.http.response_heads import Heads
 from headwater.http.room import Room
 from headwater.http.tls import Certificate
 from headwater.http.traffic import Traffic

@@ -12,7 +12,7 @@ from headwater.service.following import Update
 from headwater.service.reading import Chunk
 
 if TYPE_CHECKING:
-    from headwater.http.beats import Heartbeat
+    from headwater.http.heartbeat import Heartbeat
 
 
 class SseReader:

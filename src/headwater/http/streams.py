@@ -21,15 +21,17 @@ from headwater.core.versions import parse_description, parse_version
 from headwater.http import headers as names
 from headwater.http import sse
 from headwater.http.answers import EVENT_HEADERS, NO_STORE, done, stored
-from headwater.http.beats import Heartbeat
 from headwater.http.cursors import Cursors
+from headwater.http.heartbeat import Heartbeat
 from headwater.http.long_poll import LongPoll, nothing_new
 from headwater.http.messages import Answer, Deferred, EventStream, Headers, Request, Response, Sink
 from headwater.http.reads import ReadQuery, chunk_headers, now_response, read_response
 from headwater.http.sse_reader import SseReader
 from headwater.http.targets import STREAM_ROOT, decode_path, origin_form
+from headwater.service.clearing import clear
 from headwater.service.entries import Entry
 from headwater.service.feeds import Feeds
+from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
 from headwater.service.reading import Chunk
 from headwater.service.replies import Reply
@@ -39,9 +41,15 @@ AppendFields = tuple[str | None, bool, ProducerStamp | None, str | None, str | N
 
 class StreamResource:
     def __init__(
-        self, log: Log, feeds: Feeds, heartbeat: Heartbeat, long_poll_timeout_s: float
+        self,
+        log: Log,
+        groups: Groups,
+        feeds: Feeds,
+        heartbeat: Heartbeat,
+        long_poll_timeout_s: float,
     ) -> None:
         self._log = log
+        self._groups = groups
         self._feeds = feeds
         self._heartbeat = heartbeat
         self._long_poll_timeout_s = long_poll_timeout_s
@@ -135,12 +143,12 @@ class StreamResource:
         if chunk is None:
             return await self._read_cold(request, entry, query)
         answer = self._read(request, entry, query, chunk)
-        return answer if isinstance(answer, Response | EventStream) else await answer
+        return answer if isinstance(answer, Answer) else await answer
 
     async def _read_cold(self, request: Request, entry: Entry, query: ReadQuery) -> Answer:
         chunk = await self._log.read_pieces(entry, query.offset, query.until)
         answer = self._read(request, entry, query, chunk)
-        return answer if isinstance(answer, Response | EventStream) else await answer
+        return answer if isinstance(answer, Answer) else await answer
 
     def _read(
         self, request: Request, entry: Entry, query: ReadQuery, chunk: Chunk
@@ -177,7 +185,7 @@ class StreamResource:
             headers.append(("Stream-SSE-Data-Encoding", "base64"))
         return EventStream(headers, start, reader.leave)
 
-    # ── HEAD, DELETE ─────────────────────────────────────────────────────────────────────────
+    # ── HEAD, DELETE, _clear ──────────────────────────────────────────────────────────────────
 
     async def head(self, request: Request, path: str) -> Response:
         entry = await self._log.entry(check_path(path))
@@ -197,6 +205,10 @@ class StreamResource:
     async def delete(self, request: Request, path: str) -> Response:
         await self._log.delete(check_path(path))
         return done()
+
+    async def clear(self, request: Request, path: str) -> Response:
+        offset = await clear(self._log, self._groups, path)
+        return Response(204, [("Stream-Next-Offset", str(offset)), NO_STORE])
 
 
 def _config_headers(config: StreamConfig) -> Headers:

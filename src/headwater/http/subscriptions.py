@@ -8,12 +8,12 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from headwater.core.json_bodies import decode_body
 from headwater.core.subscriptions.config import STREAMS_NAMED_MAX, parse_config, stream_path
 from headwater.core.subscriptions.decisions import Ack
 from headwater.core.subscriptions.errors import InvalidSubscription, TokenInvalid
 from headwater.core.subscriptions.state import Phase, stream_info
 from headwater.http.answers import done, json_answer
-from headwater.http.bodies import read_body
 from headwater.http.messages import Answer, Headers, Request, Response
 from headwater.http.queries import page_of
 from headwater.service.subscriptions.keyring import Keys
@@ -97,7 +97,7 @@ class SubscriptionResource:
     async def streams(self, request: Request, name: str) -> Answer:
         paths = [
             stream_path(path)
-            for path in read_body(request, StreamsBody, InvalidSubscription).streams
+            for path in decode_body(request.body, StreamsBody, InvalidSubscription).streams
         ]
         await self._subscriptions.link(name, paths)
         return done()
@@ -110,7 +110,7 @@ class SubscriptionResource:
 
     async def claim(self, request: Request, name: str) -> Answer:
         claimed = await self._subscriptions.claim(
-            name, read_body(request, ClaimBody, InvalidSubscription).worker
+            name, decode_body(request.body, ClaimBody, InvalidSubscription).worker
         )
         return json_answer(claimed._asdict())
 
@@ -122,7 +122,7 @@ class SubscriptionResource:
 
     async def _settle(self, request: Request, name: str, *, by_webhook: bool) -> Answer:
         token = _token(request)
-        body = read_body(request, SettleBody, InvalidSubscription)
+        body = decode_body(request.body, SettleBody, InvalidSubscription)
         acks = [Ack(stream_path(ack.stream), ack.offset) for ack in body.acks]
         subscription = await self._subscriptions.held(name, token, by_webhook=by_webhook)
         next_wake = await self._subscriptions.settle(
@@ -133,7 +133,7 @@ class SubscriptionResource:
 
     async def release(self, request: Request, name: str) -> Answer:
         token = _token(request)
-        body = read_body(request, ReleaseBody, InvalidSubscription)
+        body = decode_body(request.body, ReleaseBody, InvalidSubscription)
         subscription = await self._subscriptions.held(name, token, by_webhook=False)
         await self._subscriptions.release(subscription, token, body.generation, body.wake_id)
         return done()

@@ -13,11 +13,11 @@ from headwater.core.content_types import JSON, is_json
 from headwater.core.decisions import Append
 from headwater.core.errors import InvalidBody, InvalidPath, PublishRefused
 from headwater.core.groups.commands import Receipts
+from headwater.core.json_bodies import decode_body
 from headwater.core.paths import check_path
 from headwater.core.producers import ProducerStamp
 from headwater.core.unique_ids import Mode
 from headwater.http.answers import json_answer
-from headwater.http.bodies import read_body
 from headwater.http.messages import Request, Response
 from headwater.service.log import Log
 from headwater.service.transactions import (
@@ -63,7 +63,7 @@ class TransactionResource:
         self._transactions = transactions
 
     async def run(self, request: Request) -> Response:
-        body = read_body(request, TransactionBody)
+        body = decode_body(request.body, TransactionBody)
         if body.ack is None and not body.publish:
             raise InvalidBody("a transaction acknowledges or publishes something")
         for part in body.publish:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import parse_qs
 
 from headwater.core.access import Caller, Credential, signed
 from headwater.core.access.grants import Permission, read_only
 from headwater.core.access.keys import PREFIX
-from headwater.core.errors import Unauthorized
+from headwater.core.errors import InvalidQuery, Unauthorized
 from headwater.http.access.keyring import Keyring
 from headwater.http.access.tokens import Tokens, expired, refused
 from headwater.http.messages import Request
+from headwater.http.queries import parse_query
 from headwater.http.routes.matching import STREAM_RESOURCE, Match
 
 AUTHORIZATION: Final = b"authorization"
-_QUERY_FIELDS_MAX: Final = 32
 _READS: Final = frozenset({"GET", "HEAD"})
 
 
@@ -75,13 +74,8 @@ class Identity:
 
 def _claim(query: bytes) -> signed.Claim | None:
     try:
-        fields = parse_qs(
-            query.decode("ascii"),
-            keep_blank_values=True,
-            max_num_fields=_QUERY_FIELDS_MAX,
-            errors="strict",
-        )
-    except ValueError:
+        fields = parse_query(query)
+    except InvalidQuery:
         return None
     values = [fields.get(name, []) for name in ("expires", "key", "signature")]
     # One of each, so that nobody can disagree about which one counts.

@@ -9,10 +9,10 @@ import msgspec
 
 from headwater.core.access import Permission, signed
 from headwater.core.errors import InvalidBody
+from headwater.core.json_bodies import decode_body
 from headwater.core.limits import PATH_BYTES_MAX
 from headwater.core.paths import check_path
 from headwater.http.answers import json_answer
-from headwater.http.bodies import read_body
 from headwater.http.messages import Request, Response
 from headwater.http.targets import STREAM_ROOT
 from headwater.service.clock import Clock
@@ -32,7 +32,7 @@ class Signing:
         self._clock = clock
 
     def sign(self, request: Request) -> Response:
-        body = read_body(request, SignBody)
+        body = decode_body(request.body, SignBody)
         path = check_path(body.stream)
         seconds = signed.check_duration(body.expires_s)
         request.demand(Permission.READ, path)

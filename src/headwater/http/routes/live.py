@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from headwater.http.access.rules import Need
+from headwater.http.live import WAIT_MS_DEFAULT, WAIT_MS_MAX
 from headwater.http.routes.route import JSON_TYPE, STREAM, Answer, Parameter, Route, ref, with_head
 from headwater.http.routes.streams import STREAM_ERRORS
-from headwater.http.touch import WAIT_MS_DEFAULT, WAIT_MS_MAX
 
 PROFILE: Final = f"{STREAM}/_profile"
 TOUCH: Final = f"{STREAM}/touch"
@@ -20,7 +20,7 @@ _GET_PROFILE = Route(
     "GET",
     PROFILE,
     "What a stream is used for.",
-    lambda on: on.touch.profile,
+    lambda on: on.live.profile,
     _PROFILED,
     needs=Need.READ,
     errors=STREAM_ERRORS,
@@ -29,7 +29,7 @@ _SET_PROFILE = Route(
     "POST",
     PROFILE,
     "Say what a stream is used for.",
-    lambda on: on.touch.set_profile,
+    lambda on: on.live.set_profile,
     _PROFILED,
     needs=Need.WRITE,
     errors=(*STREAM_ERRORS, "invalid_body", "profile_conflict", "too_busy"),
@@ -40,7 +40,7 @@ _META = Route(
     "GET",
     f"{TOUCH}/meta",
     "How the live side of a stream is doing.",
-    lambda on: on.touch.meta,
+    lambda on: on.live.meta,
     {200: Answer("Its state and its totals.", content={JSON_TYPE: ref("LiveMeta")})},
     needs=Need.READ,
     errors=(*_LIVE_ERRORS, "invalid_query"),
@@ -66,7 +66,7 @@ _WAIT = Route(
     "POST",
     f"{TOUCH}/wait",
     "Wait until one of some keys is touched.",
-    lambda on: on.touch.wait,
+    lambda on: on.live.wait,
     {200: Answer("Touched, time is up, or the cursor is stale.", content={JSON_TYPE: ref("Wait")})},
     needs=Need.READ,
     errors=(*_LIVE_ERRORS, "invalid_body"),
@@ -78,7 +78,7 @@ _ACTIVATE = Route(
     "POST",
     f"{TOUCH}/templates/activate",
     "Have the rows of some query shapes followed one by one.",
-    lambda on: on.touch.activate,
+    lambda on: on.live.activate,
     {200: Answer("Which ones are.", content={JSON_TYPE: ref("Activation")})},
     needs=Need.READ,
     errors=(*_LIVE_ERRORS, "invalid_body"),

@@ -37,7 +37,7 @@ _METHODS: Final = ("GET", "HEAD", "PUT", "POST", "DELETE")
 class Resource:
     """All routes of one path, by method."""
 
-    __slots__ = ("allow", "is_control", "is_reserved", "otherwise", "path", "routes")
+    __slots__ = ("allow", "is_control", "is_reserved_name", "otherwise", "path", "routes")
 
     def __init__(self, path: str, routes: dict[str, Route]) -> None:
         self.path = path
@@ -46,7 +46,7 @@ class Resource:
         self.allow = ", ".join([*known, "OPTIONS"])
         self.is_control = path.startswith(f"{STREAM}/")
         """Whether it belongs to a stream, and lies where no stream can be."""
-        self.is_reserved = path.startswith(f"{STREAM}/_")
+        self.is_reserved_name = path.startswith(f"{STREAM}/_")
         """Whether a PUT is an attempt to give a stream a name that is reserved."""
         self.otherwise = self._otherwise()
         """What it takes to be told that there is no such method."""

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from headwater.core import content_types, errors
+from headwater.core.limits import LIST_PAGE_MAX
 from headwater.core.subscriptions import errors as subscription_errors
 from headwater.http import answers, messages
 from headwater.http.access.rules import Need
-from headwater.http.errors import STATUS
+from headwater.http.errors import status_of
+from headwater.http.queries import PAGE_DEFAULT
 from headwater.http.targets import PROBES
 
 if TYPE_CHECKING:
@@ -124,7 +126,7 @@ class Route(msgspec.Struct, frozen=True):
             codes.append("cross_site")
         if self.method == "GET" and self.path not in PROBES:
             codes.append("buffers_full")
-        known = [(code, status_of(code)) for code in codes]
+        known = [(code, STATUS_BY_CODE[code]) for code in codes]
         for code, status in sorted({*known, *self.elsewhere.items()}):
             found.setdefault(status, []).append(code)
         return dict(sorted(found.items()))
@@ -134,18 +136,14 @@ def _core_codes() -> dict[str, int]:
     known = [*vars(errors).values(), *vars(subscription_errors).values()]
     kinds = [kind for kind in known if isinstance(kind, type)]
     return {
-        kind.code: next(STATUS[base] for base in kind.__mro__ if base in STATUS)
+        kind.code: status_of(kind)
         for kind in kinds
         # Of two reasons with one code, the first one says its usual status.
         if issubclass(kind, errors.StreamError) and kind is not subscription_errors.AckConflict
     }
 
 
-_STATUS_BY_CODE: Final = _core_codes() | HTTP_ERRORS
-
-
-def status_of(code: str) -> int:
-    return _STATUS_BY_CODE[code]
+STATUS_BY_CODE: Final = _core_codes() | HTTP_ERRORS
 
 
 def obj(required: dict[str, Schema], **optional: Schema) -> Schema:
@@ -167,6 +165,16 @@ def nullable(schema: Schema) -> Schema:
 
 def ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
+
+
+def page(things: str, name: str) -> tuple[Parameter, ...]:
+    """The query of a list; see `queries.page_of`."""
+    limit = {"type": "integer", "minimum": 1, "maximum": LIST_PAGE_MAX, "default": PAGE_DEFAULT}
+    return (
+        Parameter("prefix", f"Only {things} whose {name} begins with this."),
+        Parameter("after", f"Only {things} whose {name} sorts after this."),
+        Parameter("limit", "At most this many.", limit),
+    )
 
 
 def with_head(get: Route) -> tuple[Route, Route]:

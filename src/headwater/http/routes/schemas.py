@@ -17,10 +17,10 @@ from headwater.core.subscriptions.config import SubscriptionConfig
 from headwater.core.subscriptions.state import StreamInfo
 from headwater.http.access.signing import SignBody
 from headwater.http.groups import FetchBody, SeekBody
+from headwater.http.live import ActivateBody, WaitBody
 from headwater.http.pipelines import PipelineReport
 from headwater.http.routes.route import TEXT, WHOLE, Schema, listing, nullable, obj, ref
 from headwater.http.subscriptions import ClaimBody, ReleaseBody, SettleBody, StreamsBody
-from headwater.http.touch import ActivateBody, WaitBody
 from headwater.http.transactions import AckPart, ProducerPart
 from headwater.service.groups.operations import GroupInfo
 from headwater.service.live.metrics import camel

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from headwater.core.limits import LIST_PAGE_MAX
 from headwater.http.access.rules import Need
 from headwater.http.routes import headers
 from headwater.http.routes.route import (
@@ -12,10 +11,10 @@ from headwater.http.routes.route import (
     TEXT,
     WHOLE,
     Answer,
-    Parameter,
     Route,
     Schema,
     obj,
+    page,
     ref,
     with_head,
 )
@@ -29,15 +28,7 @@ _LIST = Route(
     {200: Answer("A page of them.", content={JSON_TYPE: ref("StreamList")})},
     needs=Need.KNOWN,
     errors=("invalid_query", "data_corrupt"),
-    query=(
-        Parameter("prefix", "Only streams whose path begins with this."),
-        Parameter("after", "Only streams whose path sorts behind this."),
-        Parameter(
-            "limit",
-            "At most this many.",
-            {"type": "integer", "minimum": 1, "maximum": LIST_PAGE_MAX, "default": 100},
-        ),
-    ),
+    query=page("streams", "path"),
 )
 _HEALTHZ = Route(
     "GET",

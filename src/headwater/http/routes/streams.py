@@ -228,7 +228,7 @@ _CLEAR = Route(
     "POST",
     f"{STREAM}/_clear",
     "Drop all messages of a stream, and keep the stream.",
-    lambda on: on.clearing.clear,
+    lambda on: on.streams.clear,
     {204: Answer("They are gone.", ("Stream-Next-Offset",))},
     needs=Need.DELETE,
     errors=(*STREAM_ERRORS, "too_busy"),

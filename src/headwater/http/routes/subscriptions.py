@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from headwater.core.limits import LIST_PAGE_MAX
 from headwater.http.access.rules import Need
 from headwater.http.routes.route import (
     JSON_TYPE,
     TEXT,
     Answer,
-    Parameter,
     Route,
     Schema,
     listing,
     obj,
+    page,
     ref,
     with_head,
 )
@@ -48,15 +47,7 @@ _LIST = Route(
     {200: Answer("A page of them.", content={JSON_TYPE: ref("SubscriptionList")})},
     needs=Need.ADMIN,
     errors=("invalid_query",),
-    query=(
-        Parameter("prefix", "Only those whose name begins with this."),
-        Parameter("after", "Only those whose name sorts behind this."),
-        Parameter(
-            "limit",
-            "At most this many.",
-            {"type": "integer", "minimum": 1, "maximum": LIST_PAGE_MAX, "default": 100},
-        ),
-    ),
+    query=page("subscriptions", "name"),
 )
 _GET = Route(
     "GET",

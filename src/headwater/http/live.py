@@ -9,15 +9,21 @@ from typing import Annotated, Any, Final, get_args
 import msgspec
 
 from headwater.core.errors import InvalidBody, InvalidQuery, StreamError
+from headwater.core.json_bodies import decode_body
 from headwater.core.live.interest import Interest, InterestMode, WaitKind
 from headwater.core.live.keys import parse_key
 from headwater.core.live.profile import parse_profile, profile_json
-from headwater.core.live.templates import TEMPLATES_PER_CALL_MAX, TemplateSpec, parse_spec
+from headwater.core.live.templates import (
+    TEMPLATES_PER_CALL_MAX,
+    Activation,
+    TemplateSpec,
+    parse_spec,
+    template_json,
+)
 from headwater.http.answers import JSON_HEADERS, json_answer
-from headwater.http.bodies import read_body
-from headwater.http.live_report import activation_report, meta_report, wait_report
 from headwater.http.messages import Answer, Deferred, Request, Response
-from headwater.http.queries import number_in, query_of
+from headwater.http.queries import number_between, query_of
+from headwater.service.live.metrics import camel
 from headwater.service.live.registry import Live
 from headwater.service.live.stream import LiveStream
 from headwater.service.live.waits import WaitResult
@@ -52,7 +58,7 @@ class ActivateBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     inactivity_ttl_ms: Ttl | None = None
 
 
-class TouchResource:
+class LiveResource:
     def __init__(self, live: Live) -> None:
         self._live = live
 
@@ -65,24 +71,22 @@ class TouchResource:
 
     async def meta(self, request: Request, path: str) -> Answer:
         query = query_of(request)
-        timeout_ms = number_in(query, "timeoutMs") if "timeoutMs" in query else WAIT_MS_DEFAULT
-        if timeout_ms > WAIT_MS_MAX:
-            raise InvalidQuery(f"timeoutMs must be a number from 0 to {WAIT_MS_MAX}")
+        timeout_ms = number_between(query, "timeoutMs", 0, WAIT_MS_MAX, default=WAIT_MS_DEFAULT)
         if query.get("settle", "flush") != "flush":
             raise InvalidQuery("settle can only be flush")
         stream = await self._live.of(path)
         if "settle" in query:
             await stream.settle(timeout_ms)
-        return json_answer(meta_report(stream))
+        return json_answer(_meta_report(stream))
 
     async def activate(self, request: Request, path: str) -> Answer:
-        body = read_body(request, ActivateBody)
+        body = decode_body(request.body, ActivateBody)
         stream = await self._live.of(path)
         outcome = await stream.activate(_specs(body.templates), body.inactivity_ttl_ms)
-        return json_answer(activation_report(stream, outcome))
+        return json_answer(_activation_report(stream, outcome))
 
     def wait(self, request: Request, path: str) -> Answer | Deferred | Awaitable[Answer]:
-        body = read_body(request, WaitBody)
+        body = decode_body(request.body, WaitBody)
         # It may be a long time until the answer, and there may be very many who wait.
         request.body = b""
         interest = _interest(body)
@@ -150,10 +154,85 @@ def _waited(kind: WaitKind, result: WaitResult) -> Response:
     """An answer; made once for all who are woken together."""
     body = result.encoded.get(kind)
     if body is None:
-        body = result.encoded[kind] = msgspec.json.encode(wait_report(result, kind))
+        body = result.encoded[kind] = msgspec.json.encode(_wait_report(result, kind))
     return Response(200, JSON_HEADERS, body)
 
 
 _RENDERERS: Final[dict[WaitKind, Callable[[WaitResult], Response]]] = {
     kind: partial(_waited, kind) for kind in get_args(WaitKind)
 }
+
+
+# ── Reports ──────────────────────────────────────────────────────────────────────────────────
+
+
+def _wait_report(result: WaitResult, kind: str) -> dict[str, object]:
+    common: dict[str, object] = {
+        "cursor": result.cursor,
+        "effectiveWaitKind": kind,
+        "bucketMaxSourceOffsetSeq": str(result.source_seq),
+        "flushAtMs": result.flushed_at_ms,
+        "bucketStartMs": result.bucket_start_ms,
+    }
+    if result.outcome != "stale":
+        return {"touched": result.outcome == "touched", **common}
+    epoch, _, generation = result.cursor.partition(":")
+    return {
+        "stale": True,
+        **common,
+        "epoch": epoch,
+        "generation": int(generation),
+        "error": {
+            "code": "stale",
+            "message": "the cursor is from before a restart or reset; run the query again and "
+            "go on from this cursor",
+        },
+    }
+
+
+def _activation_report(stream: LiveStream, outcome: Activation) -> dict[str, object]:
+    settings, journal = stream.settings.templates, stream.state.journal
+    return {
+        "activated": [
+            template_json(template, f"{journal.epoch}:{template.active_from}")
+            for template in outcome.activated
+        ],
+        "denied": [{"index": index, "reason": reason} for index, reason in outcome.denied],
+        "limits": {
+            "maxActiveTemplatesPerEntity": settings.max_active_templates_per_entity,
+            "maxActiveTemplatesPerStream": settings.max_active_templates_per_stream,
+            "activationRateLimitPerMinute": settings.activation_rate_limit_per_minute,
+        },
+    }
+
+
+def _meta_report(stream: LiveStream) -> dict[str, object]:
+    """Everything there is to know about a live stream, flat."""
+    state = stream.state
+    journal, book = state.journal, state.book
+    waiters, broad, unplaced = journal.counts
+    fine = stream.fine_waiters
+    totals = msgspec.structs.asdict(state.totals)
+    return {
+        "cursor": journal.cursor,
+        "epoch": journal.epoch,
+        "generation": journal.generation,
+        "settled": journal.settled and stream.lag == 0,
+        "touchMode": state.mode,
+        "bucketMs": stream.settings.memory.bucket_ms,
+        "coalesceMs": round(stream.coalesce_ms, 3),
+        "pendingKeys": len(journal.pending),
+        "overflowBuckets": journal.overflow_buckets,
+        "lagSourceOffsets": stream.lag,
+        "bucketMaxSourceOffsetSeq": str(journal.flushed_seq),
+        "activeTemplates": len(book.active),
+        "hotTemplates": sum(template.waiters > 0 for template in book),
+        "hotFineKeys": journal.awaited_keys,
+        "activeWaiters": waiters,
+        "fineWaitersActive": fine,
+        "coarseWaitersActive": waiters - fine,
+        "broadFineWaitersActive": broad,
+        "unplacedWaitersActive": unplaced,
+        "memoryBytes": journal.history.size_bytes,
+        **{camel(f"total_{name}"): value for name, value in totals.items()},
+    }
