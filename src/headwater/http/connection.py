@@ -367,7 +367,7 @@ class Connection(FlowControl):
         server, chunked = self._server, self._inbox is None or not self._inbox.reader.http_1_0
         head = server.heads.of_events(events, request, chunked=chunked)
         try:
-            server.room.enter(request.holder, self._peer.address)
+            server.room.enter(request.holder, self.address)
         except StreamError as error:
             events.stopped()
             self._send(transport, request, error_response(error))
