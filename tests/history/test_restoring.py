@@ -18,6 +18,7 @@ from headwater.core.producers import ProducerStamp
 from headwater.core.retention import Retention
 from headwater.core.unique_ids import UniqueIds
 from headwater.store.engine import LoadedStream, Problem
+from headwater.store.history import recovery
 from headwater.store.history.archive import Archive
 from headwater.store.history.catalog import decode_catalog, encode_catalog, make_catalog
 from headwater.store.history.cold_segments import fetching
@@ -285,3 +286,21 @@ def test_streams_restored_as_closed_stay_so(site: Site) -> None:
         again.by_path["a"] = loaded.state
         with pytest.raises(StreamClosed):
             again.append("a", Append(b"x", BYTES), 9_000)
+
+
+def test_a_database_is_moved_into_place_only_when_all_of_it_is_in_the_file(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log stays behind."""
+    site.streams.create(Create("a", BYTES, b"first"), 1_000)
+    site.upload()
+    site.catalog()
+    site.engine.close()
+    monkeypatch.setattr(recovery, "empty_log", lambda write: False)
+    with pytest.raises(DataDirectoryError, match="in use"):
+        restore(site.remote, site.new)
+    assert not (site.new / DATABASE_NAME).exists()
+    monkeypatch.undo()
+    restore(site.remote, site.new)
+    with closing(site.restored()) as engine:
+        assert site.content(engine, "a") == b"first"

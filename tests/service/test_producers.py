@@ -383,7 +383,7 @@ async def test_idle_producers_go_in_memory_and_on_disk(
         assert loaded is not None
         assert (loaded.state.producer_count, len(loaded.state.producers)) == (left, left)
         entry = await log.entry(path)
-        assert entry.pending is None
+        await log.writer.reply_after(entry, None)
         assert entry.state is not None
         assert entry.state.producer_count == left
     assert (await log.append("s", data(b"x", ("p03", 5, 1)))).duplicate

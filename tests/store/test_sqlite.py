@@ -16,7 +16,7 @@ from headwater.core.lineage import ForkRequest, Lineage, Span
 from headwater.core.producers import ProducerStamp, ProducerState
 from headwater.core.stream import Appended, Closed, Created, Deleted, Mutation, StreamConfig
 from headwater.store.engine import LoadedStream, Problem
-from headwater.store.sqlite.database import DATABASE_NAME, connect
+from headwater.store.sqlite.database import DATABASE_NAME, connect, empty_log, open_writer
 from headwater.store.sqlite.engine import SqliteEngine
 from tests.support.decided import CommittedStreams
 
@@ -317,3 +317,22 @@ def test_a_connection_that_cannot_be_made_is_a_refusal_too(
         ):
             with pytest.raises(StorageUnavailable):
                 question()
+
+
+# ── The write-ahead log ──────────────────────────────────────────────────────────────────────
+
+
+def test_the_log_is_emptied_into_the_database(tmp_path: Path) -> None:
+    path = tmp_path / DATABASE_NAME
+    log = tmp_path / f"{DATABASE_NAME}-wal"
+    with closing(open_writer(path)) as write, closing(connect(path)) as reader:
+        write.execute("INSERT INTO secrets (kind, value, created_at) VALUES ('k', x'00', 1)")
+        assert log.stat().st_size > 0
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM secrets").fetchall()
+        write.set_busy_timeout(0)
+        write.execute("INSERT INTO secrets (kind, value, created_at) VALUES ('l', x'00', 1)")
+        assert not empty_log(write)
+        reader.execute("COMMIT")
+        assert empty_log(write)
+        assert log.stat().st_size == 0

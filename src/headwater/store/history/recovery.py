@@ -28,7 +28,12 @@ from headwater.store.history.object_storage import Remote
 from headwater.store.history.segment import ABSENT, PRESENT, SegmentRow
 from headwater.store.permissions import make_directory
 from headwater.store.rows import CONFIG_COLUMNS, LIVE, Row
-from headwater.store.sqlite.database import DATABASE_NAME, DataDirectoryError, open_writer
+from headwater.store.sqlite.database import (
+    DATABASE_NAME,
+    DataDirectoryError,
+    empty_log,
+    open_writer,
+)
 from headwater.store.sqlite.inserts import insert_rows
 from headwater.store.sqlite.schema import DERIVED, SCHEMA_VERSION
 from headwater.store.sqlite.segments import SEGMENT_COLUMNS
@@ -74,7 +79,8 @@ def restore(remote: Remote, directory: Path) -> Restored:
     with closing(open_writer(scratch / DATABASE_NAME)) as write:
         with write:
             restored = _Restoring(write, remote, scratch, catalog).run(skipped)
-        write.pragma("wal_checkpoint(TRUNCATE)")
+        if not empty_log(write):
+            raise DataDirectoryError(f"{scratch} is in use by another process; try again")
     # In one step, so that a crash on the way leaves no half of a directory.
     (scratch / DATABASE_NAME).rename(directory / DATABASE_NAME)
     for leftover in scratch.iterdir():

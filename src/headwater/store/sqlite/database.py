@@ -109,6 +109,16 @@ def open_reader(path: Path) -> apsw.Connection:
     return connection
 
 
+def empty_log(write: apsw.Connection) -> bool:
+    """Bring everything that is committed into the database file; False if somebody reads the log.
+
+    `Connection.pragma` would quote all of this as the name of a pragma, which SQLite takes for one
+    that it does not know, and ignores.
+    """
+    ((busy, _, _),) = write.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    return not busy
+
+
 def disk_bytes(path: Path) -> dict[str, int]:
     """How large the parts of a database are."""
     return {"database": _size(path), "wal": _size(Path(f"{path}-wal"))}

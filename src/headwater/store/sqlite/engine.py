@@ -38,6 +38,7 @@ from headwater.store.sqlite.database import (
     DataDirectoryError,
     connect,
     disk_bytes,
+    empty_log,
     open_writer,
     prepare_directory,
     translated,
@@ -229,7 +230,7 @@ class SqliteEngine:
         with suppress(apsw.Error):
             # Whoever reads at this moment is not waited for: it is tried again.
             self._writer.set_busy_timeout(0)
-            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            empty_log(self._writer)
         self._writer.set_busy_timeout(BUSY_TIMEOUT_MS)
         with suppress(apsw.Error):
             pages = self._writer.pragma("freelist_count")
