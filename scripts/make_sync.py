@@ -123,8 +123,12 @@ IMPORTS = {
         "StreamInfo",
     ),
     "headwater.client.resources": (
+        "BULK_BYTES",
         "LATEST",
         "PAGE",
+        "Bulk",
+        "Ranges",
+        "Reach",
         "Snapshot",
         "SnapshotInfo",
         "StreamDetails",

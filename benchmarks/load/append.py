@@ -9,8 +9,9 @@ from typing import cast
 
 from benchmarks.load.http import HOST, ResponseParser, json_message, request, stream_path
 from benchmarks.load.jobs import Append, CreateStreams
-from benchmarks.load.measure import Result, Window, percentile
+from benchmarks.load.measure import Result, Window
 from benchmarks.load.prepare import create_streams
+from headwater.cli.load import percentile
 
 
 class _Tally:

@@ -7,7 +7,7 @@ from array import array
 from benchmarks import procfs
 from benchmarks.load.http import Connection, connect, create_stream, request, stream_path
 from benchmarks.load.jobs import Fanout
-from benchmarks.load.measure import Result, Window, percentile
+from benchmarks.load.measure import Result, Window
 from benchmarks.load.sse import (
     AT_FROM,
     AT_UNTIL,
@@ -17,6 +17,7 @@ from benchmarks.load.sse import (
     connect_all,
     marked_message,
 )
+from headwater.cli.load import percentile
 
 _AUTHOR = b"000000"
 _ROUND_SECONDS_MAX = 60.0

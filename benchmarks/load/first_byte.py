@@ -7,7 +7,8 @@ from array import array
 
 from benchmarks.load.http import HOST, ResponseParser, request, stream_path
 from benchmarks.load.jobs import FirstByte
-from benchmarks.load.measure import Result, percentile
+from benchmarks.load.measure import Result
+from headwater.cli.load import percentile
 
 _PIECE_BYTES = 1024 * 1024
 _UNTOUCHED_SAMPLES = 100

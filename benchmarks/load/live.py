@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from benchmarks.load.http import Connection, connect, create_stream, stream_path
 from benchmarks.load.jobs import LiveTraffic
-from benchmarks.load.measure import Result, Window, percentile
+from benchmarks.load.measure import Result, Window
 from benchmarks.load.sse import (
     AT_FROM,
     AT_UNTIL,
@@ -22,6 +22,7 @@ from benchmarks.load.sse import (
     connect_all,
     marked_message,
 )
+from headwater.cli.load import percentile
 
 _NOBODY = b"------"
 _PHASE_SEED = 20_241_009  # every run spreads its writers over time in the same way

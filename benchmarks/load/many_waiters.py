@@ -8,8 +8,9 @@ from benchmarks import procfs
 from benchmarks.load.changes import OWNER, TABLE, edited, owner_key, owner_template
 from benchmarks.load.http import request, stream_path
 from benchmarks.load.jobs import ManyWaiters
-from benchmarks.load.measure import Result, Window, percentile
+from benchmarks.load.measure import Result, Window
 from benchmarks.load.touch import Asker, Trouble, Waiter, ask_at, await_waiters, create_live
+from headwater.cli.load import percentile
 
 _SEED = 20_241_009
 _KEYS_PER_WAITER = 3

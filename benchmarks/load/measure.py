@@ -1,7 +1,6 @@
-"""A measuring window, and percentiles."""
+"""A measuring window."""
 
 import time
-from collections.abc import Sequence
 
 from benchmarks import procfs
 
@@ -35,11 +34,3 @@ class Window:
             "generator_cpu_share": own / seconds,
             "others_cpu_share": max(0.0, others / seconds),
         }
-
-
-def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The nearest-rank percentile of values that are sorted already; 0 when there are none."""
-    if not ordered:
-        return 0.0
-    rank = round(percent / 100 * len(ordered) + 0.5) - 1
-    return ordered[min(max(rank, 0), len(ordered) - 1)]

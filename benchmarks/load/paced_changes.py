@@ -8,8 +8,9 @@ from array import array
 from benchmarks.load.changes import OWNER, TABLE, edited, owner_key, owner_template
 from benchmarks.load.http import request, stream_path
 from benchmarks.load.jobs import PacedChanges
-from benchmarks.load.measure import Result, Window, percentile
+from benchmarks.load.measure import Result, Window
 from benchmarks.load.touch import Asker, Trouble, Waiter, ask_at, create_live
+from headwater.cli.load import percentile
 
 _OWNER = 48_213
 _PHASE_SEED = 20_241_009  # every run spreads its writers over time in the same way

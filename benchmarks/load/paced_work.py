@@ -8,8 +8,9 @@ from collections import deque
 
 from benchmarks.load.brokers import BROKERS, Broker, connect
 from benchmarks.load.jobs import PacedWork
-from benchmarks.load.measure import Result, Window, percentile
+from benchmarks.load.measure import Result, Window
 from benchmarks.load.sse import AT_FROM, AT_UNTIL, MARK_START, marked_message
+from headwater.cli.load import percentile
 
 _GROUP = "paced"
 _AUTHOR = b"000000"

@@ -9,8 +9,8 @@ import httpx
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.errors import LoadFailed
-from benchmarks.load.measure import percentile
 from benchmarks.spark.job import SparkJob
+from headwater.cli.load import percentile
 
 _STREAM = "spark-latency"
 _JSON = {"Content-Type": "application/json"}

@@ -19,7 +19,6 @@ from pyspark_headwater.wire import Wire, wire_to
 
 # Arrow batches of this size cost Spark the least: smaller ones are mostly overhead.
 ROWS_PER_BATCH: Final = 20_000
-_BULK_BYTES: Final = 8 * 2**20
 
 T = TypeVar("T")
 Shape = Callable[[str, Any], Any]
@@ -79,10 +78,9 @@ def _from_server(
     wire: Wire, stream: str, offset: str, until: str, *, headers: bool
 ) -> Iterator[Any]:
     while offset != until:
-        answer = wire.bulk(stream, offset, until, headers=headers, max_bytes=_BULK_BYTES)
-        reached = answer.next_offset or offset
-        if reached == offset:
-            raise MalformedMessage(f"the server stopped at {reached} before {until}")
-        offset = reached
-        with pa.ipc.open_stream(answer.body) as reader:
+        answer = wire.bulk(stream, offset, until, headers=headers)
+        if answer.next_offset == offset:
+            raise MalformedMessage(f"the server stopped at {offset} before {until}")
+        offset = answer.next_offset
+        with pa.ipc.open_stream(answer.data) as reader:
             yield from reader

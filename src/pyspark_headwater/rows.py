@@ -47,11 +47,11 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """What one request appends to a stream: its number among those of the task, and its body."""
+    """What one request appends to a stream, and its number among those of the task."""
 
     stream: str
     seq: int
-    body: bytes
+    messages: list[bytes]
     id: str | None = None
 
 
@@ -185,8 +185,7 @@ def cut(messages: Iterable[Message], *, json: bool, rows_max: int) -> Iterator[A
     for message in messages:
         one = pending.setdefault(message.stream, _Pending())
         if not json or message.id is not None:
-            body = b"[" + message.body + b"]" if json else message.body
-            yield Append(message.stream, one.next_seq, body, message.id)
+            yield Append(message.stream, one.next_seq, [message.body], message.id)
             one.next_seq += 1
             continue
         if one.bodies and one.size + len(message.body) > REQUEST_BYTES_MAX:
@@ -211,7 +210,7 @@ def _flush_all(pending: dict[str, _Pending]) -> Iterator[Append]:
 
 
 def _flushed(stream: str, one: _Pending) -> Append:
-    append = Append(stream, one.next_seq, b"[" + b",".join(one.bodies) + b"]")
+    append = Append(stream, one.next_seq, one.bodies)
     one.bodies, one.size = [], 0
     one.next_seq += 1
     return append

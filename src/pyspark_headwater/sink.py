@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark import TaskContext
@@ -31,23 +31,16 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from headwater.client.errors import (
+from headwater.client import (
     Conflict,
     DuplicateId,
+    ProducerTag,
     ResponseError,
     SequenceConflict,
     StaleEpoch,
     StreamNotFound,
 )
-from headwater.client.protocol import (
-    ProducerTag,
-    Request,
-    Response,
-    append_request,
-    create_request,
-    is_json,
-    producer_receipt,
-)
+from headwater.core.content_types import is_json
 from pyspark_headwater.errors import InvalidOption, NotWritten, UnknownStream
 from pyspark_headwater.options import WriteOptions
 from pyspark_headwater.rows import Append, RowEncoder, cut
@@ -89,38 +82,26 @@ class Appender:
             self._send_one(append, ProducerTag(producer_id, epoch, append.seq))
 
     def _send_one(self, append: Append, producer: ProducerTag) -> None:
-        request = self._request(append, producer)
-
-        def check(response: Response) -> None:
-            if append.id is None:
-                producer_receipt(response, producer)
-
         try:
-            self._wire.perform(request, check)
+            self._append(append, producer)
         except StreamNotFound as error:
             if not self._options.create or append.seq > 0:
                 raise _unknown(append.stream, self._wire) from error
             ensure_stream(self._options, self._wire, append.stream)
-            self._wire.perform(request, check)
+            self._append(append, producer)
         except DuplicateId:
             # The stream holds it: that is what ids are for.
             log.info("%s holds message %s already", append.stream, append.id)
         except ResponseError as error:
             raise _refused(append, producer, error) from error
 
-    def _request(self, append: Append, producer: ProducerTag) -> Request:
-        url = self._wire.url(append.stream)
+    def _append(self, append: Append, producer: ProducerTag) -> None:
+        stream = self._wire.stream(append.stream, self._content_type)
         if append.id is None:
-            return append_request(
-                url, append.body, content_type=self._content_type, producer=producer
-            )
-        named = append_request(
-            url,
-            append.body,
-            content_type=self._content_type,
-            headers={"Message-Id": append.id},
-        )
-        return replace(named, repeatable=True)
+            stream.append_tagged(append.messages, producer)
+        else:
+            (message,) = append.messages
+            stream.append([message] if is_json(self._content_type) else message, id=append.id)
 
 
 def _refused(append: Append, producer: ProducerTag, error: ResponseError) -> Exception:
@@ -150,8 +131,7 @@ def ensure_stream(options: WriteOptions, wire: Wire, stream: str) -> str:
         raise _unknown(stream, wire)
     if info is None:
         ids = {} if options.id_column is None else {"Stream-Unique-Ids": "succeed"}
-        created = create_request(wire.url(stream), content_type=options.content_type, headers=ids)
-        wire.perform(created)
+        wire.stream(stream).ensure(content_type=options.content_type, headers=ids)
         return options.content_type
     if options.id_column is not None and not wire.checks_ids(stream):
         raise InvalidOption(
@@ -205,7 +185,7 @@ def _renumbered(written: Iterable[Written]) -> Iterator[Append]:
         for append in one.appends:
             seq = next_seq.get(append.stream, 0)
             next_seq[append.stream] = seq + 1
-            yield Append(append.stream, seq, append.body, append.id)
+            yield Append(append.stream, seq, append.messages, append.id)
 
 
 class StreamSink(_Sink, DataSourceStreamArrowWriter):

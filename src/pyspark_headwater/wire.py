@@ -1,52 +1,36 @@
-"""The way from Spark to the server: blocking requests, tried again until they are answered.
+"""The way from Spark to the server: the blocking client, and what Spark asks it for.
 
 Tasks run in worker processes that live on from task to task, so connections are kept per process.
-What a request and an answer mean is decided by `headwater.client.protocol`, and when to try again
-by `headwater.client.retry`; only the waiting is done here.
 """
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Callable
+import os
 from contextlib import suppress
-from typing import Final, TypeVar
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
-import httpx
-import msgspec
-
-from headwater.client import resources
-from headwater.client.errors import HeadwaterError, StreamGone, StreamNotFound, UnexpectedAnswer
-from headwater.client.protocol import (
+from headwater.client import (
     START,
-    Request,
-    Response,
-    StreamInfo,
-    read_request,
-    stream_info,
-    stream_url,
-)
-from headwater.client.refusals import failure
-from headwater.client.resources import (
-    Place,
+    Bulk,
+    Headwater,
+    HeadwaterError,
     Range,
     Ranges,
     Reach,
-    StreamDetails,
-    StreamPage,
+    RetryPolicy,
+    Stream,
+    StreamGone,
+    StreamInfo,
+    StreamNotFound,
     StreamSummary,
 )
-from headwater.client.retry import Retries, RetryPolicy
-from headwater.client.transport import Timeouts, failure_of
 from headwater.core.offsets import format_offset
 from pyspark_headwater.options import Server
 
 BEGINNING: Final = format_offset(0, 0)
 """The offset of every stream's beginning."""
-_TIMEOUTS: Final = Timeouts()
-
-T = TypeVar("T")
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 
 class Wire:
@@ -54,90 +38,37 @@ class Wire:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self._client = _new_client(server)
+        patience_s = server.retry_timeout_s
+        self._client = Headwater(
+            server.root,
+            server.token,
+            # What Spark reads is large and, as Arrow, hardly shrinks.
+            headers={"Accept-Encoding": "identity"},
+            retry=RetryPolicy(give_up_after_s=patience_s, unreachable_after_s=patience_s),
+            # Certificates take long to load, in every process, and only TLS has a use for them.
+            verify=server.root.startswith("https:"),
+        )
 
     def close(self) -> None:
         self._client.close()
 
-    # --- Requests --------------------------------------------------------------------------------
-
-    def perform(
-        self, request: Request, check: Callable[[Response], object] | None = None
-    ) -> Response:
-        """Send until the request is granted, or the failure is final.
-
-        `check` raises if an answer cannot be the one to this request.
-        """
-        retries = Retries(RetryPolicy(give_up_after_s=self.server.retry_timeout_s))
-        while True:
-            try:
-                response = self.once(request)
-                if check is not None:
-                    check(response)
-                return response
-            except HeadwaterError as error:
-                if isinstance(error, UnexpectedAnswer):
-                    # The next answer on that connection would not be ours either.
-                    self._client.close()
-                    self._client = _new_client(self.server)
-                delay_s = retries.delay_after(
-                    error,
-                    repeatable=request.repeatable,
-                    now=time.monotonic(),
-                    random=random.random(),
-                )
-                if delay_s is None:
-                    raise
-                time.sleep(delay_s)
-
-    def once(self, request: Request, *, answer_s: float | None = None) -> Response:
-        """Send once."""
-        headers = dict(request.headers)
-        if self.server.token is not None:
-            headers["Authorization"] = f"Bearer {self.server.token}"
-        try:
-            answer = self._client.request(
-                request.method,
-                request.url,
-                params=dict(request.params) or None,
-                headers=headers,
-                content=request.body or None,
-                timeout=httpx.Timeout(answer_s or _TIMEOUTS.answer_s, connect=_TIMEOUTS.connect_s),
-            )
-        except (httpx.HTTPError, httpx.StreamError) as error:
-            raise failure_of(request, error) from error
-        response = Response(answer.status_code, dict(answer.headers), answer.content)
-        refused = failure(request, response, now=time.time())
-        if refused is not None:
-            raise refused
-        return response
-
-    # --- Streams ---------------------------------------------------------------------------------
-
-    def url(self, stream: str) -> str:
-        return stream_url(self.server.root, stream)
+    def stream(self, name: str, content_type: str | None = None) -> Stream:
+        return self._client.stream(name, content_type=content_type)
 
     def info(self, stream: str) -> StreamInfo | None:
         """What the server says about a stream; None if it has no such stream."""
         try:
-            return stream_info(self.perform(Request("HEAD", self.url(stream))))
+            return self.stream(stream).head()
         except (StreamNotFound, StreamGone):
             return None
 
     def checks_ids(self, stream: str) -> bool:
         """Whether a stream takes each message id once."""
-        details = self._ask(resources.details_request(self.url(stream)), StreamDetails)
-        return details.unique_ids is not None
+        return self.stream(stream).details().unique_ids is not None
 
     def list_streams(self, prefix: str) -> list[StreamSummary]:
         """All streams whose path begins so."""
-        found: list[StreamSummary] = []
-        after: str | None = ""
-        while after is not None:
-            page = self._ask(resources.list_request(self.server.root, prefix, after), StreamPage)
-            found += page.streams
-            after = page.next
-        return found
+        return self._client.streams(prefix)
 
     def reach(
         self,
@@ -148,54 +79,39 @@ class Wire:
         size_bytes: int | None = None,
     ) -> Reach:
         """How far a read from an offset gets with so much."""
-        request = resources.position_request(
-            self.url(stream), offset=_from(offset), messages=messages, bytes=size_bytes
-        )
-        return self._ask(request, Reach)
+        return self.stream(stream).reach(_from(offset), messages=messages, size_bytes=size_bytes)
 
     def offset_at(self, stream: str, at_ms: int) -> str:
-        """The offset behind which nothing is older than a moment."""
-        return self._ask(resources.position_request(self.url(stream), at=at_ms), Place).offset
+        """The offset after which nothing is older than a moment."""
+        return self.stream(stream).position(time=_EPOCH + timedelta(milliseconds=at_ms)).offset
 
     def ranges(self, stream: str, offset: str, until: str, target_bytes: int) -> list[Range]:
-        """A part cut into ranges, the same ones whenever it is asked for."""
-        url = self.url(stream)
-        request = resources.ranges_request(url, _from(offset), until, target_bytes, files=False)
-        return self._ask(request, Ranges).ranges
+        """A part cut into ranges, the same ones whenever you ask."""
+        handle = self.stream(stream)
+        return handle.ranges(_from(offset), until, max_bytes=target_bytes, files=False).ranges
 
     def pieces(self, stream: str, offset: str, until: str) -> Ranges:
-        """A part cut where files of history begin and end, which changes as time passes."""
-        return self._ask(resources.ranges_request(self.url(stream), offset, until), Ranges)
+        """A part cut where files of history begin and end, which changes over time."""
+        return self.stream(stream).ranges(offset, until)
 
     def first_timestamp(self, stream: str, offset: str) -> int:
-        """When the first message behind an offset was stored."""
-        request = resources.ranges_request(self.url(stream), _from(offset), None)
-        return self._ask(request, Ranges).ranges[0].first_timestamp
+        """When the first message after an offset was stored."""
+        return self.stream(stream).ranges(_from(offset)).ranges[0].first_timestamp
 
-    def bulk(
-        self, stream: str, offset: str, until: str, *, headers: bool, max_bytes: int
-    ) -> Response:
+    def bulk(self, stream: str, offset: str, until: str, *, headers: bool) -> Bulk:
         """Messages as an Arrow stream."""
-        url = self.url(stream)
-        return self.perform(resources.bulk_request(url, offset, until, max_bytes, headers=headers))
+        return self.stream(stream).bulk(offset, until, headers=headers)
 
     def wait_for_news(self, stream: str, offset: str, wait_s: float) -> None:
-        """Return when there is something behind an offset, or after some time."""
-        request = read_request(self.url(stream), offset=offset, live="long-poll")
+        """Return when there is something after an offset, or after some time."""
         # Whatever it is that keeps the server from answering, the next question will tell.
         with suppress(HeadwaterError):
-            self.once(request, answer_s=wait_s)
+            self.stream(stream).wait(offset, wait_s)
 
     def report(self, progress: object) -> None:
         """Tell the server how far a pipeline is, for its console. Nothing depends on it."""
-        request = Request(
-            "POST", f"{self.server.base}/pipelines", body=msgspec.json.encode(progress)
-        )
         with suppress(HeadwaterError):
-            self.once(request)
-
-    def _ask(self, request: Request, kind: type[T]) -> T:
-        return resources.parse(self.perform(request), kind)
+            self._client.request("POST", f"{self.server.base}/pipelines", json=progress)
 
 
 def _from(offset: str) -> str:
@@ -203,27 +119,18 @@ def _from(offset: str) -> str:
     return START if offset == BEGINNING else offset
 
 
-def _new_client(server: Server) -> httpx.Client:
-    return httpx.Client(
-        headers={"Accept-Encoding": "identity"},
-        # An address on this machine is not for a proxy.
-        trust_env=not server.root.startswith(("http://127.0.0.1", "http://localhost")),
-        # Certificates take long to load, in every process, and only TLS has a use for them.
-        verify=server.root.startswith("https:"),
-    )
-
-
-_wires: Final[dict[Server, Wire]] = {}
+_wires: Final[dict[tuple[int, Server], Wire]] = {}
 
 
 def wire_to(server: Server) -> Wire:
     """The connections of this process to a server."""
-    if server not in _wires:
-        _wires[server] = Wire(server)
-    return _wires[server]
+    key = (os.getpid(), server)
+    if key not in _wires:
+        _wires[key] = Wire(server)
+    return _wires[key]
 
 
 def close_wires() -> None:
     """Close all connections of this process. The next request opens new ones."""
-    while _wires:
-        _wires.popitem()[1].close()
+    for key in [key for key in _wires if key[0] == os.getpid()]:
+        _wires.pop(key).close()

@@ -130,7 +130,7 @@ def test_latencies() -> None:
     values = array("q", [number * 1_000_000 for number in range(1, 101)])
     figures = latency(values, 2.0)
     assert (figures.count, figures.per_s) == (100, 50.0)
-    assert (figures.p50_ms, figures.p90_ms, figures.p99_ms, figures.max_ms) == (51, 91, 100, 100)
+    assert (figures.p50_ms, figures.p90_ms, figures.p99_ms, figures.max_ms) == (50, 90, 99, 100)
     assert latency(array("q"), 0.0).max_ms == 0
 
 

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
+import msgspec
+import pyarrow as pa
 import pytest
 
 from headwater.client import (
     AsyncHeadwater,
     AsyncStream,
+    BadRequest,
     NotSupported,
+    ProducerTag,
     ResponseError,
     StreamNotFound,
     StreamSummary,
+    UnexpectedAnswer,
 )
 from headwater.client.protocol import Response
 from headwater.client.resources import list_request
-from tests.client.fake_transport import FakeTransport, refused, script
+from tests.client.fake_transport import FakeTransport, lost, refused, script
 
 
 async def test_the_list_of_streams(client: AsyncHeadwater, new_path: str) -> None:
@@ -56,6 +62,89 @@ async def test_positions(json_stream: AsyncStream) -> None:
     assert await json_stream.read_json(ago) == [1, 2, 3, 4]
     ahead = await json_stream.position(time=datetime.now(UTC) + an_hour)
     assert await json_stream.read_json(ahead) == []
+
+
+async def test_a_moment_is_asked_for_to_the_millisecond() -> None:
+    """Seconds as a float would lose one now and then, and a read would begin too early."""
+    transport = FakeTransport(script(*[Response(200, {}, b'{"offset": "0_0"}')] * 1_000))
+    stream = AsyncHeadwater("http://server", transport=transport).stream("s")
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    for ms in range(1_000):
+        await stream.position(time=start + timedelta(milliseconds=ms))
+    asked = [int(request.params["at"]) for request in transport.requests]
+    assert asked == [1_767_225_600_000 + ms for ms in range(1_000)]
+
+
+async def test_how_far_a_read_gets(json_stream: AsyncStream) -> None:
+    await json_stream.append([1, 2, 3])
+    whole = await json_stream.reach()
+    assert (whole.messages, whole.offset) == (3, whole.tail)
+    await json_stream.append(4)
+    first = await json_stream.reach(messages=1)
+    assert await json_stream.reach(first.offset, size_bytes=1 << 20) == await json_stream.reach(
+        first.offset
+    )
+    with pytest.raises(BadRequest):
+        await json_stream.reach("nonsense")
+
+
+async def test_ranges_and_bulk(json_stream: AsyncStream) -> None:
+    for number in range(20):
+        await json_stream.append({"n": number, "text": "x" * 100_000})
+    tail = (await json_stream.head()).next_offset or ""
+    cut = (await json_stream.ranges(max_bytes=300_000, files=False)).ranges
+    assert len(cut) > 1
+    assert sum(one.messages for one in cut) == 20
+    assert [one.until for one in cut[:-1]] == [one.offset for one in cut[1:]]
+    assert cut[-1].until == tail
+    rows: list[str] = []
+    offset = cut[0].offset
+    while offset != tail:
+        part = await json_stream.bulk(offset, tail, max_bytes=300_000)
+        with pa.ipc.open_stream(part.data) as reader:
+            rows += reader.read_all()["value"].to_pylist()
+        offset = part.next_offset
+    assert [msgspec.json.decode(row)["n"] for row in rows] == list(range(20))
+
+
+async def test_waiting_for_news(json_stream: AsyncStream) -> None:
+    tail = (await json_stream.append(1)).next_offset or ""
+    assert not await json_stream.wait(tail, 0.05)
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        waiting = group.create_task(json_stream.wait(tail, 60))
+        await asyncio.sleep(0.05)
+        await json_stream.append(2)
+    assert waiting.result()
+    assert await json_stream.wait(tail, 60)
+
+
+async def test_an_id_is_taken_once(client: AsyncHeadwater, new_path: str) -> None:
+    stream = client.stream(new_path)
+    await stream.create(headers={"Stream-Unique-Ids": "succeed"})
+    for _ in range(3):
+        await stream.append([[1, 2]], id="first")
+    assert await stream.read_json() == [[1, 2]]
+
+
+async def test_an_append_with_an_id_is_sent_again() -> None:
+    transport = FakeTransport(script(lost(), Response(200, {"stream-next-offset": "0_9"})))
+    client = AsyncHeadwater("http://server", transport=transport)
+    await client.stream("s", content_type="application/json").append(1, id="a")
+    assert [request.headers["Message-Id"] for request in transport.requests] == ["a", "a"]
+
+
+async def test_an_answer_about_another_append_is_not_believed() -> None:
+    other = Response(200, {"producer-epoch": "1", "producer-seq": "9"})
+    ours = Response(200, {"producer-epoch": "2", "producer-seq": "0"})
+    transport = FakeTransport(script(other, ours))
+    client = AsyncHeadwater("http://server", transport=transport)
+    stream = client.stream("dir/s", content_type="application/json")
+    await stream.append_tagged([1], ProducerTag("p", 2, 0))
+    assert transport.distrusted == 1
+    client = AsyncHeadwater("http://server", transport=FakeTransport(script(*[other] * 20)))
+    stream = client.stream("dir/s", content_type="application/json")
+    with pytest.raises(UnexpectedAnswer, match=r"/v1/stream/dir/s: .*epoch 1"):
+        await stream.append_tagged([1], ProducerTag("p", 2, 0))
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import get_args
 
+from headwater.core.pipelines import PIPELINES
 from pyspark_headwater.options import EVERY, OPTIONS, READ, WRITE, Option
 from pyspark_headwater.pipelines.columns import COLUMNS_MAX, NAME_CHARS_MAX, ColumnType
 from pyspark_headwater.pipelines.jobs import archive_layout, rollup_layout
-from pyspark_headwater.pipelines.running import KINDS
 from pyspark_headwater.pipelines.state import state_layout
 from pyspark_headwater.shapes import PLACES, message_schema
 from tests.docs.markdown import DOCS, Page, code_spans
@@ -43,7 +43,7 @@ def test_every_place_is_there_with_its_type() -> None:
 
 def test_every_pipeline_is_there() -> None:
     rows = PAGE.table("Pipelines")
-    assert {code_spans(row[0])[0]: row[1].rstrip(" |") for row in rows} == KINDS
+    assert {code_spans(row[0])[0]: row[1].rstrip(" |") for row in rows} == PIPELINES
 
 
 def test_every_table_is_there_with_its_columns() -> None:

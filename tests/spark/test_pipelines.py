@@ -20,13 +20,14 @@ from typer.testing import CliRunner
 
 from headwater.cli.main import app
 from headwater.client import MaterializedState
+from headwater.core import pipelines
 from pyspark_headwater.pipelines import delta, state
 from pyspark_headwater.pipelines.__main__ import main as submitted
 from pyspark_headwater.pipelines.delta import Commit
 from pyspark_headwater.pipelines.jobs import Archive, Rollup
 from pyspark_headwater.pipelines.layout import columns_of
 from pyspark_headwater.pipelines.replay import replay
-from pyspark_headwater.pipelines.running import Kind, Pipeline, Progress, noted, run
+from pyspark_headwater.pipelines.running import Pipeline, Progress, noted, run
 from pyspark_headwater.pipelines.state import Materialize, state_layout
 from pyspark_headwater.tables import HeadwaterTables
 from tests.spark.values import entities, says_the_same
@@ -45,7 +46,9 @@ def control(name: str) -> dict[str, Any]:
     return {"headers": {"control": name}}
 
 
-def pipeline(world: World, kind: Kind, name: str = "events", **options: object) -> Pipeline:
+def pipeline(
+    world: World, kind: pipelines.Pipeline, name: str = "events", **options: object
+) -> Pipeline:
     return Pipeline(kind, str(world.directory / "lake"), world.options(name, **options))
 
 

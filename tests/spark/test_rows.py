@@ -132,18 +132,18 @@ def test_a_cut_keeps_order_and_depends_on_the_rows_alone(
     for stream in "ab":
         mine = [append for append in appends if append.stream == stream]
         assert [append.seq for append in mine] == [*range(len(mine))]
-        sent = [value for append in mine for value in json.loads(append.body)]
+        sent = [value for append in mine for value in map(json.loads, append.messages)]
         assert sent == [json.loads(one.body) for one in messages if one.stream == stream]
-        assert all(len(json.loads(append.body)) == rows_max for append in mine[:-1])
+        assert all(len(append.messages) == rows_max for append in mine[:-1])
 
 
 def test_large_rows_go_in_smaller_requests() -> None:
     large = REQUEST_BYTES_MAX // 2 + 1
     appends = [*cut(bodies([("a", large)] * 3 + [("a", 1)]), json=True, rows_max=10)]
-    assert [len(json.loads(append.body)) for append in appends] == [1, 1, 2]
+    assert [len(append.messages) for append in appends] == [1, 1, 2]
 
 
 def test_bytes_and_ids_go_one_by_one() -> None:
     messages = [Message("a", b"1", "x"), Message("a", b"2", "y")]
-    assert [one.body for one in cut(messages, json=True, rows_max=10)] == [b"[1]", b"[2]"]
-    assert [one.body for one in cut(messages, json=False, rows_max=10)] == [b"1", b"2"]
+    assert [one.messages for one in cut(messages, json=True, rows_max=10)] == [[b"1"], [b"2"]]
+    assert [one.messages for one in cut(messages, json=False, rows_max=10)] == [[b"1"], [b"2"]]

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cli.exits import CliError, ExitCode, one_line, usage
+from headwater.core.pipelines import ARCHIVE, ROLLUP, STATE
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-KINDS: Final = ("rollup", "state", "archive")
+KINDS: Final = (ROLLUP, STATE, ARCHIVE)
 """In the order in which they may have a short name."""
 
 _LOG: Final = "_delta_log"
@@ -48,7 +49,7 @@ class LakeTable:
     def last_word(self) -> str:
         """An archive is called by a stream, and a state by a type of entity."""
         name = self.path.rpartition("/")[2]
-        return _word(name.rpartition(".")[2] if self.kind == "archive" else name)
+        return _word(name.rpartition(".")[2] if self.kind == ARCHIVE else name)
 
 
 def _word(name: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,13 +18,12 @@ from headwater.cli.records import PipelineRecord
 from headwater.cli.shell import say
 from headwater.cli.target import Target, with_target
 from headwater.client import HeadwaterError
+from headwater.core.pipelines import PIPELINES
 
 if TYPE_CHECKING:
     from pyspark_headwater.pipelines.running import Pipeline, Progress
 
 app = typer.Typer(no_args_is_help=True)
-
-KINDS: Final = ("archive", "materialize", "snapshot", "rollup")
 
 Root = Annotated[
     str,
@@ -57,9 +56,7 @@ def _pipeline() -> None:
 @with_target
 def run(
     target: Target,
-    kind: Annotated[
-        str, typer.Argument(metavar="PIPELINE", help="archive, materialize, snapshot or rollup.")
-    ],
+    kind: Annotated[str, typer.Argument(metavar="PIPELINE", help=f"{', '.join(PIPELINES)}.")],
     root: Root = "lake",
     stream: Annotated[str | None, typer.Option("--stream", help="The stream to read.")] = None,
     pattern: Annotated[
@@ -89,8 +86,8 @@ def run(
       headwater pipeline run archive --pattern 'shops/**' --root lake --follow
       headwater pipeline run rollup --stream orders --root lake --minutes 5
     """
-    if kind not in KINDS:
-        raise usage(f"there is no pipeline {kind!r}: choose {', '.join(KINDS)}")
+    if kind not in PIPELINES:
+        raise usage(f"there is no pipeline {kind!r}: choose {', '.join(PIPELINES)}")
     if (stream is None) == (pattern is None):
         raise usage("give --stream or --pattern, one of the two")
     options = _options(target)
@@ -105,7 +102,7 @@ def run(
         from pyspark_headwater.pipelines.running import run as run_pipeline
         from pyspark_headwater.pipelines.session import session
 
-        chosen = Pipeline(kind, root, options, minutes, follow)  # type: ignore[arg-type]
+        chosen = Pipeline(kind, root, options, minutes, follow)
         _announce(chosen)
         run_pipeline(session(master, chosen.name), chosen, lambda one: say(_line(one)))
 
@@ -185,9 +182,7 @@ def ls() -> None:
 
       headwater pipeline ls
     """
-    with _spark():
-        from pyspark_headwater.pipelines.running import KINDS as known
-    for name, what in known.items():
+    for name, what in PIPELINES.items():
         write_line(f"{name}\t{what}")
 
 

@@ -19,11 +19,10 @@ from headwater.cli.reports import Bulletin
 from headwater.cli.shell import say
 from headwater.cli.supervisor import Supervisor
 from headwater.client import AsyncHeadwater
+from headwater.core import pipelines
 from headwater.store.sqlite.database import DataDirectoryError, prepare_directory
 
-PIPELINES: Final = ("archive", "materialize", "rollup")
 TOKEN_VARIABLE: Final = "HEADWATER_TOKEN"
-_DIRECTORY: Final = "_pipelines"
 _LOG: Final = "spark.log"
 
 QUESTIONS: Final = (
@@ -81,7 +80,7 @@ class Plan:
         """The process of the pipelines, if they can run here."""
         if not self.pipelines:
             return None
-        directory = self.lake.absolute() / _DIRECTORY
+        directory = self.lake.absolute() / pipelines.PROGRESS
         try:
             _require_packages()
             # Never released: it is ours for as long as this process lives.
@@ -93,7 +92,7 @@ class Plan:
         environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
         if self.token is not None:
             environment[TOKEN_VARIABLE] = self.token
-        bulletin = Bulletin(PIPELINES, say)
+        bulletin = Bulletin(pipelines.ALWAYS_ON, say)
         log = directory / _LOG
         command = (*self.command, *arguments)
         return Supervisor("the pipelines", command, environment, log, bulletin.take, say)
@@ -104,7 +103,8 @@ class Plan:
         if self.demo:
             lines += [f"A demo feed writes to {demo.SALES} and {demo.CUSTOMERS}.", ""]
         if self.pipelines:
-            names = f"{', '.join(PIPELINES[:-1])} and {PIPELINES[-1]}"
+            *first, last = pipelines.ALWAYS_ON
+            names = f"{', '.join(first)} and {last}"
             lines += [
                 f"Tables in {self.lake}, kept by {names}. Spark takes a moment to start; then:"
             ]

@@ -13,11 +13,9 @@ Two flavours with one surface, `AsyncHeadwater` for asyncio and `Headwater` for 
 
 The async flavour reads the same with `async with`, `async for` and `await`, and closes with
 `aclose`. What goes over the wire is decided in modules without IO (`protocol`, `reading`, `sse`,
-`retry`, `producer_state`, `state`, `groups`, `live`); the async classes put IO around them, and the
-blocking classes are written from the async ones by a script. `live_keys` is for applications that
-wait for changes in their own way.
-`retry`, `producer_state`, `state`, `groups`, `subscriptions`); the async classes put IO around
-them, and the blocking classes are written from the async ones by a script.
+`retry`, `producer_state`, `state`, `groups`, `subscriptions`, `live`); the async classes put IO
+around them, and the blocking classes are written from the async ones by a script. `live_keys` is
+for applications that wait for changes in their own way.
 """
 
 from headwater.client._client import AsyncHeadwater
@@ -96,6 +94,11 @@ from headwater.client.protocol import (
     StreamInfo,
 )
 from headwater.client.resources import (
+    Bulk,
+    Range,
+    Ranges,
+    Reach,
+    SealedFile,
     Snapshot,
     SnapshotInfo,
     StreamDetails,
@@ -135,6 +138,7 @@ __all__ = [
     "BadRequest",
     "Batch",
     "BufferFull",
+    "Bulk",
     "Change",
     "Claim",
     "Committed",
@@ -172,13 +176,17 @@ __all__ = [
     "ProducerStopped",
     "ProducerTag",
     "Published",
+    "Range",
+    "Ranges",
     "RateLimited",
+    "Reach",
     "Reader",
     "Receipt",
     "RequestTimedOut",
     "Response",
     "ResponseError",
     "RetryPolicy",
+    "SealedFile",
     "SequenceConflict",
     "ServerUnavailable",
     "ServerUnreachable",

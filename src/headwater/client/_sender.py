@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, TypeVar
+from urllib.parse import urlsplit
 
 from headwater.client.errors import (
     ConnectionFailed,
@@ -90,13 +91,23 @@ class Sender:
         company = _Company(origin and origin_of(origin), headers or {}, params or {}, token)
         return replace(self, company=(*self.company, company))
 
-    async def perform(self, request: Request) -> Answer:
-        """Send until the request is granted or the failure is final."""
+    async def perform(
+        self, request: Request, check: Callable[[Response], object] | None = None
+    ) -> Answer:
+        """Send until the request is granted or the failure is final.
+
+        `check` raises `UnexpectedAnswer` if an answer cannot be the one to this request.
+        """
         retries = Retries(self.retry)
         while True:
             try:
-                return Answer(await self.once(request), retries.in_doubt)
+                response = await self.once(request)
+                if check is not None:
+                    check(response)
+                return Answer(response, retries.in_doubt)
             except HeadwaterError as error:
+                if isinstance(error, UnexpectedAnswer):
+                    error.where = error.where or urlsplit(request.url).path
                 await self.pause_or_raise(retries, error, repeatable=request.repeatable)
 
     async def ask(self, request: Request, type: type[T]) -> T:

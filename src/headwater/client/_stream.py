@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar, overload
 
 from headwater.client._group import AsyncGroup
@@ -28,18 +29,32 @@ from headwater.client.protocol import (
     create_request,
     fork_request,
     producer_receipt,
+    read_request,
     receipt,
     stream_info,
     stream_path,
     stream_url,
 )
-from headwater.client.resources import Place, StreamDetails, details_request, position_request
+from headwater.client.resources import (
+    BULK_BYTES,
+    Bulk,
+    Place,
+    Ranges,
+    Reach,
+    StreamDetails,
+    bulk,
+    bulk_request,
+    details_request,
+    position_request,
+    ranges_request,
+)
 from headwater.core.content_types import DEFAULT, JSON
 from headwater.core.payloads import encode_append, encode_batches, encode_body, encode_message
 
 T = TypeVar("T")
 
 BATCH_BYTES_MAX: Final = 1 << 20
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 
 class AsyncStream:
@@ -213,23 +228,26 @@ class AsyncStream:
         *,
         close: bool = False,
         seq: str | None = None,
+        id: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Receipt:
         """Append a message: any JSON value in a JSON stream, else bytes or text.
 
-        It is tried again only if it cannot have been written yet. When the answer is lost, the
-        error's `in_doubt` is True; a producer is the way around that.
+        Without an id it is tried again only if it cannot have been written yet. When the answer is
+        lost, the error's `in_doubt` is True; a producer is the way around that.
 
         Args:
             message: the message. In a JSON stream, a list is several messages, as it is over HTTP,
                 and bytes are JSON text; `[[1, 2]]` is one message that is an array.
             close: close the stream in the same step.
             seq: a `Stream-Seq`, which must sort after the one before.
+            id: the message's id, for a stream that takes each id once. With an id the request is
+                tried again even if it may have been written: the stream sorts that out.
             headers: further headers for this request.
         """
         content_type = await self._resolve_content_type()
         body = encode_body([encode_append(message, content_type)], content_type)
-        return await self._append(body, content_type, close=close, seq=seq, headers=headers)
+        return await self._append(body, content_type, close=close, seq=seq, id=id, headers=headers)
 
     async def append_all(
         self,
@@ -280,7 +298,8 @@ class AsyncStream:
             seq=seq,
             producer=tag,
         )
-        return producer_receipt((await self._sender.perform(request)).response, tag)
+        answer = await self._sender.perform(request, lambda found: producer_receipt(found, tag))
+        return producer_receipt(answer.response, tag)
 
     async def close(self) -> Receipt:
         """Close the stream: it keeps its content and takes no more. May be repeated."""
@@ -364,9 +383,56 @@ class AsyncStream:
             raise ValueError("give time or last, one of the two")
         if time is not None and time.tzinfo is None:
             raise ValueError("time needs a time zone, such as datetime.UTC")
-        at_ms = None if time is None else max(0, int(time.timestamp() * 1000))
+        at_ms = None if time is None else max(0, (time - _EPOCH) // timedelta(milliseconds=1))
         request = position_request(self._url, last=last, at=at_ms)
         return (await self._sender.ask(request, Place)).position
+
+    async def reach(
+        self, offset: str = START, *, messages: int | None = None, size_bytes: int | None = None
+    ) -> Reach:
+        """How far a read from an offset gets with so many messages or bytes.
+
+        Without a limit it gets to the present end, which tells how much there is.
+        """
+        request = position_request(self._url, offset=offset, messages=messages, bytes=size_bytes)
+        return await self._sender.ask(request, Reach)
+
+    async def ranges(
+        self,
+        offset: str = START,
+        until: str | None = None,
+        *,
+        max_bytes: int | None = None,
+        files: bool = True,
+    ) -> Ranges:
+        """A part of the stream cut into ranges, to be read side by side.
+
+        Args:
+            offset: where the part begins.
+            until: where it ends; the present end by default.
+            max_bytes: about how large a range may be; any size by default.
+            files: also cut where files of history begin and end, and name those files. Such cuts
+                change over time; others are the same whenever you ask.
+        """
+        request = ranges_request(self._url, offset, until, max_bytes, files=files)
+        return await self._sender.ask(request, Ranges)
+
+    async def bulk(
+        self, offset: str, until: str, *, max_bytes: int = BULK_BYTES, headers: bool = False
+    ) -> Bulk:
+        """Messages between two offsets as an Arrow stream, about `max_bytes` at a time."""
+        request = bulk_request(self._url, offset, until, max_bytes, headers=headers)
+        return bulk((await self._sender.perform(request)).response)
+
+    async def wait(self, offset: str, timeout_s: float) -> bool:
+        """Wait until something follows an offset or the stream is closed; False if nothing does."""
+        request = read_request(self._url, offset=offset, live="long-poll")
+        try:
+            async with asyncio.timeout(timeout_s):
+                response = await self._sender.once(request)
+        except TimeoutError:
+            return False
+        return response.closed or response.next_offset != offset
 
     @property
     def snapshots(self) -> AsyncSnapshots:
@@ -406,10 +472,11 @@ class AsyncStream:
         *,
         close: bool = False,
         seq: str | None = None,
+        id: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Receipt:
         request = append_request(
-            self._url, body, content_type=content_type, close=close, seq=seq, headers=headers
+            self._url, body, content_type=content_type, close=close, seq=seq, id=id, headers=headers
         )
         return receipt((await self._sender.perform(request)).response)
 

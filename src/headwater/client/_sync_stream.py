@@ -18,7 +18,7 @@ from headwater.client.batch import Position
 from headwater.client.errors import HeadwaterError
 from headwater.client.groups import GroupInfo
 from headwater.client.protocol import NOTHING, START, Live, ProducerTag, Receipt, StreamInfo
-from headwater.client.resources import StreamDetails
+from headwater.client.resources import BULK_BYTES, Bulk, Ranges, Reach, StreamDetails
 from headwater.core.payloads import encode_batches, encode_body
 
 T = TypeVar("T")
@@ -173,21 +173,26 @@ class Stream:
         *,
         close: bool = False,
         seq: str | None = None,
+        id: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Receipt:
         """Append a message: any JSON value in a JSON stream, else bytes or text.
 
-        It is tried again only if it cannot have been written yet. When the answer is lost, the
-        error's `in_doubt` is True; a producer is the way around that.
+        Without an id it is tried again only if it cannot have been written yet. When the answer is
+        lost, the error's `in_doubt` is True; a producer is the way around that.
 
         Args:
             message: the message. In a JSON stream, a list is several messages, as it is over HTTP,
                 and bytes are JSON text; `[[1, 2]]` is one message that is an array.
             close: close the stream in the same step.
             seq: a `Stream-Seq`, which must sort after the one before.
+            id: the message's id, for a stream that takes each id once. With an id the request is
+                tried again even if it may have been written: the stream sorts that out.
             headers: further headers for this request.
         """
-        return self._portal.call(self._async.append(message, close=close, seq=seq, headers=headers))
+        return self._portal.call(
+            self._async.append(message, close=close, seq=seq, id=id, headers=headers)
+        )
 
     def append_all(
         self,
@@ -302,6 +307,59 @@ class Stream:
             last: at the last so many messages; appends, in a stream of bytes.
         """
         return self._portal.call(self._async.position(time=time, last=last))
+
+    def reach(
+        self,
+        offset: str = START,
+        *,
+        messages: int | None = None,
+        size_bytes: int | None = None,
+    ) -> Reach:
+        """How far a read from an offset gets with so many messages or bytes.
+
+        Without a limit it gets to the present end, which tells how much there is.
+        """
+        return self._portal.call(
+            self._async.reach(offset, messages=messages, size_bytes=size_bytes)
+        )
+
+    def ranges(
+        self,
+        offset: str = START,
+        until: str | None = None,
+        *,
+        max_bytes: int | None = None,
+        files: bool = True,
+    ) -> Ranges:
+        """A part of the stream cut into ranges, to be read side by side.
+
+        Args:
+            offset: where the part begins.
+            until: where it ends; the present end by default.
+            max_bytes: about how large a range may be; any size by default.
+            files: also cut where files of history begin and end, and name those files. Such cuts
+                change over time; others are the same whenever you ask.
+        """
+        return self._portal.call(
+            self._async.ranges(offset, until, max_bytes=max_bytes, files=files)
+        )
+
+    def bulk(
+        self,
+        offset: str,
+        until: str,
+        *,
+        max_bytes: int = BULK_BYTES,
+        headers: bool = False,
+    ) -> Bulk:
+        """Messages between two offsets as an Arrow stream, about `max_bytes` at a time."""
+        return self._portal.call(
+            self._async.bulk(offset, until, max_bytes=max_bytes, headers=headers)
+        )
+
+    def wait(self, offset: str, timeout_s: float) -> bool:
+        """Wait until something follows an offset or the stream is closed; False if nothing does."""
+        return self._portal.call(self._async.wait(offset, timeout_s))
 
     @property
     def snapshots(self) -> Snapshots:

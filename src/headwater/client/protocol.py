@@ -320,6 +320,7 @@ def append_request(
     close: bool = False,
     seq: str | None = None,
     producer: ProducerTag | None = None,
+    id: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Request:
     """Append a body, close the stream, or both in one step."""
@@ -328,12 +329,13 @@ def append_request(
         "Content-Type": content_type if body else None,
         "Stream-Closed": "true" if close else None,
         "Stream-Seq": seq,
+        "Message-Id": id,
     }
     if producer is not None:
         fields["Producer-Id"] = producer.producer_id
         fields["Producer-Epoch"] = str(producer.epoch)
         fields["Producer-Seq"] = str(producer.seq)
-    repeatable = producer is not None or not body
+    repeatable = producer is not None or id is not None or not body
     return Request("POST", url, headers=_present(fields, headers), body=body, repeatable=repeatable)
 
 

@@ -17,6 +17,7 @@ from headwater.client.errors import BadRequest, NotSupported, ResponseError, Str
 from headwater.client.protocol import DEFAULT_ROOT, START, Request, Response
 
 PAGE: Final = 1_000
+BULK_BYTES: Final = 8 << 20
 ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
 LATEST: Final = "latest"
 _WHOLE: Final = 2**40
@@ -108,6 +109,13 @@ class Ranges(msgspec.Struct, frozen=True):
     content_type: str = ""
 
 
+class Bulk(msgspec.Struct, frozen=True):
+    """Messages as an Arrow stream, and the offset where the next ones begin."""
+
+    data: bytes
+    next_offset: str
+
+
 class SnapshotInfo(msgspec.Struct, frozen=True):
     """A snapshot that the server keeps."""
 
@@ -191,6 +199,12 @@ def not_supported(error: ResponseError) -> NotSupported | None:
     if isinstance(error, StreamNotFound | BadRequest) and error.code is None:
         return NotSupported("the server does not offer this", where=error.where)
     return None
+
+
+def bulk(response: Response) -> Bulk:
+    if response.next_offset is None:
+        raise NotSupported("the server does not offer this")
+    return Bulk(response.body, response.next_offset)
 
 
 def snapshot(response: Response) -> Snapshot:

@@ -187,6 +187,8 @@ class _Pool:
         self.client = httpx.AsyncClient(
             http2=True,  # negotiated by TLS; plain connections stay with HTTP/1.1
             verify=tls,
+            # Never through a proxy; an IPv6 address is bracketed in a URL.
+            mounts={f"all://{f'[{host}]' if ':' in host else host}": None for host in _LOOPBACK},
             limits=httpx.Limits(
                 max_connections=CONNECTIONS_MAX,
                 max_keepalive_connections=CONNECTIONS_MAX,

@@ -12,14 +12,15 @@ import sys
 from collections.abc import Sequence
 from typing import cast
 
-from pyspark_headwater.pipelines.running import KINDS, Kind, Pipeline, Progress, run
+from headwater.core import pipelines
+from pyspark_headwater.pipelines.running import Pipeline, Progress, run
 from pyspark_headwater.pipelines.session import session
 
 
 def arguments(given: Sequence[str]) -> Pipeline:
     """A pipeline from a command line."""
     parser = argparse.ArgumentParser(prog="pyspark_headwater.pipelines", description=__doc__)
-    parser.add_argument("kind", choices=[*KINDS])
+    parser.add_argument("kind", choices=[*pipelines.PIPELINES])
     parser.add_argument("--endpoint", default="http://127.0.0.1:4437")
     parser.add_argument("--stream")
     parser.add_argument("--pattern")
@@ -34,7 +35,9 @@ def arguments(given: Sequence[str]) -> Pipeline:
         options["stream"] = found.stream
     if found.pattern:
         options["streamPattern"] = found.pattern
-    return Pipeline(cast(Kind, found.kind), found.root, options, found.minutes, found.follow)
+    return Pipeline(
+        cast(pipelines.Pipeline, found.kind), found.root, options, found.minutes, found.follow
+    )
 
 
 def line(progress: Progress) -> str:

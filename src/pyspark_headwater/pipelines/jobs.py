@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 )
 
 from headwater.core.offsets import Offset, format_offset, parse_offset
+from headwater.core.pipelines import ARCHIVE, ROLLUP
 from pyspark_headwater.pipelines import transforms
 from pyspark_headwater.pipelines.delta import (
     Commit,
@@ -131,7 +132,7 @@ def unseen(batch: DataFrame, seen: Mapping[str, Seen | None]) -> DataFrame:
 
 
 def archive_layout(root: str) -> Layout:
-    return Layout(f"{root}/archive", ARCHIVE_SCHEMA, "date", table="stream")
+    return Layout(f"{root}/{ARCHIVE}", ARCHIVE_SCHEMA, "date", table="stream")
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ def by_table(files: Sequence[WrittenFile]) -> dict[str, list[WrittenFile]]:
 
 
 def rollup_layout(root: str) -> Layout:
-    return Layout(root, ROLLUP_SCHEMA, "date", name="rollup")
+    return Layout(root, ROLLUP_SCHEMA, "date", name=ROLLUP)
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,7 @@ class Rollup:
     def __call__(self, batch: DataFrame, commit: Commit) -> None:
         spark = batch.sparkSession
         layout = rollup_layout(self.root)
-        table = open_table(layout.uri("rollup"))
+        table = open_table(layout.uri(ROLLUP))
         if has_commit(table, commit):
             return
         batch = batch.cache()
@@ -194,11 +195,11 @@ class Rollup:
             days = [str(row.date) for row in new.select("date").distinct().collect()]
             parts = {} if table is None else parts_of(table, layout)
             paths = [path for day in days for path in parts.get(day, [])]
-            held = read_files(spark, layout, "rollup", paths)
+            held = read_files(spark, layout, ROLLUP, paths)
             files = write_files(transforms.summed([new, held]).coalesce(1), layout)
             notes: dict[str, int] = {}
             for stream, end in ends.items():
                 notes |= end.notes(stream)
-            commit_files(layout, "rollup", files, commit, replaced=days, notes=notes)
+            commit_files(layout, ROLLUP, files, commit, replaced=days, notes=notes)
         finally:
             batch.unpersist()

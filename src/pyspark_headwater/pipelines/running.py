@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 from pyarrow import fs
@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater.client.errors import HeadwaterError
+from headwater.core import pipelines
 from pyspark_headwater.errors import InvalidOption
 from pyspark_headwater.options import read_options
 from pyspark_headwater.pipelines.delta import Commit, filesystem
@@ -29,14 +30,6 @@ from pyspark_headwater.pipelines.state import Materialize
 from pyspark_headwater.selection import Selection
 from pyspark_headwater.wire import Wire, wire_to
 
-Kind = Literal["archive", "materialize", "snapshot", "rollup"]
-KINDS: Final[dict[Kind, str]] = {
-    "archive": "streams into one append-only table each",
-    "materialize": "State Protocol streams into tables of their current state",
-    "snapshot": "the current state of a stream, left at the server for new readers",
-    "rollup": "messages and bytes per window of time, stream and entity",
-}
-DIRECTORY: Final = "_pipelines"
 _POLL_S: Final = 1
 
 
@@ -53,7 +46,7 @@ class Pipeline:
         every_s: when it goes on, the least time from one micro-batch to the next.
     """
 
-    kind: Kind
+    kind: pipelines.Pipeline
     root: str
     options: dict[str, str] = field(default_factory=dict)
     minutes: int = 1
@@ -68,7 +61,7 @@ class Pipeline:
 
     @property
     def directory(self) -> str:
-        return f"{self.root}/{DIRECTORY}/{self.name}"
+        return f"{self.root}/{pipelines.PROGRESS}/{self.name}"
 
     def job(self) -> Job:
         match self.kind:
@@ -254,7 +247,7 @@ def _note(pipeline: Pipeline, progress: Progress) -> None:
 def noted(root: str) -> list[Progress]:
     """How far the pipelines below a root are, as they noted it themselves."""
     where, path = filesystem(root)
-    selector = fs.FileSelector(f"{path}/{DIRECTORY}", allow_not_found=True)
+    selector = fs.FileSelector(f"{path}/{pipelines.PROGRESS}", allow_not_found=True)
     found: list[Progress] = []
     for directory in sorted(where.get_file_info(selector), key=lambda one: str(one.path)):
         note = f"{directory.path}/progress.json"

@@ -13,8 +13,6 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from headwater.client.errors import StreamNotFound
-from headwater.client.protocol import Request
-from headwater.client.resources import LATEST, snapshot_url
 from headwater.core.content_types import JSON
 from pyspark_headwater.errors import HeadwaterSparkError
 from pyspark_headwater.options import read_options
@@ -64,22 +62,20 @@ def take_snapshot(spark: SparkSession, options: dict[str, str]) -> str | None:
         body = _encode((row.type, row.key, row.value) for row in state.toLocalIterator())
     finally:
         found.unpersist()
-    url = snapshot_url(wire.url(stream), offset)
-    wire.perform(Request("PUT", url, headers={"Content-Type": JSON}, body=body))
+    wire.stream(stream).snapshots.put(offset, body, content_type=JSON)
     return offset
 
 
 def _latest(wire: Wire, stream: str) -> tuple[str, list[tuple[str, str, str]]]:
     """Where the last snapshot was taken, and what is in it."""
     try:
-        answer = wire.perform(Request("GET", snapshot_url(wire.url(stream), LATEST)))
+        snapshot = wire.stream(stream).snapshots.get()
     except StreamNotFound as error:
         if error.code != "snapshot_not_found":
             raise
         return BEGINNING, []
-    entities = msgspec.json.decode(answer.body, type=list[_Entity])
-    offset = answer.next_offset or BEGINNING
-    return offset, [(one.type, one.key, bytes(one.value).decode()) for one in entities]
+    entities = msgspec.json.decode(snapshot.data, type=list[_Entity])
+    return snapshot.offset, [(one.type, one.key, bytes(one.value).decode()) for one in entities]
 
 
 def _encode(rows: Any) -> bytes:

@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType, TimestampType
 
+from headwater.core.pipelines import STATE
 from pyspark_headwater.pipelines import transforms
 from pyspark_headwater.pipelines.columns import Columns, Kind, grown, must_rewrite
 from pyspark_headwater.pipelines.delta import (
@@ -69,7 +70,7 @@ ASIDE_SCHEMA: Final = StructType(
 
 def state_layout(root: str, stream: str) -> Layout:
     return Layout(
-        f"{root}/state/{safe_path(stream)}",
+        f"{root}/{STATE}/{safe_path(stream)}",
         STATE_SCHEMA,
         "_bucket",
         table="type",
@@ -80,7 +81,7 @@ def state_layout(root: str, stream: str) -> Layout:
 
 def aside_layout(root: str, stream: str) -> Layout:
     # No type of entity has a table whose name begins so.
-    where = f"{root}/state/{safe_path(stream)}/_aside"
+    where = f"{root}/{STATE}/{safe_path(stream)}/_aside"
     return Layout(where, ASIDE_SCHEMA, "part", name="changes")
 
 

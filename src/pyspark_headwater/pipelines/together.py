@@ -31,13 +31,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headwater.core.pipelines import ALWAYS_ON
 from pyspark_headwater.errors import HeadwaterSparkError, reason
 from pyspark_headwater.java import NoJava
 from pyspark_headwater.pipelines.many_states import left_out
-from pyspark_headwater.pipelines.running import Kind, Pipeline, Watcher, messages_for, start
+from pyspark_headwater.pipelines.running import Pipeline, Watcher, messages_for, start
 from pyspark_headwater.pipelines.session import session
 
-PIPELINES: Final[tuple[Kind, ...]] = ("archive", "materialize", "rollup")
 TOKEN_VARIABLE: Final = "HEADWATER_TOKEN"
 BATCH_BYTES_MAX: Final = 64 * 2**20
 SETTLE_S_MAX: Final = 20.0
@@ -70,7 +70,7 @@ def pipelines(endpoint: str, root: str, every_s: int) -> list[Pipeline]:
     }
     if token := os.environ.get(TOKEN_VARIABLE):
         options["token"] = token
-    return [Pipeline(kind, root, options, follow=True, every_s=every_s) for kind in PIPELINES]
+    return [Pipeline(kind, root, options, follow=True, every_s=every_s) for kind in ALWAYS_ON]
 
 
 def tell(what: str, **more: Any) -> None:
