@@ -179,3 +179,23 @@ def test_a_stored_access_never_shortens_a_life(ttl_s: int, stored: int, since: i
 def test_only_a_ttl_has_to_be_written_down() -> None:
     assert touch_interval_ms(FOREVER) == 0
     assert touch_interval_ms(Lifetime(expires_at_ms=5)) == 0
+
+
+@pytest.mark.parametrize(
+    "lifetime, before, earlier",
+    [
+        (FOREVER, FOREVER, False),
+        (FOREVER, Lifetime(ttl_s=5), False),
+        (Lifetime(ttl_s=5), FOREVER, True),
+        (Lifetime(ttl_s=5), Lifetime(ttl_s=5), False),
+        (Lifetime(ttl_s=4), Lifetime(ttl_s=5), True),
+        (Lifetime(ttl_s=6), Lifetime(ttl_s=5), False),
+        (Lifetime(expires_at_ms=4), Lifetime(expires_at_ms=5), True),
+        (Lifetime(expires_at_ms=6), Lifetime(expires_at_ms=5), False),
+        (Lifetime(expires_at_ms=6), Lifetime(ttl_s=5), True),
+    ],
+)
+def test_whether_a_stream_may_end_earlier(
+    lifetime: Lifetime, before: Lifetime, earlier: bool
+) -> None:
+    assert lifetime.may_end_before(before) is earlier

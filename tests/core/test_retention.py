@@ -7,7 +7,7 @@ import pytest
 from headwater.core.errors import InvalidHeader, OffsetExpired, UnknownOffset
 from headwater.core.lineage import Inherited, Lineage
 from headwater.core.offsets import Anchor, Offset
-from headwater.core.retention import Retention, locate, parse_retention
+from headwater.core.retention import KEEP_ALL, Retention, locate, parse_retention
 from headwater.core.stream import StreamConfig
 
 
@@ -45,3 +45,22 @@ def test_offsets_before_the_first_kept_one_are_expired() -> None:
         assert caught.value.earliest == str(Offset(3, 60))
     with pytest.raises(UnknownOffset):
         locate(config, Offset(9, 10), 200)
+
+
+@pytest.mark.parametrize(
+    "retention, before, drops",
+    [
+        (KEEP_ALL, KEEP_ALL, False),
+        (Retention(60), KEEP_ALL, True),
+        (KEEP_ALL, Retention(60), False),
+        (Retention(59), Retention(60), True),
+        (Retention(61), Retention(60), False),
+        (Retention(60, 5), Retention(60), True),
+        (Retention(61, 4), Retention(60, 5), True),
+        (Retention(61), Retention(60, 5), False),
+    ],
+)
+def test_whether_a_stream_keeps_less_than_before(
+    retention: Retention, before: Retention, drops: bool
+) -> None:
+    assert retention.drops_more_than(before) is drops

@@ -40,6 +40,16 @@ class Lifetime:
     def same_as(self, other: Lifetime) -> bool:
         return self.ttl_s == other.ttl_s and self.expires_at_ms == other.expires_at_ms
 
+    def may_end_before(self, other: Lifetime) -> bool:
+        """Whether a stream may end earlier than with the other."""
+        if self.is_forever or self.same_as(other):
+            return False
+        if self.ttl_s is not None and other.ttl_s is not None:
+            return self.ttl_s < other.ttl_s
+        if self.expires_at_ms is not None and other.expires_at_ms is not None:
+            return self.expires_at_ms < other.expires_at_ms
+        return True
+
     def deadline_ms(self, touched_at_ms: int) -> int | None:
         if self.ttl_s is not None:
             return touched_at_ms + self.ttl_s * 1000

@@ -42,6 +42,17 @@ class Retention:
     age_s: int | None = None
     size_bytes: int | None = None
 
+    def drops_more_than(self, other: Retention) -> bool:
+        """Whether a stream may have to let go of something that it need not with the other."""
+        return _is_less(self.age_s, other.age_s) or _is_less(self.size_bytes, other.size_bytes)
+
+
+KEEP_ALL: Final = Retention()
+
+
+def _is_less(limit: int | None, other: int | None) -> bool:
+    return limit is not None and (other is None or limit < other)
+
 
 def parse_retention(age: str | None, size: str | None) -> Retention | None:
     if age is None and size is None:

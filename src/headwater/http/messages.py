@@ -132,6 +132,9 @@ class Request:
         if self.caller is not None:
             self.caller.demand(permission, path)
 
+    def may(self, permission: Permission, path: str) -> bool:
+        return self.caller is None or self.caller.grants.allow(permission, path)
+
     def demand_group(self, path: str, group: str) -> None:
         if self.caller is not None:
             self.caller.demand_group(path, group)

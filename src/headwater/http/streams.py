@@ -81,6 +81,7 @@ class StreamResource:
                 request.header(names.STREAM_RETENTION_BYTES),
             ),
             relaxed=parse_relaxed(request.header(names.STREAM_DURABILITY)),
+            may_drop=request.may(Permission.DELETE, path),
         )
         reply = await self._log.create(command)
         headers: Headers = [

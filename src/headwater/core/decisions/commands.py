@@ -34,6 +34,8 @@ class Create:
     retention: Retention | None = None
     prepared: Prepared | None = None
     relaxed: bool = False
+    may_drop: bool = True
+    """Whether it may have an existing stream keep less than before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,9 @@ TTL or expiry, retention, durability, description and how duplicates are answere
 `succeed`) are settings. What a stream holds follows from its content type, from whether and where
 its messages have ids, and from its source: those no version can change. Whether it is closed is no
 setting either: only who asks for a closed stream has to find one.
+
+A shorter retention drops data, and an earlier end all of it. That is to delete, so whoever may not
+delete may not have a stream keep less than it does.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ from dataclasses import replace
 
 from headwater.core import content_types
 from headwater.core.decisions.commands import Create, CreateReply, Decision
-from headwater.core.errors import ConfigConflict
+from headwater.core.errors import ConfigConflict, Forbidden
+from headwater.core.retention import KEEP_ALL
 from headwater.core.stream import Reconfigured, StreamConfig, StreamState
 
 
@@ -57,11 +61,18 @@ def ensure(existing: StreamState, command: Create, now_ms: int) -> Decision[Crea
         unique_ids=command.unique_ids or config.unique_ids,
         relaxed=command.relaxed,
     )
+    if not command.may_drop and _keeps_less(newer, config):
+        raise Forbidden("delete")
     reply = _agree(existing, []).reply
     return Decision(
         CreateReply(False, reply.content_type, reply.next_offset, reply.closed, newer),
         (Reconfigured(config.id, now_ms, newer),),
     )
+
+
+def _keeps_less(newer: StreamConfig, config: StreamConfig) -> bool:
+    retention, before = newer.retention or KEEP_ALL, config.retention or KEEP_ALL
+    return retention.drops_more_than(before) or newer.lifetime.may_end_before(config.lifetime)
 
 
 def _agree(existing: StreamState, different: list[str]) -> Decision[CreateReply]:
