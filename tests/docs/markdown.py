@@ -1,8 +1,8 @@
 """The Markdown of the documentation, as far as tests need to understand it.
 
-Comments, which no reader sees, say what a test does with the code block behind them:
+Comments, which readers do not see, say what a test does with the code block after them:
 
-    <!-- run -->                  run this block and go on when it has ended
+    <!-- run -->                  run this block, and the next one when it has ended
     <!-- run in background -->    start this block and go on at once
     <!-- output -->               the block before this one prints these lines, in this order
     <!-- expect: some text -->    the block before this comment prints this text
@@ -19,6 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
+README = ROOT / "README.md"
 TUTORIAL = DOCS / "tutorial.md"
 HTTP_REFERENCE = DOCS / "reference" / "http.md"
 GROUPS_REFERENCE = DOCS / "reference" / "groups.md"

@@ -10,15 +10,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.conftest import StartServer
 from tests.docs.markdown import (
     GROUPS_REFERENCE,
     HTTP_REFERENCE,
+    LIVE_REFERENCE,
+    README,
     SUBSCRIPTIONS_REFERENCE,
     TUTORIAL,
     Block,
@@ -26,6 +30,14 @@ from tests.docs.markdown import (
 )
 from tests.support.server import ServerProcess
 
+PAGES = (
+    README,
+    TUTORIAL,
+    HTTP_REFERENCE,
+    GROUPS_REFERENCE,
+    LIVE_REFERENCE,
+    SUBSCRIPTIONS_REFERENCE,
+)
 DOCUMENTED_PORT = ":4437"
 SCRIPT_TIMEOUT_S = 180
 BACKGROUND_TIMEOUT_S = 60
@@ -63,7 +75,12 @@ class Shell:
         # The meter that curl draws when nobody watches would be in the way.
         (directory / ".curlrc").write_text("silent\nshow-error\n")
         script = "set -e\n" + "".join(map(self._step, blocks))
-        environment = os.environ | {"CURL_HOME": str(directory), "NO_PROXY": "*"}
+        environment = os.environ | {
+            "CURL_HOME": str(directory),
+            "NO_PROXY": "*",
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "STREAM_URL": f"http://127.0.0.1:{port}",
+        }
         self._process = subprocess.Popen(
             ["bash", "-c", script.replace(DOCUMENTED_PORT, self._port)],
             cwd=directory,
@@ -78,6 +95,8 @@ class Shell:
             # A person would look at it before going on.
             seen = f"until [ -e {output}-seen ]; do sleep 0.05; done\n"
             return f"(\n{block.text}) >{output} 2>&1 &\n{seen}"
+        if block.language == "python":
+            return f"python - <<'END-OF-PROGRAM' >{output} 2>&1\n{block.text}END-OF-PROGRAM\n"
         return f"exec >{output} 2>&1\n{block.text}"
 
     def wait(self) -> int:
@@ -108,13 +127,15 @@ class Shell:
         self._process.wait()
 
 
-def shell_blocks(page: Path) -> list[Block]:
-    return [block for block in Page(page).blocks if block.language == "sh" and block.run]
+def blocks_to_run(page: Path) -> list[Block]:
+    return [block for block in Page(page).blocks if block.run]
 
 
-def run_page(page: Path, directory: Path) -> Iterator[Shell]:
+@contextmanager
+def pasted(blocks: Sequence[Block], directory: Path) -> Iterator[Shell]:
+    """A shell on a fresh server, when all blocks have run in it."""
     with ServerProcess("--data", str(directory / "data")) as server:
-        shell = Shell(shell_blocks(page), directory, server.port)
+        shell = Shell(blocks, directory, server.port)
         try:
             shell.wait()
             yield shell
@@ -123,27 +144,32 @@ def run_page(page: Path, directory: Path) -> Iterator[Shell]:
 
 
 @pytest.fixture(scope="module")
-def tutorial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    yield from run_page(TUTORIAL, tmp_path_factory.mktemp("tutorial"))
+def shell_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], Shell]]:
+    """The shell of a page, which runs once for all tests."""
+    with ExitStack() as running:
+
+        @cache
+        def shell_of(page: Path) -> Shell:
+            directory = tmp_path_factory.mktemp(page.stem)
+            return running.enter_context(pasted(blocks_to_run(page), directory))
+
+        yield shell_of
 
 
-@pytest.fixture(scope="module")
-def http_reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    yield from run_page(HTTP_REFERENCE, tmp_path_factory.mktemp("http"))
+def every_block() -> list[object]:
+    return [
+        pytest.param(page, block, id=f"{page.stem}, line {block.line}")
+        for page in PAGES
+        for block in blocks_to_run(page)
+    ]
 
 
-@pytest.fixture(scope="module")
-def groups_reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    yield from run_page(GROUPS_REFERENCE, tmp_path_factory.mktemp("groups"))
-
-
-@pytest.fixture(scope="module")
-def subscriptions_reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    yield from run_page(SUBSCRIPTIONS_REFERENCE, tmp_path_factory.mktemp("subscriptions"))
-
-
-def check(shell: Shell, block: Block) -> None:
-    output = shell.settled_output(block)
+@needs_shell
+@pytest.mark.parametrize("page, block", every_block())
+def test_examples_pasted_from_top_to_bottom(
+    shell_of: Callable[[Path], Shell], page: Path, block: Block
+) -> None:
+    output = shell_of(page).settled_output(block)
     missing = block.missing_from(output)
     assert missing is None, f"{block.text}\nprinted\n\n{output}\n\nwhich lacks {missing}"
     if not block.background:
@@ -151,58 +177,39 @@ def check(shell: Shell, block: Block) -> None:
 
 
 @needs_shell
-@pytest.mark.parametrize("block", named(shell_blocks(TUTORIAL)))
-def test_commands_of_the_tutorial(tutorial: Shell, block: Block) -> None:
-    check(tutorial, block)
-
-
-@needs_shell
-@pytest.mark.parametrize("block", named(shell_blocks(HTTP_REFERENCE)))
-def test_commands_of_the_http_reference(http_reference: Shell, block: Block) -> None:
-    check(http_reference, block)
-
-
-@needs_shell
-@pytest.mark.parametrize("block", named(shell_blocks(GROUPS_REFERENCE)))
-def test_commands_of_the_groups_reference(groups_reference: Shell, block: Block) -> None:
-    check(groups_reference, block)
-
-
-@needs_shell
-@pytest.mark.parametrize("block", named(shell_blocks(SUBSCRIPTIONS_REFERENCE)))
-def test_commands_of_the_subscriptions_reference(
-    subscriptions_reference: Shell, block: Block
+def test_a_follower_sees_what_the_tutorial_appends_later(
+    shell_of: Callable[[Path], Shell],
 ) -> None:
-    check(subscriptions_reference, block)
-
-
-@needs_shell
-def test_a_follower_sees_what_the_tutorial_appends_later(tutorial: Shell) -> None:
-    (follower,) = [block for block in shell_blocks(TUTORIAL) if block.background]
+    (follower,) = [block for block in blocks_to_run(TUTORIAL) if block.background]
     later = 'data:[{"from": "ada", "text": "Can you see this?"}]'
-    assert wait_until(lambda: later in tutorial.output(follower), BACKGROUND_TIMEOUT_S)
+    assert wait_until(lambda: later in shell_of(TUTORIAL).output(follower), BACKGROUND_TIMEOUT_S)
 
 
 @needs_shell
-def test_the_last_command_of_each_page_succeeds(
-    tutorial: Shell,
-    http_reference: Shell,
-    groups_reference: Shell,
-    subscriptions_reference: Shell,
-) -> None:
-    pages = (tutorial, http_reference, groups_reference, subscriptions_reference)
-    assert [page.wait() for page in pages] == [0, 0, 0, 0]
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_last_command_of_a_page_succeeds(shell_of: Callable[[Path], Shell], page: Path) -> None:
+    assert shell_of(page).wait() == 0
 
 
-@pytest.mark.parametrize(
-    "page",
-    [TUTORIAL, HTTP_REFERENCE, GROUPS_REFERENCE, SUBSCRIPTIONS_REFERENCE],
-    ids=lambda page: page.name,
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_command_with_curl_is_run(page: Path) -> None:
     """A block that somebody forgot to mark would never be tested."""
     forgotten = [b.line for b in Page(page).blocks if "curl" in b.text and not b.run]
     assert forgotten == []
+
+
+@needs_shell
+def test_the_key_of_the_readme_opens_the_server_after_a_restart(tmp_path: Path) -> None:
+    """Once there is a key, the next start asks for one: readers must not lock themselves out."""
+    (keys,) = [block for block in blocks_to_run(README) if "keys create" in block.text]
+    keep = Block("sh", 'echo "$HEADWATER_TOKEN" >key\n', line=0, run=True)
+    with pasted([keys, keep], tmp_path):
+        pass
+    key = (tmp_path / "key").read_text().strip()
+    with ServerProcess("--data", str(tmp_path / "data")) as server:
+        url = f"http://127.0.0.1:{server.port}/v1/streams"
+        assert httpx.get(url).status_code == 401
+        assert httpx.get(url, headers={"Authorization": f"Bearer {key}"}).status_code == 200
 
 
 # ── Python ───────────────────────────────────────────────────────────────────────────────────

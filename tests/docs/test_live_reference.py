@@ -22,8 +22,7 @@ from headwater.http.live import (
     ActivateBody,
     WaitBody,
 )
-from tests.docs.markdown import LIVE_REFERENCE, Block, Page, code_spans
-from tests.docs.test_examples import Shell, check, named, needs_shell, run_page, shell_blocks
+from tests.docs.markdown import LIVE_REFERENCE, Page, code_spans
 from tests.docs.test_http_reference import documented
 from tests.http.client import JSON, Client
 from tests.support.server import ServerProcess
@@ -144,21 +143,3 @@ def test_every_field_of_an_activation_is_there(client: Client) -> None:
     answered = [name for name in second_table("Activate templates") if "[]" in name]
     assert answered == expected
     assert set(found) == {"activated", "denied", "limits"}
-
-
-# ── Examples ─────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture(scope="module")
-def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    yield from run_page(LIVE_REFERENCE, tmp_path_factory.mktemp("live"))
-
-
-@needs_shell
-@pytest.mark.parametrize("block", named(shell_blocks(LIVE_REFERENCE)))
-def test_commands(shell: Shell, block: Block) -> None:
-    check(shell, block)
-
-
-def test_every_command_is_run() -> None:
-    assert [block.line for block in PAGE.blocks if "curl" in block.text and not block.run] == []
