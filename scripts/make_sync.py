@@ -19,8 +19,8 @@ from pathlib import Path
 
 CLIENT = Path(__file__).parent.parent / "src" / "headwater" / "client"
 SOURCES = (
-    *("_reader", "_producer", "_message", "_consumer", "_group", "_live", "_snapshots"),
-    *("_stream", "_subscription", "_client"),
+    *("reader", "producer", "message", "consumer", "group", "live", "snapshots"),
+    *("stream", "subscription", "client"),
 )
 LINE_LENGTH = 100
 
@@ -73,7 +73,7 @@ WORDING = {
 }
 
 HEADER = '''\
-"""The blocking client. Written by scripts/make_sync.py from {source}.py: DO NOT EDIT."""
+"""The blocking client. Written by scripts/make_sync.py from aio/{source}.py: DO NOT EDIT."""
 
 from __future__ import annotations
 
@@ -81,39 +81,39 @@ from __future__ import annotations
 TYPE_VARIABLE = """
 T = TypeVar("T")
 """
-# Where the names come from that the written code may use, in the order of the import statements.
+# Where the names come from that the written code may use.
 IMPORTS = {
     "collections.abc": ("Awaitable", "Callable", "Iterable", "Mapping"),
     "datetime": ("datetime",),
     "types": ("TracebackType",),
     "typing": ("Any", "Generic", "Self", "TypeVar", "overload"),
-    "headwater.client._client": ("AsyncHeadwater",),
-    "headwater.client._consumer": ("AsyncConsumer",),
-    "headwater.client._group": ("AsyncGroup",),
-    "headwater.client._live": ("WAIT_S", "AsyncLiveQuery", "AsyncLiveStream", "_settled"),
-    "headwater.client._message": ("AsyncMessage", "AsyncTransaction"),
-    "headwater.client._portal": ("Delivery", "Portal"),
-    "headwater.client._producer": ("AsyncProducer", "ProducerOptions"),
-    "headwater.client._reader": ("AsyncItems", "AsyncReader"),
-    "headwater.client._sender": ("Token", "Values"),
-    "headwater.client._snapshots": ("AsyncSnapshots",),
-    "headwater.client._stream": ("BATCH_BYTES_MAX", "AsyncStream"),
-    "headwater.client._subscription": ("AsyncClaim", "AsyncSubscription"),
-    "headwater.client._sync_consumer": ("Consumer",),
-    "headwater.client._sync_group": ("Group",),
-    "headwater.client._sync_live": ("LiveStream",),
-    "headwater.client._sync_message": ("Message", "Transaction"),
-    "headwater.client._sync_producer": ("Producer",),
-    "headwater.client._sync_reader": ("Reader",),
-    "headwater.client._sync_snapshots": ("Snapshots",),
-    "headwater.client._sync_stream": ("Stream",),
-    "headwater.client._sync_subscription": ("Subscription",),
-    "headwater.client.batch": ("Batch", "Position"),
+    "headwater.client.aio.client": ("AsyncHeadwater",),
+    "headwater.client.aio.consumer": ("AsyncConsumer",),
+    "headwater.client.aio.group": ("AsyncGroup",),
+    "headwater.client.aio.live": ("WAIT_S", "AsyncLiveQuery", "AsyncLiveStream", "_settled"),
+    "headwater.client.aio.message": ("AsyncMessage", "AsyncTransaction"),
+    "headwater.client.sync.portal": ("Delivery", "Portal"),
+    "headwater.client.aio.producer": ("AsyncProducer", "ProducerOptions"),
+    "headwater.client.aio.reader": ("AsyncItems", "AsyncReader"),
+    "headwater.client.aio.sender": ("Token", "Values"),
+    "headwater.client.aio.snapshots": ("AsyncSnapshots",),
+    "headwater.client.aio.stream": ("BATCH_BYTES_MAX", "AsyncStream"),
+    "headwater.client.aio.subscription": ("AsyncClaim", "AsyncSubscription"),
+    "headwater.client.sync.consumer": ("Consumer",),
+    "headwater.client.sync.group": ("Group",),
+    "headwater.client.sync.live": ("LiveStream",),
+    "headwater.client.sync.message": ("Message", "Transaction"),
+    "headwater.client.sync.producer": ("Producer",),
+    "headwater.client.sync.reader": ("Reader",),
+    "headwater.client.sync.snapshots": ("Snapshots",),
+    "headwater.client.sync.stream": ("Stream",),
+    "headwater.client.sync.subscription": ("Subscription",),
+    "headwater.client.protocol.batch": ("Batch", "Position"),
     "headwater.client.errors": ("BufferFull", "HeadwaterError"),
-    "headwater.client.groups": ("Committed", "GroupInfo", "OnDuplicate"),
-    "headwater.client.live": ("NOW", "Activation", "LiveMeta", "WaitResult"),
+    "headwater.client.protocol.groups": ("Committed", "GroupInfo", "OnDuplicate"),
+    "headwater.client.protocol.live": ("NOW", "Activation", "LiveMeta", "WaitResult"),
     "headwater.client.live_keys": ("Keyset", "Template"),
-    "headwater.client.protocol": (
+    "headwater.client.protocol.streams": (
         "NOTHING",
         "START",
         "Live",
@@ -122,7 +122,7 @@ IMPORTS = {
         "Response",
         "StreamInfo",
     ),
-    "headwater.client.resources": (
+    "headwater.client.protocol.resources": (
         "BULK_BYTES",
         "LATEST",
         "PAGE",
@@ -135,15 +135,15 @@ IMPORTS = {
         "StreamPage",
         "StreamSummary",
     ),
-    "headwater.client.retry": ("RetryPolicy",),
-    "headwater.client.state": ("Change", "MaterializedState"),
-    "headwater.client.subscriptions": (
+    "headwater.client.protocol.retry": ("RetryPolicy",),
+    "headwater.client.protocol.state": ("Change", "MaterializedState"),
+    "headwater.client.protocol.subscriptions": (
         "LinkedStream",
         "SubscriptionInfo",
         "WebhookKeys",
         "WebhookWake",
     ),
-    "headwater.client.transport": ("Timeouts", "Transport"),
+    "headwater.client.aio.transport": ("Timeouts", "Transport"),
     "headwater.core.live.encodings": ("Encoding",),
     "headwater.core.live.profile": ("Profile",),
     "headwater.core.payloads": ("encode_append", "encode_batches", "encode_body"),
@@ -154,11 +154,11 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 def generate() -> dict[Path, str]:
     """The text of each module to be written."""
-    return {CLIENT / f"_sync{source}.py": generate_module(source) for source in SOURCES}
+    return {CLIENT / "sync" / f"{source}.py": generate_module(source) for source in SOURCES}
 
 
 def generate_module(source: str) -> str:
-    text = (CLIENT / f"{source}.py").read_text()
+    text = (CLIENT / "aio" / f"{source}.py").read_text()
     classes = [
         "\n".join(generate_class(node, text))
         for node in ast.parse(text).body
@@ -177,7 +177,9 @@ def import_lines(code: str) -> str:
     if "T" in used:
         used.add("TypeVar")
     lines: list[str] = []
-    for module, names in IMPORTS.items():
+    ours_last = sorted(IMPORTS, key=lambda module: (module.startswith("headwater"), module))
+    for module in ours_last:
+        names = IMPORTS[module]
         wanted = [name for name in names if name in used]
         if wanted:
             if module.startswith("headwater") and lines and "headwater" not in lines[-1]:

@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql.datasource import InputPartition
 
 from headwater.client.errors import ResponseError
-from headwater.client.resources import Range
+from headwater.client.protocol.resources import Range
 from pyspark_headwater.options import ReadOptions
 from pyspark_headwater.selection import Offsets, data_loss, is_data_loss
 from pyspark_headwater.wire import BEGINNING, Wire

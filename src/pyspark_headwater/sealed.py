@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-from headwater.client.resources import SealedFile
+from headwater.client.protocol.resources import SealedFile
 from headwater.core.columns import rows_of
 from headwater.core.errors import DataCorrupt, HistoryUnavailable
 from headwater.core.offsets import Offset, parse_offset

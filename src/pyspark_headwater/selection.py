@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from headwater.client.errors import BadRequest, ResponseError, StreamGone, StreamNotFound
-from headwater.client.protocol import NOW, START, is_json
-from headwater.client.resources import StreamSummary
+from headwater.client.protocol.resources import StreamSummary
+from headwater.client.protocol.streams import NOW, START, is_json
 from headwater.core.patterns import InvalidPattern, Pattern, parse_path_pattern
 from pyspark_headwater.errors import DataLoss, InvalidOption, UnknownStream
 from pyspark_headwater.options import EARLIEST, LATEST, ReadOptions

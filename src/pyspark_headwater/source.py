@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from headwater.client.errors import ResponseError
-from headwater.client.resources import Reach
+from headwater.client.protocol.resources import Reach
 from pyspark_headwater.errors import InvalidOption
 from pyspark_headwater.options import ReadOptions, Use, WriteOptions, read_options, write_options
 from pyspark_headwater.planning import Planner, RangesPartition

@@ -14,7 +14,7 @@ import pytest
 from headwater.cli.context_file import Context
 from headwater.cli.target import Target, authorization
 from headwater.client import Headwater, HeadwaterError, RetryPolicy
-from headwater.client.protocol import Request as ClientRequest
+from headwater.client.protocol.streams import Request as ClientRequest
 from headwater.core.access.keys import KeyRecord
 from headwater.settings import Settings
 from tests.access.guests import SECRETS, Guest, House, secret

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from headwater.client.errors import ConnectionFailed
-from headwater.client.protocol import Request, Response
+from headwater.client.protocol.streams import Request, Response
 
 Handler = Callable[[Request], Awaitable[Response]]
 

@@ -19,9 +19,9 @@ from headwater.client.errors import (
     StreamClosed,
     UnexpectedAnswer,
 )
-from headwater.client.producer_state import Entry, Outcome, ProducerState
-from headwater.client.protocol import Receipt
-from headwater.client.retry import RetryPolicy
+from headwater.client.protocol.producer_state import Entry, Outcome, ProducerState
+from headwater.client.protocol.retry import RetryPolicy
+from headwater.client.protocol.streams import Receipt
 
 PATIENT = RetryPolicy(base_delay_s=1.0, max_delay_s=4.0, give_up_after_s=None)
 LOST = ConnectionFailed("lost", in_doubt=True)

@@ -27,7 +27,7 @@ from headwater.client import (
     Unauthorized,
     UnexpectedAnswer,
 )
-from headwater.client.protocol import Response
+from headwater.client.protocol.streams import Response
 from tests.client.fake_transport import (
     EventStream,
     FakeTransport,

@@ -36,7 +36,7 @@ from headwater.client import (
     StreamClosed,
     StreamNotFound,
 )
-from headwater.client.protocol import Request, Response
+from headwater.client.protocol.streams import Request, Response
 from tests.client.conftest import IMPATIENT
 from tests.client.fake_transport import FakeTransport
 

@@ -33,8 +33,8 @@ from headwater.client import (
     TouchSettings,
     keyset,
 )
-from headwater.client.protocol import Request, Response
-from headwater.client.transport import HttpxTransport
+from headwater.client.aio.transport import HttpxTransport
+from headwater.client.protocol.streams import Request, Response
 from tests.client.faulty_proxy import FaultyProxy
 from tests.conftest import StartServer
 

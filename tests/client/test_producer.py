@@ -22,7 +22,7 @@ from headwater.client import (
     StreamNotFound,
     TooLarge,
 )
-from headwater.client.protocol import Request, Response
+from headwater.client.protocol.streams import Request, Response
 from tests.client.fake_transport import FakeTransport, granted, lost, refused
 
 SMALL = ProducerOptions(linger_s=0.0, max_batch_messages=3)

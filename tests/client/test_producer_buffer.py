@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.client.producer_buffer import MessageBuffer
+from headwater.client.protocol.producer_buffer import MessageBuffer
 
 
 def new_buffer(

@@ -21,9 +21,9 @@ from headwater.client.errors import (
     TooLarge,
     UnexpectedAnswer,
 )
-from headwater.client.producer_state import Entry, Outcome, ProducerState
-from headwater.client.protocol import Receipt
-from headwater.client.retry import UNEXPECTED_ANSWERS_MAX, RetryPolicy
+from headwater.client.protocol.producer_state import Entry, Outcome, ProducerState
+from headwater.client.protocol.retry import UNEXPECTED_ANSWERS_MAX, RetryPolicy
+from headwater.client.protocol.streams import Receipt
 from tests.client.producer_simulation import LOST, PATIENT, Simulation, closed, gap, stale
 
 SMOOTH = ["add", "deliver", "answer"]

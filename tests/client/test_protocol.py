@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.client import errors
-from headwater.client.protocol import (
+from headwater.client.protocol.refusals import failure, retry_after_s
+from headwater.client.protocol.streams import (
     ProducerTag,
     Request,
     Response,
@@ -27,7 +28,6 @@ from headwater.client.protocol import (
     stream_root,
     stream_url,
 )
-from headwater.client.refusals import failure, retry_after_s
 from headwater.core.payloads import encode_append, encode_batches, encode_body, encode_message
 
 URL = "http://localhost:4437/v1/stream/orders"

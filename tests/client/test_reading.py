@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.client.batch import Batch, Position
 from headwater.client.errors import BadRequest, InvalidMessage, StreamNotFound, UnexpectedAnswer
-from headwater.client.protocol import Live, Request, Response
-from headwater.client.reading import ReadSession, starts_at
-from headwater.client.unpack import ItemQueue, UnpackBytes, UnpackMessages, UnpackText
+from headwater.client.protocol.batch import Batch, Position
+from headwater.client.protocol.reading import ReadSession, starts_at
+from headwater.client.protocol.streams import Live, Request, Response
+from headwater.client.protocol.unpack import ItemQueue, UnpackBytes, UnpackMessages, UnpackText
 
 URL = "http://server/v1/stream/s"
 JSON = "application/json"

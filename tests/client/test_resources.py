@@ -20,8 +20,8 @@ from headwater.client import (
     StreamSummary,
     UnexpectedAnswer,
 )
-from headwater.client.protocol import Response
-from headwater.client.resources import list_request
+from headwater.client.protocol.resources import list_request
+from headwater.client.protocol.streams import Response
 from tests.client.fake_transport import FakeTransport, lost, refused, script
 
 

@@ -15,7 +15,7 @@ from headwater.client.errors import (
     StreamNotFound,
     UnexpectedAnswer,
 )
-from headwater.client.retry import UNEXPECTED_ANSWERS_MAX, Retries, RetryPolicy
+from headwater.client.protocol.retry import UNEXPECTED_ANSWERS_MAX, Retries, RetryPolicy
 
 LOST = ConnectionFailed("lost", in_doubt=True)
 REFUSED = ConnectionFailed("refused", in_doubt=False)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.client.sse import SseEvent, SseParser
+from headwater.client.protocol.sse import SseEvent, SseParser
 
 LINE_ENDS = st.sampled_from([b"\n", b"\r", b"\r\n"])
 # Data lines hold no line ends of their own; a server splits payloads at them.

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.client.batch import Batch, Position
 from headwater.client.errors import InvalidMessage
-from headwater.client.state import Change, MaterializedState
+from headwater.client.protocol.batch import Batch, Position
+from headwater.client.protocol.state import Change, MaterializedState
 
 _ABSENT: Any = object()
 

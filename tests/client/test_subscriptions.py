@@ -20,7 +20,7 @@ from headwater.client import (
     UnknownSigningKey,
     WebhookKeys,
 )
-from headwater.client.subscriptions import subscription_url
+from headwater.client.protocol.subscriptions import subscription_url
 from headwater.core.subscriptions.signatures import SigningKey
 from tests.subscriptions.receiver import TAKEN, Receiver
 

@@ -24,7 +24,7 @@ from headwater.client import (
     RetryPolicy,
     Stream,
 )
-from headwater.client.protocol import Request, Response
+from headwater.client.protocol.streams import Request, Response
 from scripts import make_sync
 from tests.client.fake_transport import FakeTransport, granted, refused, script
 from tests.client.flavours import COUNTERPARTS, RENAMED
@@ -37,7 +37,8 @@ DERIVED = {name: other for other, name in RENAMED.items()}
 
 
 def test_every_substituted_sentence_exists() -> None:
-    sources = "".join((make_sync.CLIENT / f"{name}.py").read_text() for name in make_sync.SOURCES)
+    aio = make_sync.CLIENT / "aio"
+    sources = "".join((aio / f"{name}.py").read_text() for name in make_sync.SOURCES)
     assert all(sentence in sources for sentence in make_sync.WORDING)
 
 

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from headwater.client.aio.transport import HttpxTransport, Timeouts
 from headwater.client.errors import ConnectionFailed, RequestTimedOut
-from headwater.client.protocol import Request, append_request, read_request
-from headwater.client.transport import HttpxTransport, Timeouts
+from headwater.client.protocol.streams import Request, append_request, read_request
 
 Script = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from headwater.client import AsyncHeadwater, Headwater, RetryPolicy
-from headwater.client.protocol import Request, Response
-from headwater.client.transport import HttpxTransport
+from headwater.client.aio.transport import HttpxTransport
+from headwater.client.protocol.streams import Request, Response
 from headwater.postgres.buffer import BATCH_RECORDS_MAX
 from tests.conftest import StartServer
 from tests.postgres.conftest import PATIENCE_S, Pipe, TestDatabase, until

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from headwater.client import AsyncHeadwater, AsyncStream, HeadwaterError
-from headwater.client.protocol import ProducerTag
+from headwater.client.protocol.streams import ProducerTag
 from headwater.core.content_types import JSON
 
 SALES: Final = "demo/sales"

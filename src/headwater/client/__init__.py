@@ -12,34 +12,22 @@ Two flavours with one surface, `AsyncHeadwater` for asyncio and `Headwater` for 
             print(order)
 
 The async flavour reads the same with `async with`, `async for` and `await`, and closes with
-`aclose`. What goes over the wire is decided in modules without IO (`protocol`, `reading`, `sse`,
-`retry`, `producer_state`, `state`, `groups`, `subscriptions`, `live`); the async classes put IO
-around them, and the blocking classes are written from the async ones by a script. `live_keys` is
-for applications that wait for changes in their own way.
+`aclose`. `protocol` decides what goes over the wire, without IO; the async classes in `aio` put IO
+around it, and a script writes the blocking classes in `sync` from those. `live_keys` is for
+applications that wait for changes in their own way.
 """
 
-from headwater.client._client import AsyncHeadwater
-from headwater.client._consumer import AsyncConsumer
-from headwater.client._group import AsyncGroup
-from headwater.client._live import AsyncLiveQuery, AsyncLiveStream
-from headwater.client._message import AsyncMessage, AsyncTransaction
-from headwater.client._portal import Delivery
-from headwater.client._producer import AsyncDelivery, AsyncProducer, ProducerOptions
-from headwater.client._reader import AsyncItems, AsyncReader
-from headwater.client._snapshots import AsyncSnapshots
-from headwater.client._stream import AsyncStream
-from headwater.client._subscription import AsyncClaim, AsyncSubscription
-from headwater.client._sync_client import Headwater
-from headwater.client._sync_consumer import Consumer
-from headwater.client._sync_group import Group
-from headwater.client._sync_live import LiveQuery, LiveStream
-from headwater.client._sync_message import Message, Transaction
-from headwater.client._sync_producer import Producer
-from headwater.client._sync_reader import Items, Reader
-from headwater.client._sync_snapshots import Snapshots
-from headwater.client._sync_stream import Stream
-from headwater.client._sync_subscription import Claim, Subscription
-from headwater.client.batch import Batch, Position
+from headwater.client.aio.client import AsyncHeadwater
+from headwater.client.aio.consumer import AsyncConsumer
+from headwater.client.aio.group import AsyncGroup
+from headwater.client.aio.live import AsyncLiveQuery, AsyncLiveStream
+from headwater.client.aio.message import AsyncMessage, AsyncTransaction
+from headwater.client.aio.producer import AsyncDelivery, AsyncProducer, ProducerOptions
+from headwater.client.aio.reader import AsyncItems, AsyncReader
+from headwater.client.aio.snapshots import AsyncSnapshots
+from headwater.client.aio.stream import AsyncStream
+from headwater.client.aio.subscription import AsyncClaim, AsyncSubscription
+from headwater.client.aio.transport import Timeouts, Transport
 from headwater.client.errors import (
     AlreadyClaimed,
     BadRequest,
@@ -76,24 +64,17 @@ from headwater.client.errors import (
     UnexpectedAnswer,
     UnknownSigningKey,
 )
-from headwater.client.groups import Committed, GroupInfo, GroupSettings, Published
-from headwater.client.live import (
+from headwater.client.live_keys import Encoded, Keyset, Template, keyset
+from headwater.client.protocol.batch import Batch, Position
+from headwater.client.protocol.groups import Committed, GroupInfo, GroupSettings, Published
+from headwater.client.protocol.live import (
     Activation,
     LiveMeta,
     StateProtocol,
     TouchSettings,
     WaitResult,
 )
-from headwater.client.live_keys import Encoded, Keyset, Template, keyset
-from headwater.client.protocol import (
-    NOW,
-    START,
-    ProducerTag,
-    Receipt,
-    Response,
-    StreamInfo,
-)
-from headwater.client.resources import (
+from headwater.client.protocol.resources import (
     Bulk,
     Range,
     Ranges,
@@ -105,15 +86,33 @@ from headwater.client.resources import (
     StreamPage,
     StreamSummary,
 )
-from headwater.client.retry import RetryPolicy
-from headwater.client.state import Change, MaterializedState
-from headwater.client.subscriptions import (
+from headwater.client.protocol.retry import RetryPolicy
+from headwater.client.protocol.state import Change, MaterializedState
+from headwater.client.protocol.streams import (
+    NOW,
+    START,
+    ProducerTag,
+    Receipt,
+    Response,
+    StreamInfo,
+)
+from headwater.client.protocol.subscriptions import (
     LinkedStream,
     SubscriptionInfo,
     WebhookKeys,
     WebhookWake,
 )
-from headwater.client.transport import Timeouts, Transport
+from headwater.client.sync.client import Headwater
+from headwater.client.sync.consumer import Consumer
+from headwater.client.sync.group import Group
+from headwater.client.sync.live import LiveQuery, LiveStream
+from headwater.client.sync.message import Message, Transaction
+from headwater.client.sync.portal import Delivery
+from headwater.client.sync.producer import Producer
+from headwater.client.sync.reader import Items, Reader
+from headwater.client.sync.snapshots import Snapshots
+from headwater.client.sync.stream import Stream
+from headwater.client.sync.subscription import Claim, Subscription
 
 __all__ = [
     "NOW",

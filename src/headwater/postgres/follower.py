@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from headwater.client import AsyncHeadwater, HeadwaterError, RetryPolicy
-from headwater.client.retry import is_retryable
+from headwater.client.protocol.retry import is_retryable
 from headwater.postgres.buffer import Buffer
 from headwater.postgres.catalog import Catalog
 from headwater.postgres.changes import Translator

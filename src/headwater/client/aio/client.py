@@ -1,0 +1,187 @@
+"""The client object: one server, its credentials, its connections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urljoin
+
+import msgspec
+
+from headwater.client.aio.message import AsyncTransaction
+from headwater.client.aio.sender import Sender, Token, Values
+from headwater.client.aio.stream import AsyncStream
+from headwater.client.aio.subscription import AsyncSubscription
+from headwater.client.aio.transport import HttpxTransport, Timeouts, Transport
+from headwater.client.protocol.resources import PAGE, StreamPage, StreamSummary, list_request
+from headwater.client.protocol.retry import RetryPolicy
+from headwater.client.protocol.streams import Request, Response, merged, stream_root
+from headwater.client.protocol.subscriptions import (
+    SubscriptionInfo,
+    WebhookKeys,
+    jwks_url,
+    subscription_page,
+    subscriptions_url,
+)
+from headwater.core.content_types import JSON
+
+
+class AsyncHeadwater:
+    """A Durable Streams server.
+
+        async with AsyncHeadwater("http://localhost:4437") as client:
+            greetings = client.stream("greetings")
+            await greetings.ensure(content_type="text/plain")
+            await greetings.append("hello")
+            print(await greetings.read_text())
+
+    Connections are pooled and shared by everything that the client hands out, so one client per
+    server is enough. It belongs to the event loop that it is first used on.
+
+    Args:
+        url: the server's address. Streams are below `/v1/stream`, unless the address has a path
+            of its own.
+        token: a bearer token, or a function (plain or async) that returns the current one.
+        headers: sent with every request to the server. A value may be a function, as the token
+            may be one.
+        params: query parameters, in the same way.
+        timeouts: how long to wait for the server.
+        retry: how long to try again when the server cannot be reached or is busy.
+        verify: how to check TLS certificates: True, the path of a file with the certificates that
+            may vouch for the server, an `ssl.SSLContext`, or False not to check.
+        transport: another way to the server, instead of httpx.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: Token | None = None,
+        *,
+        headers: Values | None = None,
+        params: Values | None = None,
+        timeouts: Timeouts | None = None,
+        retry: RetryPolicy | None = None,
+        verify: Any = True,
+        transport: Transport | None = None,
+    ) -> None:
+        self._root = stream_root(url)
+        sender = Sender(
+            transport or HttpxTransport(timeouts=timeouts, verify=verify), retry or RetryPolicy()
+        )
+        self._sender = sender.accompanied(
+            headers=headers, params=params, token=token, origin=self._root
+        )
+
+    @property
+    def url(self) -> str:
+        """The address below which the streams are."""
+        return self._root
+
+    def stream(
+        self,
+        path: str,
+        *,
+        content_type: str | None = None,
+        headers: Values | None = None,
+        params: Values | None = None,
+    ) -> AsyncStream:
+        """A handle for the stream at a path, whether or not there is one yet.
+
+        Args:
+            path: the stream's path on the server, or the whole address of a stream anywhere. The
+                client's token, headers and parameters go to its own server only.
+            content_type: of an existing stream; saves a request before the first append.
+            headers: sent with every request about this stream, as those of the client are.
+            params: query parameters, in the same way.
+        """
+        sender = self._sender.accompanied(headers=headers, params=params)
+        return AsyncStream(sender, self._root, path, content_type=content_type)
+
+    async def streams(self, prefix: str = "") -> list[StreamSummary]:
+        """All streams whose path begins so, by path."""
+        found: list[StreamSummary] = []
+        after: str | None = ""
+        while after is not None:
+            page = await self.stream_page(prefix, after=after)
+            found += page.streams
+            after = page.next
+        return found
+
+    async def stream_page(
+        self, prefix: str = "", *, after: str = "", limit: int = PAGE
+    ) -> StreamPage:
+        """A part of the list of streams: those behind `after`, at most `limit`."""
+        return await self._sender.ask(list_request(self._root, prefix, after, limit), StreamPage)
+
+    def transaction(self) -> AsyncTransaction:
+        """A transaction that publishes to any number of streams, all or nothing.
+
+        To acknowledge a message in the same step, begin it with `AsyncMessage.transaction`.
+        """
+        return AsyncTransaction(self._sender, self._root)
+
+    def subscription(self, name: str) -> AsyncSubscription:
+        """A handle for the subscription of a name, whether or not there is one yet."""
+        return AsyncSubscription(self._sender, self._root, name)
+
+    async def subscriptions(self, prefix: str = "") -> list[SubscriptionInfo]:
+        """The server's subscriptions by name, without their streams."""
+        found: list[SubscriptionInfo] = []
+        after: str | None = ""
+        while after is not None:
+            params = {"prefix": prefix, "after": after, "limit": "1000"}
+            request = Request("GET", subscriptions_url(self._root), params=params)
+            page, after = subscription_page((await self._sender.perform(request)).response)
+            found += page
+        return found
+
+    async def webhook_keys(self) -> WebhookKeys:
+        """The keys that requests to webhooks are signed with."""
+        answer = await self._sender.perform(Request("GET", jwks_url(self._root)))
+        return WebhookKeys(answer.response.body)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        json: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Response:
+        """Send any other request to the server and return its answer; errors are raised.
+
+        For what has no method of its own, such as the figures of a server:
+
+            answer = await client.request("GET", "/metrics")
+
+        GET and HEAD are tried again when that can help, other methods are not.
+        """
+        request = Request(
+            method,
+            urljoin(self._root, path),
+            params=params or {},
+            headers=merged({"Content-Type": JSON} if json is not None else None, headers),
+            body=b"" if json is None else msgspec.json.encode(json),
+            repeatable=method in ("GET", "HEAD"),
+        )
+        return (await self._sender.perform(request)).response
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._sender.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._root}>"

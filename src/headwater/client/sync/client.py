@@ -1,0 +1,164 @@
+"""The blocking client. Written by scripts/make_sync.py from aio/client.py: DO NOT EDIT."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from headwater.client.aio.client import AsyncHeadwater
+from headwater.client.aio.sender import Token, Values
+from headwater.client.aio.transport import Timeouts, Transport
+from headwater.client.protocol.resources import PAGE, StreamPage, StreamSummary
+from headwater.client.protocol.retry import RetryPolicy
+from headwater.client.protocol.streams import Response
+from headwater.client.protocol.subscriptions import SubscriptionInfo, WebhookKeys
+from headwater.client.sync.message import Transaction
+from headwater.client.sync.portal import Portal
+from headwater.client.sync.stream import Stream
+from headwater.client.sync.subscription import Subscription
+
+
+class Headwater:
+    """A Durable Streams server.
+
+        with Headwater("http://localhost:4437") as client:
+            greetings = client.stream("greetings")
+            greetings.ensure(content_type="text/plain")
+            greetings.append("hello")
+            print(greetings.read_text())
+
+    Connections are pooled and shared by everything that the client hands out, so one client per
+    server is enough. It may be used from several threads; a reader, from one at a time.
+
+    Args:
+        url: the server's address. Streams are below `/v1/stream`, unless the address has a path
+            of its own.
+        token: a bearer token, or a function (without arguments) that returns the current one.
+        headers: sent with every request to the server. A value may be a function, as the token
+            may be one.
+        params: query parameters, in the same way.
+        timeouts: how long to wait for the server.
+        retry: how long to try again when the server cannot be reached or is busy.
+        verify: how to check TLS certificates: True, the path of a file with the certificates that
+            may vouch for the server, an `ssl.SSLContext`, or False not to check.
+        transport: another way to the server, instead of httpx.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: Token | None = None,
+        *,
+        headers: Values | None = None,
+        params: Values | None = None,
+        timeouts: Timeouts | None = None,
+        retry: RetryPolicy | None = None,
+        verify: Any = True,
+        transport: Transport | None = None,
+    ) -> None:
+        self._portal = Portal()
+        self._async = AsyncHeadwater(
+            url,
+            token,
+            headers=headers,
+            params=params,
+            timeouts=timeouts,
+            retry=retry,
+            verify=verify,
+            transport=transport,
+        )
+
+    @property
+    def url(self) -> str:
+        """The address below which the streams are."""
+        return self._async.url
+
+    def stream(
+        self,
+        path: str,
+        *,
+        content_type: str | None = None,
+        headers: Values | None = None,
+        params: Values | None = None,
+    ) -> Stream:
+        """A handle for the stream at a path, whether or not there is one yet.
+
+        Args:
+            path: the stream's path on the server, or the whole address of a stream anywhere. The
+                client's token, headers and parameters go to its own server only.
+            content_type: of an existing stream; saves a request before the first append.
+            headers: sent with every request about this stream, as those of the client are.
+            params: query parameters, in the same way.
+        """
+        return Stream(
+            self._portal,
+            self._async.stream(path, content_type=content_type, headers=headers, params=params),
+        )
+
+    def streams(self, prefix: str = "") -> list[StreamSummary]:
+        """All streams whose path begins so, by path."""
+        return self._portal.call(self._async.streams(prefix))
+
+    def stream_page(self, prefix: str = "", *, after: str = "", limit: int = PAGE) -> StreamPage:
+        """A part of the list of streams: those behind `after`, at most `limit`."""
+        return self._portal.call(self._async.stream_page(prefix, after=after, limit=limit))
+
+    def transaction(self) -> Transaction:
+        """A transaction that publishes to any number of streams, all or nothing.
+
+        To acknowledge a message in the same step, begin it with `Message.transaction`.
+        """
+        return Transaction(self._portal, self._async.transaction())
+
+    def subscription(self, name: str) -> Subscription:
+        """A handle for the subscription of a name, whether or not there is one yet."""
+        return Subscription(self._portal, self._async.subscription(name))
+
+    def subscriptions(self, prefix: str = "") -> list[SubscriptionInfo]:
+        """The server's subscriptions by name, without their streams."""
+        return self._portal.call(self._async.subscriptions(prefix))
+
+    def webhook_keys(self) -> WebhookKeys:
+        """The keys that requests to webhooks are signed with."""
+        return self._portal.call(self._async.webhook_keys())
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        json: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Response:
+        """Send any other request to the server and return its answer; errors are raised.
+
+        For what has no method of its own, such as the figures of a server:
+
+            answer = client.request("GET", "/metrics")
+
+        GET and HEAD are tried again when that can help, other methods are not.
+        """
+        return self._portal.call(
+            self._async.request(method, path, params=params, json=json, headers=headers)
+        )
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._portal.finish(self._async.aclose())
+
+    def __enter__(self) -> Self:
+        self._portal.call(self._async.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._portal.finish(self._async.__aexit__(exc_type, exc, traceback))
+
+    def __repr__(self) -> str:
+        return repr(self._async).replace("AsyncHeadwater", type(self).__name__)

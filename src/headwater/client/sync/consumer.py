@@ -1,0 +1,56 @@
+"""The blocking client. Written by scripts/make_sync.py from aio/consumer.py: DO NOT EDIT."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from headwater.client.aio.consumer import AsyncConsumer
+from headwater.client.sync.message import Message
+from headwater.client.sync.portal import Portal
+
+
+class Consumer:
+    """The messages of a group, as they come. It ends when it is closed, or empty if so asked.
+
+        group = stream.group("workers")
+        group.ensure()
+        with group.consume() as messages:
+            for message in messages:
+                with message:
+                    handle(message.value)
+                break
+
+    What was fetched and not handed out goes back to the group, uncounted, when the block is left,
+    when the iteration is interrupted, and when nobody refers to the iterator any more. Lost
+    connections and restarts of the server are ridden out; what it raises is final.
+    """
+
+    def __init__(self, portal: Portal, wrapped: AsyncConsumer) -> None:
+        self._portal = portal
+        self._async = wrapped
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Message:
+        message = self._portal.call(self._async._inbox.next_message())
+        if message is None:
+            raise StopIteration
+        return Message(self._portal, message)
+
+    def close(self) -> None:
+        """Stop, and give back what was not handed out. What was is still with us."""
+        self._portal.call(self._async.aclose())
+
+    def __enter__(self) -> Self:
+        self._portal.call(self._async.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._portal.call(self._async.__aexit__(exc_type, exc, traceback))

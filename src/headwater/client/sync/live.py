@@ -1,0 +1,220 @@
+"""The blocking client. Written by scripts/make_sync.py from aio/live.py: DO NOT EDIT."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, overload
+
+from headwater.client.aio.live import WAIT_S, AsyncLiveQuery, AsyncLiveStream, _settled
+from headwater.client.live_keys import Keyset, Template
+from headwater.client.protocol.live import NOW, Activation, LiveMeta, WaitResult
+from headwater.client.sync.portal import Portal
+from headwater.core.live.encodings import Encoding
+from headwater.core.live.profile import Profile
+
+T = TypeVar("T")
+
+
+class LiveStream:
+    """The live side of a stream: queries wait for changes that are appended to it.
+
+        todos = client.stream("orders")
+        todos.ensure(content_type="application/json")
+        live = todos.live()
+        live.set_profile({"kind": "state-protocol", "touch": {"enabled": True}})
+
+        for count in live.query(lambda: 0, entity="todos", where={"tenant": "t1"}):
+            print(count)
+            break
+
+    Making one costs nothing and sends nothing.
+    """
+
+    def __init__(self, portal: Portal, wrapped: AsyncLiveStream) -> None:
+        self._portal = portal
+        self._async = wrapped
+
+    @overload
+    def query(
+        self,
+        run: Callable[[], Awaitable[T]],
+        *,
+        entity: str,
+        where: Mapping[str, Any] | None = None,
+        project: Iterable[str] | None = None,
+        membership_only: bool = False,
+        encodings: Mapping[str, Encoding] | None = None,
+        ttl_s: float | None = None,
+        wait_s: float = WAIT_S,
+    ) -> LiveQuery[T]: ...
+    @overload
+    def query(
+        self,
+        run: Callable[[], T],
+        *,
+        entity: str,
+        where: Mapping[str, Any] | None = None,
+        project: Iterable[str] | None = None,
+        membership_only: bool = False,
+        encodings: Mapping[str, Encoding] | None = None,
+        ttl_s: float | None = None,
+        wait_s: float = WAIT_S,
+    ) -> LiveQuery[T]: ...
+    def query(
+        self,
+        run: Callable[[], Any],
+        *,
+        entity: str,
+        where: Mapping[str, Any] | None = None,
+        project: Iterable[str] | None = None,
+        membership_only: bool = False,
+        encodings: Mapping[str, Encoding] | None = None,
+        ttl_s: float | None = None,
+        wait_s: float = WAIT_S,
+    ) -> LiveQuery[Any]:
+        """Run a query, and again whenever its result may have changed.
+
+        What it waits on follows from the shape of the query. No change is missed; now and then
+        it runs without need.
+
+        Args:
+            run: the query, a function (without arguments) that asks your database.
+            entity: the table, as in the `type` of its change records.
+            where: the fields that the query compares for equality, with their values.
+            project: the other fields that the result depends on, sort order included. None means
+                that it may depend on all of them.
+            membership_only: the result depends only on which rows match, as a count does.
+            encodings: for fields whose encoding is not what their value's type says.
+            ttl_s: how long the server follows the shape when nobody asks; its default if None.
+            wait_s: how long one request waits. Shorter than proxies on the way allow.
+        """
+        return LiveQuery(
+            self._portal,
+            self._async.query(
+                run,
+                entity=entity,
+                where=where,
+                project=project,
+                membership_only=membership_only,
+                encodings=encodings,
+                ttl_s=ttl_s,
+                wait_s=wait_s,
+            ),
+        )
+
+    def profile(self) -> Profile:
+        """What the stream is used for, with all settings."""
+        return self._portal.call(self._async.profile())
+
+    def set_profile(self, new: Profile | Mapping[str, Any]) -> Profile:
+        """Change what the stream is used for, and return all settings.
+
+        Args:
+            new: `StateProtocol(TouchSettings(enabled=True))`, or the same as the wire has it:
+                `{"kind": "state-protocol", "touch": {"enabled": True}}`.
+        """
+        return self._portal.call(self._async.set_profile(new))
+
+    def meta(self, *, settle: bool = False, timeout_s: float = 30.0) -> LiveMeta:
+        """The present cursor, and how the live side is doing.
+
+        With `settle`, everything that was appended before is behind the cursor, unless that takes
+        longer than `timeout_s`: look at `settled`.
+        """
+        return self._portal.call(self._async.meta(settle=settle, timeout_s=timeout_s))
+
+    def activate(self, templates: Iterable[Template], *, ttl_s: float | None = None) -> Activation:
+        """Have query shapes followed, for as long as somebody waits with them and `ttl_s` more."""
+        return self._portal.call(self._async.activate(templates, ttl_s=ttl_s))
+
+    def wait(
+        self,
+        keys: Iterable[str] = (),
+        *,
+        cursor: str = NOW,
+        timeout_s: float = 30.0,
+        key_ids: Iterable[int] = (),
+        coarse: bool = False,
+        exact: bool = False,
+        templates_used: Iterable[str] = (),
+        declare: Iterable[Template] = (),
+        ttl_s: float | None = None,
+    ) -> WaitResult:
+        """Wait until one of the keys is touched, once. `query` does the whole loop.
+
+        Args:
+            keys: what to wait on, for example `keyset(…).keys`.
+            cursor: where to wait from: from `meta`, or from the wait before this one.
+            timeout_s: how long to wait.
+            key_ids: keys in their short form.
+            coarse: the keys are those of tables.
+            exact: refuse keys that could be taken for others (at most 16, none in short form).
+            templates_used: the ids of the shapes that the keys belong to. Without them a change
+                may wake the wait that has nothing to do with it.
+            declare: shapes to be followed, if they are not yet.
+            ttl_s: how long those are followed when nobody asks.
+        """
+        return self._portal.call(
+            self._async.wait(
+                keys,
+                cursor=cursor,
+                timeout_s=timeout_s,
+                key_ids=key_ids,
+                coarse=coarse,
+                exact=exact,
+                templates_used=templates_used,
+                declare=declare,
+                ttl_s=ttl_s,
+            )
+        )
+
+    def __repr__(self) -> str:
+        return repr(self._async).replace("AsyncLiveStream", type(self).__name__)
+
+
+class LiveQuery(Generic[T]):
+    """The results of a query: the first at once, the next when it may have changed.
+
+    Restarts of the server and lost connections are ridden out: the query is then run again. What
+    it raises is final, except what your own query raises: the iteration can go on after that, and
+    begins with running the query again. The same holds after a cancellation.
+
+    While the caller works on a result nothing is waited for and nothing is missed: the next step
+    takes up all that happened since the query was run.
+    """
+
+    def __init__(self, portal: Portal, wrapped: AsyncLiveQuery[T]) -> None:
+        self._portal = portal
+        self._async = wrapped
+
+    @property
+    def keyset(self) -> Keyset:
+        """What the query waits on, unless the server follows no such shape at present."""
+        return self._async.keyset
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        if not self._portal.call(self._async._until_due()):
+            raise StopIteration
+        result: T = self._portal.call(_settled(self._async._run()))
+        self._async._current = True
+        return result
+
+    def close(self) -> None:
+        """End the iteration, also where it waits in another task."""
+        self._portal.call(self._async.aclose())
+
+    def __enter__(self) -> Self:
+        self._portal.call(self._async.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._portal.call(self._async.__aexit__(exc_type, exc, traceback))

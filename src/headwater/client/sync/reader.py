@@ -1,0 +1,121 @@
+"""The blocking client. Written by scripts/make_sync.py from aio/reader.py: DO NOT EDIT."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, overload
+
+from headwater.client.aio.reader import AsyncItems, AsyncReader
+from headwater.client.protocol.batch import Batch, Position
+from headwater.client.protocol.state import Change, MaterializedState
+from headwater.client.sync.portal import Portal
+
+T = TypeVar("T")
+
+
+class Reader:
+    """One pass over a stream, from a position to its end or for as long as it lives.
+
+    Iterate over the reader itself for batches, or over one of `messages`, `text`, `bytes` and
+    `changes` for items. Nothing is requested before the first item is asked for.
+
+        with stream.follow(saved_position) as reader:
+            for message in reader.messages():
+                handle(message)
+                save(str(reader.position))
+
+    An interrupt at any moment loses nothing: `position` is always behind the last item that was
+    yielded, and the same reader can be asked again. The reader rides out lost connections and
+    busy servers by itself; what it raises is final.
+    """
+
+    def __init__(self, portal: Portal, wrapped: AsyncReader) -> None:
+        self._portal = portal
+        self._async = wrapped
+
+    @property
+    def position(self) -> Position:
+        """The place behind everything that has been yielded; save it to resume."""
+        return self._async.position
+
+    @property
+    def up_to_date(self) -> bool:
+        """Whether everything that the server had when it last answered has been yielded."""
+        return self._async.up_to_date
+
+    @property
+    def closed(self) -> bool:
+        """Whether the stream is closed and has been yielded to its end."""
+        return self._async.closed
+
+    def next_batch(self, timeout_s: float | None = None) -> Batch | None:
+        """The next batch; None at the end. Raises `TimeoutError` when nothing came in time."""
+        return self._portal.call(self._async.next_batch(timeout_s))
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Batch:
+        batch = self._portal.call(self._async.next_batch())
+        if batch is None:
+            raise StopIteration
+        return batch
+
+    @overload
+    def messages(self) -> Items[Any]: ...
+    @overload
+    def messages(self, type: type[T]) -> Items[T]: ...
+    def messages(self, type: Any = Any) -> Items[Any]:
+        """The JSON messages one by one, decoded to `type` by msgspec."""
+        return Items(self._portal, self._async.messages(type))
+
+    def text(self) -> Items[str]:
+        """The stream as pieces of text, never cut inside a character.
+
+        A server splits text into lines to send it as events, so over `live="sse"` every line
+        end arrives as a line feed.
+        """
+        return Items(self._portal, self._async.text())
+
+    def bytes(self) -> Items[bytes]:
+        """The stream as pieces of bytes."""
+        return Items(self._portal, self._async.bytes())
+
+    def changes(self, state: MaterializedState) -> Items[Change]:
+        """Apply a State Protocol stream to `state`, and yield what changes."""
+        return Items(self._portal, self._async.changes(state))
+
+    def close(self) -> None:
+        """Let go of the connection. The reader may be used again; it would connect anew."""
+        self._portal.call(self._async.aclose())
+
+    def __enter__(self) -> Self:
+        self._portal.call(self._async.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._portal.call(self._async.__aexit__(exc_type, exc, traceback))
+
+
+class Items(Generic[T]):
+    """The items of a reader, one at a time."""
+
+    def __init__(self, portal: Portal, wrapped: AsyncItems[T]) -> None:
+        self._portal = portal
+        self._async = wrapped
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        while True:
+            for item in self._async._queue.iterator:
+                return item
+            if not self._portal.call(self._async._fetch()):
+                raise StopIteration
+            self._async._unpack()

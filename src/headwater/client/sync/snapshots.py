@@ -1,0 +1,36 @@
+"""The blocking client. Written by scripts/make_sync.py from aio/snapshots.py: DO NOT EDIT."""
+
+from __future__ import annotations
+
+from headwater.client.aio.snapshots import AsyncSnapshots
+from headwater.client.protocol.resources import LATEST, Snapshot, SnapshotInfo
+from headwater.client.sync.portal import Portal
+
+
+class Snapshots:
+    """States of a stream at an offset, left at the server for readers to begin with.
+
+    stream.snapshots.put(offset, b"...", content_type="application/json")
+    state = stream.snapshots.get()
+    reader = stream.read(state.offset)
+    """
+
+    def __init__(self, portal: Portal, wrapped: AsyncSnapshots) -> None:
+        self._portal = portal
+        self._async = wrapped
+
+    def get(self, offset: str = LATEST) -> Snapshot:
+        """A snapshot; the latest by default."""
+        return self._portal.call(self._async.get(offset))
+
+    def put(self, offset: str, data: bytes, *, content_type: str) -> None:
+        """Leave the state at an offset, in place of one that is there already."""
+        self._portal.call(self._async.put(offset, data, content_type=content_type))
+
+    def list(self) -> list[SnapshotInfo]:
+        """The snapshots that the server keeps."""
+        return self._portal.call(self._async.list())
+
+    def delete(self, offset: str) -> None:
+        """Drop the snapshot at an offset."""
+        self._portal.call(self._async.delete(offset))
