@@ -168,6 +168,18 @@ class Settings(BaseSettings):
         description="How much parts of the namespace may hold (403 beyond), with semicolons "
         "between them: tenants/*: streams=1000 bytes=10GiB producers=5000; **: streams=100000.",
     )
+    undelete_grace_s: int = Field(
+        3_600,
+        ge=0,
+        le=366 * 24 * 3_600,
+        description="How long deleted streams are kept, so that they can be undeleted; 0 for not "
+        "at all.",
+    )
+    deleted_streams_max: int = Field(
+        _LIMITS.deleted_streams_max,
+        ge=0,
+        description="Deleted streams kept; beyond, the oldest go.",
+    )
     readers_per_stream_max: int = Field(
         _LIMITS.readers_per_stream_max, ge=1, description="Live readers of a stream (429 beyond)."
     )

@@ -72,3 +72,18 @@ def test_a_transaction_is_refused_as_a_whole(client: Client) -> None:
     assert (refused.status, error_code(refused)) == (403, "quota_exceeded")
     assert client.get("free").body == b""
     assert client.post("t/a/1", b"x" * 100, TEXT).status == 204
+
+
+def test_what_can_be_undeleted_is_bounded_too(client: Client) -> None:
+    for number in range(3):
+        assert client.put(f"t/a/{number}", TEXT, b"x" * 60).status == 201
+        assert client.delete(f"t/a/{number}").status == 204
+    # The first one is as much as is kept for this account.
+    kept = client.json("/v1/streams?deleted=true")["streams"]
+    assert [stream["name"] for stream in kept] == ["t/a/0"]
+    assert client.put("t/a/9", TEXT, b"x" * 60).status == 201
+    again = client.send("POST", "/v1/stream/t/a/0/_undelete")
+    assert error_code(again) == "quota_exceeded"
+    assert client.delete("t/a/9").status == 204
+    assert client.send("POST", "/v1/stream/t/a/0/_undelete").status == 204
+    assert error_code(client.put("t/a/8", TEXT, b"x" * 60)) == "quota_exceeded"

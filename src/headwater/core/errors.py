@@ -31,6 +31,7 @@ headers) is decided in one place, `headwater.http.errors`. Those that only subsc
     ├── Conflict
     │   ├── ConfigConflict
     │   ├── PathReserved           the path belongs to a deleted stream that forks still need
+    │   ├── UndeleteConflict       a deleted stream that cannot come back
     │   ├── SourceDeleted          forking from a deleted stream
     │   ├── ContentTypeMismatch
     │   ├── StreamClosed
@@ -320,6 +321,10 @@ class PathReserved(Conflict):
             "a deleted stream at this path still has forks; delete those or choose another path"
         )
         self.path = path
+
+
+class UndeleteConflict(Conflict):
+    code = "undelete_conflict"
 
 
 class SourceDeleted(Conflict):

@@ -73,6 +73,9 @@ class Limits:
     subscriptions_max: int = 1_000
     webhooks_at_once_max: int = 64
     webhook_timeout_ms: int = 30_000
+    # How long deleted streams are kept, and how many of them; see `core.decisions.undelete`.
+    undelete_grace_s: int = 0
+    deleted_streams_max: int = 10_000
 
     def __post_init__(self) -> None:
         self._require(self.body_bytes_max >= 1, "body_bytes_max must be at least 1")

@@ -9,7 +9,8 @@ them have to agree.
 
 - `streams`: streams that exist.
 - `bytes`: what they keep. A fork counts for what was appended to it, not for what it inherits, and
-  a deleted stream that forks still need counts for its bytes. What retention has dropped does not.
+  a deleted stream that forks still need counts for its bytes. What retention has dropped does not,
+  nor what is deleted and can be undeleted: of that, an account may hold as much again.
 - `producers`: producers that those streams know.
 
 What would go beyond a quota is refused as a whole; whatever makes room again, deleting above all,
@@ -170,6 +171,11 @@ class Ledger:
             account.holdings -= 1
             if not account.holdings:
                 del self._accounts[account.key]
+
+    def held(self, stream_id: int) -> int:
+        """How many bytes a stream counts for."""
+        holding = self._holdings.get(stream_id)
+        return 0 if holding is None else holding.amount.bytes
 
     def used(self, number: int, name: str) -> Amount:
         """What an account of a quota holds."""

@@ -8,7 +8,7 @@ mutations, so what is in memory and what is on disk cannot drift apart.
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -85,6 +85,16 @@ class StreamState:
             now,
             now,
             trim_due_ms=due_ms,
+        )
+
+    def undeleted(self, now_ms: int) -> StreamState:
+        """The state that a kept stream comes back in. To undelete it is to use it."""
+        return replace(
+            self,
+            producers=dict(self.producers),
+            touched_at_ms=now_ms,
+            stored_touch_ms=now_ms,
+            deleted=False,
         )
 
     def token(self, position: int) -> str:
@@ -193,10 +203,26 @@ class SoftDeleted(msgspec.Struct, frozen=True):
 
 
 class Deleted(msgspec.Struct, frozen=True):
-    """Gone for good: the path is free at once, the data is removed in the background."""
+    """Gone: the path is free at once. The data is removed in the background, or kept a while."""
 
     stream_id: int
     at_ms: int
+    kept_until_ms: int | None = None
+    """Until when the stream can be undeleted; see `headwater.core.decisions.undelete`."""
+
+
+class Undeleted(msgspec.Struct, frozen=True):
+    """A deleted stream that was kept is back, in the state that it was deleted in."""
+
+    stream_id: int
+    at_ms: int
+    state: StreamState
+
+
+class Purged(msgspec.Struct, frozen=True):
+    """A deleted stream that was kept is gone for good."""
+
+    stream_id: int
 
 
 class ForkCounted(msgspec.Struct, frozen=True):
@@ -218,6 +244,8 @@ Mutation = (
     | Touched
     | SoftDeleted
     | Deleted
+    | Undeleted
+    | Purged
     | ForkCounted
 )
 
@@ -266,8 +294,11 @@ def evolve(state: StreamState, mutation: Mutation) -> None:
             state.deleted = True
         case ForkCounted():
             state.forks += mutation.change
-        case Created():
-            raise ValueError("a created stream starts from StreamState.created")
+        case Purged():
+            # It is not this one, but one that was deleted at the same path.
+            pass
+        case Created() | Undeleted():
+            raise ValueError("a stream that comes starts from a state of its own")
 
 
 def _advance(state: StreamState, stamp: ProducerStamp, at_ms: int) -> None:

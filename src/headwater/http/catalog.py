@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from headwater.core.access import Permission
 from headwater.core.errors import InvalidQuery
 from headwater.core.offsets import parse_offset
-from headwater.http.access.listing import list_readable
+from headwater.http.access.listing import Listed, Pages, list_readable
 from headwater.http.answers import json_answer
 from headwater.http.messages import Request, Response
-from headwater.http.queries import number_in, page_of, query_of
+from headwater.http.queries import flag_in, number_in, page_of, query_of
 from headwater.service.feeds import Feeds
 from headwater.service.log import Log
-from headwater.store.engine import StreamSummary
+from headwater.store.engine import DeletedStream, StreamSummary
 
 
 class Catalog:
@@ -22,14 +24,21 @@ class Catalog:
         self._feeds = feeds
 
     async def index(self, request: Request) -> Response:
+        if flag_in(query_of(request), "deleted"):
+            return await self._page(request, self._log.list_deleted, _deleted_json)
+        return await self._page(request, self._log.list_streams, _summary_json)
+
+    async def _page(
+        self, request: Request, pages: Pages[Listed], as_json: Callable[[Listed], dict[str, object]]
+    ) -> Response:
         prefix, after, limit = page_of(request)
         if request.caller is None:
-            page = await self._log.list_streams(prefix, after, limit + 1)
+            page = await pages(prefix, after, limit + 1)
         else:
-            page = await list_readable(self._log, request.caller, prefix, after, limit + 1)
+            page = await list_readable(pages, request.caller, prefix, after, limit + 1)
         more = len(page) > limit
         body = {
-            "streams": [_summary_json(summary) for summary in page[:limit]],
+            "streams": [as_json(one) for one in page[:limit]],
             "next": page[limit - 1].path if more else None,
         }
         return json_answer(body)
@@ -93,6 +102,14 @@ class Catalog:
 def _may_see(request: Request, path: str) -> bool:
     caller = request.caller
     return caller is None or caller.grants.allow(Permission.READ, path)
+
+
+def _deleted_json(deleted: DeletedStream) -> dict[str, object]:
+    return {
+        **_summary_json(deleted.summary),
+        "deleted_at": deleted.deleted_at_ms,
+        "kept_until": deleted.kept_until_ms,
+    }
 
 
 def _summary_json(summary: StreamSummary) -> dict[str, object]:

@@ -46,6 +46,14 @@ def number_between(query: dict[str, str], name: str, least: int, most: int, *, d
     return number
 
 
+def flag_in(query: dict[str, str], name: str) -> bool:
+    """Whether a field that is `true` or `false`, or absent, is `true`."""
+    value = query.get(name, "false")
+    if value not in ("true", "false"):
+        raise InvalidQuery(f"{name} must be true or false")
+    return value == "true"
+
+
 def page_of(request: Request) -> tuple[str, str, int]:
     """Which part of a list is asked for: the prefix, the name it comes after, and how many."""
     query = query_of(request)

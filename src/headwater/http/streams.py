@@ -8,7 +8,7 @@ from headwater.core import content_types
 from headwater.core.access import Permission
 from headwater.core.decisions import Append, AppendReply, Create
 from headwater.core.durability import RELAXED, SYNCED, parse_relaxed
-from headwater.core.errors import InvalidPath, StreamError
+from headwater.core.errors import InvalidPath, StreamError, StreamNotFound
 from headwater.core.expiry import parse_lifetime
 from headwater.core.lineage import ForkRequest, parse_fork
 from headwater.core.offsets import Anchor
@@ -25,6 +25,7 @@ from headwater.http.cursors import Cursors
 from headwater.http.heartbeat import Heartbeat
 from headwater.http.long_poll import LongPoll, nothing_new
 from headwater.http.messages import Answer, Deferred, EventStream, Headers, Request, Response, Sink
+from headwater.http.queries import flag_in, query_of
 from headwater.http.reads import ReadQuery, chunk_headers, now_response, read_response
 from headwater.http.sse_reader import SseReader
 from headwater.http.targets import STREAM_ROOT, decode_path, origin_form
@@ -204,12 +205,21 @@ class StreamResource:
         return Response(200, headers)
 
     async def delete(self, request: Request, path: str) -> Response:
-        await self._log.delete(check_path(path))
+        purge = flag_in(query_of(request), "purge")
+        try:
+            await self._log.delete(check_path(path), purge=purge)
+        except StreamNotFound:
+            if not (purge and await self._log.grace.purge(path)):
+                raise
         return done()
 
     async def clear(self, request: Request, path: str) -> Response:
         offset = await clear(self._log, self._groups, path)
         return Response(204, [("Stream-Next-Offset", str(offset)), NO_STORE])
+
+    async def undelete(self, request: Request, path: str) -> Response:
+        offset = await self._log.grace.undelete(path)
+        return Response(204, [("Stream-Next-Offset", offset), NO_STORE])
 
 
 def _config_headers(config: StreamConfig) -> Headers:

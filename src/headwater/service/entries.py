@@ -29,11 +29,13 @@ from headwater.core.stream import (
     Mutation,
     ProducerAdvanced,
     ProducersForgotten,
+    Purged,
     Reconfigured,
     SoftDeleted,
     StreamConfig,
     StreamState,
     Trimmed,
+    Undeleted,
     evolve,
 )
 from headwater.service.hot_tail import HeldBytes, HotTail
@@ -241,6 +243,15 @@ class Entry:
             self.fresh_ids.clear()
             self.in_flight.clear()
             return
+        if isinstance(mutation, Undeleted):
+            self.state = mutation.state.undeleted(mutation.at_ms)
+            # Those that it does not know are asked for.
+            self.producers_complete = False
+            self.fresh_ids.clear()
+            self.in_flight.clear()
+            return
+        if isinstance(mutation, Purged):
+            return
         assert self.state is not None
         if isinstance(mutation, ProducersForgotten):
             self.renew_state()
@@ -269,6 +280,8 @@ class Entry:
                 return Event.CHANGED
             case Created(config):
                 self.view = View(StreamState.created(config), self._held)
+            case Undeleted(state=state):
+                self.view = View(state, self._held)
             case Deleted():
                 self.view = None
                 return Event.DELETED

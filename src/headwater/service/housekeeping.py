@@ -97,6 +97,8 @@ class Collection(Background):
         self._surveyed = False
 
     async def round(self) -> float:
+        while await self._streams.grace.purge_due():
+            pass
         await self._remove_orphans()
         return await self._reap()
 

@@ -33,6 +33,7 @@ from headwater.service.background import Background
 from headwater.service.clock import Clock, wall_clock_ms
 from headwater.service.entries import Entry, Registry
 from headwater.service.forks import Forks, ids_of
+from headwater.service.grace import Grace
 from headwater.service.history.archiving import Archiving, open_archive
 from headwater.service.history.compacting import Compacting
 from headwater.service.history.fetching import Fetching
@@ -76,6 +77,7 @@ class Log(ReadingLog):
         self.writer = Writer(engine, limits, linger_ms, self._registry.release_hot)
         self._waiting_room = WaitingRoom(limits.producer_wait_ms, self._append_again)
         self._next_stream_id = next_stream_id
+        self.grace = Grace(self)
         self.orphans: dict[str, None] = {}
         """Soft-deleted streams that have lost their last fork and are still to go."""
         self.tasks: list[Background] = [
@@ -112,6 +114,7 @@ class Log(ReadingLog):
         if quotas:
             counted = await loop.run_in_executor(None, Quotas, quotas, engine)
             counted.watch(log.writer)
+            log.grace.may_keep = counted.may_keep
         if history is not None and sealing is not None:
             log.sealing = Sealing(history, sealing, log.writer, clock)
             if sealing.compact_bytes_per_second:
@@ -152,6 +155,10 @@ class Log(ReadingLog):
 
     def _fetch(self, path: str) -> Awaitable[LoadedStream | None]:
         return self.in_thread(self.engine.streams.load, path)
+
+    def holds(self, entry: Entry) -> bool:
+        """Whether an entry is in memory, and not another one in its place."""
+        return self._registry.ready(entry.path) is entry
 
     # ── Create ───────────────────────────────────────────────────────────────────────────────
 
@@ -355,12 +362,13 @@ class Log(ReadingLog):
 
     # ── Delete ───────────────────────────────────────────────────────────────────────────────
 
-    async def delete(self, path: str) -> None:
+    async def delete(self, path: str, *, purge: bool = False) -> None:
+        """Delete a stream. Unless it is to be purged, it can be undeleted for a while."""
         entry, ancestors = await self._forks.with_ancestors(path)
-        now_ms = self.clock()
+        now_ms, grace_ms = self.clock(), 0 if purge else self.grace.period_ms(entry.state)
         try:
             state = decisions.require(entry.state, path, now_ms)
-            decision = decisions.decide_delete(state, _states(ancestors), now_ms)
+            decision = decisions.decide_delete(state, _states(ancestors), now_ms, grace_ms)
         except StreamError as error:
             await self.writer.fail_after(entry, error)
             raise

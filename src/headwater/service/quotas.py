@@ -6,7 +6,7 @@ only where there are quotas.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from headwater.core.errors import StreamError
@@ -18,12 +18,15 @@ from headwater.core.stream import (
     Deleted,
     ProducerAdvanced,
     ProducersForgotten,
+    Purged,
     SoftDeleted,
+    StreamState,
     Trimmed,
+    Undeleted,
 )
 from headwater.service.entries import Entry
 from headwater.service.writer import Effect, Writer
-from headwater.store.engine import Engine
+from headwater.store.engine import DeletedStream, Engine, LoadedStream, StreamSummary
 
 _PAGE: Final = 1_000
 _PRODUCING: Final = (Appended, ProducerAdvanced, Closed)
@@ -35,19 +38,21 @@ class Quotas:
         self.ledger = Ledger(quotas)
         self._new_producers: set[tuple[int, str]] = set()
         """Those that are charged for, but not committed yet."""
-        after = ""
-        while True:
-            page = engine.streams.summaries("", after, _PAGE)
-            for summary in page:
-                loaded = engine.streams.load(summary.path)
-                if loaded is not None:
-                    state = loaded.state
-                    kept = state.tail - max(state.config.kept_from, state.config.lineage.base)
-                    self.ledger.open(state.config.id, summary.path)
-                    self.ledger.charge(state.config.id, Amount(1, kept, state.producer_count))
-            if len(page) < _PAGE:
-                return
-            after = page[-1].path
+        self.kept = Ledger(quotas)
+        """Of streams that were deleted and can be undeleted."""
+        _count(self.ledger, engine.streams.summaries, engine.streams.load)
+        _count(self.kept, engine.streams.deleted, engine.streams.load_deleted)
+
+    def may_keep(self, state: StreamState) -> bool:
+        """Whether what a stream holds may be kept when it is deleted now."""
+        self.kept.open(state.config.id, state.config.path)
+        try:
+            self.kept.admit(state.config.id, Amount(bytes=_kept_bytes(state)))
+        except StreamError:
+            return False
+        finally:
+            self.kept.close(state.config.id)
+        return True
 
     def watch(self, writer: Writer) -> None:
         writer.admit = self._admit
@@ -62,6 +67,8 @@ class Quotas:
             for owner, mutation in effects:
                 if isinstance(mutation, Created):
                     self.ledger.open(mutation.config.id, mutation.config.path)
+                elif isinstance(mutation, Undeleted):
+                    self.ledger.open(mutation.stream_id, mutation.state.config.path)
                 new = self._new_producer(owner, mutation)
                 cost = _cost(mutation, new is not None)
                 if cost is not None:
@@ -95,8 +102,14 @@ class Quotas:
             match mutation:
                 case ProducersForgotten(stream_id, ids):
                     self.ledger.forget_producers(stream_id, len(ids))
-                case Deleted(stream_id):
+                case Deleted(stream_id, _, kept_until_ms):
+                    held = self.ledger.held(stream_id)
                     self.ledger.close(stream_id)
+                    if kept_until_ms is not None and isinstance(owner, Entry):
+                        self.kept.open(stream_id, owner.path)
+                        self.kept.charge(stream_id, Amount(bytes=held))
+                case Undeleted(stream_id) | Purged(stream_id):
+                    self.kept.close(stream_id)
                 case SoftDeleted(stream_id):
                     self.ledger.hide(stream_id)
                 case Trimmed(stream_id, _, config) if isinstance(owner, Entry) and owner.view:
@@ -119,11 +132,41 @@ class Quotas:
         for _, mutation in effects:
             if isinstance(mutation, Created):
                 self.ledger.close(mutation.config.id)
+            elif isinstance(mutation, Undeleted):
+                self.ledger.close(mutation.stream_id)
+
+
+def _count(
+    ledger: Ledger,
+    pages: Callable[[str, str, int], Sequence[StreamSummary | DeletedStream]],
+    load: Callable[[str], LoadedStream | None],
+) -> None:
+    after = ""
+    while True:
+        page = pages("", after, _PAGE)
+        for one in page:
+            loaded = load(one.path)
+            if loaded is not None:
+                ledger.open(loaded.state.config.id, one.path)
+                ledger.charge(loaded.state.config.id, _amount(loaded.state))
+        if len(page) < _PAGE:
+            return
+        after = page[-1].path
+
+
+def _amount(state: StreamState) -> Amount:
+    return Amount(1, _kept_bytes(state), state.producer_count)
+
+
+def _kept_bytes(state: StreamState) -> int:
+    return state.tail - max(state.config.kept_from, state.config.lineage.base)
 
 
 def _cost(mutation: object, new_producer: bool) -> tuple[int, Amount] | None:
     if isinstance(mutation, Created):
         return mutation.config.id, Amount(streams=1)
+    if isinstance(mutation, Undeleted):
+        return mutation.stream_id, _amount(mutation.state)
     if isinstance(mutation, _PRODUCING):
         size = len(mutation.body) if isinstance(mutation, Appended) else 0
         return mutation.stream_id, Amount(bytes=size, producers=int(new_producer))

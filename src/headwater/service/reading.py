@@ -21,7 +21,14 @@ from headwater.core.stream import Appended, StreamConfig
 from headwater.service.entries import Entry, Registry, View
 from headwater.service.history.fetching import Fetching
 from headwater.service.writer import Writer
-from headwater.store.engine import Engine, FileRange, Piece, SeekBy, StreamSummary
+from headwater.store.engine import (
+    DeletedStream,
+    Engine,
+    FileRange,
+    Piece,
+    SeekBy,
+    StreamSummary,
+)
 from headwater.store.history.cold_segments import FetchNeeded
 
 R = TypeVar("R")
@@ -358,6 +365,9 @@ class ReadingLog:
 
     async def list_streams(self, prefix: str, after: str, limit: int) -> list[StreamSummary]:
         return await self.in_thread(self.engine.streams.summaries, prefix, after, limit)
+
+    async def list_deleted(self, prefix: str, after: str, limit: int) -> list[DeletedStream]:
+        return await self.in_thread(self.engine.streams.deleted, prefix, after, limit)
 
 
 def _end_of_range(view: View, position: int, until: Offset) -> int:

@@ -78,6 +78,19 @@ class StreamSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class DeletedStream:
+    """A stream that can be undeleted."""
+
+    summary: StreamSummary
+    deleted_at_ms: int
+    kept_until_ms: int
+
+    @property
+    def path(self) -> str:
+        return self.summary.path
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """Something that `verify` found."""
 
@@ -180,6 +193,18 @@ class Streams(Protocol):
 
     def load_id(self, stream_id: int) -> LoadedStream | None:
         """A stream by id."""
+
+    def load_deleted(self, path: str) -> LoadedStream | None:
+        """Of the deleted streams that are kept, the last one that was at a path."""
+
+    def deleted(self, prefix: str, after: str, limit: int) -> list[DeletedStream]:
+        """Those whose path is free, chosen as in `summaries`."""
+
+    def purgeable(self, now_ms: int, limit: int) -> list[tuple[int, str]]:
+        """Deleted streams that need not be kept any more, by id and path."""
+
+    def kept_beyond(self, most: int, limit: int) -> list[tuple[int, str]]:
+        """Deleted streams that are kept although there are so many younger ones."""
 
     def path_of(self, stream_id: int) -> str | None:
         """The path of a stream, soft-deleted ones included."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, Protocol
 
-from headwater.core.stream import Deleted, Mutation, SoftDeleted, Trimmed
+from headwater.core.stream import Deleted, Mutation, SoftDeleted, Trimmed, Undeleted
 from headwater.store.reachability import END, Family, Interval, Member, Search
 
 VISITS_PER_STEP: Final = 200
@@ -116,6 +116,12 @@ def _covers(member: Member, release: Release) -> bool:
 
 def note_release(collector: Collector, releases: Releases, mutation: Mutation) -> None:
     """Note what a mutation releases; to be called before it is stored."""
+    if isinstance(mutation, Undeleted):
+        # More is needed than was found, and what it had released before may be forgotten.
+        collector.begin_again()
+        if kept_from := mutation.state.config.kept_from:
+            releases.release(Release(mutation.stream_id, 0, kept_from))
+        return
     if not isinstance(mutation, RELEASING):
         return
     collector.forget_known()

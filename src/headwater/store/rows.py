@@ -43,6 +43,8 @@ from headwater.store.checksums import append_checksum
 LIVE: Final = 0
 SOFT_DELETED: Final = 1
 DELETED: Final = 2
+KEPT: Final = 3
+"""Deleted, but kept for a while, so that it can be undeleted."""
 
 Row = tuple[Any, ...]
 Query = Callable[[str, tuple[object, ...]], list[Row]]

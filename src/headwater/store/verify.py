@@ -19,7 +19,7 @@ from headwater.store.engine import Problem
 from headwater.store.history.open_segments import DIRECTORY_NAME
 from headwater.store.history.verification import HistoryCheck
 from headwater.store.reachability import END
-from headwater.store.rows import CONFIG_COLUMNS, LIVE, OP_COLUMNS
+from headwater.store.rows import CONFIG_COLUMNS, DELETED, LIVE, OP_COLUMNS, SOFT_DELETED
 from headwater.store.sqlite.database import connect
 from headwater.store.sqlite.segments import EXTENT_COLUMNS, ExtentRow
 from headwater.store.sqlite.snapshots import damaged_snapshots
@@ -62,10 +62,11 @@ def _check_structure(connection: apsw.Connection) -> Iterator[Problem | str]:
 def _check_streams(connection: apsw.Connection, files: HistoryCheck) -> Iterator[Problem | str]:
     streams = appends = 0
     columns = f"status, {CONFIG_COLUMNS}"
-    for status, *row in connection.execute(f"SELECT {columns} FROM streams WHERE status < 2"):
+    there = f"FROM streams WHERE status <> {DELETED}"
+    for status, *row in connection.execute(f"SELECT {columns} {there}"):
         config = rows.read_config(tuple(row))
         # What is deleted but for its forks need not be whole; what those need is checked as theirs.
-        kept_from = config.kept_from if status == LIVE else END
+        kept_from = END if status == SOFT_DELETED else config.kept_from
         # One moment for all of it: a running server moves appends from rows into files.
         with connection:
             found = [*_check_appends(connection, config, kept_from, files)]

@@ -19,6 +19,7 @@ from headwater.core.decisions.forget import decide_forget
 from headwater.core.decisions.profile import decide_profile
 from headwater.core.decisions.remove import decide_delete, decide_expire, decide_orphan, remove
 from headwater.core.decisions.trim import Held, decide_clear, decide_retention, decide_trim
+from headwater.core.decisions.undelete import decide_undelete
 
 __all__ = [
     "Append",
@@ -39,6 +40,7 @@ __all__ = [
     "decide_retention",
     "decide_touch",
     "decide_trim",
+    "decide_undelete",
     "expected_config",
     "is_taken",
     "remove",

@@ -5,20 +5,22 @@ forks. Without forks it is deleted, and with it every soft-deleted ancestor that
 If there are very many of those, the first few go with it; what is left then is an *orphan*,
 soft-deleted and without forks, and goes the same way a moment later.
 
-A stream whose time is over is treated as if it had been deleted at that moment.
+A stream whose time is over is treated as if it had been deleted at that moment. One that is deleted
+by request may be kept for a while; see `headwater.core.decisions.undelete`.
 """
 
 from __future__ import annotations
 
 from headwater.core.decisions.commands import Decision
+from headwater.core.decisions.undelete import kept_until_ms
 from headwater.core.stream import Deleted, ForkCounted, Mutation, SoftDeleted, StreamState
 
 
 def decide_delete(
-    state: StreamState, ancestors: tuple[StreamState, ...], now_ms: int
+    state: StreamState, ancestors: tuple[StreamState, ...], now_ms: int, grace_ms: int = 0
 ) -> Decision[None]:
     """Delete a stream. `ancestors` are its sources, nearest first, as far as they are loaded."""
-    return Decision(None, remove(state, now_ms, ancestors))
+    return Decision(None, remove(state, now_ms, ancestors, grace_ms))
 
 
 def decide_orphan(
@@ -40,11 +42,12 @@ def decide_expire(
 
 
 def remove(
-    state: StreamState, now_ms: int, ancestors: tuple[StreamState, ...]
+    state: StreamState, now_ms: int, ancestors: tuple[StreamState, ...], grace_ms: int = 0
 ) -> tuple[Mutation, ...]:
     if state.forks:
         return (SoftDeleted(state.config.id, now_ms),)
-    mutations: list[Mutation] = [Deleted(state.config.id, now_ms)]
+    kept = kept_until_ms(state, ancestors[0] if ancestors else None, now_ms, grace_ms)
+    mutations: list[Mutation] = [Deleted(state.config.id, now_ms, kept)]
     for number, ancestor in enumerate(ancestors, start=1):
         mutations.append(ForkCounted(ancestor.config.id, -1))
         if not ancestor.soft_deleted or ancestor.forks > 1:

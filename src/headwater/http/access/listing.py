@@ -7,23 +7,29 @@ the caller's patterns.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
 from headwater.core.access import Caller, Permission
 from headwater.core.limits import LIST_PAGE_MAX
-from headwater.service.log import Log
-from headwater.store.engine import StreamSummary
+from headwater.store.engine import DeletedStream, StreamSummary
+
+Listed = TypeVar("Listed", StreamSummary, DeletedStream)
+Pages = Callable[[str, str, int], Awaitable[list[Listed]]]
+"""Gives streams by prefix, the path they come after, and how many."""
 
 
 async def list_readable(
-    log: Log, caller: Caller, prefix: str, after: str, limit: int
-) -> list[StreamSummary]:
-    found: list[StreamSummary] = []
+    pages: Pages[Listed], caller: Caller, prefix: str, after: str, limit: int
+) -> list[Listed]:
+    found: list[Listed] = []
     for allowed in caller.grants.readable_prefixes():
         common = _both(allowed, prefix)
         if common is None:
             continue
         last = after
         while len(found) < limit:
-            page = await log.list_streams(common, last, LIST_PAGE_MAX)
+            page = await pages(common, last, LIST_PAGE_MAX)
             found += [one for one in page if caller.grants.allow(Permission.READ, one.path)]
             if len(page) < LIST_PAGE_MAX:
                 break

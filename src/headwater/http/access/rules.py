@@ -31,6 +31,8 @@ class Need(Enum):
     """A writer has to know the type of the stream, and learns its end anyway."""
     WRITE = "write"
     DELETE = "delete"
+    DELETE_AND_WRITE = "delete and write"
+    """To take a deletion back is to create a stream as well."""
     GROUP = "read, and write on the stream or the group"
     READ_OR_GROUP = "read; with live, as the rest of a group"
     """To look at a group is to read; to be pushed its messages is to use it."""
@@ -45,6 +47,11 @@ class Need(Enum):
 def _read_or_write(request: Request, args: Args, caller: Caller) -> None:
     if not caller.grants.allow(Permission.WRITE, args[0]):
         caller.demand(Permission.READ, args[0])
+
+
+def _delete_and_write(request: Request, args: Args, caller: Caller) -> None:
+    caller.demand(Permission.DELETE, args[0])
+    caller.demand(Permission.WRITE, args[0])
 
 
 def _group(request: Request, args: Args, caller: Caller) -> None:
@@ -66,6 +73,7 @@ _RULES: Final[dict[Need, Callable[[Request, Args, Caller], None]]] = {
     Need.READ_OR_WRITE: _read_or_write,
     Need.WRITE: lambda request, args, caller: caller.demand(Permission.WRITE, args[0]),
     Need.DELETE: lambda request, args, caller: caller.demand(Permission.DELETE, args[0]),
+    Need.DELETE_AND_WRITE: _delete_and_write,
     Need.GROUP: _group,
     Need.READ_OR_GROUP: _read_or_group,
     Need.ADMIN: lambda request, args, caller: caller.demand_server(),

@@ -191,7 +191,7 @@ _WRITTEN: Final[dict[str, Schema]] = {
     "Error": obj(
         {"error": obj({"code": TEXT, "message": TEXT}, index={"type": "integer", "minimum": 0})}
     ),
-    "Stream": obj(_STREAM_FIELDS),
+    "Stream": obj(_STREAM_FIELDS, deleted_at=WHOLE, kept_until=WHOLE),
     "StreamDetails": obj(_STREAM_FIELDS | _DETAIL_FIELDS),
     "Pipelines": obj({"pipelines": listing(ref("PipelineReport"))}),
     "StreamList": obj({"streams": listing(ref("Stream")), "next": nullable(TEXT)}),

@@ -7,10 +7,12 @@ from typing import Final
 from headwater.http.access.rules import Need
 from headwater.http.routes import headers
 from headwater.http.routes.route import (
+    FLAG,
     JSON_TYPE,
     TEXT,
     WHOLE,
     Answer,
+    Parameter,
     Route,
     Schema,
     obj,
@@ -28,7 +30,10 @@ _LIST = Route(
     {200: Answer("A page of them.", content={JSON_TYPE: ref("StreamList")})},
     needs=Need.KNOWN,
     errors=("invalid_query", "data_corrupt"),
-    query=page("streams", "path"),
+    query=(
+        *page("streams", "path"),
+        Parameter("deleted", "`true` for deleted streams that can be undeleted.", FLAG),
+    ),
 )
 _HEALTHZ = Route(
     "GET",

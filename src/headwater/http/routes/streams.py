@@ -222,7 +222,19 @@ _DELETE = Route(
     lambda on: on.streams.delete,
     {204: Answer("It is gone.")},
     needs=Need.DELETE,
-    errors=(*STREAM_ERRORS, "too_busy"),
+    errors=(*STREAM_ERRORS, "invalid_query", "too_busy"),
+    query=(
+        Parameter("purge", "`true` keeps nothing to undelete, earlier deletions included.", FLAG),
+    ),
+)
+_UNDELETE = Route(
+    "POST",
+    f"{STREAM}/_undelete",
+    "Bring a deleted stream back, within its grace period.",
+    lambda on: on.streams.undelete,
+    {204: Answer("It is there again.", ("Stream-Next-Offset",))},
+    needs=Need.DELETE_AND_WRITE,
+    errors=(*STREAM_ERRORS, "undelete_conflict", "quota_exceeded", "too_busy"),
 )
 _CLEAR = Route(
     "POST",
@@ -306,6 +318,7 @@ ROUTES: Final = (
     _GET,
     _HEAD,
     _DELETE,
+    _UNDELETE,
     _CLEAR,
     *with_head(_DETAILS),
     *with_head(_POSITION_OF),

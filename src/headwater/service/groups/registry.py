@@ -37,6 +37,8 @@ class StreamGroups:
         self.complete = False
         """Whether these are the groups: not before they are loaded, nor after one became void."""
         self.losses = 0
+        self.ended = False
+        """Whether the stream was deleted. If it is undeleted, its groups are loaded again."""
         self.pins = 0
         """Requests that look something up before they change what is here."""
         self.loading = asyncio.Lock()
@@ -44,6 +46,7 @@ class StreamGroups:
 
     def on_event(self, event: Event) -> None:
         if event is Event.DELETED:
+            self.ended = True
             view = self.entry.view
             gone = view is not None and view.soft_deleted
             error = StreamGone(self.entry.path) if gone else StreamNotFound(self.entry.path)
@@ -72,7 +75,8 @@ class StreamGroups:
     def void(self) -> bool:
         """Whether the stream is gone, be it that another one took its place."""
         view = self.entry.view
-        return view is None or view.config.id != self.stream_id or view.soft_deleted
+        gone = view is None or view.config.id != self.stream_id or view.soft_deleted
+        return gone or self.ended
 
     def close(self) -> None:
         self.entry.listeners.discard(self.on_event)

@@ -22,7 +22,7 @@ import structlog
 from headwater.core.decisions import Create
 from headwater.core.errors import ConfigConflict, StorageUnavailable, StreamError
 from headwater.core.paths import check_segment
-from headwater.core.stream import Appended, Created, Deleted, SoftDeleted
+from headwater.core.stream import Appended, Created, Deleted, SoftDeleted, Undeleted
 from headwater.core.subscriptions import decisions
 from headwater.core.subscriptions.config import SubscriptionConfig
 from headwater.core.subscriptions.decisions import Ack, Changes, Decision, Proof
@@ -39,7 +39,6 @@ from headwater.core.subscriptions.state import (
     Link,
     Mark,
     StreamInfo,
-    StreamTail,
     SubscriptionDeleted,
     SubscriptionRecord,
     SubscriptionState,
@@ -52,7 +51,7 @@ from headwater.service.subscriptions.subscription import (
     Subscription,
     new_wake_id,
 )
-from headwater.service.subscriptions.survey import Found, Survey
+from headwater.service.subscriptions.survey import Found, Survey, tail_of
 from headwater.service.subscriptions.webhooks import Webhooks
 from headwater.service.timers import Timers
 from headwater.service.writer import Effect
@@ -160,7 +159,7 @@ class Subscriptions:
                     watch = owner.watch = self._watch(owner.path)
                 for subscription, link in watch.targets:
                     subscription.grew(link, mutation.stream_id, mutation.end)
-            elif isinstance(mutation, Created | Deleted | SoftDeleted):
+            elif isinstance(mutation, Created | Undeleted | Deleted | SoftDeleted):
                 assert isinstance(owner, Entry)
                 owner.watch = None
                 self._came_or_went(owner.path, mutation)
@@ -173,16 +172,17 @@ class Subscriptions:
         ]
         return _Watch(self._version, tuple(found))
 
-    def _came_or_went(self, path: str, mutation: Created | Deleted | SoftDeleted) -> None:
+    def _came_or_went(
+        self, path: str, mutation: Created | Undeleted | Deleted | SoftDeleted
+    ) -> None:
         for subscription in self._by_name.values():
             state = subscription.state
             if subscription.lost or state.deleted:
                 continue
-            if not isinstance(mutation, Created):
+            if isinstance(mutation, Deleted | SoftDeleted):
                 subscription.vanished(path, mutation.stream_id)
             elif path in state.links or state.globs(path):
-                lineage = mutation.config.lineage
-                subscription.appeared(StreamTail(path, lineage, lineage.base))
+                subscription.appeared(tail_of(path, mutation))
 
     # ── Creating and changing ────────────────────────────────────────────────────────────────
 

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from headwater.core.stream import Appended, Created, Deleted, SoftDeleted
+from headwater.core.stream import Appended, Created, Deleted, SoftDeleted, Undeleted
 from headwater.core.subscriptions.state import StreamTail
 from headwater.service.entries import Entry
 from headwater.service.log import Log
@@ -20,7 +20,7 @@ from headwater.service.writer import Effect
 
 _PAGE: Final = 2_000
 
-Fact = Created | Appended | Deleted | SoftDeleted
+Fact = Created | Undeleted | Appended | Deleted | SoftDeleted
 
 
 class Found:
@@ -107,13 +107,23 @@ def _apply(found: dict[str, StreamTail], path: str, fact: Fact) -> None:
         case Created(config):
             # Ids grow, so what is known already may be a younger stream of the same name.
             if known is None or known.lineage.own < config.id:
-                found[path] = StreamTail(path, config.lineage, config.lineage.base)
+                found[path] = tail_of(path, fact)
+        case Undeleted():
+            if known is None:
+                found[path] = tail_of(path, fact)
         case Appended(stream_id=stream_id):
             if known is not None and known.lineage.own == stream_id and known.tail < fact.end:
                 found[path] = known._replace(tail=fact.end)
         case Deleted(stream_id) | SoftDeleted(stream_id):
             if known is not None and known.lineage.own == stream_id:
                 del found[path]
+
+
+def tail_of(path: str, came: Created | Undeleted) -> StreamTail:
+    """Where a stream that has just come ends."""
+    if isinstance(came, Undeleted):
+        return StreamTail(path, came.state.config.lineage, came.state.tail)
+    return StreamTail(path, came.config.lineage, came.config.lineage.base)
 
 
 def _without_overlap(prefixes: Iterable[str]) -> list[str]:

@@ -27,7 +27,7 @@ from headwater.store.history.cold_segments import ColdSegment, fetching
 from headwater.store.history.object_storage import Remote
 from headwater.store.history.segment import ABSENT, PRESENT, SegmentRow
 from headwater.store.permissions import make_directory
-from headwater.store.rows import CONFIG_COLUMNS, LIVE, Row
+from headwater.store.rows import CONFIG_COLUMNS, DELETED, KEPT, LIVE, Row
 from headwater.store.sqlite.database import (
     DATABASE_NAME,
     DataDirectoryError,
@@ -126,6 +126,8 @@ class _Restoring:
                 messages = was.messages - there.messages
                 missing.append(Missing(config.path, was.end - there.end, messages))
         missing += self._drop_forks(configs)
+        # Whether what was deleted is whole is not known, so it cannot come back.
+        self._write.execute(f"UPDATE streams SET status = {DELETED} WHERE status = {KEPT}")
         self._write.execute(DERIVED)
         # Others of which nothing is needed are known to be there, and go as all unused ones do.
         self._write.execute(f"DELETE FROM segments WHERE remote = {ABSENT}")

@@ -264,7 +264,7 @@ class History:
     def settle(self, recording: Recording) -> None:
         """Bring the ledger up to date with what was recorded, and tidy up what was not."""
         for extent in recording.draft.extents:
-            self._look_again(extent.run)
+            self.look_again(extent.run)
         if not recording.begun:
             (self.directory / recording.draft.name).unlink(missing_ok=True)
         self.made(recording.draft.id)
@@ -272,9 +272,10 @@ class History:
     def forget(self, due: Sequence[Due]) -> None:
         """There was nothing to seal in these: bring the ledger up to date with that."""
         for one in due:
-            self._look_again(one.run)
+            self.look_again(one.run)
 
-    def _look_again(self, run: int) -> None:
+    def look_again(self, run: int) -> None:
+        """Note what of a run is in rows."""
         alive = self.query("SELECT 1 FROM streams WHERE id = ? AND status < 2", (run,))
         found = self.query(
             "SELECT sum(length(body)), min(created_at) FROM ops WHERE stream_id = ?", (run,)

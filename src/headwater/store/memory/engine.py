@@ -18,11 +18,13 @@ from headwater.core.stream import (
     Mutation,
     ProducerAdvanced,
     ProducersForgotten,
+    Purged,
     Reconfigured,
     SoftDeleted,
     StreamState,
     Touched,
     TrimPlanned,
+    Undeleted,
     evolve,
 )
 from headwater.core.subscriptions.state import SubscriptionMutation
@@ -34,7 +36,7 @@ from headwater.store.memory.releases import MemoryReleases
 from headwater.store.memory.snapshots import Snapshots
 from headwater.store.memory.streams import Streams
 from headwater.store.memory.subscriptions import Subscriptions
-from headwater.store.memory.tables import Tables
+from headwater.store.memory.tables import Kept, Log, Tables
 from headwater.store.memory.templates import Templates
 
 
@@ -68,9 +70,24 @@ class MemoryEngine:
         elif isinstance(mutation, SnapshotMutation):
             self.snapshots.apply(mutation)
         elif isinstance(mutation, Created):
-            self._tables.add(StreamState.created(mutation.config))
+            self._tables.add(Log(StreamState.created(mutation.config)))
+        elif isinstance(mutation, Undeleted):
+            self._undelete(mutation)
+        elif isinstance(mutation, Purged):
+            if self._tables.unkeep(mutation.stream_id) is not None:
+                self.groups.delete_of(mutation.stream_id)
         elif not isinstance(mutation, ForkCounted):
             self._change(mutation)
+
+    def _undelete(self, mutation: Undeleted) -> None:
+        kept = self._tables.unkeep(mutation.stream_id)
+        assert kept is not None
+        # That of the mutation need not have all producers.
+        kept.log.state = state = kept.log.state.undeleted(mutation.at_ms)
+        self._tables.add(kept.log)
+        for producer_id in state.producers:
+            self._tables.producers.set((mutation.stream_id, producer_id), mutation.at_ms)
+        note_release(self._collector, self._releases, mutation)
 
     def _change(self, mutation: Mutation) -> None:
         tables = self._tables
@@ -85,9 +102,12 @@ class MemoryEngine:
                 log.ids.update(mutation.ids)
                 if mutation.trim_due_ms is not None:
                     tables.trims.set(mutation.stream_id, mutation.trim_due_ms)
-            case Deleted(stream_id):
+            case Deleted(stream_id, at_ms, kept_until_ms):
                 tables.remove(stream_id)
-                self.groups.delete_of(stream_id)
+                if kept_until_ms is None:
+                    self.groups.delete_of(stream_id)
+                else:
+                    tables.keep(Kept(log, at_ms, kept_until_ms))
             case TrimPlanned(stream_id, due_ms):
                 tables.trims.set(stream_id, due_ms)
             case SoftDeleted(stream_id):

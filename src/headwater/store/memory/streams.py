@@ -8,8 +8,8 @@ from itertools import islice
 from headwater.core.expiry import touch_interval_ms
 from headwater.core.producers import ProducerState
 from headwater.core.subscriptions.state import StreamTail
-from headwater.store.engine import IdleProducer, LoadedStream, StreamSummary
-from headwater.store.memory.tables import Tables
+from headwater.store.engine import DeletedStream, IdleProducer, LoadedStream, StreamSummary
+from headwater.store.memory.tables import Kept, Log, Tables
 
 
 class Streams:
@@ -28,16 +28,49 @@ class Streams:
     def load_id(self, stream_id: int) -> LoadedStream | None:
         with self._tables.lock:
             log = self._tables.logs.get(stream_id)
-            if log is None:
-                return None
-            state = copy(log.state)
-            most = self._producers_max
-            complete = len(state.producers) <= most
-            state.producers = dict(islice(state.producers.items(), most + 1))
-            state.forks = len(self._tables.forks.get(stream_id, ()))
-            lag_ms = touch_interval_ms(state.config.lifetime)
-            state.touched_at_ms = state.stored_touch_ms + lag_ms
-            return LoadedStream(state, complete)
+            return None if log is None else self._loaded(log)
+
+    def _loaded(self, log: Log) -> LoadedStream:
+        state = copy(log.state)
+        most = self._producers_max
+        complete = len(state.producers) <= most
+        state.producers = dict(islice(state.producers.items(), most + 1))
+        state.forks = len(self._tables.forks.get(state.config.id, ()))
+        lag_ms = touch_interval_ms(state.config.lifetime)
+        state.touched_at_ms = state.stored_touch_ms + lag_ms
+        state.deleted = False
+        return LoadedStream(state, complete)
+
+    def load_deleted(self, path: str) -> LoadedStream | None:
+        with self._tables.lock:
+            found = self._newest_deleted().get(path)
+            return None if found is None else self._loaded(found.log)
+
+    def deleted(self, prefix: str, after: str, limit: int) -> list[DeletedStream]:
+        with self._tables.lock:
+            newest = self._newest_deleted()
+            paths = (p for p in newest if p.startswith(prefix) and p > after)
+            free = sorted(path for path in paths if path not in self._tables.ids)
+            return [
+                DeletedStream(StreamSummary.of(kept.log.state), kept.deleted_at_ms, kept.until_ms)
+                for kept in map(newest.__getitem__, free[:limit])
+            ]
+
+    def _newest_deleted(self) -> dict[str, Kept]:
+        return {kept.log.state.config.path: kept for kept in self._tables.kept.values()}
+
+    def purgeable(self, now_ms: int, limit: int) -> list[tuple[int, str]]:
+        with self._tables.lock:
+            return self._kept_paths(self._tables.kept_ends.due(now_ms, limit))
+
+    def kept_beyond(self, most: int, limit: int) -> list[tuple[int, str]]:
+        with self._tables.lock:
+            excess = max(0, len(self._tables.kept) - most)
+            return self._kept_paths(list(islice(self._tables.kept, min(excess, limit))))
+
+    def _kept_paths(self, stream_ids: list[int]) -> list[tuple[int, str]]:
+        kept = self._tables.kept
+        return [(one, kept[one].log.state.config.path) for one in stream_ids]
 
     def path_of(self, stream_id: int) -> str | None:
         with self._tables.lock:

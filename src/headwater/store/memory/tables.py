@@ -32,6 +32,15 @@ class Log:
     snapshots: dict[int, SnapshotTaken] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A deleted stream that can be undeleted."""
+
+    log: Log
+    deleted_at_ms: int
+    until_ms: int
+
+
 class Tables:
     def __init__(self) -> None:
         self.lock = RLock()
@@ -46,11 +55,14 @@ class Tables:
         self.trims = Schedule[int]()
         self.producers = Schedule[tuple[int, str]]()
         """When each producer was last used, by stream and id."""
+        self.kept: dict[int, Kept] = {}
+        """In the order in which they were deleted."""
+        self.kept_ends = Schedule[int]()
         self.next_id = 1
 
-    def add(self, state: StreamState) -> None:
-        config = state.config
-        self.logs[config.id] = Log(state)
+    def add(self, log: Log) -> None:
+        state, config = log.state, log.state.config
+        self.logs[config.id] = log
         if config.path not in self.ids:
             insort(self.paths, config.path)
         self.ids[config.path] = config.id
@@ -59,6 +71,15 @@ class Tables:
         self.next_id = max(self.next_id, config.id + 1)
         self.plan_expiry(state)
         self.trims.set(config.id, state.trim_due_ms)
+
+    def keep(self, kept: Kept) -> None:
+        stream_id = kept.log.state.config.id
+        self.kept[stream_id] = kept
+        self.kept_ends.set(stream_id, kept.until_ms)
+
+    def unkeep(self, stream_id: int) -> Kept | None:
+        self.kept_ends.set(stream_id, None)
+        return self.kept.pop(stream_id, None)
 
     def remove(self, stream_id: int) -> None:
         state = self.logs.pop(stream_id).state

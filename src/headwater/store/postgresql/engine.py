@@ -20,7 +20,7 @@ from headwater.core.groups.state import GroupMutation
 from headwater.core.live.templates import LiveMutation
 from headwater.core.mutations import AnyMutation
 from headwater.core.snapshots import SnapshotMutation
-from headwater.core.stream import Appended
+from headwater.core.stream import Appended, Undeleted
 from headwater.core.subscriptions.state import SubscriptionMutation
 from headwater.store import rows
 from headwater.store.engine import CannotOpen, EngineFigures, Problem
@@ -98,7 +98,10 @@ class PostgresqlEngine:
     def commit(self, mutations: Sequence[AnyMutation]) -> None:
         statements = list(_statements(mutations))
         if statements:
-            if any(isinstance(mutation, RELEASING) for mutation in mutations):
+            if any(isinstance(mutation, Undeleted) for mutation in mutations):
+                # More is needed than was found.
+                self._collector.begin_again()
+            elif any(isinstance(mutation, RELEASING) for mutation in mutations):
                 self._collector.forget_known()
             self._writer.commit(statements)
 

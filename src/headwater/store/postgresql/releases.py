@@ -60,6 +60,10 @@ def own_releases(configs: Sequence[StreamConfig]) -> Statement:
     return insert("releases", _COLUMNS, [(c.id, c.kept_from, END) for c in configs], _GROW)
 
 
+def releases_of(found: Sequence[Row]) -> Statement:
+    return insert("releases", _COLUMNS, found, _GROW)
+
+
 # ── Working off ──────────────────────────────────────────────────────────────────────────────
 
 

@@ -233,7 +233,13 @@ UPDATE producers SET used_at = (extract(epoch FROM now()) * 1000)::bigint WHERE 
 CREATE INDEX producers_used ON producers (used_at);
 """
 
-MIGRATIONS: Final = (_V1, _V2)
+_V3 = """
+ALTER TABLE streams ADD COLUMN kept_until bigint;
+CREATE INDEX streams_kept ON streams (path, deleted_at, id) WHERE status = 3;
+CREATE INDEX streams_kept_until ON streams (kept_until) WHERE status = 3;
+"""
+
+MIGRATIONS: Final = (_V1, _V2, _V3)
 LAYOUT: Final = len(MIGRATIONS)
 
 _DECLARED: Final = re.compile(

@@ -14,6 +14,7 @@ from headwater.core.stream import (
     Deleted,
     Mutation,
     ProducersForgotten,
+    Purged,
     Reconfigured,
     SoftDeleted,
     StreamConfig,
@@ -21,15 +22,17 @@ from headwater.core.stream import (
     Touched,
     Trimmed,
     TrimPlanned,
+    Undeleted,
 )
 from headwater.core.subscriptions.state import StreamTail
 from headwater.store import rows
-from headwater.store.engine import IdleProducer, LoadedStream, StreamSummary
+from headwater.store.engine import DeletedStream, IdleProducer, LoadedStream, StreamSummary
 from headwater.store.postgresql.ids import next_id, used_ids
 from headwater.store.postgresql.ownership import SHARD
 from headwater.store.postgresql.releases import (
     deleted_releases,
     own_releases,
+    releases_of,
     soft_deleted_releases,
     trimmed_releases,
 )
@@ -38,6 +41,7 @@ from headwater.store.rows import (
     CONFIG_COLUMNS,
     CREATED_COLUMNS,
     DELETED,
+    KEPT,
     LIVE,
     SETTINGS_COLUMNS,
     SOFT_DELETED,
@@ -64,6 +68,16 @@ _LISTED: Final = (
 )
 
 
+# Of several that were deleted at a path, the last one; none if there is a stream again.
+_UNDELETABLE: Final = (
+    f"WHERE status = {KEPT} AND path >= %s AND path > %s AND path < %s"
+    f" AND id = (SELECT id FROM streams k WHERE k.status = {KEPT} AND k.path = s.path"
+    " ORDER BY k.deleted_at DESC, k.id DESC LIMIT 1)"
+    " AND NOT EXISTS (SELECT 1 FROM streams t WHERE t.status < 2 AND t.path = s.path)"
+    " ORDER BY path LIMIT %s"
+)
+
+
 class StreamChanges:
     """The changes to streams within one transaction, one statement for each kind.
 
@@ -73,7 +87,10 @@ class StreamChanges:
 
     def __init__(self) -> None:
         self._created: dict[int, StreamConfig] = {}
-        self._status: dict[int, tuple[int, int]] = {}
+        self._status: dict[int, tuple[int, int | None, int | None]] = {}
+        """Status, since when it is deleted, until when it is kept."""
+        self._undeleted: dict[int, int] = {}
+        """Streams that came back, and from where on they keep their data."""
         self._closed: dict[int, Row] = {}
         self._settings: dict[int, Row] = {}
         self._kept_from: dict[int, int] = {}
@@ -106,9 +123,16 @@ class StreamChanges:
             case ProducersForgotten(stream_id, ids):
                 self._forgotten += [(stream_id, producer_id) for producer_id in ids]
             case SoftDeleted(stream_id, at_ms):
-                self._status[stream_id] = (SOFT_DELETED, at_ms)
-            case Deleted(stream_id, at_ms):
-                self._status[stream_id] = (DELETED, at_ms)
+                self._status[stream_id] = (SOFT_DELETED, at_ms, None)
+            case Deleted(stream_id, at_ms, kept_until_ms):
+                status = DELETED if kept_until_ms is None else KEPT
+                self._status[stream_id] = (status, at_ms, kept_until_ms)
+            case Undeleted(stream_id, at_ms, state):
+                self._status[stream_id] = (LIVE, None, None)
+                self._touched[stream_id] = at_ms
+                self._undeleted[stream_id] = state.config.kept_from
+            case Purged(stream_id):
+                self._status[stream_id] = (DELETED, None, None)
             case _:
                 pass
 
@@ -116,11 +140,11 @@ class StreamChanges:
         yield from self._releases()
         gone = [(i, *status) for i, status in self._status.items() if i not in self._created]
         if gone:
-            yield update("streams", "id", "status, deleted_at", gone)
+            yield update("streams", "id", "status, deleted_at, kept_until", gone)
         if self._created:
             yield used_ids("streams", max(self._created))
             created = [self._created_row(config) for config in self._created.values()]
-            columns = f"{CREATED_COLUMNS}, status, deleted_at, shard"
+            columns = f"{CREATED_COLUMNS}, status, deleted_at, kept_until, shard"
             yield insert("streams", columns, created)
         if self._settings:
             found = [(i, *row) for i, row in self._settings.items()]
@@ -144,7 +168,7 @@ class StreamChanges:
             yield delete("producers", "stream_id, producer_id", self._forgotten)
 
     def _created_row(self, config: StreamConfig) -> Row:
-        status = self._status.get(config.id, (LIVE, None))
+        status = self._status.get(config.id, (LIVE, None, None))
         return (*rows.created_row(config), *status, SHARD)
 
     def _releases(self) -> Iterator[Statement]:
@@ -155,11 +179,14 @@ class StreamChanges:
         trimmed = {i: at for i, at in self._kept_from.items() if i not in self._created}
         if trimmed:
             yield trimmed_releases(trimmed)
-        stored = [(i, status) for i, (status, _) in self._status.items() if i not in self._created]
+        stored = [(i, status) for i, (status, *_) in self._status.items() if i not in self._created]
         if soft_deleted := [i for i, status in stored if status == SOFT_DELETED]:
             yield soft_deleted_releases(soft_deleted)
-        if deleted := [i for i, status in stored if status == DELETED]:
+        if deleted := [i for i, status in stored if status in (DELETED, KEPT)]:
             yield deleted_releases(deleted)
+        if trimmed_before := [(i, 0, at) for i, at in self._undeleted.items() if at]:
+            # What it had released before may be forgotten.
+            yield releases_of(trimmed_before)
         shrunk = {*self._status, *self._kept_from}
         brief = [config for i, config in self._created.items() if i in shrunk]
         if brief:
@@ -179,6 +206,34 @@ class Streams:
 
     def load_id(self, stream_id: int) -> LoadedStream | None:
         return self._load("WHERE id = %s AND status < 2", stream_id)
+
+    def load_deleted(self, path: str) -> LoadedStream | None:
+        newest = f"status = {KEPT} AND path = %s ORDER BY deleted_at DESC, id DESC LIMIT 1"
+        return self._load(f"WHERE {newest}", path)
+
+    def deleted(self, prefix: str, after: str, limit: int) -> list[DeletedStream]:
+        loaded = _LOADED.replace("SELECT ", "SELECT deleted_at, kept_until, ", 1)
+        found = self._query(loaded + _UNDELETABLE, _place(prefix, after, limit))
+        return [
+            DeletedStream(StreamSummary.of(_read_state(tuple(row))), deleted_at, kept_until)
+            for deleted_at, kept_until, *row in found
+        ]
+
+    def purgeable(self, now_ms: int, limit: int) -> list[tuple[int, str]]:
+        found = self._query(
+            f"SELECT id, path FROM streams WHERE status = {KEPT} AND kept_until <= %s"
+            " ORDER BY kept_until LIMIT %s",
+            (now_ms, limit),
+        )
+        return [(row[0], row[1]) for row in found]
+
+    def kept_beyond(self, most: int, limit: int) -> list[tuple[int, str]]:
+        found = self._query(
+            f"SELECT id, path FROM streams WHERE status = {KEPT}"
+            " ORDER BY kept_until DESC LIMIT %s OFFSET %s",
+            (limit, most),
+        )
+        return [(row[0], row[1]) for row in found]
 
     def path_of(self, stream_id: int) -> str | None:
         found = self._query("SELECT path FROM streams WHERE id = %s AND status < 2", (stream_id,))

@@ -9,7 +9,7 @@ from headwater.core.errors import StreamError
 from headwater.store import rows
 from headwater.store.checksums import append_checksum
 from headwater.store.engine import Problem
-from headwater.store.rows import CONFIG_COLUMNS, LIVE, OP_COLUMNS, Query
+from headwater.store.rows import CONFIG_COLUMNS, DELETED, OP_COLUMNS, SOFT_DELETED, Query
 
 _STREAMS_AT_ONCE: Final = 500
 _APPENDS_AT_ONCE: Final = 200
@@ -20,7 +20,7 @@ def verify(query: Query) -> Iterator[Problem | str]:
     last_id = appends = streams = 0
     while True:
         found = query(
-            f"SELECT {CONFIG_COLUMNS}, status FROM streams WHERE id > %s AND status < 2"
+            f"SELECT {CONFIG_COLUMNS}, status FROM streams WHERE id > %s AND status <> {DELETED}"
             " ORDER BY id LIMIT %s",
             (last_id, _STREAMS_AT_ONCE),
         )
@@ -28,7 +28,8 @@ def verify(query: Query) -> Iterator[Problem | str]:
             last_id, streams = row[0], streams + 1
             config = rows.read_config(row[:-1])
             # What its forks do not need of a hidden stream may be gone.
-            start = max(config.lineage.base, config.kept_from) if row[-1] == LIVE else None
+            whole = row[-1] != SOFT_DELETED
+            start = max(config.lineage.base, config.kept_from) if whole else None
             for line in _verify_run(query, config.id, start):
                 if isinstance(line, Problem):
                     yield line

@@ -21,7 +21,7 @@ from headwater.core.histograms import SECONDS, Histogram
 from headwater.core.live.templates import LiveMutation
 from headwater.core.mutations import GROWING, AnyMutation
 from headwater.core.snapshots import SnapshotMutation
-from headwater.core.stream import Appended
+from headwater.core.stream import Appended, Undeleted
 from headwater.core.subscriptions.state import SubscriptionMutation
 from headwater.store import rows
 from headwater.store.disk_reserve import DiskReserve, is_full
@@ -145,6 +145,9 @@ class SqliteEngine:
             groups.flush(write)
             self._write_producers(write, producers)
         self.history.ledger.note(m for m in mutations if isinstance(m, Appended))
+        for mutation in mutations:
+            if isinstance(mutation, Undeleted):
+                self.history.look_again(mutation.stream_id)
 
     @contextmanager
     def _transaction(self) -> Iterator[apsw.Connection]:

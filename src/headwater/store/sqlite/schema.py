@@ -4,6 +4,7 @@ Version n of the schema is what `MIGRATIONS[:n]` make of an empty file. A migrat
 once it has been released: a new layout is a new entry at the end.
 
 - `streams` has a row per stream, deleted ones until their data is gone. Ids are never used twice.
+  `kept_until` says how long a deleted one that is kept can be undeleted.
   What changes with every append (the tail, the message count) is not here: the last row in `ops`
   knows it, and a commit then touches one place per append and not two.
 - `ops` is the log of all streams in commit order, so that a batch is written to neighbouring
@@ -259,5 +260,11 @@ UPDATE producers SET used_at = unixepoch() * 1000 WHERE used_at = 0;
 CREATE INDEX producers_used ON producers (used_at);
 """
 
-MIGRATIONS: Final = (_V1, _V2, _V3, _V4, _V5, _V6, _V7, _V8, _V9)
+_V10 = """
+ALTER TABLE streams ADD COLUMN kept_until INTEGER;
+CREATE INDEX streams_kept ON streams (path, deleted_at, id) WHERE status = 3;
+CREATE INDEX streams_kept_until ON streams (kept_until) WHERE status = 3;
+"""
+
+MIGRATIONS: Final = (_V1, _V2, _V3, _V4, _V5, _V6, _V7, _V8, _V9, _V10)
 SCHEMA_VERSION: Final = len(MIGRATIONS)

@@ -17,20 +17,23 @@ from headwater.core.stream import (
     Mutation,
     ProducerAdvanced,
     ProducersForgotten,
+    Purged,
     Reconfigured,
     SoftDeleted,
     StreamState,
     Touched,
     Trimmed,
     TrimPlanned,
+    Undeleted,
 )
 from headwater.core.subscriptions.state import StreamTail
 from headwater.store import rows
-from headwater.store.engine import IdleProducer, LoadedStream, StreamSummary
+from headwater.store.engine import DeletedStream, IdleProducer, LoadedStream, StreamSummary
 from headwater.store.rows import (
     CONFIG_COLUMNS,
     CREATED_COLUMNS,
     DELETED,
+    KEPT,
     LIVE,
     SETTINGS_COLUMNS,
     SOFT_DELETED,
@@ -42,6 +45,14 @@ from headwater.store.sqlite.appends import Appends
 from headwater.store.sqlite.ids import next_id
 from headwater.store.sqlite.inserts import insert_rows
 
+# Of several that were deleted at a path, the last one; none if there is a stream again.
+_UNDELETABLE: Final = (
+    f"WHERE status = {KEPT} AND path >= ?1 AND path > ?2 AND path < ?1 || char(1114111)"
+    f" AND id = (SELECT id FROM streams k WHERE status = {KEPT} AND k.path = streams.path"
+    " ORDER BY deleted_at DESC, id DESC LIMIT 1)"
+    " AND NOT EXISTS (SELECT 1 FROM streams t WHERE t.status < 2 AND t.path = streams.path)"
+    " ORDER BY path LIMIT ?3"
+)
 _CONFIG_WIDTH: Final = len(CONFIG_COLUMNS.split(","))
 # In the rows, or in history if there are none.
 _LAST_BYTE: Final = (
@@ -85,11 +96,28 @@ def write_change(write: apsw.Connection, mutation: Mutation) -> None:
                 " WHERE id = ?2",
                 (at_ms, stream_id),
             )
-        case SoftDeleted(stream_id, at_ms) | Deleted(stream_id, at_ms):
-            status = DELETED if isinstance(mutation, Deleted) else SOFT_DELETED
+        case SoftDeleted(stream_id, at_ms):
             write.execute(
                 "UPDATE streams SET status = ?, deleted_at = ? WHERE id = ?",
-                (status, at_ms, stream_id),
+                (SOFT_DELETED, at_ms, stream_id),
+            )
+        case Deleted(stream_id, at_ms, kept_until_ms):
+            status = DELETED if kept_until_ms is None else KEPT
+            write.execute(
+                "UPDATE streams SET status = ?, deleted_at = ?, kept_until = ? WHERE id = ?",
+                (status, at_ms, kept_until_ms, stream_id),
+            )
+        case Undeleted(stream_id, at_ms, state):
+            deadline = rows.stored_deadline(state.config.lifetime, at_ms)
+            write.execute(
+                "UPDATE streams SET status = ?, deleted_at = NULL, kept_until = NULL,"
+                " touched_at = ?, deadline = ? WHERE id = ?",
+                (LIVE, at_ms, deadline, stream_id),
+            )
+        case Purged(stream_id):
+            write.execute(
+                "UPDATE streams SET status = ? WHERE id = ? AND status = ?",
+                (DELETED, stream_id, KEPT),
             )
         case ProducersForgotten(stream_id, ids):
             write.executemany(
@@ -114,6 +142,37 @@ class Streams:
 
     def load_id(self, stream_id: int) -> LoadedStream | None:
         return self._load("id = ? AND status < 2", stream_id)
+
+    def load_deleted(self, path: str) -> LoadedStream | None:
+        newest = f"status = {KEPT} AND path = ? ORDER BY deleted_at DESC, id DESC LIMIT 1"
+        return self._load(newest, path)
+
+    def deleted(self, prefix: str, after: str, limit: int) -> list[DeletedStream]:
+        found = self._query(
+            f"SELECT deleted_at, kept_until, {CONFIG_COLUMNS}, {STATE_COLUMNS} FROM streams"
+            f" {_UNDELETABLE}",
+            (prefix, after, limit),
+        )
+        return [
+            DeletedStream(StreamSummary.of(self._state(tuple(row))), deleted_at, kept_until)
+            for deleted_at, kept_until, *row in found
+        ]
+
+    def purgeable(self, now_ms: int, limit: int) -> list[tuple[int, str]]:
+        found = self._query(
+            f"SELECT id, path FROM streams WHERE status = {KEPT} AND kept_until <= ?"
+            " ORDER BY kept_until LIMIT ?",
+            (now_ms, limit),
+        )
+        return [(row[0], row[1]) for row in found]
+
+    def kept_beyond(self, most: int, limit: int) -> list[tuple[int, str]]:
+        found = self._query(
+            f"SELECT id, path FROM streams WHERE status = {KEPT}"
+            " ORDER BY kept_until DESC LIMIT ? OFFSET ?",
+            (limit, most),
+        )
+        return [(row[0], row[1]) for row in found]
 
     def path_of(self, stream_id: int) -> str | None:
         found = self._query("SELECT path FROM streams WHERE id = ? AND status < 2", (stream_id,))

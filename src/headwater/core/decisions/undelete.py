@@ -1,0 +1,63 @@
+"""Taking a deletion back.
+
+A stream that is deleted by request is kept for a grace period: its path is free at once, nobody
+sees it, and within that time it can be undeleted, with its data, producers and groups. Of several
+that were deleted at one path, the last one comes back. It comes back only if
+
+- the path is free. What was created there since has to be deleted first;
+- its own time is not over: a TTL goes on while the stream is deleted, and begins anew with this;
+- a fork still finds its source, and there all that it had inherited. A fork whose source is gone
+  already, but for its forks, is not kept at all.
+
+A stream that has forks is soft-deleted: those read it, its path stays taken, and what they do not
+need goes at once, so it cannot be undeleted. Neither can a stream whose time was over.
+"""
+
+from __future__ import annotations
+
+from headwater.core.decisions.commands import Decision
+from headwater.core.errors import StreamNotFound, UndeleteConflict
+from headwater.core.stream import ForkCounted, Mutation, StreamConfig, StreamState, Undeleted
+
+
+def kept_until_ms(
+    state: StreamState, source: StreamState | None, now_ms: int, grace_ms: int
+) -> int | None:
+    """Until when a stream that is deleted now can be undeleted; None if it cannot."""
+    if not grace_ms:
+        return None
+    if state.config.source_id is not None and (source is None or source.soft_deleted):
+        return None
+    return now_ms + grace_ms
+
+
+def decide_undelete(
+    deleted: StreamState | None,
+    path: str,
+    taken: StreamState | None,
+    source: StreamState | None,
+    now_ms: int,
+) -> Decision[str]:
+    """Bring a deleted stream back; the reply is where it ends. `taken` is what is at its path."""
+    if deleted is None or deleted.is_expired(now_ms):
+        raise StreamNotFound(path)
+    if taken is not None and not taken.deleted:
+        raise UndeleteConflict("there is another stream at this path; delete that one first")
+    config = deleted.config
+    mutations: list[Mutation] = [Undeleted(config.id, now_ms, deleted.undeleted(now_ms))]
+    if config.source_id is not None:
+        if source is None or not _has_what(source, config, now_ms):
+            raise UndeleteConflict("the source of this fork no longer has all that it inherited")
+        mutations.append(ForkCounted(config.source_id, 1))
+    return Decision(deleted.tail_token, tuple(mutations))
+
+
+def _has_what(source: StreamState, fork: StreamConfig, now_ms: int) -> bool:
+    """Whether a source has what one of its forks had inherited.
+
+    A live stream needs all that it keeps, so nothing of that was removed while the fork was gone.
+    """
+    gone = source.deleted or source.soft_deleted or source.is_expired(now_ms)
+    same = source.config.id == fork.source_id
+    needed = min(fork.kept_from, fork.lineage.base)
+    return same and not gone and source.config.kept_from <= needed

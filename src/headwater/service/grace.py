@@ -1,0 +1,118 @@
+"""The grace of deleted streams: bringing one back, and letting go of it in the end.
+
+The rules are in `headwater.core.decisions.undelete`. Whether a deleted stream is still there is
+asked of the engine, so what brings one back and what purges them go one after the other. There is
+a bound to how many are kept, and on a full disk none is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from headwater.core import decisions
+from headwater.core.errors import StreamError
+from headwater.core.stream import Purged, StreamState
+from headwater.service.entries import Entry
+from headwater.store.engine import LoadedStream
+
+if TYPE_CHECKING:
+    from headwater.service.log import Log
+
+AT_ONCE_MAX: Final = 64
+_FOREVER_MS: Final = 2**62
+
+
+class Grace:
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._stored = log.engine.streams
+        self._lock = asyncio.Lock()
+        self._grown = True
+        """Whether there may be more than are kept."""
+        self.may_keep: Callable[[StreamState], bool] = lambda state: True
+        """Whether the quotas of a stream allow to keep it."""
+
+    def period_ms(self, state: StreamState | None) -> int:
+        """How long a stream is kept that is deleted now."""
+        if self._log.writer.full or (state is not None and not self.may_keep(state)):
+            return 0
+        self._grown = True
+        return 1000 * self._log.limits.undelete_grace_s
+
+    async def undelete(self, path: str) -> str:
+        """Bring a deleted stream back; returns where it ends."""
+        log = self._log
+        # If its time is over, what is at the path is not in the way.
+        await log.expire(path)
+        async with self._lock:
+            while True:
+                entry = await log.entry(path)
+                await log.writer.reply_after(entry, None)
+                with entry.pinned():
+                    taken = entry.state
+                    loaded = await log.in_thread(self._stored.load_deleted, path)
+                    source = await self._source_of(loaded)
+                    # Nothing is on its way to the path, and nothing has happened there meanwhile.
+                    family = [one for one in (entry, source) if one is not None]
+                    quiet = entry.pending is None and entry.state is taken
+                    if quiet and all(log.holds(one) for one in family):
+                        return await self._undelete(path, entry, loaded, source)
+
+    async def _source_of(self, loaded: LoadedStream | None) -> Entry | None:
+        source_id = loaded.state.config.source_id if loaded is not None else None
+        if source_id is None:
+            return None
+        path = await self._log.in_thread(self._stored.path_of, source_id)
+        return None if path is None else await self._log.entry(path)
+
+    async def _undelete(
+        self, path: str, entry: Entry, loaded: LoadedStream | None, source: Entry | None
+    ) -> str:
+        log = self._log
+        source_state: StreamState | None = source.state if source is not None else None
+        deleted = loaded.state if loaded is not None else None
+        try:
+            decision = decisions.decide_undelete(
+                deleted, path, entry.state, source_state, log.clock()
+            )
+        except StreamError as error:
+            await log.writer.fail_after(source or entry, error)
+            raise
+        owners = (entry, source) if source is not None else (entry,)
+        return await log.writer.submit(
+            list(zip(owners, decision.mutations, strict=True)), decision.reply
+        )
+
+    async def purge(self, path: str) -> bool:
+        """Let go of everything that was deleted at a path; says whether there was anything."""
+        purged = False
+        async with self._lock:
+            while (
+                loaded := await self._log.in_thread(self._stored.load_deleted, path)
+            ) is not None:
+                await self._purge([(loaded.state.config.id, path)])
+                purged = True
+        return purged
+
+    async def purge_due(self) -> bool:
+        """Let go of some that need not be kept any more; True if there may be more."""
+        log = self._log
+        now_ms = _FOREVER_MS if log.writer.full else log.clock()
+        async with self._lock:
+            due = await log.in_thread(self._stored.purgeable, now_ms, AT_ONCE_MAX)
+            if not due and self._grown:
+                most = log.limits.deleted_streams_max
+                due = await log.in_thread(self._stored.kept_beyond, most, AT_ONCE_MAX)
+                self._grown = len(due) == AT_ONCE_MAX
+            await self._purge(due)
+        return len(due) == AT_ONCE_MAX
+
+    async def _purge(self, due: Sequence[tuple[int, str]]) -> None:
+        replies = []
+        for stream_id, path in due:
+            entry = await self._log.entry(path)
+            replies.append(self._log.writer.submit([(entry, Purged(stream_id))], None))
+        for reply in replies:
+            await reply
