@@ -11,7 +11,7 @@ import headwater.http
 from headwater.core import errors
 from headwater.core.paths import CONTROL_NAMES, CONTROL_ROOT
 from headwater.http.errors import status_of
-from headwater.http.headers import ALLOWED_REQUEST_HEADERS, EXPOSED_RESPONSE_HEADERS
+from headwater.http.routes import headers
 from tests.docs.markdown import HTTP_REFERENCE, TUTORIAL, Page, code_spans
 
 PAGE = Page(HTTP_REFERENCE)
@@ -25,15 +25,15 @@ def first_cells(heading: str) -> set[str]:
 
 
 def test_every_request_header_is_there() -> None:
-    assert set(ALLOWED_REQUEST_HEADERS) - first_cells("Request headers") == set()
+    assert set(headers.REQUEST) - first_cells("Request headers") == set()
 
 
 def test_every_response_header_is_there() -> None:
-    assert set(EXPOSED_RESPONSE_HEADERS) - first_cells("Response headers") == set()
+    assert set(headers.RESPONSE) - first_cells("Response headers") == set()
 
 
 def test_no_header_of_the_protocol_is_unknown() -> None:
-    known = {*ALLOWED_REQUEST_HEADERS, *EXPOSED_RESPONSE_HEADERS}
+    known = {*headers.REQUEST, *headers.RESPONSE}
     for page in (PAGE, Page(TUTORIAL)):
         used = set(re.findall(r"\b(?:Stream|Producer)-[A-Z][A-Za-z-]+", page.text))
         assert used - known == set(), page.path

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from headwater.http.headers import EXPOSED_RESPONSE_HEADERS
+from headwater.http.cors import EXPOSED
 from tests.http.events import Events
 from tests.http.wire import PATIENCE_S, Reply, Wire, request_bytes
 
@@ -50,10 +50,9 @@ def check_every_response(reply: Reply) -> None:
     assert headers["Cross-Origin-Resource-Policy"] == "cross-origin"
     # Pages of other sites are let in, or told nothing.
     told = {name: value for name, value in headers.fields if name.startswith("Access-Control-")}
-    expose = ", ".join(EXPOSED_RESPONSE_HEADERS)
-    let_in = {"Access-Control-Allow-Origin": "*", "Access-Control-Expose-Headers": expose}
+    let_in = {"Access-Control-Allow-Origin": "*", "Access-Control-Expose-Headers": EXPOSED}
     assert not told or let_in.items() <= told.items()
-    exposed = {name.lower() for name in EXPOSED_RESPONSE_HEADERS}
+    exposed = set(EXPOSED.lower().split(", "))
     ours = {name.lower() for name, _ in headers.fields if name.startswith(("Stream-", "Producer-"))}
     assert ours <= exposed
     assert "Date" in headers

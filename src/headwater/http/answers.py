@@ -18,12 +18,12 @@ EVENT_HEADERS: Final[Headers] = [
     # Proxies that understand this pass events on as they come.
     ("X-Accel-Buffering", "no"),
 ]
-# Stored markup runs nothing, and is of no origin: least of all that of the console.
+# Stored markup must not run scripts, and must not share the origin of the console.
 _SANDBOX: Final = ("Content-Security-Policy", "sandbox; default-src 'none'")
 
 
 def stored(content_type: str) -> Headers:
-    """The headers of what somebody stored here: its type, and what browsers may do with it."""
+    """Headers for stored content: its type, and what browsers may do with it."""
     described = [("Content-Type", content_type)]
     return described if is_inert(content_type) else [*described, _SANDBOX]
 
@@ -33,5 +33,5 @@ def json_answer(value: Any, status: int = 200) -> Response:
 
 
 def done() -> Response:
-    """There is nothing to say but that it is done."""
+    """It worked, and there is nothing else to say."""
     return Response(204, [NO_STORE])

@@ -1,4 +1,4 @@
-"""The handler that the connection calls: from a request by the table of routes to an answer."""
+"""The handler that connections call: it finds the route of a request and who answers it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from headwater.core.paths import check_path
 from headwater.http.access.gate import Gate
 from headwater.http.answers import NO_STORE
 from headwater.http.browsers import Browsers
+from headwater.http.cors import METHODS, preflight_headers
 from headwater.http.errors import error_response, not_allowed, plain_error
-from headwater.http.headers import METHODS, preflight_headers
 from headwater.http.messages import Answer, Deferred, Request, Response
 from headwater.http.resources import Resources
 from headwater.http.routes.matching import RESERVED, RESOURCES, Match, Resource, locate

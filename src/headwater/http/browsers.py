@@ -1,4 +1,4 @@
-"""Requests of web pages: asked before anything else whether they may. The rules are in the core."""
+"""Checks on requests of web pages, before anything else. The rules are in `core.browsers`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HOSTS_KNOWN_MAX: Final = 1_000
 
 class Browsers:
     def __init__(self, origins: frozenset[str] | None, hosts: frozenset[str] | None) -> None:
-        """None: all of them."""
+        """None allows all."""
         self._origins = origins
         self._hosts = hosts
         # Clients send the same few values again and again.
@@ -57,7 +57,7 @@ class Browsers:
 def _changes_something(request: Request, match: Match) -> bool:
     if request.method not in _SAFE:
         return True
-    # Whoever is pushed the messages of a group takes them from others.
+    # A member that messages are pushed to takes them from other members.
     return match.need(request.method) is Need.READ_OR_GROUP and b"live" in request.query
 
 

@@ -1,7 +1,8 @@
 """Reading in bulk: …/_segments to plan it, …/_bulk to do it, as Arrow or as lines of JSON.
 
-Every message comes with the offset of its append, its place in that append and the moment it was
-written. A response ends where its size says so; `Stream-Next-Offset` tells where to go on.
+Every message comes with the offset of its append, its index in that append and the time it was
+written. A response ends near the size that was asked for; `Stream-Next-Offset` says where the next
+one begins.
 """
 
 from __future__ import annotations
@@ -115,9 +116,9 @@ def _range_json(config: StreamConfig, one: Range, is_local: bool) -> dict[str, o
 
 
 def _location(sealed: SealedExtent, is_local: bool) -> str | None:
-    """Where the caller can read a file without the server, with what it is permitted itself.
+    """Where the caller can read a file without the server, with its own permissions.
 
-    Directories of this machine are nobody's business elsewhere.
+    Paths on this machine are told only to callers on this machine.
     """
     if sealed.url is not None and not sealed.url.startswith("file:"):
         return sealed.url
@@ -142,7 +143,7 @@ def render_ndjson(config: StreamConfig, blocks: Sequence[Block], details: bool) 
 
 
 def _about(config: StreamConfig, block: Block, number: int, details: bool) -> dict[str, object]:
-    """What is the same for all messages of an append."""
+    """The fields that all messages of an append share."""
     position = block.origin + block.starts[number]
     about: dict[str, object] = {
         "offset": config.lineage.token_at(position),

@@ -44,7 +44,7 @@ class Catalog:
         return json_answer(body)
 
     async def position(self, request: Request, path: str) -> Response:
-        """Where to start reading for the last messages or a moment, or how far to get."""
+        """Where the last messages begin, or those since a moment, or how far a read gets."""
         query = query_of(request)
         if sum(name in query for name in ("last", "at", "offset")) != 1:
             raise InvalidQuery(

@@ -1,4 +1,4 @@
-"""What this server says of itself, subsystem by subsystem. `headwater.http.metrics` says how."""
+"""The metrics of this server, subsystem by subsystem, made with `headwater.http.metrics`."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def of_writes(log: Log) -> Iterator[Metric]:
 
 
 class Storage:
-    """Sizes of files are asked for on a thread: a disk that hangs must not take the loop along."""
+    """File sizes are read on a thread: a disk that hangs must not block the loop."""
 
     def __init__(self, log: Log) -> None:
         self._log = log

@@ -146,7 +146,7 @@ class Connection(FlowControl):
 
     @property
     def caller(self) -> Caller | None:
-        """Who the current request or event stream is for, where that is asked."""
+        """Who the current request or event stream is for, if callers are known."""
         return self._caller if self.current is None else self.current.caller
 
     def abort(self) -> None:
@@ -279,7 +279,7 @@ class Connection(FlowControl):
         render: Callable[[Any], Answer],
     ) -> None:
         if done.cancelled() and self.current is not request:
-            # The one who waited is gone, which is why it was cancelled.
+            # The client is gone, which is why it was cancelled.
             request.leave_room()
             request.release()
         else:

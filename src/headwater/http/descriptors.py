@@ -1,12 +1,12 @@
-"""File descriptors: connections take no more of them than leaves enough for everything else.
+"""File descriptors: connections leave enough of them for everything else.
 
 The log, its history and requests to others need files of their own, and a server that has none left
 for them cannot even store what it has accepted. So connections are limited to what the operating
 system allows less a reserve. The kernel may hand over as many connections at once as its queue
 holds, before any of them can be turned away; the reserve has room for those too.
 
-Should there be none left all the same, libuv drops whoever connects, in silence, until there is one
-again. A look once a second finds out, and says so.
+If none is left anyway, libuv silently drops new connections until there is one again. A check once
+a second notices that and logs it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BACKLOG_MAX: Final = 4096
 _RESERVE: Final = 256
 _PROBES_MAX: Final = 64
 FILES_BESIDES: Final = _BACKLOG_MAX + _RESERVE
-"""What to allow for besides connections, so that there is no need to have fewer of them."""
+"""How many descriptors to allow on top of one for each connection."""
 _LOG_EVERY_S: Final = 60.0
 
 log = structlog.get_logger()
@@ -34,7 +34,7 @@ class Descriptors:
         self._allowed = 2**31 if allowed == resource.RLIM_INFINITY else allowed
         self.backlog = max(16, min(_BACKLOG_MAX, self._allowed // 8))
         self.probes_max = min(_PROBES_MAX, self.backlog // 4)
-        """How many connections beyond the limit may still ask how the server is."""
+        """How many connections beyond the limit may still send a probe."""
         self._refused = 0
         self._logged_at = -_LOG_EVERY_S
 
@@ -44,7 +44,7 @@ class Descriptors:
         return max(1, min(wanted, self._allowed - reserve))
 
     def look(self, connections: int, refused: int) -> None:
-        """Say so when connections were refused, or cannot even be accepted; but not too often."""
+        """Log, but not too often, that connections were refused or cannot even be accepted."""
         exhausted = not self._can_open()
         if (refused == self._refused and not exhausted) or (
             monotonic() - self._logged_at < _LOG_EVERY_S

@@ -62,7 +62,7 @@ def error_response(error: StreamError) -> Response:
 
 
 def _refused_publish(error: PublishRefused) -> Response:
-    """The reason, and which publish it was. What is not there is a conflict here, not a 404."""
+    """The reason, and which publish it was. A missing stream is a conflict here, not a 404."""
     response = error_response(error.reason)
     status = 409 if response.status in (403, 404, 410) else response.status
     about = {"code": error.reason.code, "message": error.message, "index": error.index}

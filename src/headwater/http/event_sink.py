@@ -1,6 +1,6 @@
-"""An event stream under way: the writing end, for whoever feeds it.
+"""The writing end of an open event stream.
 
-There are thousands of these, most of them idle, so one is small and has nothing that runs.
+There are thousands of these, most of them idle, so each is small and runs nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sending a body that lies in files: the kernel moves the bytes from file to socket.
+"""Sending a body from files: the kernel moves the bytes from file to socket.
 
 The transport of the connection must have nothing left to write, and nothing may be written through
 it until this is done. uvloop watches its own socket and lets nobody else watch it, so when the
@@ -31,7 +31,7 @@ class FileSending(Protocol):
     """One response under way."""
 
     def start(self) -> None:
-        """Begin, if what was written before is out. Called again when it is."""
+        """Begin, unless something written before is still waiting; then it is called again."""
 
     def cancel(self) -> None:
         """The connection is gone."""

@@ -1,10 +1,9 @@
-"""Names of headers, and those that every response carries."""
+"""Names of request headers: bytes in lower case, which is how the parser hands them over."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# Requests: bytes in lower case, which is how the parser hands them over.
 CONTENT_TYPE: Final = b"content-type"
 ACCEPT_ENCODING: Final = b"accept-encoding"
 IF_NONE_MATCH: Final = b"if-none-match"
@@ -28,77 +27,3 @@ PRODUCER_ID: Final = b"producer-id"
 PRODUCER_EPOCH: Final = b"producer-epoch"
 PRODUCER_SEQ: Final = b"producer-seq"
 PRODUCER_HEADERS: Final = frozenset({PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQ})
-
-# Everything a browser may send us, for the preflight.
-ALLOWED_REQUEST_HEADERS: Final = (
-    "Authorization",
-    "Content-Type",
-    "If-None-Match",
-    "Stream-TTL",
-    "Stream-Expires-At",
-    "Stream-Closed",
-    "Stream-Seq",
-    "Stream-Forked-From",
-    "Stream-Fork-Offset",
-    "Stream-Fork-Sub-Offset",
-    "Stream-Config-Version",
-    "Stream-Description",
-    "Stream-Durability",
-    "Stream-Retention-Seconds",
-    "Stream-Retention-Bytes",
-    "Stream-Unique-Ids",
-    "Stream-Id-Pointer",
-    "Message-Id",
-    "X-Request-Id",
-    "Producer-Id",
-    "Producer-Epoch",
-    "Producer-Seq",
-)
-# Everything of ours that a browser may read.
-EXPOSED_RESPONSE_HEADERS: Final = (
-    "ETag",
-    "Location",
-    "Retry-After",
-    "Stream-Next-Offset",
-    "Stream-Cursor",
-    "Stream-Up-To-Date",
-    "Stream-Closed",
-    "Stream-TTL",
-    "Stream-Expires-At",
-    "Stream-SSE-Data-Encoding",
-    "Stream-Earliest-Offset",
-    "Stream-Retention-Seconds",
-    "Stream-Retention-Bytes",
-    "Stream-Config-Version",
-    "Stream-Description",
-    "Stream-Durability",
-    "Stream-Unique-Ids",
-    "Stream-Id-Pointer",
-    "Stream-Duplicate-Ids",
-    "Producer-Epoch",
-    "Producer-Seq",
-    "Producer-Expected-Seq",
-    "Producer-Received-Seq",
-    "X-Request-Id",
-)
-METHODS: Final = "GET, HEAD, PUT, POST, DELETE, OPTIONS"
-
-
-def common_headers(origins: frozenset[str] | None) -> bytes:
-    """The part of every response head that never changes."""
-    lines = [
-        "X-Content-Type-Options: nosniff",
-        "Cross-Origin-Resource-Policy: cross-origin",
-    ]
-    if origins is None or origins:
-        lines.append(f"Access-Control-Expose-Headers: {', '.join(EXPOSED_RESPONSE_HEADERS)}")
-        lines.append("Access-Control-Allow-Origin: *" if origins is None else "Vary: Origin")
-    return "".join(f"{line}\r\n" for line in lines).encode()
-
-
-def preflight_headers() -> list[tuple[str, str]]:
-    return [
-        ("Access-Control-Allow-Methods", METHODS),
-        ("Access-Control-Allow-Headers", ", ".join(ALLOWED_REQUEST_HEADERS)),
-        ("Access-Control-Max-Age", "86400"),
-    ]

@@ -1,4 +1,4 @@
-"""What event streams need from time: a sign of life every 15 s, and an end after about 60 s.
+"""The heartbeat of event streams: a sign of life every 15 s, and an end after about 60 s.
 
 One timer for all of them. A reader sits in the slot of the second in which it is due next, so an
 idle reader costs one small write every 15 s and nothing in between.
@@ -64,7 +64,7 @@ class Heartbeat:
         if now >= ends_at:
             reader.end()
         elif reader.sink.paused or reader.sink.send(self._payload):
-            # Who has enough to read needs no sign of life.
+            # A reader that has plenty to read needs no sign of life.
             self._schedule(reader, ends_at, now)
 
     def stop(self) -> None:

@@ -4,9 +4,9 @@ Clients send the same head with every request to a stream: only the body differs
 mean the same request, so a head that was parsed, checked and matched to its route once is looked up
 the next time. Nothing else is saved: every request passes the gate and its handler as always.
 
-Only heads are kept that stand by themselves: of a request that came in one piece, with a small body
-of a stated length or none, on a connection that goes on. Heads that hold something new every time
-would only push out the others. There are two generations, so that what is in use stays.
+A head is kept only if it stands by itself: its request came in one piece, with no body or a small
+one of a stated length, and the connection stays open. Heads that differ every time would only push
+out the others. There are two generations, so that heads in use stay.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class KnownHead:
         self.first = first
         self.length = length
         self.append: tuple[Any, ...] | None = None
-        """What its headers say of an append, once that was asked."""
+        """What its headers say about an append, once they were parsed."""
 
     def request(self, body: bytes) -> Request:
         first = self.first

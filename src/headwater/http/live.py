@@ -87,7 +87,7 @@ class LiveResource:
 
     def wait(self, request: Request, path: str) -> Answer | Deferred | Awaitable[Answer]:
         body = decode_body(request.body, WaitBody)
-        # It may be a long time until the answer, and there may be very many who wait.
+        # The answer may take long, and very many may wait: none of them needs its body any more.
         request.body = b""
         interest = _interest(body)
         stream = None if body.declare_templates else self._live.ready(path)
@@ -151,7 +151,7 @@ def _specs(templates: list[Any]) -> list[TemplateSpec | None]:
 
 
 def _waited(kind: WaitKind, result: WaitResult) -> Response:
-    """An answer; made once for all who are woken together."""
+    """Encoded once for all who are woken together."""
     body = result.encoded.get(kind)
     if body is None:
         body = result.encoded[kind] = msgspec.json.encode(_wait_report(result, kind))
@@ -185,7 +185,7 @@ def _wait_report(result: WaitResult, kind: str) -> dict[str, object]:
         "error": {
             "code": "stale",
             "message": "the cursor is from before a restart or reset; run the query again and "
-            "go on from this cursor",
+            "continue from this cursor",
         },
     }
 

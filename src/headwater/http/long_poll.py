@@ -1,7 +1,6 @@
 """Long-poll: one answer for a request that waits at the tail.
 
-Who waits and who is woken is the business of `service.polls`. Requests that are alike get the very
-same response, which is made once.
+`service.polls` knows who waits and who is to be woken. Equal requests share one response.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class LongPoll:
         try:
             self._request.wait(lambda: feed.polls.leave(self))
         except StreamError:
-            # There is no room for it. It may have been the only one to come.
+            # No room for it, and it may have been the only reader of this feed.
             feed.left(0)
             raise
         feed.polls.add(self, timeout_s)

@@ -1,4 +1,4 @@
-"""Those to whom a group hands out messages: a fetch that waits, or an open event stream."""
+"""Members that a group hands messages to: a fetch that waits, or an open event stream."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DELIVERY: Final = b'{"id":%b,"offset":"%b","deliveries":%d,"receipt":"' + RECEI
 def messages_json(group: Group, deliveries: list[Delivery]) -> list[bytes]:
     """Delivered messages. The value goes in as it was sent, byte for byte.
 
-    They come in hundreds and most of their fields need no escaping, so they are put together here.
+    They come by the hundred and most fields need no escaping, so the JSON is put together here.
     """
     config, group_id = group.entry.require_view().config, group.state.record.id
     is_json, rule = config.is_json, config.unique_ids
@@ -56,8 +56,8 @@ def _own_id(data: bytes, pointer: str) -> bytes:
 class Fetch:
     """A fetch that waits for messages.
 
-    What came with it to be acknowledged is on its way to the disk already, whatever becomes of the
-    fetch. The answer tells of both, so it is there when both are.
+    Receipts that came with it are on their way to the disk already, whatever becomes of the fetch.
+    The answer covers both, so it waits for both.
     """
 
     most_bytes = FETCH_BYTES_MAX
@@ -83,7 +83,7 @@ class Fetch:
 
     def start(self) -> None:
         self._group.enlist(self)
-        # Whoever can be served at once needs no timer.
+        # A fetch that is served at once needs no timer.
         self._group.after_pump(self._begin_to_wait)
 
     def _begin_to_wait(self) -> None:
@@ -100,7 +100,7 @@ class Fetch:
     def give(self, deliveries: list[Delivery], lag: int) -> None:
         given = [message for message, _ in deliveries]
         if self._over:
-            # The member hung up in this very moment; these go back as if nothing had happened.
+            # The member hung up just now; take these back as if nothing had happened.
             self._group.take_back(given)
             return
         self._given = given
@@ -112,7 +112,7 @@ class Fetch:
             self.future.set_exception(error)
 
     def hang_up(self) -> None:
-        """The member is gone, and has seen nothing of what it may have been given already."""
+        """The member is gone, and has not seen what it may have been given."""
         if self._given:
             self._group.take_back(self._given)
         self.give_up()

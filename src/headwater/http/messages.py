@@ -78,46 +78,46 @@ class Request:
         self.body = b""
         self.keep_alive = True
         self.on_disconnect: Callable[[], None] | None = None
-        """Set by `wait`, for whoever is to be told when nobody waits any more."""
+        """Set by `wait`: called when the client hangs up."""
         self.peer = NOBODY
         self.caller: Caller | None = None
-        """Who sent it, where that is asked; the gate knows."""
+        """Who sent it, if the gate asked."""
         self.charge: Callable[[int], None] | None = None
-        """Told the size of the answer, where there is a rate for that."""
+        """Called with the size of the answer, if bytes have a rate."""
         self.claim: Claim | None = None
-        """What a body takes up that is not small."""
+        """The memory that a large body takes up."""
         self.waits = False
         self.route = "other"
         """Which resource this is for, as a template: for figures, logs and traces."""
         self.began_s = 0.0
-        """When it was its turn, by the clock of `time.perf_counter`."""
+        """When its turn came, by `time.perf_counter`."""
         self.match: Match | None = None
-        """Where it leads, once that was looked up."""
+        """Its resource, once looked up."""
         self.head: KnownHead | None = None
-        """What it shares with others that began with the very same bytes."""
+        """What it shares with other requests that have the very same head."""
         self._id: str | None = None
 
     @property
     def id(self) -> str:
-        """A name for this request in logs: what the client calls it, or one that is made here."""
+        """The id of this request in logs: the one that the client sent, or one made here."""
         if self._id is None:
             self._id = request_id(self.headers.get(REQUEST_ID))
         return self._id
 
     def name_line(self, status: int) -> bytes:
-        """The header with that name, for those who gave it one, and to ask about failures."""
+        """The header with that id, if the client sent one or may ask about a failure."""
         if REQUEST_ID in self.headers or status >= 500:
             return b"X-Request-Id: %b\r\n" % self.id.encode()
         return b""
 
     @property
     def holder(self) -> str:
-        """Whose live read it is, if it becomes one."""
+        """Who its body and its live read are counted for."""
         return self.peer.address if self.caller is None else self.caller.name
 
     @property
     def is_local(self) -> bool:
-        """Whether it was sent on this machine, and not on behalf of someone elsewhere."""
+        """Whether it was sent on this machine, and not through a proxy."""
         if any(name in self.headers for name in _PROXY_HEADERS):
             return False
         try:
@@ -128,7 +128,7 @@ class Request:
         return (mapped or address).is_loopback
 
     def demand(self, permission: Permission, path: str) -> None:
-        """Refuse the request if its sender has no such permission for a stream that it names."""
+        """Refuse the request if its sender lacks a permission for a stream that it names."""
         if self.caller is not None:
             self.caller.demand(permission, path)
 
@@ -140,7 +140,7 @@ class Request:
             self.caller.demand_group(path, group)
 
     def wait(self, on_disconnect: Callable[[], None]) -> None:
-        """It is going to wait for news, if there is room; and who is told when the peer leaves."""
+        """Count it as a live read, if there is room; and what to call when the client hangs up."""
         room = self.peer.room
         if room is not None and not self.waits:
             room.enter(self.holder, self.peer.address)
@@ -182,7 +182,7 @@ def request_id(given: bytes | None) -> str:
 
 
 class FileBody:
-    """A body of which parts lie in files, for the kernel to send."""
+    """A body of which some or all is in files, for the kernel to send."""
 
     __slots__ = ("_length", "parts")
 
@@ -203,7 +203,7 @@ class Response(msgspec.Struct):
     headers: Headers = []
     body: bytes | FileBody = b""
     close: bool = False
-    """End the connection behind this response."""
+    """Close the connection after this response."""
     code: str = ""
     """Of an error, for figures and logs."""
     lines: bytes = b""
@@ -266,5 +266,5 @@ class Deferred(msgspec.Struct, frozen=True):
 
 Handler = Callable[[Request], Answer | Deferred | Awaitable[Answer]]
 Screen = Callable[[Request, int], Response | int]
-"""Looks at a request before its body is read: how much body it may have, at most what is given, and
-0 if none is of use; or why there is no point in reading it."""
+"""Looks at a request before its body is read: how much body it may have (at most the number given,
+and 0 if it needs none), or the response that refuses it."""

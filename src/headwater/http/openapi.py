@@ -74,7 +74,7 @@ def _route(route: Route) -> dict[str, Any]:
     parameters += [
         _parameter(parameter, "header")
         for parameter in (*route.headers, *everywhere)
-        # OpenAPI has the types of bodies elsewhere, and forbids to name them here.
+        # OpenAPI has the types of bodies elsewhere, and forbids naming them here.
         if parameter.name not in ("Content-Type", "Authorization")
     ]
     described: dict[str, Any] = {

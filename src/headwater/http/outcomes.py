@@ -1,4 +1,4 @@
-"""What becomes of an answer that took a while."""
+"""From the result of a handler to an answer, and what to do when it failed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """From bytes to requests: httptools parses, and this bounds what it is given.
 
 A head that grows too large and a body that does are refused as they arrive, not when they are
-complete. A body that does not come along with its head is asked about first: whoever sends it may
-be a stranger, and its resource may have no use for it, in which case it is read over. Trailers
+complete. A body that does not come along with its head is asked about first: its sender may be a
+stranger, and its resource may have no use for it, in which case it is read and dropped. Trailers
 count as headers do, and are dropped: nothing that follows a body changes what was asked for.
 
 We speak HTTP/1.1 only: a request that offers to upgrade is read again without the offer, because
@@ -23,7 +23,7 @@ from headwater.http.known_heads import KnownHeads
 from headwater.http.messages import Request, Response
 
 _NOT_REPEATED: Final = frozenset({b"upgrade", b"connection", b"expect"})
-# A body of no use is read over up to here, so that the connection can go on after it.
+# A body that nobody needs is read and dropped up to here, so that the connection can be kept.
 _DISCARD_BYTES_MAX: Final = MIB
 # So much is parsed at a time, so that few requests are made before the first of them is answered.
 SLICE_BYTES: Final = 8 * KIB
@@ -34,7 +34,7 @@ _PACE_BYTES: Final = 16 * KIB
 
 
 class Receiver(Protocol):
-    """Who is told of what was read."""
+    """Takes what was read."""
 
     def received(self, request: Request) -> None: ...
 
@@ -42,7 +42,7 @@ class Receiver(Protocol):
         """What came cannot become a request. Nothing more is read."""
 
     def failed(self, error: BaseException) -> None:
-        """It is our fault. Nothing more is read."""
+        """The server failed. Nothing more is read."""
 
     def expects_continue(self) -> None:
         """The peer waits for a go-ahead before it sends the body."""
@@ -182,7 +182,7 @@ class RequestReader:
                 self._upgrading = False
                 request = self._request
                 if request is None or request.method == "CONNECT":
-                    self._refuse(plain_error(400, "malformed_http", "there are no tunnels here"))
+                    self._refuse(plain_error(400, "malformed_http", "this server opens no tunnels"))
                 if request is None or self._refused:
                     return
                 data = self._without_upgrade(request) + bytes(data[upgrade.args[0] :])
@@ -232,7 +232,7 @@ class RequestReader:
     # ── Bodies that are still to come ────────────────────────────────────────────────────────
 
     def _announce(self, request: Request) -> None:
-        """Ask what to do with a body of which the rest is still to come."""
+        """Ask what to do with a body that has not arrived as a whole."""
         self._announced = True
         verdict = self._receiver.announced(request)
         if isinstance(verdict, Response):
@@ -266,7 +266,7 @@ class RequestReader:
         if not self._discards or request is None:
             self._refuse(error_response(BodyTooLarge(self._body_max)))
         elif not self._refused:
-            # Nobody needs the body to answer, but there is too much of it to go on after that.
+            # The answer does not need the body, but there is too much of it to keep the connection.
             self._stop()
             request.keep_alive = False
             self._receiver.received(request)

@@ -1,6 +1,6 @@
-"""`/v1/pipelines`: how far pipelines are, as they last said.
+"""`/v1/pipelines`: the progress of pipelines, as they last reported it.
 
-For people to look at, so it is kept in memory only: whoever is alive reports again soon.
+It is for people to look at, so it is kept in memory only: a pipeline that runs soon reports again.
 """
 
 from __future__ import annotations

@@ -91,11 +91,10 @@ def chunk_body(chunk: Chunk) -> bytes | FileBody:
 def cache_control(chunk: Chunk, offset: Anchor | Offset | None, *, polled: bool) -> str:
     """How long others may keep a chunk.
 
-    What ends at the tail of an open stream goes stale with the next append, unless it answers a
-    long-poll: whoever gets that goes on at its end and misses nothing, and caches can make one of
-    many equal polls. What is history stays as it is for ever, but a path can be given to another
-    stream: only an offset that lies in what this very stream wrote cannot mean anything else one
-    day.
+    What ends at the tail of an open stream goes stale with the next append. The answer to a
+    long-poll may be cached anyway: its reader continues at its end and misses nothing, and caches
+    can merge equal polls. History never changes, but its path can be given to another stream: only
+    an offset that this very stream wrote can never mean anything else.
     """
     if polled:
         return CATCH_UP_CACHE

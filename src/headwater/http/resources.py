@@ -1,4 +1,4 @@
-"""Everyone who answers requests, put together. The table of routes says who answers which."""
+"""The objects that answer requests. The table of routes says which of them answers what."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from email.utils import formatdate
 from time import time
 from typing import Final
 
-from headwater.http.headers import common_headers
+from headwater.http.cors import constant_headers
 from headwater.http.messages import EventStream, Headers, Request, Response
 
 _STATUS_LINES: Final = {
@@ -26,7 +26,7 @@ class Heads:
             origin.encode(): f"Access-Control-Allow-Origin: {origin}\r\n".encode()
             for origin in origins or ()
         }
-        self._common = common_headers(origins)
+        self._common = constant_headers(origins)
         self._constant = b""
         self._second = 0
 

@@ -1,13 +1,13 @@
-"""Room for readers: how many live reads there are, and how much waits to be taken by slow ones.
+"""Room for readers: how many live reads there are, and how much slow readers have not taken yet.
 
-A live read is an event stream, or a request that waits for news. Counted where connections begin
-and end them, so that every resource that is read live is counted in the same way.
+A live read is an event stream, or a request that waits for news. Connections count them where they
+begin and end, so every resource that is read live is counted in the same way.
 
-What waits to be taken is counted by address. One that has let more pile up than it leaves to
-others (`core.shares`) is sent no more before it reads, and its event streams are cut off. If it is
-too much in all, those who take nothing are cut off, beginning with the address that keeps the most
-waiting. An answer may be larger than what was left, and those who take it slowly are not cut off at
-once: whoever keeps nothing waiting is answered meanwhile, up to twice the limit.
+What is unread is counted by address. An address that has more unread than it leaves to others
+(`core.shares`) is sent nothing more until it reads, and its event streams are cut off. If it is too
+much in all, readers that take nothing are cut off, beginning with the address that has the most
+unread. An answer may be larger than what was left, and slow readers are not cut off at once: until
+they are, an address with nothing unread is answered, up to twice the limit.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Room:
 
     @property
     def buffered_bytes(self) -> int:
-        """What is handed over to connections and not yet taken; a second old at most."""
+        """What was handed to connections and not taken yet; at most a second old."""
         return self._shares.total
 
     @property
@@ -58,7 +58,7 @@ class Room:
         return self._shares.total > self._shares.most
 
     def check(self, address: str) -> None:
-        """Refuse to send more to where too much waits already."""
+        """Refuse to send more to an address that has too much unread."""
         shares = self._shares
         if not shares.total or shares.allow(address, 0):
             return
@@ -72,7 +72,7 @@ class Room:
         return not self._shares.allow(address, 0)
 
     def measured(self, connection: Measured, unread_bytes: int) -> None:
-        """So much waits to be taken from a connection."""
+        """Note how much of a connection is unread."""
         before = self._unread.pop(connection, 0)
         if unread_bytes:
             self._unread[connection] = unread_bytes
@@ -80,7 +80,7 @@ class Room:
             self._shares.take(connection.address, unread_bytes - before)
 
     def measure(self) -> None:
-        """Ask those again who had something to take; the others have nothing."""
+        """Ask connections again that had something unread; the others have nothing."""
         stalled = []
         for connection, before in list(self._unread.items()):
             try:

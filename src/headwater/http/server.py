@@ -69,7 +69,7 @@ class Server:
         self.connections_max = self.descriptors.connections_max(limits.connections_max)
         self.screen = screen
         self.is_private = is_private
-        """Whether answers depend on who asks."""
+        """Whether answers depend on the caller."""
         self.is_secure = certificate is not None
         self.scheme = "https" if certificate is not None else "http"
         self._certificate = certificate
@@ -87,7 +87,7 @@ class Server:
         return len(self._connections)
 
     async def start(self, host: str, port: int) -> int:
-        """Listen, and say on which port (of interest when 0 was asked for)."""
+        """Listen, and return the port (useful when 0 was asked for)."""
         loop = asyncio.get_running_loop()
         tls: dict[str, Any] = {}
         if self._certificate is not None:
@@ -156,7 +156,7 @@ class Server:
         return [c for c, caller in callers if caller is not None and not caller.is_valid(now_ms)]
 
     def _each(self, connections: list[Connection], act: Callable[[Connection], None]) -> None:
-        """What fails with one must not keep the others from their turn."""
+        """A failure with one must not affect the others."""
         for connection in connections:
             try:
                 act(connection)

@@ -58,5 +58,5 @@ def _event(kind: bytes, data: bytes) -> bytes:
 
 
 def _data_line(line: bytes) -> bytes:
-    # A reader takes one blank behind the colon away; one that belongs to the data must survive.
+    # Readers strip one space after the colon; one that belongs to the data must survive.
     return b"data: %b\n" % line if line.startswith(b" ") else b"data:%b\n" % line

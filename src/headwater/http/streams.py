@@ -108,7 +108,7 @@ class StreamResource:
         try:
             command = _append_command(request)
         except StreamError:
-            # Whether the stream is there comes before whether the headers are well formed.
+            # A missing stream is reported before malformed headers.
             self._log.view(entry)
             raise
         reply = self._log.append_to(entry, command)

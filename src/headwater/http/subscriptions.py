@@ -106,7 +106,7 @@ class SubscriptionResource:
         await self._subscriptions.unlink(name, stream_path(path))
         return done()
 
-    # ── Whoever is at work ───────────────────────────────────────────────────────────────────
+    # ── Workers and webhooks ─────────────────────────────────────────────────────────────────
 
     async def claim(self, request: Request, name: str) -> Answer:
         claimed = await self._subscriptions.claim(
@@ -150,7 +150,7 @@ def _token(request: Request) -> str:
 
 
 def _base_url(request: Request) -> str:
-    """How the creator reaches this server, which is how callbacks will."""
+    """The address that the creator reached this server by; callbacks use it too."""
     host = request.header(b"host") or ""
     if _HOST.fullmatch(host) is None:
         raise InvalidSubscription("send a Host header, so that callbacks find their way back")

@@ -14,7 +14,7 @@ STREAM_ALIAS: Final = b"/v1/streams/"
 """The same, for clients of the public proxy package."""
 SUBSCRIPTIONS_ROOT: Final = b"/v1/stream/__ds/"
 PROBES: Final = ("/healthz", "/readyz")
-"""Answered without a rate and however full the server is: somebody has to be able to look."""
+"""Answered without rate limits, however full the server is."""
 PROBE_TARGETS: Final = frozenset(path.encode() for path in PROBES)
 
 

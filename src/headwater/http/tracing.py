@@ -1,11 +1,11 @@
-"""Traces by OpenTelemetry, for those who want them (`pip install 'headwater[otel]'`).
+"""Traces with OpenTelemetry, optional (`pip install 'headwater[otel]'`).
 
 A span is made when a request has been answered, with the times that it took. So a request costs
 nothing more while it is under way, and nothing at all when tracing is off: the packages are not
 even loaded. A request that carries a `traceparent` continues that trace. Every commit is a span of
 its own, because one commit answers requests of many traces.
 
-Where spans go is said by OpenTelemetry's own variables, such as OTEL_EXPORTER_OTLP_ENDPOINT.
+OpenTelemetry's own variables, such as OTEL_EXPORTER_OTLP_ENDPOINT, say where spans go.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What was asked and how it was answered: counted for everyone, told to those who want to know.
+"""Requests and how they were answered: always counted, and told to watchers.
 
-This runs with every request, so it does little: one entry in a dictionary and one bucket. Whoever
-needs more (the access log, tracing) is a watcher, and without watchers costs nothing.
+This runs with every request, so it does little: one entry in a dictionary and one bucket. What
+needs more (the access log, tracing) is a watcher, and costs nothing when there is none.
 
 Requests that wait for news (long-polls, event streams, fetches) take as long as nothing happens.
 They are counted, but their time says nothing about the server, so it is left out of its figures.
@@ -68,7 +68,7 @@ class Traffic:
             self._tell(request, status, took_s)
 
     def begun(self, request: Request) -> None:
-        """An event stream begins, and nobody knows for how long."""
+        """An event stream begins; how long it will last is not known."""
         tally = self.tallies.get((request.method, request.route, 200))
         (tally or self._new(request, 200)).untimed += 1
         self._tell(request, 200, perf_counter() - request.began_s)
@@ -81,7 +81,7 @@ class Traffic:
             try:
                 watch(request, status, took_s)
             except Exception as error:
-                # Whoever watches must not keep a request from its answer.
+                # A watcher that fails must not affect the answer.
                 log.error("watcher_failed", error=repr(error), exc_info=error)
 
     def refused(self, response: Response) -> None:
@@ -91,7 +91,7 @@ class Traffic:
 
 
 def facts(request: Request, status: int, took_s: float) -> dict[str, object]:
-    """What a log may say. Queries, headers and bodies hold what is nobody's business."""
+    """What may be logged. Queries, headers and bodies can hold secrets."""
     return {
         "request_id": request.id,
         "method": request.method,

@@ -57,7 +57,7 @@ class Accounts:
         return pair
 
     def _forget_some(self, now: float) -> None:
-        """Accounts that are full hold nothing; if there are none, the one used longest ago goes."""
+        """A full account says nothing; if there is none, drop the one used longest ago."""
         oldest = [name for name, _ in zip(self._accounts, range(_LOOK_AT), strict=False)]
         idle = [name for name in oldest if all(a.is_full(now) for a in self._accounts[name])]
         for name in idle or oldest[:1]:

@@ -1,6 +1,6 @@
 """The gate: every request passes it before it reaches a resource.
 
-It finds out who is calling, whether they may, and whether they have not asked too much of late. A
+It finds out who is calling, whether they may, and whether they stay within their rate. A
 server that has neither access control nor rate limits has no gate at all.
 """
 
@@ -30,7 +30,7 @@ class Gate:
         self._clock = clock
 
     def admit(self, request: Request, match: Match) -> Awaitable[None] | None:
-        """Let a request through or raise; an awaitable if that takes a look at newer keys."""
+        """Let a request through or raise; an awaitable if newer keys have to be fetched first."""
         if match.resource.path in PROBES:
             return None
         if self.identity is None or match.need(request.method).is_public:
@@ -44,10 +44,10 @@ class Gate:
         return None
 
     def screen(self, request: Request, match: Match) -> None:
-        """Raise if whoever sends this is nobody we know, before its body is read."""
+        """Raise if the sender is not known, before the body is read."""
         if self.identity is None or match.need(request.method).is_public:
             return
-        # One whose key we may have to look for is dealt with when the request is complete.
+        # If keys have to be fetched to know, that is done when the request is complete.
         with suppress(UnknownSigner):
             request.caller = self._identify(self.identity, request, match)
 
@@ -67,7 +67,7 @@ class Gate:
             raise self._turned_away(request, error) from None
 
     def _turned_away(self, request: Request, error: StreamError | None = None) -> StreamError:
-        """Whoever guesses is slowed down, by address."""
+        """Slow down guessing, by address."""
         self.unauthorized += 1
         self._charge(request, f"guesses from {request.peer.address}")
         return error or refused()

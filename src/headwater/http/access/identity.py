@@ -78,7 +78,7 @@ def _claim(query: bytes) -> signed.Claim | None:
     except InvalidQuery:
         return None
     values = [fields.get(name, []) for name in ("expires", "key", "signature")]
-    # One of each, so that nobody can disagree about which one counts.
+    # Exactly one of each, so that there is no doubt which one counts.
     if any(len(value) != 1 for value in values):
         return None
     return signed.Claim(*[value[0] for value in values])

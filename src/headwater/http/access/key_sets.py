@@ -1,8 +1,7 @@
-"""Where verification keys come from: a file, or an address that is asked now and then.
+"""Where verification keys come from: a file, or a URL that is fetched now and then.
 
-An address is asked at the start, every five minutes, and when a token names a key that is not
-known, but not more often than every ten seconds, whatever tokens are sent. When it does not
-answer, or not with a set of keys, the last good keys stay.
+A URL is fetched at the start, every five minutes, and when a token names an unknown key, but at
+most every ten seconds, whatever tokens are sent. If that fails, the last good keys stay.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class KeySource(Protocol):
 
 
 class FixedKeys:
-    """Keys that someone else replaces."""
+    """Keys from a file; its watcher replaces them."""
 
     def __init__(self, keys: list[VerificationKey]) -> None:
         self.keys = keys
@@ -72,7 +71,7 @@ class KeysAtUrl:
     async def look_again(self) -> bool:
         if self._asking is None and monotonic() - self._asked_at < RETRY_S:
             return False
-        # One who hangs up must not take the answer from those who wait for the same.
+        # A client that hangs up must not cancel the fetch for others who wait.
         await asyncio.shield(self._ask())
         return True
 
@@ -121,7 +120,7 @@ async def _fetch(url: str) -> bytes:
 
 
 def check_url(url: str) -> str:
-    """Keys come over TLS, or from this very machine; anyone in between could replace them."""
+    """Keys come over TLS or from this machine; otherwise anyone in between could replace them."""
     try:
         parts = urlsplit(url)
         fine = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)

@@ -16,7 +16,7 @@ class Keyring:
         return len(self._records)
 
     def replace(self, book: KeyBook) -> None:
-        """Know these keys and no others. Whoever came with one that is gone or changed is out."""
+        """Know exactly these keys. Callers whose key is gone or changed are expelled."""
         records = {record.id: record for record in book.keys}
         for key_id, caller in list(self._callers.items()):
             if records.get(key_id) != self._records[key_id]:

@@ -1,4 +1,4 @@
-"""What a request has to be permitted, in the words of the route table.
+"""The permissions that routes need.
 
 Every route says what it needs; one that says nothing is for administrators. A rule sees the request
 before its body is looked at. Where a body or a header names further streams (the source of a fork,
@@ -25,7 +25,7 @@ class Need(Enum):
     WAKE_TOKEN = "the token of the wake"
     """A webhook and a worker prove themselves by the token that they were woken with."""
     KNOWN = "any valid key or token"
-    """What the answer holds may depend on who asks."""
+    """The answer may depend on the caller."""
     READ = "read"
     READ_OR_WRITE = "read or write"
     """A writer has to know the type of the stream, and learns its end anyway."""

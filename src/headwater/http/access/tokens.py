@@ -121,7 +121,7 @@ class Tokens:
                 f"the claim {self._policy.claim!r} of the token does not fit: {error.message}",
                 sent=True,
             ) from None
-        # Limits are counted by name: one who is not named shares none with others.
+        # Limits are counted by name; a token without a subject gets a name of its own.
         subject = str(claims["sub"]) if "sub" in claims else digest
         issuer = str(claims.get("iss", ""))
         return Caller(

@@ -57,7 +57,7 @@ REQUEST: Final = {
             "Message-Id", "The id of a single message.", _short(limits.MESSAGE_ID_CHARS_MAX, 1)
         ),
         Parameter(
-            "Stream-Seq", "Must sort behind the last one.", _short(limits.STREAM_SEQ_CHARS_MAX)
+            "Stream-Seq", "Must sort after the last one.", _short(limits.STREAM_SEQ_CHARS_MAX)
         ),
         Parameter("Producer-Id", "The producer.", _short(limits.PRODUCER_ID_CHARS_MAX, 1)),
         Parameter("Producer-Epoch", "Grows with every start of the producer.", _DIGITS),

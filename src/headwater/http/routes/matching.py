@@ -1,15 +1,15 @@
 """From a request's target to its resource, found once.
 
 A resource is all routes of one path. Which of them answers and which permission that needs both
-follow from the table, so a resource cannot be reached in a way that its permission was not asked
-for. What the paths of the table mean:
+follow from the table, so there is no way to a resource around its permission. What the paths of the
+table mean:
 
 - one without a name in braces is that very target, and if it ends with `/`, all that is below it;
 - `/v1/stream/{path}` is a stream. Its path has any number of segments, so what comes after it
   (`_details`, `_groups/{group}/ack`, …) is looked for from the end, the longest first;
 - below `/v1/stream/__ds/` names are single segments, and only the last one may have more.
 
-What is in none of these has no routes, and is for administrators to be told so.
+Any other target has no routes, which only administrators are told.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Resource:
         self.is_reserved_name = path.startswith(f"{STREAM}/_")
         """Whether a PUT is an attempt to give a stream a name that is reserved."""
         self.otherwise = self._otherwise()
-        """What it takes to be told that there is no such method."""
+        """What a caller needs to be told that there is no such method."""
 
     def _otherwise(self) -> Need:
         if self.path.startswith(STREAM):

@@ -58,7 +58,7 @@ ALWAYS: Final = (
 )
 # May happen where access control or rates are asked.
 GUARDED: Final = ("unauthorized", "forbidden", "rate_exceeded")
-# May happen to those who wait for news.
+# May happen to requests that wait for news.
 WAITING: Final = ("too_many_readers_of_caller", "buffers_full")
 
 
@@ -82,7 +82,7 @@ class Route(msgspec.Struct, frozen=True):
     path: str
     text: str
     handler: Callable[[Resources], Handler | None]
-    """Who answers, among the resources of a server; None if this server has no such resource."""
+    """The handler among the resources of a server; None if this server has no such resource."""
     answers: dict[int, Answer]
     needs: Need = Need.ADMIN
     errors: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ class Route(msgspec.Struct, frozen=True):
     """Whether the body is stored, or holds what is to be stored, and may be as large as that."""
     body_required: bool = False
     elsewhere: dict[str, int] = {}
-    """Codes that have another status here than usual, besides that one."""
+    """Codes that may have this status here besides their usual one."""
     waits: bool = False
     """Whether it can wait for news."""
 

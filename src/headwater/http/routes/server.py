@@ -95,7 +95,7 @@ _INDEX = Route(
     lambda on: on.about.index,
     {
         200: Answer("The text.", content={"text/plain": TEXT}),
-        303: Answer("To the console, for who asks for HTML."),
+        303: Answer("To the console, for browsers."),
     },
     needs=Need.NOTHING,
 )

@@ -298,7 +298,7 @@ _BULK = Route(
     lambda on: on.bulk.bulk,
     {
         200: Answer(
-            "Messages, as lines of JSON or, for those who accept it, as Arrow.",
+            "Messages as lines of JSON, or as Arrow if the client accepts that.",
             _POSITION,
             {NDJSON_TYPE: TEXT, ARROW_TYPE: {}},
         )
