@@ -1,7 +1,8 @@
 """Clearing a stream: all of its messages go, and the stream stays.
 
 Groups are moved to where the stream ends first, so none of them is ever asked for a message that
-is gone. What is appended meanwhile stays, for them as well.
+is gone. What is appended meanwhile stays, for them as well. A group that is created in between may
+have been given messages that then go: those are finished, as the group finds when it next works.
 """
 
 from __future__ import annotations

@@ -98,6 +98,8 @@ class Group:
         self._after_pump: list[Callable[[], None]] = []
         self._again = False
         self._alarm_ms: int | None = None
+        self._kept_from = 0
+        """From where on the stream had its messages when that was last looked at."""
         self.last_seen_ms = clock()
 
     # ── What the writer asks of an owner ─────────────────────────────────────────────────────
@@ -286,6 +288,7 @@ class Group:
                 action()
 
     async def _step(self) -> None:
+        self._settle_cleared()
         self._expire()
         if self.state.given_up:
             self._bury(self)
@@ -297,6 +300,16 @@ class Group:
             # What was read may have to wait for others of its key: then look further.
             self._again = True
             self._hand_out(read, bodies)
+
+    def _settle_cleared(self) -> None:
+        """Messages that were handed out, and then cleared from the stream, are finished."""
+        view = self.entry.view
+        if view is None or view.config.kept_from == self._kept_from:
+            return
+        self._kept_from = first = view.config.kept_from
+        cleared = [m for m in self.state.outstanding.values() if m.ref.start < first]
+        if cleared:
+            self.store(decisions.decide_settle(self.state, cleared))
 
     def _expire(self) -> None:
         expired = decisions.decide_expire(self.state, self._clock())
