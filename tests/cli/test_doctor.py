@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headwater.cli.checkup import directory as checkup
+from headwater.cli.checkup import machine
 from headwater.cli.main import app
 from headwater.core.decisions import Append, Create
 from headwater.service.log import Log
@@ -209,6 +210,36 @@ def test_few_files(data: Path) -> None:
 
 def test_more_memory_than_there_is(data: Path) -> None:
     assert "hot_bytes_max" in one("hint", "memory", str(data), HEADWATER_HOT_BYTES_MAX=str(2**50))
+
+
+@pytest.mark.parametrize("limit", ["queue", "bodies", "buffers"])
+def test_every_bound_of_memory_counts(data: Path, limit: str) -> None:
+    name = f"{limit}_bytes_max"
+    assert f"lower {name}" in one(
+        "hint", "memory", str(data), **{f"HEADWATER_{name.upper()}": str(2**50)}
+    )
+
+
+def test_the_memory_of_a_container(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(machine, "_CONTAINER_MEMORY", limit)
+    limit.write_text("max\n")
+    assert "memory" not in dict(trouble("hint", str(data)))
+    limit.write_text(f"{256 * 2**20}\n")
+    assert "256" in one("hint", "memory", str(data))
+
+
+def test_what_bounds_strangers(run: Run, data: Path) -> None:
+    everyone = {"HEADWATER_HOST": "0.0.0.0", "HEADWATER_INSECURE": "true"}
+    assert "allowed_host" in one("hint", "names", str(data), **everyone)
+    named = everyone | {"HEADWATER_ALLOWED_HOST": "streams.internal"}
+    assert "names" not in dict(trouble("hint", str(data), **named))
+    assert "cors_origin" in one("hint", "web pages", str(data), HEADWATER_CORS_ORIGIN="*")
+    run("keys", "create", "--admin", "**", "--data", str(data))
+    assert "quotas" in one("hint", "quotas", str(data))
+    assert "quotas" not in dict(trouble("hint", str(data), HEADWATER_QUOTAS="**: bytes=1GiB"))
 
 
 def test_a_clock_that_was_never_set(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

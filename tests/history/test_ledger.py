@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,3 +87,50 @@ def test_large_runs_have_files_to_themselves_and_small_ones_share(found: list[in
 def test_many_little_streams_make_few_files() -> None:
     due = [Due(run, 100) for run in range(100_000)]
     assert len(into_files(due, SealPolicy().segment_bytes)) == 1
+
+
+class Counted(dict[int, tuple[int, int]]):
+    """Counts how often all of it is looked at."""
+
+    looks = 0
+
+    def items(self) -> Any:
+        self.looks += 1
+        return super().items()
+
+
+def test_runs_are_looked_at_only_when_something_may_be_due() -> None:
+    kept = ledger(*((run, 50, 1_000) for run in range(100)))
+    counted = kept._runs = Counted(kept._runs)
+    for now_ms in range(1_000, 1_999):
+        assert kept.due(POLICY, now_ms) == []
+    assert counted.looks == 0
+    assert len(kept.due(POLICY, 2_000)) == 100
+    for run in range(100):
+        kept.settle(run, None if run else (50, 1_900))
+    assert (kept.due(POLICY, 2_000), kept.due(POLICY, 2_001), counted.looks) == ([], [], 2)
+
+
+STEPS = st.lists(
+    st.tuples(st.integers(0, 4), st.integers(1, 60), st.integers(0, 3_000), st.sampled_from("ask"))
+)
+
+
+@given(STEPS, st.integers(20, 300))
+def test_what_is_due_does_not_depend_on_what_was_asked_before(
+    steps: list[tuple[int, int, int, str]], database_bytes_max: int
+) -> None:
+    policy = replace(POLICY, database_bytes_max=database_bytes_max)
+    kept, model = Ledger(), dict[int, tuple[int, int]]()
+    for run, size, at_ms, what in steps:
+        if what == "a":
+            kept.survey([(run, size, at_ms)])
+            before = model.get(run, (0, at_ms))
+            model[run] = (before[0] + size, min(before[1], at_ms))
+        elif what == "s":
+            kept.settle(run, None)
+            model.pop(run, None)
+        else:
+            fresh = ledger(*((run, *rest) for run, rest in model.items()))
+            fresh._largest = 10**9  # has it look at every run
+            assert sorted(kept.due(policy, at_ms)) == sorted(fresh.due(policy, at_ms))

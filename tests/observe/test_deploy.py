@@ -13,6 +13,7 @@ import pytest
 import typer.main
 
 from headwater.cli.main import app
+from headwater.core import errors
 from headwater.settings import Settings
 from tests.docs.markdown import DOCS, ROOT, Page
 from tests.support.server import ServerProcess
@@ -108,9 +109,8 @@ def test_settings_that_the_guide_names_exist() -> None:
     text = Page(DOCS / "howto" / "production.md").text
     named = set(re.findall(r"`([a-z_]+)(?: = [^`]+)?`", text))
     settings = {name for name in named if re.fullmatch(r"[a-z]+(_[a-z]+)*", name)}
-    codes = {"unknown_offset", "storage_unavailable", "data_corrupt", "too_busy"}
-    codes.add("sequence_gap")
-    others = {"fsync", "backup", "restore", "traceparent", "request_id"}
-    others |= {"commit_failed", "archiving_failed", "history_unavailable"}
+    codes = {getattr(error, "code", "") for error in vars(errors).values()}
+    others = {"fsync", "backup", "restore", "traceparent", "request_id", "localhost"}
+    others |= {"commit_failed", "archiving_failed"}
     metrics = {name for name in settings if name.startswith("headwater_")}
     assert settings - codes - others - metrics <= set(Settings.model_fields)

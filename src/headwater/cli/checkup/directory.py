@@ -123,7 +123,7 @@ def _space(directory: Path) -> Iterator[Finding]:
     free = about.f_bavail * about.f_frsize
     used = sum(disk_bytes(directory / DATABASE_NAME).values()) + _history_bytes(directory)
     if free < _SPACE_MIN:
-        advice = "make room: without it, appends are answered 503"
+        advice = "make room: without it, appends are answered 503; streams can still be deleted"
         yield problem("space", f"{size(free)} left on this disk", advice)
     elif free < used:
         advice = "a backup would not fit beside it; put backups elsewhere"

@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 from headwater.cli.checkup.findings import Finding, hint, ok, problem
@@ -35,6 +36,7 @@ def check(settings: Settings, *, in_use: bool) -> Iterator[Finding]:
     yield _port(settings, in_use=in_use)
     yield _files(settings)
     yield from _memory(settings)
+    yield from _strangers(settings)
     yield from _clock()
 
 
@@ -109,15 +111,52 @@ def _files(settings: Settings) -> Finding:
     return ok("files", "enough may be open")
 
 
+_HELD: Final = {
+    "hot_bytes_max": "recent data",
+    "queue_bytes_max": "writes that wait",
+    "bodies_bytes_max": "bodies that arrive",
+    "buffers_bytes_max": "unread answers",
+}
+_CONTAINER_MEMORY: Final = Path("/sys/fs/cgroup/memory.max")
+
+
 def _memory(settings: Settings) -> Iterator[Finding]:
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    wanted = settings.hot_bytes_max + settings.queue_bytes_max
-    if wanted > there // 2:
+    there = _memory_bytes()
+    held = {name: getattr(settings, name) for name in _HELD}
+    wanted = sum(held.values())
+    if wanted > there * 3 // 4:
+        largest = max(held, key=held.__getitem__)
         yield hint(
             "memory",
-            f"recent data and queued writes may take {size(wanted)} of {size(there)}",
-            "lower hot_bytes_max or queue_bytes_max",
+            f"{', '.join(_HELD.values())} may take {size(wanted)} of {size(there)}",
+            f"lower {largest} ({size(held[largest])}), or one of {', '.join(held)}",
         )
+    else:
+        yield ok("memory", f"limits add up to {size(wanted)} of {size(there)}")
+
+
+def _memory_bytes() -> int:
+    """What this machine has, or its container."""
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = _CONTAINER_MEMORY.read_text().strip()
+    except OSError:
+        return there
+    return min(there, int(limit)) if limit.isdigit() else there
+
+
+def _strangers(settings: Settings) -> Iterator[Finding]:
+    """What bounds those who may come in."""
+    if access_is_on(settings):
+        if not settings.quotas:
+            advice = "set quotas if tenants share it: tenants/*: streams=1000 bytes=10GiB"
+            yield hint("quotas", "none: each key may store as much as the disk holds", advice)
+    elif not settings.listens_on_loopback and settings.insecure and not settings.allowed_host:
+        advice = "set allowed_host to the names that clients use"
+        yield hint("names", "requests by a name of this server are refused (421)", advice)
+    if settings.cors_origin == "*" and not access_is_on(settings):
+        advice = "name the origins in cors_origin, or leave it out"
+        yield hint("web pages", "any page in a browser on this machine can use this server", advice)
 
 
 def _clock() -> Iterator[Finding]:

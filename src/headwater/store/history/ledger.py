@@ -3,11 +3,16 @@
 The ledger only says where it is worth looking. It is kept by the commits and by what was sealed,
 and starts from a survey of the rows, so it may be off by what happens during the survey; what is
 sealed in the end is decided by the rows themselves.
+
+It is asked every second what is due, and mostly nothing is. So it keeps the sum of all sizes, a
+size that none exceeds and a time that none precedes. As long as nothing can be due by these, the
+runs are not looked at; when they are, the bounds become exact again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import inf
 from threading import Lock
 from typing import NamedTuple
 
@@ -26,12 +31,15 @@ class Ledger:
         self._lock = Lock()
         self._kept = False
         self._barred: set[int] = set()
+        self._total = 0
+        self._largest = 0
+        self._oldest_ms: float = inf
 
     def bar(self, run: int) -> None:
         """Rows of this run are damaged: what is behind them cannot be sealed."""
         with self._lock:
             self._barred.add(run)
-            self._runs.pop(run, None)
+            self._put(run, None)
 
     def keep(self) -> None:
         """From now on, commits are noted."""
@@ -56,22 +64,33 @@ class Ledger:
         if run in self._barred:
             return
         if known is None:
-            self._runs[run] = (size, at_ms)
+            self._put(run, (size, at_ms))
         else:
-            self._runs[run] = (known[0] + size, min(known[1], at_ms))
+            self._put(run, (known[0] + size, min(known[1], at_ms)))
+
+    def _put(self, run: int, value: tuple[int, int] | None) -> None:
+        before = self._runs.pop(run, None)
+        if before is not None:
+            self._total -= before[0]
+        if value is not None:
+            self._runs[run] = value
+            self._total += value[0]
+            self._largest = max(self._largest, value[0])
+            self._oldest_ms = min(self._oldest_ms, value[1])
 
     def settle(self, run: int, left: tuple[int, int] | None) -> None:
         """What is left in rows of a run, size and oldest, after some of it was sealed."""
         with self._lock:
-            if left is None or run in self._barred:
-                self._runs.pop(run, None)
-            else:
-                self._runs[run] = left
+            self._put(run, None if run in self._barred else left)
 
     def due(self, policy: SealPolicy, now_ms: int) -> list[Due]:
         """What is worth sealing now, in the order of runs."""
         with self._lock:
+            if not self._may_be_due(policy, now_ms):
+                return []
             runs = list(self._runs.items())
+            self._largest = max((size for _, (size, _) in runs), default=0)
+            self._oldest_ms = min((oldest for _, (_, oldest) in runs), default=inf)
         due = {run for run, (size, _) in runs if size >= policy.after_bytes}
         if any(oldest <= now_ms - policy.after_ms for _, (_, oldest) in runs):
             # Those that will be due before long go along: a file for each would be a waste.
@@ -85,6 +104,13 @@ class Ledger:
                 due.add(run)
                 left -= size
         return [Due(run, size) for run, (size, _) in sorted(runs) if run in due]
+
+    def _may_be_due(self, policy: SealPolicy, now_ms: int) -> bool:
+        return (
+            self._largest >= policy.after_bytes
+            or self._oldest_ms <= now_ms - policy.after_ms
+            or self._total > policy.database_bytes_max
+        )
 
 
 def into_files(due: Sequence[Due], segment_bytes: int) -> list[list[Due]]:
