@@ -111,6 +111,6 @@ def test_settings_that_the_guide_names_exist() -> None:
     settings = {name for name in named if re.fullmatch(r"[a-z]+(_[a-z]+)*", name)}
     codes = {getattr(error, "code", "") for error in vars(errors).values()}
     others = {"fsync", "backup", "restore", "traceparent", "request_id", "localhost"}
-    others |= {"commit_failed", "archiving_failed"}
+    others |= {"commit_failed", "archiving_failed", "degraded", "page", "ticket"}
     metrics = {name for name in settings if name.startswith("headwater_")}
     assert settings - codes - others - metrics <= set(Settings.model_fields)
