@@ -12,7 +12,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 import typer.main
 
-from headwater.cli import context_file, records, target
+from headwater.cli import records, target
 from headwater.cli.exits import MEANINGS
 from headwater.cli.main import app
 from headwater.cli.positions import GRAMMAR, PLACES
@@ -45,7 +45,7 @@ the token of a context is never sent to another address. A token that has a spac
 (`Basic dXNlcjpwYXNz`) is sent as it is; any other is sent as a bearer token.
 
 Contexts are kept in `~/.config/headwater/config.toml`, or in the file that
-`${context_file.CONFIG_VARIABLE}` names. `$HEADWATER_DEBUG=1` shows where an unexpected
+`${target.CONFIG_VARIABLE}` names. `$HEADWATER_DEBUG=1` shows where an unexpected
 error came from.
 
 ## Where to begin

@@ -11,8 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from headwater.cli.context_file import Context
-from headwater.cli.target import Target, authorization
+from headwater.cli.target import Context, Target, authorization
 from headwater.client import Headwater, HeadwaterError, RetryPolicy
 from headwater.client.protocol.streams import Request as ClientRequest
 from headwater.core.access.keys import KeyRecord

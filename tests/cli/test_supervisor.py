@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli.reports import Bulletin
+from headwater.cli.sidecar import Bulletin
 from headwater.cli.supervisor import Report, Supervisor
 from tests.cli.test_processes import wait_until
 

@@ -31,8 +31,7 @@ import typer
 from headwater.cli import inputs, remote
 from headwater.cli.exits import CliError, usage
 from headwater.cli.inputs import Message
-from headwater.cli.output import Json, size, write_json
-from headwater.cli.progress import Progress
+from headwater.cli.output import Json, Progress, size, write_json
 from headwater.cli.records import AppendRecord
 from headwater.cli.shell import say
 from headwater.cli.target import PATIENT_S, Target, with_target

@@ -10,8 +10,7 @@ import uvloop
 
 from headwater.cli.exits import CliError, ExitCode, explain, usage
 from headwater.cli.load import MESSAGE_BYTES_MIN, Load, Outcome, latency, run
-from headwater.cli.output import Json, console, stdout, write_json, write_line
-from headwater.cli.progress import Progress
+from headwater.cli.output import Json, Progress, console, stdout, write_json, write_line
 from headwater.cli.records import BenchRecord, LatencyRecord
 from headwater.cli.target import Target, with_target
 from headwater.client import HeadwaterError

@@ -9,12 +9,19 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.context_file import Context, check_name, config_path, load_config, save_config
 from headwater.cli.exits import usage
 from headwater.cli.output import Json, write_json, write_line
 from headwater.cli.records import ContextRecord
 from headwater.cli.shell import say
-from headwater.cli.target import authorization, check_url
+from headwater.cli.target import (
+    Context,
+    authorization,
+    check_name,
+    check_url,
+    config_path,
+    load_config,
+    save_config,
+)
 
 app = typer.Typer(no_args_is_help=True)
 

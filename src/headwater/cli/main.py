@@ -19,14 +19,13 @@ from headwater.cli import (
     target,
 )
 from headwater.cli.append import append
-from headwater.cli.backup import backup
+from headwater.cli.backup import backup, restore
 from headwater.cli.bench import bench
 from headwater.cli.consume import consume
 from headwater.cli.doctor import doctor
 from headwater.cli.listing import info, ls
 from headwater.cli.presign import presign
 from headwater.cli.read import read, tail
-from headwater.cli.restore import restore
 from headwater.cli.serve_command import serve, up
 from headwater.cli.shell import Shell
 from headwater.cli.sql import sql

@@ -12,9 +12,8 @@ import typer
 
 from headwater.cli import remote
 from headwater.cli.exits import usage
-from headwater.cli.output import Json, is_terminal, stdout, watched_pipe
+from headwater.cli.output import Json, Progress, is_terminal, stdout, watched_pipe
 from headwater.cli.positions import GRAMMAR, Last, Where, locate, parse_where, show
-from headwater.cli.progress import Progress
 from headwater.cli.records import DataRecord, Record, TextRecord, ValueRecord
 from headwater.cli.shell import say
 from headwater.cli.target import PATIENT_S, Target, with_target

@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from headwater.cli.exits import CliError, usage
-from headwater.cli.output import Json, write_json, write_line
-from headwater.cli.progress import Progress
+from headwater.cli.output import Json, Progress, write_json, write_line
 from headwater.cli.records import ProblemRecord, VerifyRecord
 from headwater.cli.shell import say
 

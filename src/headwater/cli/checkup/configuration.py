@@ -12,8 +12,8 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from headwater.cli.checkup.findings import Finding, hint, ok, problem
-from headwater.cli.context_file import CONFIG_VARIABLE
 from headwater.cli.shell import DEBUG
+from headwater.cli.target import CONFIG_VARIABLE
 from headwater.settings import Settings, load_settings
 
 _PREFIX: Final = "HEADWATER_"
