@@ -117,7 +117,7 @@ def _run(settings: dict[str, Any], ready: Future[RunningServer], stop: list[Any]
 
 
 async def _serve(settings: dict[str, Any], ready: Future[RunningServer], stop: list[Any]) -> None:
-    from headwater.cli.serve import listening, open_engine
+    from headwater.cli.serving.server import listening, open_engine
     from headwater.settings import Settings
 
     class OnlyThese(Settings):

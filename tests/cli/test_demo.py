@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.cli import demo
+from headwater.cli.serving import demo
 from headwater.client import AsyncHeadwater, Headwater
 from tests.conftest import StartServer
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headwater.cli.exits import CliError
-from headwater.cli.serve_command import serve
+from headwater.cli.serving.command import serve
 from headwater.settings import Settings
 from tests.cli.conftest import Run, Spawn
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli.sidecar import Bulletin
-from headwater.cli.supervisor import Report, Supervisor
+from headwater.cli.serving.sidecar import Bulletin
+from headwater.cli.serving.supervisor import Report, Supervisor
 from tests.cli.test_processes import wait_until
 
 TELL = "import json, os, signal, sys, time\ndef tell(**r): print(json.dumps(r), flush=True)\n"
@@ -124,7 +124,7 @@ async def test_pauses_grow_until_it_does_well(
         pauses.append(pause_s)
         await sleep(0)
 
-    monkeypatch.setattr("headwater.cli.supervisor.asyncio.sleep", no_sleep)
+    monkeypatch.setattr("headwater.cli.serving.supervisor.asyncio.sleep", no_sleep)
     code = "tell(**{'is': 'progress'})" if does_well else ""
     async with Running(code, witness, tmp_path):
         await witness.until(lambda: len(witness.said) >= 4)

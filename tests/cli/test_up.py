@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli import demo, sidecar
-from headwater.cli.sidecar import Plan
+from headwater.cli.serving import demo, sidecar
+from headwater.cli.serving.sidecar import Plan
 from headwater.client import Headwater
 from headwater.settings import Settings
 from tests.cli.conftest import Run, Spawn

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from headwater.cli.serve import listening
+from headwater.cli.serving.server import listening
 from headwater.http.tracing import Tracing
 from headwater.settings import load_settings
 from headwater.store.memory.engine import MemoryEngine
@@ -95,7 +95,8 @@ async def test_failures_are_marked(traced: Traced) -> None:
 
 def test_nothing_is_loaded_when_it_is_off() -> None:
     """Nor is it needed: whoever does not trace need not install it."""
-    script = "import sys, headwater.cli.serve; print([m for m in sys.modules if 'telemetry' in m])"
+    loaded = "print([m for m in sys.modules if 'telemetry' in m])"
+    script = f"import sys, headwater.cli.serving.server; {loaded}"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
 

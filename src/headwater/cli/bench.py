@@ -10,7 +10,7 @@ import uvloop
 
 from headwater.cli.exits import CliError, ExitCode, explain, usage
 from headwater.cli.load import MESSAGE_BYTES_MIN, Load, Outcome, latency, run
-from headwater.cli.output import Json, Progress, console, stdout, write_json, write_line
+from headwater.cli.output import Json, Progress, console, new_table, stdout, write_json, write_line
 from headwater.cli.records import BenchRecord, LatencyRecord
 from headwater.cli.target import Target, with_target
 from headwater.client import HeadwaterError
@@ -119,17 +119,12 @@ def _run(target: Target, load: Load, progress: Progress) -> Outcome:
 
 
 def _print_table(record: BenchRecord) -> None:
-    from rich.table import Table
-
     write_line(
         f"{record.url}: {record.connections} connections, {record.streams} streams, "
         f"{record.message_bytes} bytes a message, {record.seconds:.1f} s"
     )
     stdout().flush()
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("")
-    for name in ("COUNT", "PER SECOND", "P50 MS", "P90 MS", "P99 MS", "MAX MS"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = new_table("", "#COUNT", "#PER SECOND", "#P50 MS", "#P90 MS", "#P99 MS", "#MAX MS")
     rows: dict[str, LatencyRecord | None] = {"append": record.append, "delivery": record.delivery}
     for name, figures in rows.items():
         if figures is not None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from headwater.cli.exits import one_line
+from headwater.cli.output import new_table
 from headwater.cli.records import GroupRecord
 from headwater.client import GroupInfo
 
@@ -52,8 +53,7 @@ def age(seconds: float) -> str:
 
 
 def group_table(groups: Sequence[GroupInfo]) -> Table:
-    table = _new_table("LAG", "OLDEST", "IN FLIGHT", "MEMBERS")
-    table.add_column("STATE", no_wrap=True)
+    table = new_table("GROUP", "#LAG", "#OLDEST", "#IN FLIGHT", "#MEMBERS", "STATE")
     for group in groups:
         table.add_row(
             one_line(group.name),
@@ -67,7 +67,7 @@ def group_table(groups: Sequence[GroupInfo]) -> Table:
 
 
 def lag_table(groups: Sequence[GroupInfo]) -> Table:
-    table = _new_table("MESSAGES", "BYTES", "SECONDS")
+    table = new_table("GROUP", "#MESSAGES", "#BYTES", "#SECONDS")
     for group in groups:
         table.add_row(
             one_line(group.name),
@@ -75,14 +75,4 @@ def lag_table(groups: Sequence[GroupInfo]) -> Table:
             f"{group.lag_bytes:,}",
             f"{group.oldest_unsettled_age_s:,.1f}",
         )
-    return table
-
-
-def _new_table(*numbers: str) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("GROUP", overflow="fold")
-    for name in numbers:
-        table.add_column(name, justify="right", no_wrap=True)
     return table

@@ -12,6 +12,7 @@ from headwater.cli.output import (
     Json,
     console,
     is_terminal,
+    new_table,
     size,
     write_facts,
     write_json,
@@ -45,7 +46,11 @@ def ls(
     with target.connect() as client:
         pages = remote.list_streams(client, prefix)
         if is_terminal() and not json:
-            _print_table([stream for page in pages for stream in page])
+            streams = [stream for page in pages for stream in page]
+            if streams:
+                console().print(_table(streams))
+            else:
+                say("no streams; make one with `headwater create NAME`")
             return
         for page in pages:
             for stream in page:
@@ -104,24 +109,10 @@ def _kept(record: DetailRecord) -> str | None:
     return ", at most ".join(limits) or None
 
 
-def _print_table(streams: list[StreamSummary]) -> None:
-    if not streams:
-        say("no streams; make one with `headwater create NAME`")
-        return
-    console().print(_table(streams))
-
-
 def _table(streams: list[StreamSummary]) -> Table:
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("STREAM", overflow="fold")
-    table.add_column("TYPE")
-    for number in ("MESSAGES", "SIZE"):
-        table.add_column(number, justify="right", no_wrap=True)
-    table.add_column("CREATED", no_wrap=True)
-    table.add_column("STATE", no_wrap=True)
+    table = new_table("STREAM", "TYPE", "#MESSAGES", "#SIZE", "CREATED", "STATE", folding=2)
     for stream in streams:
         record = remote.stream_record(stream)
         table.add_row(

@@ -26,7 +26,7 @@ from headwater.cli.doctor import doctor
 from headwater.cli.listing import info, ls
 from headwater.cli.presign import presign
 from headwater.cli.read import read, tail
-from headwater.cli.serve_command import serve, up
+from headwater.cli.serving.command import serve, up
 from headwater.cli.shell import Shell
 from headwater.cli.sql import sql
 from headwater.cli.streams import close, create, fork, rm

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
+    from rich.table import Table
 
 _POLL_S: Final = 0.25
 _PIPE_COLUMNS: Final = 400
@@ -47,6 +48,20 @@ def console() -> Console:
     from rich.console import Console
 
     return Console(highlight=False, width=None if is_terminal() else _PIPE_COLUMNS)
+
+
+def new_table(*columns: str, folding: int = 1) -> Table:
+    """A table without lines. A name with a # is a column of numbers; the first columns may fold."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for index, name in enumerate(columns):
+        if index < folding:
+            table.add_column(name, overflow="fold")
+        else:
+            right = name.startswith("#")
+            table.add_column(name.lstrip("#"), justify="right" if right else "left", no_wrap=True)
+    return table
 
 
 def write_json(record: msgspec.Struct) -> None:

@@ -14,7 +14,7 @@ import typer
 
 from headwater.cli.exits import CliError, one_line, usage
 from headwater.cli.lake import ask, find_tables, names_of, no_tables, rows_of, shortest_name
-from headwater.cli.output import Json, console, stdout
+from headwater.cli.output import Json, console, new_table, stdout
 from headwater.cli.shell import say
 
 if TYPE_CHECKING:
@@ -117,10 +117,9 @@ def _write_csv(names: list[str], rows: Iterable[Row]) -> None:
 
 
 def _write_table(columns: Columns, rows: Iterator[Row]) -> None:
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = new_table()
     for name, is_number in columns:
         table.add_column(
             Text(one_line(name)),

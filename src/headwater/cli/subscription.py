@@ -9,7 +9,15 @@ import typer
 
 from headwater.cli import remote
 from headwater.cli.exits import CliError, one_line, usage
-from headwater.cli.output import Json, console, is_terminal, write_facts, write_json, write_line
+from headwater.cli.output import (
+    Json,
+    console,
+    is_terminal,
+    new_table,
+    write_facts,
+    write_json,
+    write_line,
+)
 from headwater.cli.records import LinkRecord, SubscriptionRecord, SubscriptionRemovalRecord
 from headwater.cli.shell import say
 from headwater.cli.target import Target, with_target
@@ -237,16 +245,10 @@ def _record(info: SubscriptionInfo) -> SubscriptionRecord:
 
 
 def _table(found: list[SubscriptionInfo]) -> Table:
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("NAME", "PATTERN", "WAKES"):
-        table.add_column(column, overflow="fold")
-    for column in ("STATUS", "STATE"):
-        table.add_column(column, no_wrap=True)
-    for number in ("STREAMS", "PENDING"):
-        table.add_column(number, justify="right", no_wrap=True)
+    columns = ("NAME", "PATTERN", "WAKES", "STATUS", "STATE", "#STREAMS", "#PENDING")
+    table = new_table(*columns, folding=3)
     for info in found:
         table.add_row(
             Text(one_line(info.name)),

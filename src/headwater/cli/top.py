@@ -11,7 +11,16 @@ import typer
 
 from headwater.cli import remote
 from headwater.cli.exits import ExitCode, explain, one_line, usage
-from headwater.cli.output import Json, console, instant, is_terminal, size, watched_pipe, write_json
+from headwater.cli.output import (
+    Json,
+    console,
+    instant,
+    is_terminal,
+    new_table,
+    size,
+    watched_pipe,
+    write_json,
+)
 from headwater.cli.records import RateRecord, TopRecord
 from headwater.cli.target import Target, with_target
 from headwater.client import Headwater, HeadwaterError, StreamSummary
@@ -148,17 +157,13 @@ def _display(*, live: bool) -> Iterator[Callable[[RenderableType], None]]:
 
 def _table(found: TopRecord, url: str) -> RenderableType:
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
     title = (
         f"{url}  {found.at}  {found.messages_per_s:,.1f} messages/s  {size(found.bytes_per_s)}/s"
     )
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("STREAM", overflow="ellipsis", no_wrap=True)
-    for name in ("MESSAGES/S", "BYTES/S", "MESSAGES", "SIZE"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("STATE", no_wrap=True)
+    columns = ("STREAM", "#MESSAGES/S", "#BYTES/S", "#MESSAGES", "#SIZE", "STATE")
+    table = new_table(*columns, folding=0)
     for stream in found.streams:
         table.add_row(
             Text(one_line(stream.name)),

@@ -14,14 +14,14 @@ from typing import Final
 
 from headwater.cli.checkup.findings import Finding, hint, ok, problem
 from headwater.cli.output import size
-from headwater.cli.reloading import Reloader
-from headwater.cli.serve_access import (
+from headwater.cli.serving.access import (
     CannotServe,
     access_is_on,
     check_address,
     keys_path,
     open_certificate,
 )
+from headwater.cli.serving.reloading import Reloader
 from headwater.http.descriptors import FILES_BESIDES
 from headwater.settings import Settings
 from headwater.store.key_file import KeyFileError, load_keys

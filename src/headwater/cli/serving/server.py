@@ -15,14 +15,14 @@ import structlog
 import uvloop
 
 from headwater import __version__
-from headwater.cli.reloading import Reloader
-from headwater.cli.serve_access import (
+from headwater.cli.serving.access import (
     CannotServe,
     access_is_on,
     check_address,
     open_certificate,
     open_gate,
 )
+from headwater.cli.serving.reloading import Reloader
 from headwater.core.quotas import parse_quotas
 from headwater.http import collectors
 from headwater.http.app import App

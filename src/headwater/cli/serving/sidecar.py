@@ -14,9 +14,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from headwater.cli import demo
+from headwater.cli.serving import demo
+from headwater.cli.serving.supervisor import Report, Supervisor
 from headwater.cli.shell import say
-from headwater.cli.supervisor import Report, Supervisor
 from headwater.client import AsyncHeadwater
 from headwater.core import pipelines
 from headwater.store.sqlite.database import DataDirectoryError, prepare_directory

@@ -17,7 +17,7 @@ from headwater.cli.shell import say
 from headwater.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from headwater.cli.sidecar import Plan
+    from headwater.cli.serving.sidecar import Plan
 
 
 def _serve(config: Path | None = None, **flags: Any) -> None:
@@ -61,8 +61,8 @@ def _up(
       headwater up --demo
       headwater up --data /var/lib/headwater --lake /var/lib/lake --port 8080
     """
-    from headwater.cli.serve_access import access_is_on
-    from headwater.cli.sidecar import TOKEN_VARIABLE, Plan
+    from headwater.cli.serving.access import access_is_on
+    from headwater.cli.serving.sidecar import TOKEN_VARIABLE, Plan
 
     settings = _settings(config, flags)
     if pipelines and settings.engine_kind == "memory":
@@ -78,9 +78,9 @@ def _up(
 
 def _run(settings: Settings, sidecar: Plan | None = None) -> None:
     # The server's own modules take a while to load, and no other command needs them.
-    from headwater.cli.logs import configure_logs
-    from headwater.cli.serve import serve
-    from headwater.cli.serve_access import CannotServe
+    from headwater.cli.serving.access import CannotServe
+    from headwater.cli.serving.logs import configure_logs
+    from headwater.cli.serving.server import serve
 
     configure_logs(settings.log_level, settings.log_format)
     try:

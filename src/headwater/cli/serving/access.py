@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from headwater.cli.reloading import UNUSABLE, Reloader
+from headwater.cli.serving.reloading import UNUSABLE, Reloader
 from headwater.core.access import signed
 from headwater.core.access.keys import KeyBook
 from headwater.http.access.accounts import Accounts
