@@ -24,17 +24,14 @@ from headwater.core.groups import decisions
 from headwater.core.groups.commands import Ack, Command, Extend, Nack, Reject
 from headwater.core.groups.config import GroupConfig
 from headwater.core.groups.decisions import Outcome, Read
+from headwater.core.groups.mutations import GroupCreated, GroupMutation, evolve, is_stored
 from headwater.core.groups.state import (
-    GroupCreated,
-    GroupMutation,
     GroupRecord,
     GroupState,
     MessageRef,
     Outstanding,
     Phase,
-    evolve,
     format_receipt,
-    is_stored,
 )
 from headwater.core.groups.turns import Taker
 from headwater.store.memory.groups import Groups as MemoryGroups
@@ -96,17 +93,17 @@ class GroupMachine(RuleBasedStateMachine):
         first = self.state.cursor.number
         numbers = range(first, min(len(self.log), first + demand - len(due)))
         refs = [MessageRef(n, n * 10, 0) for n in numbers]
-        behind = MessageRef(first + len(refs), (first + len(refs)) * 10, 0)
+        cursor = MessageRef(first + len(refs), (first + len(refs)) * 10, 0)
         keys = [self.log[ref.number] for ref in refs] if self.ordered else []
-        read = Read(due, refs, [10] * len(refs), keys, behind)
+        read = Read(due, refs, [10] * len(refs), keys, cursor)
         before = repr(self.state)
         decision = decisions.decide_hand_out(
             self.state, takers, read, self.now_ms, next(self.tokens)
         )
         assert repr(self.state) == before, "a decision changes nothing"
         self.keep(decision.mutations)
-        shares, turns = decision.reply
-        self.check_turns(takers, shares, turns)
+        shares = decision.reply.shares
+        self.check_turns(takers, shares, decision.reply.turns)
         for taker, share in zip(takers, shares, strict=True):
             for message in share:
                 self.check_delivery(message)

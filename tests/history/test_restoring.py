@@ -12,7 +12,8 @@ import pytest
 from headwater.core.decisions import Append, Create
 from headwater.core.errors import StreamClosed
 from headwater.core.groups.config import GroupConfig
-from headwater.core.groups.state import GroupCreated, GroupRecord, MessageRef
+from headwater.core.groups.mutations import GroupCreated
+from headwater.core.groups.state import GroupRecord, MessageRef
 from headwater.core.lineage import ForkRequest
 from headwater.core.producers import ProducerStamp
 from headwater.core.retention import Retention

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from headwater.core.groups.state import GroupCreated, GroupMutation
+from headwater.core.groups.mutations import GroupCreated, GroupMutation
 from headwater.core.live.templates import LiveMutation, TemplatesSaved
 from headwater.core.snapshots import SnapshotMutation, SnapshotTaken
 from headwater.core.stream import Appended, Created, Mutation

@@ -135,8 +135,9 @@ class Fetch:
         if error is not None:
             self.future.set_exception(error)
             return
-        done, stale = acked.result()
-        tail = b',"acked":%d,"stale":%b}' % (len(done), msgspec.json.encode(stale))
+        outcome = acked.result()
+        stale = msgspec.json.encode(outcome.stale)
+        tail = b',"acked":%d,"stale":%b}' % (len(outcome.done), stale)
         self.future.set_result(Response(200, JSON_HEADERS, body + tail))
 
     def _leave(self) -> None:

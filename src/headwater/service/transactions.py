@@ -23,7 +23,7 @@ from headwater.core.decisions import Append, AppendReply
 from headwater.core.errors import PublishRefused, StaleReceipts, StreamError
 from headwater.core.groups.commands import Ack
 from headwater.core.groups.decisions import decide
-from headwater.core.groups.state import GroupMutation
+from headwater.core.groups.mutations import GroupMutation
 from headwater.core.stream import Appended, StreamState, evolve
 from headwater.core.unique_ids import Mode
 from headwater.service.entries import Entry

@@ -26,7 +26,8 @@ Everything here is decided, then evolved: `decisions` looks at a state and retur
 store, `evolve` folds them into the state, and engines store the very same ones.
 
 config      the settings of a group, and how they change
-state       the state, the mutations and `evolve`
+state       what a group is at any moment
+mutations   what changes about it, and `evolve`
 commands    what members say about the messages they have
 decisions   what follows from a command, from the clock, and from members that come and go
 turns       who gets the next message

@@ -21,29 +21,31 @@ up.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from headwater.core.groups.commands import Ack, Command, Extend, Nack, Reject
+from headwater.core.groups.commands import Ack, Command, Extend, Nack
 from headwater.core.groups.config import GroupConfig, Wanted, reconfigured
+from headwater.core.groups.mutations import (
+    GroupAdvanced,
+    GroupChanged,
+    GroupCreated,
+    GroupMutation,
+    MemberAbsent,
+    MemberReturned,
+    MessagesLeased,
+    MessagesMarked,
+    MessagesSettled,
+)
 from headwater.core.groups.state import (
     BLOCKED,
     GIVEN_UP,
     LEASED,
     WAITING,
-    GroupAdvanced,
-    GroupChanged,
-    GroupCreated,
-    GroupMutation,
     GroupState,
-    MemberAbsent,
-    MemberReturned,
     MessageRef,
-    MessagesLeased,
-    MessagesMarked,
-    MessagesSettled,
     Outstanding,
 )
 from headwater.core.groups.turns import Taker, deal, next_turns
@@ -58,7 +60,7 @@ class Decision(msgspec.Struct, Generic[R], frozen=True):
     mutations: Sequence[GroupMutation] = ()
 
 
-class Outcome(NamedTuple):
+class Outcome(msgspec.Struct, frozen=True):
     """What a command came to."""
 
     done: list[Outstanding]
@@ -70,27 +72,25 @@ class Outcome(NamedTuple):
 
 def decide(state: GroupState, command: Command, now_ms: int) -> Decision[Outcome]:
     """Members acknowledge, return, extend or reject messages."""
-    done, stale = _held(state, command.receipts, now_ms)
-    outcome = Outcome(done, stale)
+    outcome = _held(state, command.receipts, now_ms)
+    done = outcome.done
     if not done:
         return Decision(outcome)
     if isinstance(command, Ack):
         return Decision(outcome, decide_settle(state, done))
-    match command:
-        case Nack(_, delay_ms, count):
-            returned = [_returned(state, m, now_ms + delay_ms, counts=count) for m in done]
-            return Decision(outcome, _marked(state, returned))
-        case Extend(_, ms):
-            longer = [replace(message, until_ms=now_ms + ms) for message in done]
-            return Decision(outcome, _marked(state, longer))
-        case Reject():
-            rejected = [replace(message, phase=GIVEN_UP, consumer=None) for message in done]
-            return Decision(outcome, _marked(state, rejected))
+    if isinstance(command, Nack):
+        until_ms = now_ms + command.delay_ms
+        changed = [_returned(state, m, until_ms, counts=command.count) for m in done]
+    elif isinstance(command, Extend):
+        changed = [replace(message, until_ms=now_ms + command.ms) for message in done]
+    else:
+        changed = [replace(message, phase=GIVEN_UP, consumer=None) for message in done]
+    return Decision(outcome, _marked(state, changed))
 
 
 def decide_settle(state: GroupState, messages: Sequence[Outstanding]) -> Sequence[GroupMutation]:
     """Messages are finished. What waited for their keys goes on."""
-    numbers = tuple([message.ref.number for message in messages])
+    numbers = [message.ref.number for message in messages]
     settled = MessagesSettled(state.record.id, numbers)
     if not state.keys:
         return (settled,)
@@ -98,9 +98,7 @@ def decide_settle(state: GroupState, messages: Sequence[Outstanding]) -> Sequenc
     return (settled, *_marked(state, followers))
 
 
-def _held(
-    state: GroupState, receipts: Sequence[str], now_ms: int
-) -> tuple[list[Outstanding], list[str]]:
+def _held(state: GroupState, receipts: Sequence[str], now_ms: int) -> Outcome:
     """The messages that receipts stand for, and the receipts that stand for nothing any more."""
     found: dict[int, Outstanding] = {}
     stale: list[str] = []
@@ -110,7 +108,7 @@ def _held(
             stale.append(receipt)
         else:
             found[message.ref.number] = message
-    return list(found.values()), stale
+    return Outcome([*found.values()], stale)
 
 
 def _followers(
@@ -190,7 +188,7 @@ def decide_return(state: GroupState, consumer: str) -> Sequence[GroupMutation]:
 # ── Handing out ──────────────────────────────────────────────────────────────────────────────
 
 
-class Read(NamedTuple):
+class Read(msgspec.Struct, frozen=True):
     """Messages that were read and can be handed out."""
 
     again: dict[int, int]
@@ -201,11 +199,11 @@ class Read(NamedTuple):
     """Of the fresh ones."""
     keys: Sequence[str | None] = ()
     """Of the fresh ones, in a group that keeps order."""
-    behind: MessageRef = MessageRef(0, 0, 0)
+    cursor: MessageRef = MessageRef(0, 0, 0)
     """The cursor after the fresh ones."""
 
 
-class HandedOut(NamedTuple):
+class HandedOut(msgspec.Struct, frozen=True):
     shares: list[list[Outstanding]]
     """What each taker gets."""
     turns: list[int]
@@ -217,89 +215,84 @@ def decide_hand_out(
 ) -> Decision[HandedOut]:
     """Lease messages to members, in turn: those that wait first, then fresh ones.
 
-    Where no order is kept, the cursor goes as far as messages find a taker. Where it is, all that
-    was read becomes part of the group, because what comes later may have to wait for its key.
+    Where no order is kept, the cursor passes the messages that find a taker. Where it is, all that
+    was read joins the group, because a later message may have to wait for its key.
     """
-    due = _still_due(state, read, now_ms)
+    if read.again or read.keys:
+        return _hand_out_any(state, takers, read, now_ms, token)
+    # The hot path: fresh messages in any order.
+    room, sizes, fresh = state.room, read.sizes, read.fresh
+    dealt = deal(sizes if len(sizes) <= room else sizes[:room], takers)
+    until_ms = now_ms + state.config.ack_timeout_ms
+    taken = len(dealt[0]) if len(dealt) == 1 else sum(map(len, dealt))
+    cursor = fresh[taken] if taken < len(fresh) else read.cursor
+    shares: list[list[Outstanding]] = []
+    mutations: list[GroupMutation] = []
+    for index, (consumer, _, _) in enumerate(takers):
+        indexes = dealt[index]
+        share = [Outstanding(fresh[at], LEASED, until_ms, 1, token, consumer) for at in indexes]
+        shares.append(share)
+        if share:
+            leased = MessagesLeased(state.record.id, consumer, until_ms, share, cursor)
+            mutations.append(leased)
+    return Decision(HandedOut(shares, next_turns(dealt)), mutations)
+
+
+def _hand_out_any(
+    state: GroupState, takers: Sequence[Taker], read: Read, now_ms: int, token: int
+) -> Decision[HandedOut]:
+    due = [m for m in state.due(now_ms, len(read.again)) if m.ref.number in read.again]
     free = _free(state, read)
-    sizes = read.sizes
-    if due or read.keys:
-        sizes = [*(read.again[m.ref.number] for m in due), *(read.sizes[at] for at in free)]
+    sizes = [*(read.again[m.ref.number] for m in due), *(read.sizes[at] for at in free)]
+    offers = [(m.ref, m.deliveries + 1, m.key) for m in due]
+    offers += [(read.fresh[at], 1, read.keys[at] if read.keys else None) for at in free]
     dealt = deal(sizes[: state.room], takers)
     until_ms = now_ms + state.config.ack_timeout_ms
-    shares: list[list[Outstanding]] = []
-    for (consumer, _, _), indexes in zip(takers, dealt, strict=True):
-        if due or read.keys:
-            offered = (_offered(due, read, free, index) for index in indexes)
-            share = [
-                Outstanding(ref, LEASED, until_ms, times, token, consumer, key)
-                for ref, times, key in offered
-            ]
-        else:
-            fresh = read.fresh
-            share = [Outstanding(fresh[at], LEASED, until_ms, 1, token, consumer) for at in indexes]
-        shares.append(share)
+    shares = [
+        [
+            Outstanding(ref, LEASED, until_ms, times, token, taker.consumer, key)
+            for ref, times, key in map(offers.__getitem__, indexes)
+        ]
+        for taker, indexes in zip(takers, dealt, strict=True)
+    ]
     mutations: list[GroupMutation] = [
         MessagesLeased(state.record.id, taker.consumer, until_ms, share)
         for taker, share in zip(takers, shares, strict=True)
         if share
     ]
-    taken = free[: max(0, sum(map(len, dealt)) - len(due))]
+    taken = free[: max(0, sum(map(len, shares)) - len(due))]
     mutations += _advanced(state, read, free, taken, now_ms)
     return Decision(HandedOut(shares, next_turns(dealt)), mutations)
 
 
-def _offered(
-    due: Sequence[Outstanding], read: Read, free: Sequence[int], index: int
-) -> tuple[MessageRef, int, str | None]:
-    """A message to hand out: where it is, which delivery that makes, and its key."""
-    if index < len(due):
-        return due[index].ref, due[index].deliveries + 1, due[index].key
-    at = free[index - len(due)]
-    return read.fresh[at], 1, read.keys[at] if read.keys else None
-
-
-def _still_due(state: GroupState, read: Read, now_ms: int) -> list[Outstanding]:
-    if not read.again:
-        return []
-    return [m for m in state.due(now_ms, len(read.again)) if m.ref.number in read.again]
-
-
 def _free(state: GroupState, read: Read) -> Sequence[int]:
     """Which of the fresh messages have to wait for no other."""
-    if state.config.order_by is None:
+    if not read.keys:
         return range(len(read.fresh))
-    free: list[int] = []
-    seen: set[str] = set()
-    for at, key in enumerate(read.keys):
-        if key is None:
-            free.append(at)
-        elif key not in seen:
-            seen.add(key)
-            if key not in state.keys:
-                free.append(at)
-    return free
+    first = {key: at for at, key in reversed([*enumerate(read.keys)])}
+    return [
+        at
+        for at, key in enumerate(read.keys)
+        if key is None or (first[key] == at and key not in state.keys)
+    ]
 
 
 def _advanced(
     state: GroupState, read: Read, free: Sequence[int], taken: Sequence[int], now_ms: int
-) -> list[GroupMutation]:
+) -> Sequence[GroupMutation]:
     """The cursor passes fresh messages, of which some were `taken`."""
-    if not read.fresh:
-        return []
-    if state.config.order_by is None:
+    if not read.keys:
         if not taken:
-            return []
-        passed = len(taken)
-        cursor = read.fresh[passed] if passed < len(read.fresh) else read.behind
-        return [GroupAdvanced(state.record.id, cursor)]
+            return ()
+        cursor = read.fresh[len(taken)] if len(taken) < len(read.fresh) else read.cursor
+        return (GroupAdvanced(state.record.id, cursor),)
     leased, waiting = set(taken), set(free)
     rest = [
         Outstanding(ref, WAITING if at in waiting else BLOCKED, now_ms, key=key)
         for at, (ref, key) in enumerate(zip(read.fresh, read.keys, strict=True))
         if at not in leased
     ]
-    return [GroupAdvanced(state.record.id, read.behind), *_marked(state, rest)]
+    return (GroupAdvanced(state.record.id, read.cursor), *_marked(state, rest))
 
 
 # ── The group itself ─────────────────────────────────────────────────────────────────────────

@@ -22,8 +22,10 @@ class Taker(NamedTuple):
 def deal(sizes: Sequence[int], takers: Sequence[Taker]) -> Sequence[Sequence[int]]:
     """For each taker, which messages it gets, by index. What nobody has room for is the rest."""
     total = sum(sizes)
-    if len(takers) == 1 and total <= takers[0].most_bytes:
-        return [range(min(len(sizes), takers[0].most))]
+    if len(takers) == 1:
+        _, most, most_bytes = takers[0]
+        if total <= most_bytes:
+            return [range(len(sizes) if len(sizes) <= most else most)]
     if total <= min([taker.most_bytes for taker in takers], default=0):
         return _deal_rounds(len(sizes), takers)
     return _deal_singly(sizes, takers)

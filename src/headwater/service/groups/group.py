@@ -22,15 +22,8 @@ from headwater.core.groups import decisions
 from headwater.core.groups.commands import Ack, Command, Extend, Nack, Reject
 from headwater.core.groups.decisions import Outcome, Read
 from headwater.core.groups.keys import key_of
-from headwater.core.groups.state import (
-    GroupMutation,
-    GroupState,
-    MemberReturned,
-    Outstanding,
-    evolve,
-    format_receipt,
-    is_stored,
-)
+from headwater.core.groups.mutations import GroupMutation, MemberReturned, evolve, is_stored
+from headwater.core.groups.state import GroupState, Outstanding, format_receipt
 from headwater.core.groups.turns import Taker
 from headwater.core.limits import MIB, Limits
 from headwater.core.pointers import pointer_steps
@@ -369,8 +362,8 @@ class Group:
         token = random.getrandbits(_TOKEN_BITS)
         decision = decisions.decide_hand_out(self.state, takers, read, self._clock(), token)
         self.store(decision.mutations)
-        shares, turns = decision.reply
-        for index in turns:
+        shares = decision.reply.shares
+        for index in decision.reply.turns:
             if shares[index]:
                 del self.waiters[waiters[index]]
                 self.waiters[waiters[index]] = None

@@ -20,13 +20,8 @@ from headwater.core.errors import (
 )
 from headwater.core.groups import decisions
 from headwater.core.groups.config import ALL_SETTINGS, GroupConfig, Wanted, parse_place
-from headwater.core.groups.state import (
-    GroupCreated,
-    GroupDeleted,
-    GroupRecord,
-    GroupState,
-    MessageRef,
-)
+from headwater.core.groups.mutations import GroupCreated, GroupDeleted
+from headwater.core.groups.state import GroupRecord, GroupState, MessageRef
 from headwater.core.paths import check_path, check_segment
 from headwater.core.retention import locate
 from headwater.service.entries import Entry, View

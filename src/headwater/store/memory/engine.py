@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from headwater.core.groups.state import GroupMutation
+from headwater.core.groups.mutations import GroupMutation
 from headwater.core.histograms import SECONDS, Histogram
 from headwater.core.live.templates import LiveMutation
 from headwater.core.mutations import AnyMutation

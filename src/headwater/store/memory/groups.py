@@ -6,20 +6,18 @@ from dataclasses import dataclass, field
 from threading import RLock
 
 from headwater.core.groups.config import GroupConfig
-from headwater.core.groups.state import (
+from headwater.core.groups.mutations import (
     GroupAdvanced,
     GroupChanged,
     GroupCreated,
     GroupDeleted,
     GroupMutation,
-    GroupRecord,
-    GroupState,
-    MessageRef,
     MessagesLeased,
     MessagesMarked,
     MessagesSettled,
-    Outstanding,
+    restore,
 )
+from headwater.core.groups.state import GroupRecord, GroupState, MessageRef, Outstanding
 
 
 @dataclass(slots=True)
@@ -56,6 +54,8 @@ class Groups:
                     stored.messages.clear()
             case MessagesMarked(messages=messages) | MessagesLeased(messages=messages):
                 stored.messages.update({message.ref.number: message for message in messages})
+                if isinstance(mutation, MessagesLeased):
+                    stored.cursor = mutation.cursor or stored.cursor
             case MessagesSettled(_, numbers):
                 for number in numbers:
                     stored.messages.pop(number, None)
@@ -76,7 +76,7 @@ class Groups:
             states: list[GroupState] = []
             for stored in sorted(found, key=lambda group: group.record.name):
                 state = GroupState(stored.record, stored.config, stored.cursor, stored.paused)
-                state.restore(list(stored.messages.values()))
+                restore(state, list(stored.messages.values()))
                 states.append(state)
             return states
 

@@ -16,7 +16,7 @@ from typing import Final
 import psycopg
 import structlog
 
-from headwater.core.groups.state import GroupMutation
+from headwater.core.groups.mutations import GroupMutation
 from headwater.core.live.templates import LiveMutation
 from headwater.core.mutations import AnyMutation
 from headwater.core.snapshots import SnapshotMutation

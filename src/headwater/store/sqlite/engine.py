@@ -16,7 +16,7 @@ from typing import Final
 import apsw
 
 from headwater.core.errors import StorageFull
-from headwater.core.groups.state import GroupMutation
+from headwater.core.groups.mutations import GroupMutation
 from headwater.core.histograms import SECONDS, Histogram
 from headwater.core.live.templates import LiveMutation
 from headwater.core.mutations import GROWING, AnyMutation

@@ -7,19 +7,18 @@ from typing import Final
 import apsw
 import msgspec
 
-from headwater.core.groups.state import (
+from headwater.core.groups.mutations import (
     GroupAdvanced,
     GroupChanged,
     GroupCreated,
     GroupDeleted,
     GroupMutation,
-    GroupState,
-    MessageRef,
     MessagesLeased,
     MessagesMarked,
     MessagesSettled,
-    Outstanding,
+    restore,
 )
+from headwater.core.groups.state import GroupState, MessageRef, Outstanding
 from headwater.store.rows import (
     DELIVERY_COLUMNS,
     GROUP_COLUMNS,
@@ -62,6 +61,8 @@ class GroupWrites:
                 marks = self._marks.setdefault(group_id, {})
                 for message in messages:
                     marks[message.ref.number] = message
+                if isinstance(mutation, MessagesLeased) and mutation.cursor is not None:
+                    self._cursors[group_id] = mutation.cursor
             case MessagesSettled(group_id, numbers):
                 marks = self._marks.get(group_id, {})
                 for number in numbers:
@@ -143,7 +144,7 @@ class Groups:
                 f"SELECT {DELIVERY_COLUMNS} FROM deliveries WHERE group_id = ?",
                 (state.record.id,),
             )
-            state.restore([read_delivery(row) for row in messages])
+            restore(state, [read_delivery(row) for row in messages])
         return states
 
     def unsettled_from(self, stream_id: int) -> int | None:
