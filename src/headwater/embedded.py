@@ -37,10 +37,10 @@ from headwater.core.paths import check_path
 from headwater.core.payloads import encode_append, encode_body
 from headwater.core.producers import ProducerStamp
 from headwater.core.retention import Retention, locate
+from headwater.service.chunks import Chunk
 from headwater.service.entries import Event
 from headwater.service.following import FollowedStream
 from headwater.service.log import Log
-from headwater.service.reading import Chunk
 from headwater.store.engine import Engine, StreamSummary
 from headwater.store.history.policies import SealPolicy
 from headwater.store.memory.engine import MemoryEngine

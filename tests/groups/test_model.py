@@ -12,13 +12,7 @@ from threading import RLock
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headwater.core.groups import decisions
 from headwater.core.groups.commands import Ack, Command, Extend, Nack, Reject

@@ -10,10 +10,10 @@ from headwater.core.content_types import JSON
 from headwater.core.decisions import Append, Create
 from headwater.core.errors import StreamGone, StreamNotFound
 from headwater.core.lineage import ForkRequest
+from headwater.service.chunks import Chunk
 from headwater.service.feeds import Feeds
 from headwater.service.following import FollowedStream, Update
 from headwater.service.log import Log
-from headwater.service.reading import Chunk
 
 
 async def follow(log: Log, path: str) -> FollowedStream:

@@ -39,8 +39,8 @@ from headwater.core.errors import (
 from headwater.core.expiry import FOREVER, Lifetime, touch_interval_ms
 from headwater.core.lineage import ForkRequest
 from headwater.core.offsets import Anchor, Offset, parse_offset
+from headwater.service.chunks import Chunk
 from headwater.service.entries import Entry, Event
-from headwater.service.reading import Chunk
 from tests.simulation.ledger import Account
 from tests.simulation.virtual_loop import VirtualLoop
 from tests.simulation.workers import Worker, finish, team

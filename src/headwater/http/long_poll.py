@@ -13,9 +13,9 @@ from headwater.http.cursors import Cursors
 from headwater.http.errors import error_response
 from headwater.http.messages import Answer, Request, Response
 from headwater.http.reads import Offload, chunk_headers, read_response
+from headwater.service.chunks import Chunk
 from headwater.service.feeds import Feed
 from headwater.service.following import Update
-from headwater.service.reading import Chunk
 
 
 class LongPoll:

@@ -12,7 +12,7 @@ from headwater.http import headers as names
 from headwater.http.answers import NO_STORE, stored
 from headwater.http.messages import FileBody, Headers, Request, Response
 from headwater.http.queries import parse_query
-from headwater.service.reading import Chunk
+from headwater.service.chunks import Chunk
 
 CATCH_UP_CACHE = "public, max-age=60, stale-while-revalidate=300"
 HISTORY_CACHE = "public, max-age=31536000, immutable"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from headwater.http import sse
 from headwater.http.cursors import Cursors
 from headwater.http.messages import Payload, Sink
+from headwater.service.chunks import Chunk
 from headwater.service.feeds import Feed
 from headwater.service.following import Update
-from headwater.service.reading import Chunk
 
 if TYPE_CHECKING:
     from headwater.http.heartbeat import Heartbeat

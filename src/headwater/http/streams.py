@@ -29,12 +29,12 @@ from headwater.http.queries import flag_in, query_of
 from headwater.http.reads import ReadQuery, chunk_headers, now_response, read_response
 from headwater.http.sse_reader import SseReader
 from headwater.http.targets import STREAM_ROOT, decode_path, origin_form
+from headwater.service.chunks import Chunk
 from headwater.service.clearing import clear
 from headwater.service.entries import Entry
 from headwater.service.feeds import Feeds
 from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
-from headwater.service.reading import Chunk
 from headwater.service.replies import Reply
 
 AppendFields = tuple[str | None, bool, ProducerStamp | None, str | None, str | None]

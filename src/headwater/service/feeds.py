@@ -21,11 +21,11 @@ import structlog
 
 from headwater.core.errors import StreamError, TooManyReaders
 from headwater.core.histograms import SECONDS, Histogram
+from headwater.service.chunks import Chunk
 from headwater.service.entries import Entry, Event, View
 from headwater.service.following import FollowedStream, Update
 from headwater.service.log import Log
 from headwater.service.polls import Polls
-from headwater.service.reading import Chunk
 
 _SLICE: Final = 256
 

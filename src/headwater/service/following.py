@@ -14,8 +14,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from headwater.core.errors import StreamError
+from headwater.service.chunks import Chunk
 from headwater.service.entries import Entry, Listener, View
-from headwater.service.reading import Chunk, ReadingLog
+from headwater.service.reading import ReadingLog
 
 
 class Update:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol
 
+from headwater.service.chunks import Chunk
 from headwater.service.following import Update
-from headwater.service.reading import Chunk
 
 if TYPE_CHECKING:
     from headwater.service.feeds import Feed

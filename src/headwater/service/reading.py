@@ -13,57 +13,28 @@ import msgspec
 from headwater.core import decisions
 from headwater.core.blocks import Block
 from headwater.core.errors import HistoryUnavailable, InvalidQuery, StreamError, UnknownOffset
-from headwater.core.limits import KIB, Limits
+from headwater.core.limits import Limits
 from headwater.core.lineage import Span
 from headwater.core.offsets import Anchor, Offset
 from headwater.core.retention import locate
-from headwater.core.stream import Appended, StreamConfig
+from headwater.core.stream import Appended
+from headwater.service.chunks import (
+    SENT_BYTES_MIN,
+    Chunk,
+    make_chunk,
+    read_blocks,
+    read_bodies,
+    read_pieces,
+)
 from headwater.service.entries import Entry, Registry, View
 from headwater.service.history.fetching import Fetching
 from headwater.service.writer import Writer
-from headwater.store.engine import (
-    DeletedStream,
-    Engine,
-    FileRange,
-    Piece,
-    SeekBy,
-    StreamSummary,
-)
+from headwater.store.engine import DeletedStream, Engine, SeekBy, StreamSummary
 from headwater.store.history.cold_segments import FetchNeeded
 
 R = TypeVar("R")
-P = TypeVar("P", bytes, Piece)
-Read = Callable[[Span, int], list[P]]
 _READ_THREADS: Final = 4
-# What a message weighs in a bulk answer besides its own bytes.
-MESSAGE_BYTES: Final = 64
 _FETCHES_MAX: Final = 200
-# Smaller parts of files are read at once: less work than sending them by themselves.
-_SENT_BYTES_MIN: Final = 32 * KIB
-
-
-class Chunk(msgspec.Struct, frozen=True):
-    """A piece of a stream as a reader gets it: whole appends, in stored form."""
-
-    config: StreamConfig
-    start: int
-    end: int
-    bodies: list[bytes]
-    up_to_date: bool
-    closed: bool
-    """The stream is closed and this chunk reaches its end."""
-    pieces: list[Piece] | None = None
-    """Instead of the bodies, for who asked for it: their bytes, some of them still in files."""
-    is_history: bool = False
-    """Nothing of this chunk is in rows any more. Known only of one in pieces."""
-
-    @property
-    def is_empty(self) -> bool:
-        return self.start == self.end
-
-    @property
-    def next_offset(self) -> str:
-        return self.config.lineage.token_at(self.end)
 
 
 class Reach(msgspec.Struct, frozen=True):
@@ -164,14 +135,14 @@ class ReadingLog:
         if position is None or end is None:
             return None
         if position == end:
-            return _chunk(view, position, [])
+            return make_chunk(view, position, [])
         return self.chunk_at(view, position, min(self.limits.chunk_bytes_max, end - position))
 
     def chunk_at(self, view: View, position: int, max_bytes: int | None = None) -> Chunk | None:
         if position == view.tail:
-            return _chunk(view, position, [])
+            return make_chunk(view, position, [])
         bodies = view.hot.read(position, max_bytes or self.limits.chunk_bytes_max)
-        return None if bodies is None else _chunk(view, position, bodies)
+        return None if bodies is None else make_chunk(view, position, bodies)
 
     def read_known(self, entry: Entry, offset: Anchor | Offset) -> Chunk | None:
         """One chunk of history without waiting, if it was read before and can be sent at once."""
@@ -180,34 +151,34 @@ class ReadingLog:
         spans = view.config.lineage.spans(position, view.tail)
         first, most = spans[0], self.limits.chunk_bytes_max
         pieces = self.engine.appends.known_pieces(first, most)
-        if pieces is None or min(map(len, pieces)) < _SENT_BYTES_MIN:
+        if pieces is None or min(map(len, pieces)) < SENT_BYTES_MIN:
             return None
         size = sum(map(len, pieces))
         if len(spans) > 1 and size == first.end - first.start and size < most:
             # There is room for some of what comes behind the seam.
             return None
-        return _chunk(view, position, [], pieces, is_history=True)
+        return make_chunk(view, position, [], pieces, is_history=True)
 
     async def read_cold(
         self, entry: Entry, offset: Anchor | Offset, max_bytes: int | None = None
     ) -> Chunk:
         """One chunk from the engine, as bodies."""
-        view, position, bodies = await self._ask(entry, offset, None, _read_bodies, max_bytes)
-        return _chunk(view, position, bodies)
+        view, position, bodies = await self._ask(entry, offset, None, read_bodies, max_bytes)
+        return make_chunk(view, position, bodies)
 
     async def read_pieces(
         self, entry: Entry, offset: Anchor | Offset, until: Offset | None = None
     ) -> Chunk:
         """The same chunk for who can send parts of files without reading them."""
-        view, position, found = await self._ask(entry, offset, until, _read_pieces)
+        view, position, found = await self._ask(entry, offset, until, read_pieces)
         pieces, is_history = found
-        return _chunk(view, position, [], pieces, is_history=is_history)
+        return make_chunk(view, position, [], pieces, is_history=is_history)
 
     async def read_blocks(
         self, entry: Entry, offset: Anchor | Offset, until: Offset | None, max_bytes: int
     ) -> tuple[View, int, list[Block]]:
         """Appends with all that is known of them, and where they begin."""
-        return await self._ask(entry, offset, until, _read_blocks, max_bytes)
+        return await self._ask(entry, offset, until, read_blocks, max_bytes)
 
     async def _ask(
         self,
@@ -375,65 +346,3 @@ def _end_of_range(view: View, position: int, until: Offset) -> int:
     if end < position:
         raise InvalidQuery("until lies before offset; swap them")
     return end
-
-
-def _read_bodies(engine: Engine, spans: list[Span], max_bytes: int) -> list[bytes]:
-    return _read_spans(engine.appends.read, spans, max_bytes)
-
-
-def _read_pieces(engine: Engine, spans: list[Span], max_bytes: int) -> tuple[list[Piece], bool]:
-    """Pieces, and whether all of them are history. Small parts of files are read at once."""
-    pieces = _read_spans(engine.appends.read_pieces, spans, max_bytes)
-    is_history = not any(isinstance(piece, bytes) for piece in pieces)
-    return [
-        piece.read() if isinstance(piece, FileRange) and len(piece) < _SENT_BYTES_MIN else piece
-        for piece in pieces
-    ], is_history
-
-
-def _read_blocks(engine: Engine, spans: list[Span], max_bytes: int) -> list[Block]:
-    """Blocks until a limit, which the messages count towards besides their bytes: what is told of
-    each of them takes more room than a small one itself."""
-    found: list[Block] = []
-    max_messages = max_bytes // MESSAGE_BYTES
-    for span in spans:
-        if found and (max_bytes <= 0 or max_messages <= 0):
-            break
-        part = engine.appends.blocks(span, max_bytes, max_messages)
-        if found and part[0].messages > max_messages:
-            break
-        found += part
-        max_bytes -= part[-1].end - span.start
-        max_messages -= sum(block.messages for block in part)
-        if part[-1].end < span.end:
-            break
-    return found
-
-
-def _read_spans(read: Read[P], spans: list[Span], max_bytes: int) -> list[P]:
-    """Appends across the pieces of a range, until the limit would be passed."""
-    found: list[P] = []
-    for span in spans:
-        part = read(span, max_bytes)
-        size = sum(map(len, part))
-        if found and size > max_bytes:
-            break
-        found += part
-        max_bytes -= size
-        if size < span.end - span.start or max_bytes <= 0:
-            break
-    return found
-
-
-def _chunk(
-    view: View,
-    start: int,
-    bodies: list[bytes],
-    pieces: list[Piece] | None = None,
-    *,
-    is_history: bool = False,
-) -> Chunk:
-    end = start + sum(map(len, bodies if pieces is None else pieces))
-    up_to_date = end == view.tail
-    closed = view.closed and up_to_date
-    return Chunk(view.config, start, end, bodies, up_to_date, closed, pieces, is_history)

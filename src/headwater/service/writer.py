@@ -44,20 +44,29 @@ R = TypeVar("R")
 
 
 class Owner(Protocol):
-    """Whose state a mutation changes: a stream's entry, a group, a subscription."""
+    """Whose state a mutation changes: a stream's entry, a group, a subscription.
 
-    pending: object | None
+    Whoever inherits from this says only what it does differently from nothing.
+    """
+
+    pending: object | None = None
+    """The last batch with something of its own in it, until that is committed."""
 
     def apply(self, mutation: Any) -> None:
         """Let the state that decisions build on run ahead."""
+        return
 
     def publish(self, mutation: Any, limits: Limits) -> Event | None:
         """The mutation is committed: let readers see it."""
+        return None
 
-    def notify(self, event: Event) -> None: ...
+    def notify(self, event: Event) -> None:
+        """Tell those who listen."""
+        return
 
     def forget_state(self) -> None:
         """A commit failed: what was decided since is void."""
+        return
 
 
 Effect = tuple[Owner, AnyMutation]

@@ -21,25 +21,22 @@ from headwater.core.errors import StorageUnavailable, StreamError, TooBusy
 from headwater.core.groups import decisions
 from headwater.core.groups.commands import Ack, Command, Extend, Nack, Reject
 from headwater.core.groups.decisions import Outcome, Read
-from headwater.core.groups.keys import key_of
 from headwater.core.groups.mutations import GroupMutation, MemberReturned, evolve, is_stored
 from headwater.core.groups.state import GroupState, Outstanding, format_receipt
 from headwater.core.groups.turns import Taker
-from headwater.core.limits import MIB, Limits
-from headwater.core.pointers import pointer_steps
-from headwater.service.entries import Entry, Event
+from headwater.core.limits import MIB
+from headwater.service.entries import Entry
 from headwater.service.groups.members import Ending, Waiter
 from headwater.service.groups.messages import MessageReader
 from headwater.service.replies import Reply
 from headwater.service.timers import Timers
-from headwater.service.writer import Effect, Writer
+from headwater.service.writer import Effect, Owner, Writer
 
 log = structlog.get_logger()
 
 _TOKEN_BITS: Final = 47
 _READ_AT_ONCE_MAX: Final = 1_000
 _READ_BYTES_MAX: Final = 16 * MIB
-_OUTSTANDING_MAX: Final = 100_000
 _MEMBERS_REMEMBERED_MAX: Final = 10_000
 _BUSY_RETRY_MS: Final = 50
 _FAILURE_RETRY_MS: Final = 1_000
@@ -58,7 +55,7 @@ class GroupFigures:
         self.settled = dict.fromkeys(_WORDS.values(), 0)
 
 
-class Group:
+class Group(Owner):
     def __init__(
         self,
         state: GroupState,
@@ -73,7 +70,6 @@ class Group:
     ) -> None:
         self.state = state
         self.entry = entry
-        self.pending: object | None = None
         self.waiters: dict[Waiter, None] = {}
         """Who waits, in the order of their turn."""
         self.members: dict[str, int] = {}
@@ -99,12 +95,6 @@ class Group:
 
     def apply(self, mutation: GroupMutation) -> None:
         evolve(self.state, mutation)
-
-    def publish(self, mutation: GroupMutation, limits: Limits) -> Event | None:
-        return None
-
-    def notify(self, event: Event) -> None:
-        pass
 
     def forget_state(self) -> None:
         """A commit failed: this copy is void. Whoever waits comes back and finds a fresh one."""
@@ -288,7 +278,8 @@ class Group:
         most, most_bytes = self._demand()
         if most <= 0:
             return
-        read, bodies = await self._read(most, most_bytes)
+        state, now_ms = self.state, self._clock()
+        read, bodies = await self._reader.to_hand_out(self.entry, state, now_ms, most, most_bytes)
         if bodies and not self.gone:
             # What was read may have to wait for others of its key: then look further.
             self._again = True
@@ -323,36 +314,6 @@ class Group:
                 if demand >= most and demand_bytes >= _READ_BYTES_MAX:
                     break
         return min(demand, most), min(demand_bytes, _READ_BYTES_MAX)
-
-    async def _read(self, most: int, most_bytes: int) -> tuple[Read, dict[int, bytes]]:
-        """Read messages to hand out: those that wait in the group, then new ones."""
-        state, entry = self.state, self.entry
-        due = state.due(self._clock(), most)
-        bodies: dict[int, bytes] = {}
-        if due:
-            refs = [message.ref for message in due]
-            bodies = await self._reader.at(entry, entry.require_view(), refs, most_bytes)
-            most_bytes -= sum(map(len, bodies.values()))
-        again = {number: len(body) for number, body in bodies.items()}
-        most -= len(due)
-        full = len(state.outstanding) >= _OUTSTANDING_MAX
-        if full or most <= 0 or most_bytes <= 0 or len(bodies) < len(due):
-            return Read(again), bodies
-        cursor, view = state.cursor, entry.require_view()
-        found = await self._reader.following(entry, view, cursor, most, most_bytes)
-        if state.cursor != cursor:
-            # Somebody sent the group elsewhere meanwhile.
-            return Read(again), bodies
-        sizes, keys = list(map(len, found.bodies)), self._keys(found.bodies)
-        bodies.update(zip([ref.number for ref in found.refs], found.bodies, strict=True))
-        return Read(again, found.refs, sizes, keys, found.cursor), bodies
-
-    def _keys(self, messages: Sequence[bytes]) -> list[str | None]:
-        pointer = self.state.config.order_by
-        if pointer is None:
-            return []
-        steps = pointer_steps(pointer)
-        return [key_of(message, steps) for message in messages]
 
     def _hand_out(self, read: Read, bodies: dict[int, bytes]) -> None:
         hungry = (waiter for waiter in self.waiters if waiter.demand > 0)

@@ -8,8 +8,11 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 from headwater.core import json_mode
-from headwater.core.groups.state import MessageRef
+from headwater.core.groups.decisions import Read
+from headwater.core.groups.keys import key_of
+from headwater.core.groups.state import GroupState, MessageRef
 from headwater.core.limits import KIB, MIB
+from headwater.core.pointers import pointer_steps
 from headwater.core.stream import StreamConfig
 from headwater.service.entries import Entry, View
 from headwater.service.reading import ReadingLog
@@ -18,6 +21,7 @@ _READ_BYTES_MIN: Final = 16 * KIB
 _MESSAGE_BYTES_GUESSED: Final = 512
 _SPLIT_BYTES_WORTHWHILE: Final = 4 * KIB
 _SPLITS_BYTES_MAX: Final = 32 * MIB
+_OUTSTANDING_MAX: Final = 100_000
 
 
 def split(config: StreamConfig, body: bytes) -> list[bytes]:
@@ -40,6 +44,30 @@ class MessageReader:
         self._log = log
         self._splits: OrderedDict[tuple[int, int], tuple[list[bytes], int]] = OrderedDict()
         self._splits_bytes = 0
+
+    async def to_hand_out(
+        self, entry: Entry, state: GroupState, now_ms: int, most: int, most_bytes: int
+    ) -> tuple[Read, dict[int, bytes]]:
+        """Messages that a group can hand out: those that wait in it, then new ones."""
+        due = state.due(now_ms, most)
+        bodies: dict[int, bytes] = {}
+        if due:
+            refs = [message.ref for message in due]
+            bodies = await self.at(entry, entry.require_view(), refs, most_bytes)
+            most_bytes -= sum(map(len, bodies.values()))
+        again = {number: len(body) for number, body in bodies.items()}
+        most -= len(due)
+        full = len(state.outstanding) >= _OUTSTANDING_MAX
+        if full or most <= 0 or most_bytes <= 0 or len(bodies) < len(due):
+            return Read(again), bodies
+        cursor = state.cursor
+        found = await self.following(entry, entry.require_view(), cursor, most, most_bytes)
+        if state.cursor != cursor:
+            # Somebody sent the group elsewhere meanwhile.
+            return Read(again), bodies
+        sizes, keys = list(map(len, found.bodies)), _keys(state, found.bodies)
+        bodies.update(zip([ref.number for ref in found.refs], found.bodies, strict=True))
+        return Read(again, found.refs, sizes, keys, found.cursor), bodies
 
     async def following(
         self, entry: Entry, view: View, cursor: MessageRef, most: int, most_bytes: int
@@ -128,3 +156,12 @@ def _fitting(messages: Sequence[bytes], most_bytes: int, has_some: bool) -> int:
         return len(messages)
     fit = sum(total <= most_bytes for total in accumulate(map(len, messages)))
     return fit if has_some else max(1, fit)
+
+
+def _keys(state: GroupState, messages: Sequence[bytes]) -> list[str | None]:
+    """What messages are ordered by, in a group that keeps order."""
+    pointer = state.config.order_by
+    if pointer is None:
+        return []
+    steps = pointer_steps(pointer)
+    return [key_of(message, steps) for message in messages]

@@ -8,13 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, Self
 
-from headwater.core.errors import (
-    GroupNotFound,
-    StorageUnavailable,
-    StreamError,
-    StreamGone,
-    StreamNotFound,
-)
+from headwater.core.errors import GroupNotFound, StorageUnavailable, StreamError, StreamNotFound
 from headwater.core.groups.state import GroupState
 from headwater.service.entries import Entry, Event
 from headwater.service.groups.dead_letters import DeadLetters
@@ -47,9 +41,7 @@ class StreamGroups:
     def on_event(self, event: Event) -> None:
         if event is Event.DELETED:
             self.ended = True
-            view = self.entry.view
-            gone = view is not None and view.soft_deleted
-            error = StreamGone(self.entry.path) if gone else StreamNotFound(self.entry.path)
+            error = self.entry.missing()
             for group in self.groups.values():
                 group.dismiss(error)
             return
@@ -74,9 +66,7 @@ class StreamGroups:
     @property
     def void(self) -> bool:
         """Whether the stream is gone, be it that another one took its place."""
-        view = self.entry.view
-        gone = view is None or view.config.id != self.stream_id or view.soft_deleted
-        return gone or self.ended
+        return self.ended or self.entry.shown(self.stream_id) is None
 
     def close(self) -> None:
         self.entry.listeners.discard(self.on_event)

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from headwater.core.errors import LiveNotEnabled, StreamError, TooBusy
-from headwater.core.limits import KIB, Limits
+from headwater.core.limits import KIB
 from headwater.core.live.interest import Interest
 from headwater.core.live.journal import Waiter
 from headwater.core.live.profile import TouchSettings
@@ -30,10 +30,11 @@ from headwater.core.live.templates import (
     TemplatesSaved,
 )
 from headwater.core.state_protocol import RawRecord
+from headwater.service.chunks import Chunk
 from headwater.service.entries import Entry, Event, View
 from headwater.service.following import FollowedStream
 from headwater.service.live.waits import Outcome, Wait, WaitResult
-from headwater.service.reading import Chunk
+from headwater.service.writer import Owner
 
 if TYPE_CHECKING:
     from headwater.service.live.registry import Live
@@ -49,9 +50,7 @@ _COALESCE_MS_MIN: Final = 1.0
 _COALESCE_PER_FLUSH: Final = 4
 
 
-class LiveStream:
-    pending: object | None = None
-
+class LiveStream(Owner):
     def __init__(self, live: Live, entry: Entry, view: View, settings: TouchSettings) -> None:
         self._live = live
         self.stream = FollowedStream(live.log, entry, view)
@@ -336,6 +335,8 @@ class LiveStream:
         self._live.metrics.note_templates(self, [], retired)
 
     async def _store(self, saved: Sequence[Template], retired: Sequence[Template]) -> None:
+        # Templates are followed from the moment they are asked for, so no state runs ahead here:
+        # following too many does no harm, and those whose commit fails are retired again.
         effects: list[tuple[LiveStream, LiveMutation]] = []
         if saved:
             records = tuple(template.record() for template in saved)
@@ -347,18 +348,6 @@ class LiveStream:
             await self._live.log.writer.submit(effects, None)
             for template in saved:
                 template.stored_seen_ms = template.last_seen_ms
-
-    # What the writer asks of whom it writes for. Templates are followed as soon as they are asked
-    # for: following too many is no harm, and those whose commit fails are retired again.
-
-    def apply(self, mutation: LiveMutation) -> None: ...
-
-    def publish(self, mutation: LiveMutation, limits: Limits) -> Event | None:
-        return None
-
-    def notify(self, event: Event) -> None: ...
-
-    def forget_state(self) -> None: ...
 
     # ── The end ──────────────────────────────────────────────────────────────────────────────
 

@@ -1,6 +1,7 @@
 """Subscriptions in service: somebody is woken when streams have something new.
 
-operations     all of them: made, matched with streams, told of commits
+operations     what can be done with subscriptions: create, link, claim, settle
+registry       the subscriptions in memory: matched with streams, told of commits
 subscription   one of them: its wake, its lease, its retries
 survey         where the streams of a pattern end, looked up once at the start
 webhooks       requests to the outside, checked, signed and bounded

@@ -6,12 +6,10 @@ import asyncio
 import secrets
 from typing import Final, NamedTuple
 
-from headwater.core.limits import Limits
 from headwater.core.subscriptions.signatures import SECRET_BYTES, SigningKey
 from headwater.core.subscriptions.state import SecretStored
-from headwater.service.entries import Event
 from headwater.service.log import Log
-from headwater.service.writer import Effect
+from headwater.service.writer import Effect, Owner
 
 _SIGNING: Final = "ed25519"
 _TOKENS: Final = "tokens"
@@ -23,9 +21,10 @@ class Keys(NamedTuple):
     tokens: bytes
 
 
-class Keyring:
+class Keyring(Owner):
+    """Nothing rests on a secret before it is stored, so there is no state that runs ahead."""
+
     def __init__(self, streams: Log) -> None:
-        self.pending: object | None = None
         self._streams = streams
         self._keys: Keys | None = None
         self._lock = asyncio.Lock()
@@ -50,17 +49,3 @@ class Keyring:
             stored = [*stored, *fresh]
         values = {kind: [s.value for s in stored if s.kind == kind] for kind in (_SIGNING, _TOKENS)}
         return Keys([SigningKey(seed) for seed in values[_SIGNING]], values[_TOKENS][-1])
-
-    # ── What the writer asks of an owner ─────────────────────────────────────────────────────
-
-    def apply(self, mutation: SecretStored) -> None:
-        """Nothing rests on a secret before it is stored."""
-
-    def publish(self, mutation: SecretStored, limits: Limits) -> Event | None:
-        return None
-
-    def notify(self, event: Event) -> None:
-        pass
-
-    def forget_state(self) -> None:
-        pass

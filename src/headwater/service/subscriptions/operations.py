@@ -1,66 +1,43 @@
-"""All subscriptions: finding, changing and using them, and telling them what streams do.
-
-What streams do comes from the writer, once per commit and after it. While there are no
-subscriptions, that costs one test. When there are some, each stream in memory knows which of them
-it belongs to, so that an append costs one comparison, and a little for each that it belongs to.
-Nothing here ever waits for whoever is woken.
-
-Every subscription is in memory with the streams it is linked to. They are read when the server
-starts, together with where those streams end, so that whatever was pending wakes again.
-"""
+"""All subscriptions: changing and using them."""
 
 from __future__ import annotations
 
-import asyncio
-import builtins
-from collections.abc import Callable, Coroutine, Sequence, Set
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
-
-import structlog
 
 from headwater.core.decisions import Create
 from headwater.core.errors import ConfigConflict, StorageUnavailable, StreamError
 from headwater.core.paths import check_segment
-from headwater.core.stream import Appended, Created, Deleted, SoftDeleted, Undeleted
 from headwater.core.subscriptions import decisions
 from headwater.core.subscriptions.config import SubscriptionConfig
 from headwater.core.subscriptions.decisions import Ack, Changes, Decision, Proof
 from headwater.core.subscriptions.errors import (
     InvalidSubscription,
     SubscriptionExists,
-    SubscriptionNotFound,
     TokenInvalid,
     TooManySubscriptions,
 )
 from headwater.core.subscriptions.signatures import make_token, read_token
 from headwater.core.subscriptions.state import (
     NOTHING_ACKED,
-    Link,
     Mark,
     StreamInfo,
     SubscriptionDeleted,
     SubscriptionRecord,
     SubscriptionState,
 )
-from headwater.service.entries import Entry
-from headwater.service.log import Log
-from headwater.service.subscriptions.keyring import Keyring, Keys
+from headwater.service.subscriptions.keyring import Keys
+from headwater.service.subscriptions.registry import SubscriptionRegistry
 from headwater.service.subscriptions.subscription import (
     STREAMS_SHOWN_MAX,
     Subscription,
     new_wake_id,
 )
-from headwater.service.subscriptions.survey import Found, Survey, tail_of
-from headwater.service.subscriptions.webhooks import Webhooks
-from headwater.service.timers import Timers
-from headwater.service.writer import Effect
-
-log = structlog.get_logger()
+from headwater.service.subscriptions.survey import Survey
 
 STREAMS_MATCHED_MAX: Final = 100_000
 """Streams that may be there already when a subscription is made."""
-_RETRY_MS: Final = 1_000
 
 
 class Claimed(NamedTuple):
@@ -71,138 +48,10 @@ class Claimed(NamedTuple):
     lease_ttl_ms: int
 
 
-class _Watch(NamedTuple):
-    """The subscriptions that a stream belongs to, as of some version of the links."""
-
-    version: int
-    targets: tuple[tuple[Subscription, Link], ...]
-
-
-class Subscriptions:
-    def __init__(self, streams: Log, webhooks: Webhooks, next_id: int, public_url: str) -> None:
-        self.streams = streams
-        self.webhooks = webhooks
-        self.public_url = public_url
-        self.timers = Timers(streams.clock)
-        self.keyring = Keyring(streams)
-        self._next_id = next_id
-        self._by_name: dict[str, Subscription] = {}
-        self.wakes_offered = 0
-        """Wakes that went into wake streams since the start."""
-        # Counts changes to which streams belong to which subscription, other than by a stream's
-        # own coming and going.
-        self._version = 0
-        self._loaded = False
-        self._creating = asyncio.Lock()
-        self._reloads: set[asyncio.Task[None]] = set()
-
-    @classmethod
-    async def start(
-        cls, streams: Log, webhooks: Webhooks | None = None, *, public_url: str = ""
-    ) -> Subscriptions:
-        webhooks = webhooks or Webhooks(streams.limits)
-        next_id = await streams.in_thread(streams.engine.subscriptions.next_id)
-        subscriptions = cls(streams, webhooks, next_id, public_url.rstrip("/"))
-        streams.writer.observers.append(subscriptions._observe)
-        streams.writer.failure_observers.append(subscriptions._doubt)
-        await subscriptions._load()
-        return subscriptions
-
-    async def _load(self) -> None:
-        """Start with what is stored. If that cannot be read, streams can be used all the same."""
-        try:
-            states = await self._restored()
-        except StreamError as error:
-            log.error("subscriptions_unavailable", error=error.message)
-            self._later(self._load)
-            return
-        self._loaded = True
-        for state in states:
-            subscription = self._by_name[state.record.name] = Subscription(self, state)
-            subscription.kick()
-
-    async def _restored(self, subscription_id: int | None = None) -> list[SubscriptionState]:
-        """One subscription or all of them as they are stored, with where their streams end."""
-        engine = self.streams.engine
-        stored = await self.streams.in_thread(engine.subscriptions.load, subscription_id)
-        states = [SubscriptionState(each.record, each.config, each.wake) for each in stored]
-        prefixes = [state.pattern.prefix for state in states if state.pattern is not None]
-        named = [mark.path for each in stored for mark in each.marks if mark.explicit]
-        found = Found(await Survey(self.streams).run(prefixes, named))
-        for state, each in zip(states, stored, strict=True):
-            prefix = state.pattern.prefix if state.pattern is not None else None
-            state.restore(each.marks, found.of(prefix, [mark.path for mark in each.marks]))
-        return states
-
-    async def stop(self) -> None:
-        self.timers.stop()
-        with suppress(ValueError):
-            self.streams.writer.observers.remove(self._observe)
-            self.streams.writer.failure_observers.remove(self._doubt)
-        for task in self._reloads:
-            task.cancel()
-        await asyncio.gather(*self._reloads, return_exceptions=True)
-        for subscription in self._by_name.values():
-            await subscription.stop()
-        await self.webhooks.stop()
-
-    # ── What streams do ──────────────────────────────────────────────────────────────────────
-
-    def _observe(self, effects: Sequence[Effect]) -> None:
-        if not self._by_name:
-            return
-        for owner, mutation in effects:
-            if isinstance(mutation, Appended):
-                assert isinstance(owner, Entry)
-                watch = owner.watch
-                if not isinstance(watch, _Watch) or watch.version != self._version:
-                    watch = owner.watch = self._watch(owner.path)
-                for subscription, link in watch.targets:
-                    subscription.grew(link, mutation.stream_id, mutation.end)
-            elif isinstance(mutation, Created | Undeleted | Deleted | SoftDeleted):
-                assert isinstance(owner, Entry)
-                owner.watch = None
-                self._came_or_went(owner.path, mutation)
-
-    def _watch(self, path: str) -> _Watch:
-        found = [
-            (subscription, subscription.state.links[path])
-            for subscription in self._by_name.values()
-            if path in subscription.state.links and not subscription.lost
-        ]
-        return _Watch(self._version, tuple(found))
-
-    def _came_or_went(
-        self, path: str, mutation: Created | Undeleted | Deleted | SoftDeleted
-    ) -> None:
-        for subscription in self._by_name.values():
-            state = subscription.state
-            if subscription.lost or state.deleted:
-                continue
-            if isinstance(mutation, Deleted | SoftDeleted):
-                subscription.vanished(path, mutation.stream_id)
-            elif path in state.links or state.globs(path):
-                subscription.appeared(tail_of(path, mutation))
+class Subscriptions(SubscriptionRegistry):
+    """What can be done with subscriptions. Make it with `await Subscriptions.start(...)`."""
 
     # ── Creating and changing ────────────────────────────────────────────────────────────────
-
-    def _known(self) -> dict[str, Subscription]:
-        if not self._loaded:
-            raise StorageUnavailable("subscriptions cannot be read at present; try again")
-        return self._by_name
-
-    def states(self) -> builtins.list[SubscriptionState]:
-        return [subscription.state for subscription in self._by_name.values()]
-
-    def get(self, name: str) -> Subscription:
-        subscription = self._known().get(name)
-        if subscription is None:
-            raise SubscriptionNotFound(name)
-        return subscription
-
-    def list(self, prefix: str, after: str, limit: int) -> list[Subscription]:
-        names = sorted(n for n in self._known() if n.startswith(prefix) and n > after)
-        return [self._by_name[name] for name in names[:limit]]
 
     async def put(
         self, name: str, config: SubscriptionConfig, base_url: str
@@ -271,11 +120,6 @@ class Subscriptions:
         )
         self._forget(subscription)
         await subscription.stop()
-
-    def _forget(self, subscription: Subscription) -> None:
-        if self._by_name.get(subscription.name) is subscription:
-            del self._by_name[subscription.name]
-            self._version += 1
 
     async def link(self, name: str, paths: Sequence[str]) -> None:
         subscription = self.get(name)
@@ -376,54 +220,6 @@ class Subscriptions:
         if subscription.state.config.webhook is not None:
             raise InvalidSubscription("this is for pull-wake subscriptions; use the callback")
         return subscription
-
-    # ── After a commit that failed ───────────────────────────────────────────────────────────
-
-    def _doubt(self, effects: Sequence[Effect]) -> None:
-        """A commit may be reported as failed and be there all the same: look at the streams."""
-        if self._by_name:
-            paths = {owner.path for owner, _ in effects if isinstance(owner, Entry)}
-            self._in_background(self._look_again(paths))
-
-    async def _look_again(self, paths: Set[str]) -> None:
-        try:
-            found = await Survey(self.streams).run([], paths)
-        except StreamError as error:
-            log.warning("look_failed", error=error.message)
-            self._later(lambda: self._look_again(paths))
-            return
-        self._version += 1
-        for subscription in self._by_name.values():
-            if not subscription.over:
-                for path in paths:
-                    subscription.found(path, found.get(path))
-
-    def _later(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
-        due_ms = self.streams.clock() + _RETRY_MS
-        self.timers.at(due_ms, lambda: self._in_background(work()))
-
-    def _in_background(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._reloads.add(task)
-        task.add_done_callback(self._reloads.discard)
-
-    def lost(self, subscription: Subscription) -> None:
-        self._version += 1
-        self._in_background(self._reload(subscription))
-
-    async def _reload(self, subscription: Subscription) -> None:
-        """Start again from what is stored, if anything is."""
-        try:
-            states = await self._restored(subscription.state.record.id)
-        except StreamError as error:
-            log.warning("reload_failed", subscription=subscription.name, error=error.message)
-            self._later(lambda: self._reload(subscription))
-            return
-        if states:
-            subscription.found_again(states[0])
-            self._version += 1
-        else:
-            self._forget(subscription)
 
 
 def _proof(

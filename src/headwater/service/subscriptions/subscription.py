@@ -16,7 +16,7 @@ import random
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -26,7 +26,6 @@ from headwater.core import decisions
 from headwater.core.content_types import JSON
 from headwater.core.decisions import Append
 from headwater.core.errors import StorageUnavailable, StreamError
-from headwater.core.limits import Limits
 from headwater.core.subscriptions.decisions import (
     Changes,
     Decision,
@@ -49,13 +48,11 @@ from headwater.core.subscriptions.state import (
     Wake,
     evolve,
 )
-from headwater.service.entries import Event
-from headwater.service.log import Log
 from headwater.service.replies import Reply
-from headwater.service.subscriptions.keyring import Keyring
-from headwater.service.subscriptions.webhooks import Webhooks
-from headwater.service.timers import Timers
-from headwater.service.writer import Effect
+from headwater.service.writer import Effect, Owner
+
+if TYPE_CHECKING:
+    from headwater.service.subscriptions.registry import SubscriptionRegistry
 
 log = structlog.get_logger()
 
@@ -66,26 +63,11 @@ _RETRY_MS: Final = 1_000
 R = TypeVar("R")
 
 
-class Context(Protocol):
-    """What all subscriptions share."""
-
-    streams: Log
-    timers: Timers
-    keyring: Keyring
-    webhooks: Webhooks
-    public_url: str
-    wakes_offered: int
-
-    def lost(self, subscription: Subscription) -> None:
-        """A commit failed: what is stored has to be fetched again."""
-
-
-class Subscription:
-    def __init__(self, context: Context, state: SubscriptionState) -> None:
-        self.pending: object | None = None
+class Subscription(Owner):
+    def __init__(self, registry: SubscriptionRegistry, state: SubscriptionState) -> None:
         self.state = state
         self.lost = False
-        self._context = context
+        self._registry = registry
         self._task: asyncio.Task[None] | None = None
         self._again = False
         self._alarm_ms: int | None = None
@@ -104,16 +86,10 @@ class Subscription:
     def apply(self, mutation: SubscriptionMutation) -> None:
         evolve(self.state, mutation)
 
-    def publish(self, mutation: SubscriptionMutation, limits: Limits) -> Event | None:
-        return None
-
-    def notify(self, event: Event) -> None:
-        pass
-
     def forget_state(self) -> None:
         if not self.lost:
             self.lost = True
-            self._context.lost(self)
+            self._registry.lost(self)
 
     def found_again(self, state: SubscriptionState) -> None:
         """What is stored was fetched, and holds."""
@@ -170,14 +146,14 @@ class Subscription:
         self, changes: Sequence[SubscriptionMutation], reply: R, extra: Sequence[Effect] = ()
     ) -> Reply[R]:
         effects: list[Effect] = [(self, change) for change in changes]
-        return self._context.streams.writer.submit([*effects, *extra], reply)
+        return self._registry.streams.writer.submit([*effects, *extra], reply)
 
     async def change(self, decide: Callable[[SubscriptionState, int], Decision[R]]) -> R:
         """Decide, commit, answer. A refusal waits for what it rests on, too."""
-        writer = self._context.streams.writer
+        writer = self._registry.streams.writer
         self.expire()
         try:
-            decision = decide(self.require(), self._context.streams.clock())
+            decision = decide(self.require(), self._registry.streams.clock())
         except StreamError as error:
             await writer.fail_after(self, error)
             raise
@@ -190,7 +166,7 @@ class Subscription:
     def expire(self) -> None:
         """A lease that ran out is over, whether or not the timer has said so yet."""
         if not self.over:
-            changes = decide_lapse(self.state, new_wake_id(), self._context.streams.clock())
+            changes = decide_lapse(self.state, new_wake_id(), self._registry.streams.clock())
             if changes:
                 self.submit(changes, None)
                 self.kick()
@@ -227,11 +203,11 @@ class Subscription:
                 await self._step()
         except StreamError as error:
             log.warning("subscription_delayed", subscription=self.name, error=error.message)
-            self._set_alarm(self._context.streams.clock() + _RETRY_MS)
+            self._set_alarm(self._registry.streams.clock() + _RETRY_MS)
         except Exception:
             # Nobody waits for this task. What is wrong has to be seen, and must not end the wakes.
             log.exception("subscription_failed", subscription=self.name)
-            self._set_alarm(self._context.streams.clock() + _RETRY_MS)
+            self._set_alarm(self._registry.streams.clock() + _RETRY_MS)
         else:
             if self.state.wake.phase in (Phase.DUE, Phase.LEASED):
                 self._set_alarm(self.state.wake.until_ms)
@@ -243,10 +219,10 @@ class Subscription:
         if wake.phase is Phase.IDLE:
             return bool(self.state.pending)
         waits = wake.phase in (Phase.DUE, Phase.LEASED)
-        return waits and wake.until_ms <= self._context.streams.clock()
+        return waits and wake.until_ms <= self._registry.streams.clock()
 
     async def _step(self) -> None:
-        state, now_ms = self.state, self._context.streams.clock()
+        state, now_ms = self.state, self._registry.streams.clock()
         wake = state.wake
         if wake.phase is Phase.IDLE:
             await self._commit(decide_begin(state, new_wake_id(), now_ms))
@@ -265,7 +241,7 @@ class Subscription:
     def _set_alarm(self, due_ms: int) -> None:
         if self._alarm_ms is None or due_ms < self._alarm_ms:
             self._alarm_ms = due_ms
-            self._context.timers.at(due_ms, self._alarm)
+            self._registry.timers.at(due_ms, self._alarm)
 
     def _alarm(self) -> None:
         self._alarm_ms = None
@@ -274,10 +250,10 @@ class Subscription:
     # ── Webhooks ─────────────────────────────────────────────────────────────────────────────
 
     async def _deliver(self, url: str) -> None:
-        keys = await self._context.keyring.get()
-        async with self._context.webhooks.slots:
+        keys = await self._registry.keyring.get()
+        async with self._registry.webhooks.slots:
             # A callback may have begun this wake a moment ago: not before it is committed.
-            await self._context.streams.writer.reply_after(self, None)
+            await self._registry.streams.writer.reply_after(self, None)
             state, wake = self.state, self.state.wake
             if wake.phase is not Phase.DUE or self.over:
                 return
@@ -292,11 +268,11 @@ class Subscription:
                     "callback_token": make_token(keys.tokens, state.record.id, wake.generation),
                 }
             )
-            now_s = self._context.streams.clock() // 1000
+            now_s = self._registry.streams.clock() // 1000
             signature = keys.signing[-1].signature(body, now_s)
-            outcome = await self._context.webhooks.post(url, body, signature)
+            outcome = await self._registry.webhooks.post(url, body, signature)
         # A commit may have failed meanwhile; then there is another state, and the same wake.
-        state, now_ms = self.state, self._context.streams.clock()
+        state, now_ms = self.state, self._registry.streams.clock()
         if self.over:
             return
         if outcome.done:
@@ -309,14 +285,14 @@ class Subscription:
         await self._commit(changes)
 
     def _callback_url(self) -> str:
-        base = self._context.public_url or self.state.record.base_url
+        base = self._registry.public_url or self.state.record.base_url
         return f"{base}/v1/stream/__ds/subscriptions/{quote(self.name, safe='')}/callback"
 
     # ── Wake streams ─────────────────────────────────────────────────────────────────────────
 
     async def _offer(self, wake: Wake) -> None:
         """Put the event into the wake stream, in one transaction with having done so."""
-        streams, path = self._context.streams, self.state.config.wake_stream or ""
+        streams, path = self._registry.streams, self.state.config.wake_stream or ""
         try:
             entry = await streams.entry(path)
             now_ms, state = streams.clock(), self.state
@@ -342,7 +318,7 @@ class Subscription:
             await self._commit(changes)
             return
         await self._commit(changes, [(entry, mutation) for mutation in decision.mutations])
-        self._context.wakes_offered += 1
+        self._registry.wakes_offered += 1
 
 
 def new_wake_id() -> str:
