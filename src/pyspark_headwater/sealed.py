@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from headwater.client.protocol.resources import SealedFile
-from headwater.core.columns import rows_of
+from headwater.core.arrow import rows_of
 from headwater.core.errors import DataCorrupt, HistoryUnavailable
 from headwater.core.offsets import Offset, parse_offset
 
@@ -52,9 +52,9 @@ def read_sealed(
             raise segment.damaged(f"it does not hold {offset} to {until}")
         while first.position < end.position:
             limit = first.position + _BLOCK_BYTES
-            block = extent.block(first.position, end.position, limit)
-            rows = rows_of(block, first, json=json, headers=headers)
-            first = Offset(end.run, block.end)
+            frame = extent.frame(first.position, end.position, limit)
+            rows = rows_of(frame, first, json=json, headers=headers)
+            first = Offset(end.run, frame.end)
             yield rows, str(first)
     except HistoryUnavailable as error:
         _rest(place, error)

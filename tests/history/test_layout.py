@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.core.blocks import Block
 from headwater.core.errors import DataCorrupt
+from headwater.core.frames import Frame
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended
 from headwater.store.history import segment_format
@@ -67,7 +67,7 @@ def write(directory: Path, made: list[list[Appended]]) -> SegmentDraft:
     return builder.finish()
 
 
-def assert_same(found: Block, wanted: Block) -> None:
+def assert_same(found: Frame, wanted: Frame) -> None:
     """The same appends, whatever their numbers are counted from."""
     assert (found.run, found.start, found.data) == (wanted.run, wanted.start, wanted.data)
     for mine, other in ((found.starts, wanted.starts), (found.firsts, wanted.firsts)):
@@ -77,7 +77,7 @@ def assert_same(found: Block, wanted: Block) -> None:
     assert (found.ids or [None] * found.appends) == (wanted.ids or [None] * wanted.appends)
 
 
-def producers(block: Block) -> list[ProducerStamp | None]:
+def producers(block: Frame) -> list[ProducerStamp | None]:
     return [block.stamps.stamp(n) if block.stamps else None for n in range(block.appends)]
 
 
@@ -105,13 +105,13 @@ def test_what_is_written_is_read_back(made: Extents) -> None:
             start, end = entry.start, entry.end
             assert extent.bodies(start, end) == [a.body for a in appends]
             assert extent.range(start, end).read() == b"".join(a.body for a in appends)
-            assert_same(extent.block(start, end, end), Block.of(appends, end))
+            assert_same(extent.frame(start, end, end), Frame.of(appends, end))
             for one in appends:
                 # Cut at a limit, and in the middle of an append as forks do it.
                 inside = max(one.start + 1, one.end - 1)
-                cut = Block.of([one], inside)
-                assert_same(extent.block(one.start, inside, end), cut)
-                assert_same(extent.block(one.start, end, one.end), Block.of([one], end))
+                cut = Frame.of([one], inside)
+                assert_same(extent.frame(one.start, inside, end), cut)
+                assert_same(extent.frame(one.start, end, one.end), Frame.of([one], end))
             for number, append in enumerate(appends):
                 assert extent.number_at(append.start) == number
                 assert extent.number_at(append.end - 1) == number

@@ -409,7 +409,7 @@ def test_damage_is_an_error_and_never_data(
     assert engine.appends.read(Span(1, 0, 6), 100) == [b"before"]
     for question in (
         lambda: engine.appends.read(Span(1, 6, 15), 100),
-        lambda: engine.appends.blocks(Span(1, 6, 15), 100, 100),
+        lambda: engine.appends.frames(Span(1, 6, 15), 100, 100),
         lambda: engine.appends.append_at(1, 8),
     ):
         with pytest.raises(DataCorrupt, match="stream 1 at 6"):

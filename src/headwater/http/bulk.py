@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from headwater.core import json_mode
-from headwater.core.blocks import Block
+from headwater.core.frames import Frame
 from headwater.core.limits import KIB, MIB
 from headwater.core.offsets import Anchor, Offset, parse_offset
 from headwater.core.stream import StreamConfig
@@ -32,7 +32,7 @@ _RANGE_BYTES_MIN: Final = 64 * KIB
 _BULK_BYTES_DEFAULT: Final = 8 * MIB
 _BULK_BYTES_MAX: Final = 64 * MIB
 
-Render = Callable[[StreamConfig, Sequence[Block], bool], bytes]
+Render = Callable[[StreamConfig, Sequence[Frame], bool], bytes]
 
 
 class BulkResource:
@@ -66,11 +66,11 @@ class BulkResource:
         size = number_between(query, "max_bytes", 1, _BULK_BYTES_MAX, default=_BULK_BYTES_DEFAULT)
         start, until = _span(query)
         entry = await self._log.entry(path)
-        view, position, blocks = await self._log.read_blocks(entry, start, until, size)
+        view, position, frames = await self._log.read_frames(entry, start, until, size)
         content_type, render = _choose(request)
         details = query.get("headers") == "true"
-        body = await self._log.in_thread(render, view.config, blocks, details)
-        end = blocks[-1].end if blocks else position
+        body = await self._log.in_thread(render, view.config, frames, details)
+        end = frames[-1].end if frames else position
         headers: Headers = [
             ("Content-Type", content_type),
             ("Stream-Next-Offset", view.config.lineage.token_at(end)),
@@ -130,11 +130,11 @@ def _location(sealed: SealedExtent, is_local: bool) -> str | None:
 # ── Rendering, on a thread ───────────────────────────────────────────────────────────────────
 
 
-def render_ndjson(config: StreamConfig, blocks: Sequence[Block], details: bool) -> bytes:
+def render_ndjson(config: StreamConfig, frames: Sequence[Frame], details: bool) -> bytes:
     lines: list[bytes] = []
-    for block in blocks:
-        for number, body in enumerate(block.bodies()):
-            about = _about(config, block, number, details)
+    for frame in frames:
+        for number, body in enumerate(frame.bodies()):
+            about = _about(config, frame, number, details)
             messages = json_mode.decode(body) if config.is_json else [body]
             for index, message in enumerate(messages):
                 value = {"value": msgspec.Raw(message)} if config.is_json else {"data": message}
@@ -142,32 +142,32 @@ def render_ndjson(config: StreamConfig, blocks: Sequence[Block], details: bool) 
     return b"\n".join([*lines, b""])
 
 
-def _about(config: StreamConfig, block: Block, number: int, details: bool) -> dict[str, object]:
+def _about(config: StreamConfig, frame: Frame, number: int, details: bool) -> dict[str, object]:
     """The fields that all messages of an append share."""
-    position = block.origin + block.starts[number]
+    position = frame.origin + frame.starts[number]
     about: dict[str, object] = {
         "offset": config.lineage.token_at(position),
         "index": 0,
-        "timestamp": block.times[number],
+        "timestamp": frame.times[number],
     }
     if details:
-        stamp = block.stamps.stamp(number) if block.stamps else None
+        stamp = frame.stamps.stamp(number) if frame.stamps else None
         id_, epoch, seq = stamp or (None, None, None)
         about |= {"producer_id": id_, "producer_epoch": epoch, "producer_seq": seq}
-        about["message_id"] = block.ids[number] if block.ids else None
+        about["message_id"] = frame.ids[number] if frame.ids else None
     return about
 
 
-def render_arrow(config: StreamConfig, blocks: Sequence[Block], details: bool) -> bytes:
+def render_arrow(config: StreamConfig, frames: Sequence[Frame], details: bool) -> bytes:
     # A large library, and most servers are never asked for this.
     import pyarrow as pa
 
-    from headwater.core.columns import rows_of, schema_of
+    from headwater.core.arrow import rows_of, schema_of
 
     json = config.is_json
     batches = [
         rows_of(one, config.lineage.offset_at(one.start), json=json, headers=details)
-        for one in blocks
+        for one in frames
     ]
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema_of(json=json, headers=details)) as writer:

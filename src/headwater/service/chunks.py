@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from headwater.core.blocks import Block
+from headwater.core.frames import Frame
 from headwater.core.limits import KIB
 from headwater.core.lineage import Span
 from headwater.core.stream import StreamConfig
@@ -23,7 +23,7 @@ SENT_BYTES_MIN: Final = 32 * KIB
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """A piece of a stream as a reader gets it: whole appends, in stored form."""
+    """A part of a stream as a reader gets it: whole appends, in stored form."""
 
     config: StreamConfig
     start: int
@@ -33,7 +33,7 @@ class Chunk(msgspec.Struct, frozen=True):
     closed: bool
     """The stream is closed and this chunk reaches its end."""
     pieces: list[Piece] | None = None
-    """Instead of the bodies, for who asked for it: their bytes, some of them still in files."""
+    """Instead of the bodies, for whoever asked for it: their bytes, some of them still in files."""
     is_history: bool = False
     """Nothing of this chunk is in rows any more. Known only of one in pieces."""
 
@@ -60,27 +60,27 @@ def read_pieces(engine: Engine, spans: list[Span], max_bytes: int) -> tuple[list
     ], is_history
 
 
-def read_blocks(engine: Engine, spans: list[Span], max_bytes: int) -> list[Block]:
-    """Blocks until a limit, which the messages count towards besides their bytes: what is told of
+def read_frames(engine: Engine, spans: list[Span], max_bytes: int) -> list[Frame]:
+    """Frames until a limit, which the messages count towards besides their bytes: what is told of
     each of them takes more room than a small one itself."""
-    found: list[Block] = []
+    found: list[Frame] = []
     max_messages = max_bytes // MESSAGE_BYTES
     for span in spans:
         if found and (max_bytes <= 0 or max_messages <= 0):
             break
-        part = engine.appends.blocks(span, max_bytes, max_messages)
+        part = engine.appends.frames(span, max_bytes, max_messages)
         if found and part[0].messages > max_messages:
             break
         found += part
         max_bytes -= part[-1].end - span.start
-        max_messages -= sum(block.messages for block in part)
+        max_messages -= sum(frame.messages for frame in part)
         if part[-1].end < span.end:
             break
     return found
 
 
 def _read_spans(read: Read[P], spans: list[Span], max_bytes: int) -> list[P]:
-    """Appends across the pieces of a range, until the limit would be passed."""
+    """Appends of one span after the other, until the limit would be passed."""
     found: list[P] = []
     for span in spans:
         part = read(span, max_bytes)

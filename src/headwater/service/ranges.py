@@ -1,4 +1,4 @@
-"""Cutting a stretch of a stream into ranges, so that several can read it side by side.
+"""Cutting a stream into ranges, so that several readers can share the work.
 
 A range begins and ends between two appends and is about as large as asked for. What lies in a file
 of history is cut at the file's own borders too, so that whoever can reach the file may read it
@@ -40,9 +40,9 @@ async def plan_ranges(
     *,
     by_file: bool = True,
 ) -> tuple[View, list[Range]]:
-    """Cut a stretch. Where files begin and end changes as history is sealed: who needs the same
-    cut again and again asks for one that does not go `by_file`."""
-    view, position, end = await log.stretch(entry, offset, until)
+    """Cut what lies between two offsets. Where files begin and end changes as history is sealed: to
+    get the same cut again and again, ask for one that does not go `by_file`."""
+    view, position, end = await log.bounds(entry, offset, until)
     spans = view.config.lineage.spans(position, end)
     target_bytes = max(target_bytes, (end - position) // RANGES_MAX + 1)
     planner = _Planner(log.engine, view, target_bytes, by_file)
@@ -80,7 +80,7 @@ class _Planner:
     def _cut(self, span: Span) -> Iterator[tuple[Span, SealedExtent | None]]:
         position = span.start
         parts = self._engine.appends.sealed_extents(span) if self._by_file else []
-        # In more pieces than that, files are of no use to who reads them.
+        # Cut into more ranges than that, files are of no use to anyone.
         for part in parts if len(parts) <= RANGES_MAX else ():
             if position < part.start:
                 yield from self._cut_evenly(span._replace(start=position, end=part.start), None)

@@ -11,8 +11,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from headwater.core import decisions
-from headwater.core.blocks import Block
 from headwater.core.errors import HistoryUnavailable, InvalidQuery, StreamError, UnknownOffset
+from headwater.core.frames import Frame
 from headwater.core.limits import Limits
 from headwater.core.lineage import Span
 from headwater.core.offsets import Anchor, Offset
@@ -22,8 +22,8 @@ from headwater.service.chunks import (
     SENT_BYTES_MIN,
     Chunk,
     make_chunk,
-    read_blocks,
     read_bodies,
+    read_frames,
     read_pieces,
 )
 from headwater.service.entries import Entry, Registry, View
@@ -38,7 +38,7 @@ _FETCHES_MAX: Final = 200
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """How far a read gets, and what it leaves behind it."""
+    """How far a read gets, and what is left after it."""
 
     end: Offset
     messages: int
@@ -155,7 +155,7 @@ class ReadingLog:
             return None
         size = sum(map(len, pieces))
         if len(spans) > 1 and size == first.end - first.start and size < most:
-            # There is room for some of what comes behind the seam.
+            # There is room for some of what comes after the seam.
             return None
         return make_chunk(view, position, [], pieces, is_history=True)
 
@@ -169,16 +169,16 @@ class ReadingLog:
     async def read_pieces(
         self, entry: Entry, offset: Anchor | Offset, until: Offset | None = None
     ) -> Chunk:
-        """The same chunk for who can send parts of files without reading them."""
+        """The same chunk, for callers that can send parts of files without reading them."""
         view, position, found = await self._ask(entry, offset, until, read_pieces)
         pieces, is_history = found
         return make_chunk(view, position, [], pieces, is_history=is_history)
 
-    async def read_blocks(
+    async def read_frames(
         self, entry: Entry, offset: Anchor | Offset, until: Offset | None, max_bytes: int
-    ) -> tuple[View, int, list[Block]]:
+    ) -> tuple[View, int, list[Frame]]:
         """Appends with all that is known of them, and where they begin."""
-        return await self._ask(entry, offset, until, read_blocks, max_bytes)
+        return await self._ask(entry, offset, until, read_frames, max_bytes)
 
     async def _ask(
         self,
@@ -190,7 +190,7 @@ class ReadingLog:
     ) -> tuple[View, int, R]:
         """Read from an offset on. Only if no append begins there, find the one that holds it."""
         max_bytes = max_bytes or self.limits.chunk_bytes_max
-        view, position, end = await self._stretch(entry, offset, until)
+        view, position, end = await self._bounds(entry, offset, until)
         lineage = view.config.lineage
         try:
             spans = lineage.spans(position, end)
@@ -204,14 +204,14 @@ class ReadingLog:
         spans = lineage.spans(start, end)
         return view, start, await self.in_thread(read, self.engine, spans, max_bytes)
 
-    async def stretch(
+    async def bounds(
         self, entry: Entry, offset: Anchor | Offset, until: Offset | None
     ) -> tuple[View, int, int]:
         """The boundaries that a read lies between."""
-        view, position, end = await self._stretch(entry, offset, until)
+        view, position, end = await self._bounds(entry, offset, until)
         return view, await self.boundary(view, position), end
 
-    async def _stretch(
+    async def _bounds(
         self, entry: Entry, offset: Anchor | Offset, until: Offset | None
     ) -> tuple[View, int, int]:
         """The same, but the first one may still lie inside an append."""
@@ -236,7 +236,7 @@ class ReadingLog:
         return start
 
     async def find_last(self, path: str, count: int) -> tuple[Offset, int]:
-        """Where the last messages begin: an offset, and how many messages to skip behind it."""
+        """Where the last messages begin: an offset, and how many messages to skip after it."""
         entry = await self._registry.get(path)
         view = self.view(entry)
         start, skip = await self.find_message(view, max(0, view.messages - count))
@@ -288,7 +288,7 @@ class ReadingLog:
         )
 
     async def find_time(self, path: str, at_ms: int) -> Offset:
-        """The offset behind which nothing is older than a moment."""
+        """The offset after which nothing is older than a moment."""
         entry = await self._registry.get(path)
         view = self.view(entry)
         return view.config.lineage.offset_at(await self.position_at_time(view, at_ms))

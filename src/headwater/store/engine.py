@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from headwater.core.blocks import Block
 from headwater.core.errors import DataCorrupt
+from headwater.core.frames import Frame
 from headwater.core.groups.state import GroupState
 from headwater.core.histograms import Histogram
 from headwater.core.lineage import Span
@@ -249,7 +249,7 @@ class Appends(Protocol):
     def known_pieces(self, span: Span, max_bytes: int) -> list[Piece] | None:
         """The same at once, if all of it is history that was read before; on any thread."""
 
-    def blocks(self, span: Span, max_bytes: int, max_messages: int) -> list[Block]:
+    def frames(self, span: Span, max_bytes: int, max_messages: int) -> list[Frame]:
         """The appends of `read`, with all that is known of them.
 
         No more messages than so many either, but at least one append."""

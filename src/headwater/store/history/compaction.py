@@ -28,8 +28,9 @@ from headwater.core.errors import DataCorrupt
 from headwater.core.limits import KIB
 from headwater.store.history import segment_format
 from headwater.store.history.compaction_choice import FileUse, choose
+from headwater.store.history.extent import Extent
 from headwater.store.history.sealing import History, Stopped
-from headwater.store.history.segment import ABSENT, PRESENT, Extent, SegmentRow
+from headwater.store.history.segment import ABSENT, PRESENT, SegmentRow
 from headwater.store.history.segment_writer import SegmentDraft
 from headwater.store.sqlite import segments as tables
 from headwater.store.sqlite.segments import ExtentRow

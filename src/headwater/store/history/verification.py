@@ -11,8 +11,9 @@ import apsw
 from headwater.core.errors import DataCorrupt
 from headwater.store.checksums import append_checksum
 from headwater.store.engine import Problem
+from headwater.store.history.extent import Extent
 from headwater.store.history.open_segments import DIRECTORY_NAME, OpenSegments
-from headwater.store.history.segment import Extent, Segment, SegmentRow
+from headwater.store.history.segment import Segment, SegmentRow
 from headwater.store.sqlite.database import connect
 from headwater.store.sqlite.segments import SEGMENT_COLUMNS, ExtentRow
 

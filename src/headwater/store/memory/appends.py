@@ -6,8 +6,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from operator import attrgetter
 
-from headwater.core.blocks import Block
 from headwater.core.errors import UnknownOffset
+from headwater.core.frames import Frame
 from headwater.core.lineage import Span
 from headwater.core.offsets import format_offset
 from headwater.core.stream import Appended
@@ -46,14 +46,14 @@ class Appends:
     def known_pieces(self, span: Span, max_bytes: int) -> list[Piece] | None:
         return None
 
-    def blocks(self, span: Span, max_bytes: int, max_messages: int) -> list[Block]:
+    def frames(self, span: Span, max_bytes: int, max_messages: int) -> list[Frame]:
         with self._tables.lock:
             bodies = self.read(span, max_bytes)
             appends = self._of_run(span.run)
             first = bisect_left(appends, span.start, key=_START)
             most = appends[first].first_message + max_messages
             stop = bisect_right(appends, most, first, first + len(bodies), key=_messages_end)
-            return [Block.of(appends[first : max(stop, first + 1)], span.end)]
+            return [Frame.of(appends[first : max(stop, first + 1)], span.end)]
 
     def sealed_extents(self, span: Span) -> list[SealedExtent]:
         return []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from headwater.core.blocks import Block
 from headwater.core.errors import DataCorrupt, UnknownOffset
+from headwater.core.frames import Frame
 from headwater.core.lineage import Span
 from headwater.core.offsets import format_offset
 from headwater.core.stream import Appended
@@ -69,7 +69,7 @@ class Appends:
     def known_pieces(self, span: Span, max_bytes: int) -> list[Piece] | None:
         return None
 
-    def blocks(self, span: Span, max_bytes: int, max_messages: int) -> list[Block]:
+    def frames(self, span: Span, max_bytes: int, max_messages: int) -> list[Frame]:
         appends: list[Appended] = []
         position, messages = span.start, 0
         for row in self._rows(OP_COLUMNS, span, max_bytes):
@@ -81,7 +81,7 @@ class Appends:
                 break
             position = append.end
             appends.append(append)
-        return [Block.of(appends, span.end)]
+        return [Frame.of(appends, span.end)]
 
     def sealed_extents(self, span: Span) -> list[SealedExtent]:
         return []

@@ -12,8 +12,8 @@ from typing import Final, TypeVar
 
 import apsw
 
-from headwater.core.blocks import Block
 from headwater.core.errors import DataCorrupt, UnknownOffset
+from headwater.core.frames import Frame
 from headwater.core.lineage import Span
 from headwater.core.offsets import format_offset
 from headwater.core.stream import Appended
@@ -21,8 +21,8 @@ from headwater.store import rows
 from headwater.store.checksums import append_checksum
 from headwater.store.engine import Outline, Piece, SealedExtent, SeekBy
 from headwater.store.history.chunk_cache import ChunkCache
+from headwater.store.history.extent import Extent
 from headwater.store.history.open_segments import OpenSegments
-from headwater.store.history.segment import Extent
 from headwater.store.rows import OP_COLUMNS, Query
 from headwater.store.seeking import last_before
 from headwater.store.sqlite.database import translating
@@ -128,26 +128,26 @@ class Appends:
             return found, extent
         raise DataCorrupt(f"the file of stream {run} at {position} is missing")
 
-    def blocks(self, span: Span, max_bytes: int, max_messages: int) -> list[Block]:
+    def frames(self, span: Span, max_bytes: int, max_messages: int) -> list[Frame]:
         """Appends from the start of a span on, as `read` gives their bodies."""
-        found: list[Block] = []
+        found: list[Frame] = []
         position, limit = span.start, span.start + max_bytes
         while position < span.end and (not found or (position < limit and max_messages > 0)):
             rest = span._replace(start=position)
             appends = self._whole_rows(rest, limit - position, max_messages)
             if appends:
-                block = Block.of(appends, span.end)
+                frame = Frame.of(appends, span.end)
             else:
                 sealed = self._extent(span.run, position)
                 if sealed is None:
                     break
                 row, extent = sealed
-                block = extent.block(position, min(row.until, span.end), limit, max_messages)
-            if found and block.messages > max_messages:
+                frame = extent.frame(position, min(row.until, span.end), limit, max_messages)
+            if found and frame.messages > max_messages:
                 break
-            found.append(block)
-            position = block.end
-            max_messages -= block.messages
+            found.append(frame)
+            position = frame.end
+            max_messages -= frame.messages
         if not found:
             raise UnknownOffset(format_offset(span.run, span.start))
         return found

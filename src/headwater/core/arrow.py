@@ -1,4 +1,4 @@
-"""A block as rows of Arrow: every message with its place and time, and with its producer.
+"""A frame as rows of Arrow: every message with its place and time, and with its producer.
 
 The server and those who read files of history by themselves both use this, so that a message is the
 same row whichever way it came. Nothing here is done message by message but finding where they end,
@@ -20,8 +20,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.core.blocks import Block, Stamps
 from headwater.core.errors import DataCorrupt
+from headwater.core.frames import Frame, Stamps
 from headwater.core.offsets import POSITION_MAX, WIDTH, Offset, format_offset
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
@@ -43,41 +43,41 @@ def schema_of(*, json: bool, headers: bool) -> Any:
     return pa.schema([*_PLAIN, value, *(_HEADERS if headers else ())])
 
 
-def rows_of(block: Block, first: Offset, *, json: bool, headers: bool) -> Any:
-    """A record batch of a block's messages.
+def rows_of(frame: Frame, first: Offset, *, json: bool, headers: bool) -> Any:
+    """A record batch of a frame's messages.
 
-    `first` is the offset that the block begins at: where a fork parts from its source, that one
-    names another run than those behind it.
+    `first` is the offset that the frame begins at: where a fork parts from its source, that one
+    names another run than those after it.
     """
-    of_appends = [_tokens(block, first), _times(block)]
+    of_appends = [_tokens(frame, first), _times(frame)]
     if headers:
-        of_appends += [*_stamp_columns(block), _ids(block)]
-    if json and not block.has_single_messages:
-        index, value, parents = _messages(block)
+        of_appends += [*_stamp_columns(frame), _ids(frame)]
+    if json and not frame.has_single_messages:
+        index, value, parents = _messages(frame)
         of_appends = [column.take(parents) for column in of_appends]
     else:
-        index = pa.repeat(pa.scalar(0, pa.int32()), block.appends)
-        value = _cut(block, _append_ends(block)) if json else _pieces(block, _append_ends(block))
+        index = pa.repeat(pa.scalar(0, pa.int32()), frame.appends)
+        value = _cut(frame, _append_ends(frame)) if json else _slices(frame, _append_ends(frame))
     offset, timestamp, *details = of_appends
     columns = [offset, index, timestamp, value, *details]
     return pa.RecordBatch.from_arrays(columns, schema=schema_of(json=json, headers=headers))
 
 
-def _messages(block: Block) -> tuple[Any, Any, Any]:
+def _messages(frame: Frame) -> tuple[Any, Any, Any]:
     """Of each message its place in its append, its text, and the number of its append."""
-    sizes = _numbers(pa.int32(), block.message_sizes())
-    begins = _begins(block, len(sizes))
+    sizes = _numbers(pa.int32(), frame.message_sizes())
+    begins = _begins(frame, len(sizes))
     parents = pc.list_parent_indices(pa.ListArray.from_arrays(begins, sizes))
     index = pc.subtract(pa.arange(0, len(sizes)), begins.take(parents)).cast(pa.int32())
     ends = pc.cumulative_sum(pc.add(sizes, pa.scalar(1, pa.int32())))
-    return index, _cut(block, pa.concat_arrays([pa.array([0], pa.int32()), ends])), parents
+    return index, _cut(frame, pa.concat_arrays([pa.array([0], pa.int32()), ends])), parents
 
 
-def _append_ends(block: Block) -> Any:
+def _append_ends(frame: Frame) -> Any:
     """Where each append begins in the data, and where the last one ends."""
-    starts = _numbers(pa.uint32(), block.starts)
+    starts = _numbers(pa.uint32(), frame.starts)
     ends = pc.subtract(starts, starts[0]).cast(pa.int32())
-    return pc.min_element_wise(ends, pa.scalar(len(block.data), pa.int32()))
+    return pc.min_element_wise(ends, pa.scalar(len(frame.data), pa.int32()))
 
 
 def _numbers(kind: Any, values: array[int]) -> Any:
@@ -85,46 +85,46 @@ def _numbers(kind: Any, values: array[int]) -> Any:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
-def _begins(block: Block, messages: int) -> Any:
+def _begins(frame: Frame, messages: int) -> Any:
     """With which message each append begins, and how many there are.
 
     The last append may have been cut, so what it has is what the others leave.
     """
-    firsts = _numbers(pa.uint32(), block.firsts)
+    firsts = _numbers(pa.uint32(), frame.firsts)
     begins = pc.subtract(firsts, firsts[0]).cast(pa.int32())[:-1]
     if begins[-1].as_py() >= messages:
-        raise DataCorrupt(f"stream {block.run} at {block.start} has fewer messages than it says")
+        raise DataCorrupt(f"stream {frame.run} at {frame.start} has fewer messages than it says")
     return pa.concat_arrays([begins, pa.array([messages], pa.int32())])
 
 
-def _pieces(block: Block, ends: Any) -> Any:
+def _slices(frame: Frame, ends: Any) -> Any:
     """The data, cut without copying it."""
-    buffers = [None, ends.buffers()[1], pa.py_buffer(block.data)]
+    buffers = [None, ends.buffers()[1], pa.py_buffer(frame.data)]
     return pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers)
 
 
-def _cut(block: Block, ends: Any) -> Any:
-    """Messages of JSON, without the commas behind them."""
-    return pc.binary_slice(_pieces(block, ends), 0, -1).view(pa.string())
+def _cut(frame: Frame, ends: Any) -> Any:
+    """Messages of JSON, without the commas after them."""
+    return pc.binary_slice(_slices(frame, ends), 0, -1).view(pa.string())
 
 
-def _tokens(block: Block, first: Offset) -> Any:
-    positions = _numbers(pa.uint32(), block.starts)[1:-1].cast(pa.int64())
+def _tokens(frame: Frame, first: Offset) -> Any:
+    positions = _numbers(pa.uint32(), frame.starts)[1:-1].cast(pa.int64())
     # A number with one digit more than a token has room for shows all of its zeros, and its first
     # digit makes way for the run.
-    wide = pc.add(positions, POSITION_MAX + 1 + block.origin).cast(pa.string())
-    rest = pc.binary_replace_slice(wide, 0, 1, format_offset(block.run, 0)[:-WIDTH])
+    wide = pc.add(positions, POSITION_MAX + 1 + frame.origin).cast(pa.string())
+    rest = pc.binary_replace_slice(wide, 0, 1, format_offset(frame.run, 0)[:-WIDTH])
     return pa.concat_arrays([pa.array([str(first)], pa.string()), rest])
 
 
-def _times(block: Block) -> Any:
-    return _numbers(pa.timestamp("ms", tz="UTC"), block.times).cast(_TIME)
+def _times(frame: Frame) -> Any:
+    return _numbers(pa.timestamp("ms", tz="UTC"), frame.times).cast(_TIME)
 
 
-def _stamp_columns(block: Block) -> list[Any]:
-    if block.stamps is None:
-        return [pa.nulls(block.appends, field.type) for field in _PRODUCER]
-    stamps: Stamps = block.stamps
+def _stamp_columns(frame: Frame) -> list[Any]:
+    if frame.stamps is None:
+        return [pa.nulls(frame.appends, field.type) for field in _PRODUCER]
+    stamps: Stamps = frame.stamps
     who = _numbers(pa.uint32(), stamps.who)
     known = pc.greater(who, pa.scalar(0, pa.uint32()))
     ids = pa.array([None, *stamps.names], pa.string()).take(who)
@@ -133,7 +133,7 @@ def _stamp_columns(block: Block) -> list[Any]:
     return [ids, pc.if_else(known, epochs, nothing), pc.if_else(known, seqs, nothing)]
 
 
-def _ids(block: Block) -> Any:
-    if block.ids is None:
-        return pa.nulls(block.appends, pa.string())
-    return pa.array(block.ids, pa.string())
+def _ids(frame: Frame) -> Any:
+    if frame.ids is None:
+        return pa.nulls(frame.appends, pa.string())
+    return pa.array(frame.ids, pa.string())

@@ -1,11 +1,11 @@
-"""Blocks: many appends of one run at once, as columns instead of objects.
+"""Frames: many appends of one run at once, as columns instead of objects.
 
 Whoever reads in bulk wants a million messages, and an object for each of them costs more than
-everything else. A block has the stored bytes of its appends as one piece and an array for each of
+everything else. A frame has the stored bytes of its appends in a row and an array for each of
 their properties. The arrays of positions and of message numbers have one entry more than there are
 appends, so each entry and the next are where an append begins and ends.
 
-A fork may inherit only the first part of an append. Then the bytes of a block end before its
+A fork may inherit only the first part of an append. Then the bytes of a frame end before its
 arrays say so, and how many messages of the last append that leaves is for whoever takes it apart.
 """
 
@@ -22,7 +22,7 @@ from headwater.core.stream import Appended
 
 @dataclass(frozen=True, slots=True)
 class Stamps:
-    """The producers of a block's appends."""
+    """The producers of a frame's appends."""
 
     names: Sequence[str]
     who: array[int]
@@ -38,7 +38,7 @@ class Stamps:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class Frame:
     run: int
     data: bytes
     origin: int
@@ -52,8 +52,8 @@ class Block:
     """The ids that headers gave to appends; None if there are none."""
 
     @classmethod
-    def of(cls, appends: Sequence[Appended], end: int) -> Block:
-        """The same appends, at least one, cut at a position if the last one ends behind it."""
+    def of(cls, appends: Sequence[Appended], end: int) -> Frame:
+        """The same appends, at least one, cut at a position if the last one ends after it."""
         first, last = appends[0], appends[-1]
         origin, number = first.start, first.first_message
         starts = array("I", [one.start - origin for one in appends])
@@ -103,18 +103,18 @@ class Block:
             yield self.data[self.starts[number] - first : self.starts[number + 1] - first]
 
     def message_sizes(self) -> array[int]:
-        """How long each message of JSON is, taken apart in pieces that fit a cache."""
+        """How long each message of JSON is, taken apart in strides that fit a cache."""
         sizes = array("i")
         begin, first = 0, self.starts[0]
         for number in range(1, self.appends + 1):
             end = min(self.starts[number] - first, len(self.data))
-            if end - begin >= _PIECE_BYTES or number == self.appends:
+            if end - begin >= _STRIDE_BYTES or number == self.appends:
                 sizes.extend(json_mode.sizes(self.data[begin:end]))
                 begin = end
         return sizes
 
 
-_PIECE_BYTES = 512 * 1024
+_STRIDE_BYTES = 512 * 1024
 
 
 def _stamps_of(producers: Sequence[ProducerStamp | None]) -> Stamps | None:

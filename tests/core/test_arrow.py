@@ -1,4 +1,4 @@
-"""Blocks as rows of Arrow, held against taking one append apart after the other."""
+"""Frames as rows of Arrow, held against taking one append apart after the other."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.core import json_mode
-from headwater.core.blocks import Block
-from headwater.core.columns import rows_of, schema_of
+from headwater.core.arrow import rows_of, schema_of
 from headwater.core.errors import DataCorrupt
+from headwater.core.frames import Frame
 from headwater.core.lineage import Inherited, Lineage, measure_sub_offset
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended
@@ -74,12 +74,12 @@ def expected(appends: list[Appended], lineage: Lineage, end: int, *, is_json: bo
     return found
 
 
-def rows(block: Block, lineage: Lineage, *, is_json: bool) -> list[Any]:
-    first = lineage.offset_at(block.start)
-    batch = rows_of(block, first, json=is_json, headers=True)
+def rows(frame: Frame, lineage: Lineage, *, is_json: bool) -> list[Any]:
+    first = lineage.offset_at(frame.start)
+    batch = rows_of(frame, first, json=is_json, headers=True)
     batch.validate(full=True)
     assert batch.schema == schema_of(json=is_json, headers=True)
-    plain = rows_of(block, first, json=is_json, headers=False)
+    plain = rows_of(frame, first, json=is_json, headers=False)
     assert plain == batch.select(plain.schema.names)
     found = batch.drop_columns(["timestamp"]).to_pylist()
     times = batch.column("timestamp").cast("int64").to_pylist()
@@ -92,9 +92,9 @@ def rows(block: Block, lineage: Lineage, *, is_json: bool) -> list[Any]:
 def test_a_block_is_its_appends(is_json: bool, data: st.DataObject) -> None:
     appends, _ = data.draw(runs(is_json=is_json))
     lineage, end = Lineage(RUN), appends[-1].end
-    block = Block.of(appends, end)
-    assert (block.start, block.end, block.appends) == (appends[0].start, end, len(appends))
-    assert rows(block, lineage, is_json=is_json) == expected(appends, lineage, end, is_json=is_json)
+    frame = Frame.of(appends, end)
+    assert (frame.start, frame.end, frame.appends) == (appends[0].start, end, len(appends))
+    assert rows(frame, lineage, is_json=is_json) == expected(appends, lineage, end, is_json=is_json)
 
 
 @pytest.mark.parametrize("is_json", [True, False])
@@ -120,8 +120,8 @@ def test_a_fork_has_a_part_of_it_and_goes_on(is_json: bool, data: st.DataObject)
     stop = moved[-1].end
     found = [
         row
-        for block in (Block.of(appends, end), Block.of(moved, stop))
-        for row in rows(block, lineage, is_json=is_json)
+        for frame in (Frame.of(appends, end), Frame.of(moved, stop))
+        for row in rows(frame, lineage, is_json=is_json)
     ]
     assert found == [
         *expected(appends, lineage, end, is_json=is_json),
@@ -136,9 +136,9 @@ def test_messages_nested_as_deeply_as_they_may_be() -> None:
     appends = [Appended(RUN, 0, body, 0, count, 1)]
 
     def far_down(depth: int) -> list[Any]:
-        return far_down(depth - 1) if depth else rows(block, Lineage(RUN), is_json=True)
+        return far_down(depth - 1) if depth else rows(frame, Lineage(RUN), is_json=True)
 
-    block = Block.of(appends, len(body))
+    frame = Frame.of(appends, len(body))
     wanted = [deep.decode(), '{"a":",["}', deep.decode()]
     for depth in (0, 600, 800):
         assert [row["value"] for row in far_down(depth)] == wanted
@@ -151,11 +151,11 @@ def test_many_appends_are_taken_apart_in_pieces() -> None:
         body, count = json_mode.encode(json.dumps(pair).encode())
         appends.append(Appended(RUN, start, body, 2 * number, count, number))
         start += len(body)
-    found = rows(Block.of(appends, start), Lineage(RUN), is_json=True)
+    found = rows(Frame.of(appends, start), Lineage(RUN), is_json=True)
     assert [json.loads(row["value"]) for row in found] == [one for pair in sent for one in pair]
 
 
 def test_fewer_messages_than_an_index_says_are_damage() -> None:
     appends = [Appended(RUN, 0, b"1,2,", 0, 5, 1), Appended(RUN, 4, b"3,", 5, 1, 1)]
     with pytest.raises(DataCorrupt):
-        rows(Block.of(appends, 6), Lineage(RUN), is_json=True)
+        rows(Frame.of(appends, 6), Lineage(RUN), is_json=True)
