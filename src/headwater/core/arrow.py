@@ -81,7 +81,7 @@ def _append_ends(frame: Frame) -> Any:
 
 
 def _numbers(kind: Any, values: array[int]) -> Any:
-    """An array of Arrow over the very memory of another one."""
+    """An Arrow array that shares the memory of another array."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 

@@ -39,7 +39,7 @@ def parse_origins(setting: str) -> frozenset[str] | None:
     for origin in origins:
         if _ORIGIN.fullmatch(origin) is None:
             raise ValueError(
-                f"{origin!r} is no origin; write https://app.example.com, several "
+                f"{origin!r} is not an origin; write https://app.example.com, several "
                 "with commas between them, * for all or nothing for none"
             )
     return origins
@@ -53,7 +53,7 @@ def parse_hosts(setting: str) -> frozenset[str] | None:
     for name in names:
         if _NAME.fullmatch(name) is None:
             raise ValueError(
-                f"{name!r} is no name of a host; write streams.example.com without a port, "
+                f"{name!r} is not a host name; write streams.example.com without a port, "
                 "several with commas between them, or * for all"
             )
     return names

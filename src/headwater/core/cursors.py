@@ -21,7 +21,7 @@ def interval_at(now_ms: int) -> int:
 
 
 def parse_cursor(text: str | None) -> int | None:
-    """A cursor that we did not give out counts for nothing, but is no error."""
+    """A cursor that we did not give out is ignored, not refused."""
     if text is None or not (text.isascii() and text.isdigit() and len(text) <= 16):
         return None
     return int(text)

@@ -6,7 +6,7 @@ are committed in the order in which they were acknowledged, and each of them as 
 may take the last moments of a relaxed stream, and never leaves a gap or half a message.
 
 If a commit fails, what was acknowledged on it is void like everything else in it: the state is
-loaded again, and a producer that goes on is told which sequence is expected.
+loaded again, and a producer that continues is told which sequence is expected.
 
 Closing is final, and always synced.
 """

@@ -18,7 +18,7 @@ headers) is decided in one place, `headwater.http.errors`. Those that only subsc
     │   ├── InvalidFork
     │   ├── MissingId
     │   ├── InvalidBody            a JSON request that does not make sense
-    │   ├── InvalidRecord          a message that is no change record, where they have to be
+    │   ├── InvalidRecord          a message that is not a change record, where it must be
     │   └── EpochMustStartAtZero
     ├── Unauthorized               nobody we know, or not any more
     ├── Forbidden                  known, but not allowed
@@ -72,7 +72,7 @@ class StreamError(Exception):
         self.message = message
 
     def details(self) -> dict[str, object]:
-        """What a program needs to know besides the code."""
+        """What a program needs to know in addition to the code."""
         return {}
 
 
@@ -135,7 +135,7 @@ class InvalidBody(InvalidRequest):
 
 
 class InvalidRecord(InvalidRequest):
-    """A message that is no State Protocol record, in a stream that takes nothing else."""
+    """A message that is not a State Protocol record, in a stream that takes nothing else."""
 
     code = "invalid_record"
 

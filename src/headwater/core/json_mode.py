@@ -5,7 +5,7 @@ surrogate pair are refused too: they stand for no character, and most readers ch
 level of a top-level array is flattened: each element is a message. Anything else is a single
 message.
 
-Messages are stored one behind the other, each followed by a comma. That way any run of stored
+Messages are stored one after the other, each followed by a comma. That way any run of stored
 messages becomes a JSON array by dropping the last comma and adding brackets, and the end of every
 message is a position in the stream.
 
@@ -54,7 +54,7 @@ def encode(
             body.decode("utf-8")
         if body.lstrip(_WHITESPACE)[:1] != b"[":
             return b"".join((_ONE.decode(body), b",")), 1
-        # No message is shorter than one byte and the comma behind it.
+        # No message is shorter than one byte and the comma after it.
         if len(body) > 2 * messages_max and body.count(b",") >= messages_max:
             _ONE.decode(body)
             if _count(body, messages_max) > messages_max:
@@ -64,7 +64,7 @@ def encode(
         raise InvalidJson(f"the body is not valid UTF-8 (byte {error.start})") from None
     except msgspec.DecodeError as error:
         if _SURROGATE.search(body):
-            problem = "a string in it holds half of a surrogate pair, which is no character"
+            problem = "a string in it holds half of a surrogate pair, which is not a character"
             raise InvalidJson(f"the body cannot be kept as JSON: {problem}") from None
         raise InvalidJson(f"the body is not valid JSON: {error}") from None
     except RecursionError:

@@ -8,7 +8,7 @@ Readers may send an offset that lies a little past a boundary: clients of the pu
 one on from the offsets that they get. A read goes on at the boundary before it; see `approach`.
 
 The fork point is an offset of the source (its tail by default) plus a sub-offset: a number of
-messages in JSON mode, of bytes otherwise, that reaches into the append behind that offset but not
+messages in JSON mode, of bytes otherwise, that reaches into the append after that offset but not
 past its end.
 """
 
@@ -33,7 +33,7 @@ class Inherited(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A piece of a read: bytes `start` to `end` of what stream `run` wrote."""
+    """Bytes `start` to `end` of what stream `run` wrote."""
 
     run: int
     start: int
@@ -139,7 +139,7 @@ def parse_fork(
 
 
 def measure_sub_offset(stored: bytes | None, count: int, *, json: bool) -> tuple[int, int]:
-    """How many bytes and messages of the append behind the offset a sub-offset takes in.
+    """How many bytes and messages of the append after the offset a sub-offset includes.
 
     `stored` is that append in stored form, None when the offset is the tail.
     """

@@ -7,7 +7,7 @@ needs no escaping in a URL path (letters, digits, `-._~`, the sub-delimiters, `:
 
 Reserved, so that no stream can shadow a control resource: everything below `__ds`, and a control
 name (`_details`, `_groups`, …) as one of the last two segments (`_groups`: three), and the names of
-live queries (`touch/meta` and its like) behind another segment.
+live queries (`touch/meta` and the like) after another segment.
 """
 
 from __future__ import annotations

@@ -80,8 +80,8 @@ def _check(text: str, separators: str) -> list[str]:
     for word in words:
         if word != _ONE and word not in _REST and _WORD.fullmatch(word) is None:
             raise InvalidPattern(
-                f"{text!r}: {word!r} is no word of a pattern; * stands for a whole word, ** or > "
-                "at the end for all the rest, and other words have the characters of stream paths"
+                f"{text!r}: {word!r} cannot be part of a pattern; * stands for a whole word, ** or "
+                "> at the end for all the rest, and other words have the characters of stream paths"
             )
     return words
 

@@ -27,7 +27,7 @@ _encoder: Final = msgspec.json.Encoder()
 
 
 def encode_append(data: Any, content_type: str) -> bytes:
-    """What the data comes to, ready to stand beside other data in one body.
+    """The data in a form that can be joined with other data in one body.
 
     >>> encode_append([{"id": 1}, [2]], "application/json")
     b'{"id":1},[2]'

@@ -65,14 +65,14 @@ def _parse(text: str) -> Quota:
             raise ValueError(f"{word!r}: write streams=100, bytes=10GiB or producers=1000")
         limits[found[1]] = int(found[2]) * _UNITS[found[3]]
     if not limits or _SEGMENTS.fullmatch(where.strip()) is None:
-        raise ValueError(f"{text!r} is no quota; write tenants/*: streams=100 bytes=10GiB")
+        raise ValueError(f"{text!r} is not a quota; write tenants/*: streams=100 bytes=10GiB")
     segments = () if where.strip() == "**" else tuple(where.strip().split("/"))
     return Quota(segments, limits)
 
 
 @dataclass(slots=True)
 class Amount:
-    """What one stream, one change or one account comes to."""
+    """What one stream, one change or one account uses."""
 
     streams: int = 0
     bytes: int = 0

@@ -143,7 +143,7 @@ Entities = dict[str, dict[str, Any]]
 
 
 class Fold:
-    """A state, and what is known beside it to go on folding."""
+    """A state, and what is needed to continue folding."""
 
     def __init__(self) -> None:
         self.entities: Entities = {}

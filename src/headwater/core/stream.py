@@ -1,7 +1,7 @@
 """What a stream is, and what can happen to it.
 
 `StreamState` is everything that a decision needs to know about one stream. It changes only by
-mutations: `evolve` folds a mutation into the state, and the storage engines persist the very same
+mutations: `evolve` folds a mutation into the state, and the storage engines persist the same
 mutations, so what is in memory and what is on disk cannot drift apart.
 """
 
@@ -36,7 +36,7 @@ class StreamConfig:
     lineage: Lineage = field(default_factory=lambda: Lineage(0))
     source_id: int | None = None
     fork: ForkRequest | None = None
-    # Messages inherited by a fork: its own count goes on from there.
+    # Messages inherited by a fork: its own count continues from there.
     base_messages: int = 0
     version: int = 0
     description: str | None = None

@@ -149,7 +149,7 @@ class AppendingLog(ReadingLog):
         return reply
 
     def admit_followers(self, entry: Entry, command: Append) -> None:
-        """A request was accepted: one of its producer that overtook it may go on."""
+        """A request was accepted: one from the same producer that overtook it may continue."""
         if entry.waiting and command.producer is not None:
             self._waiting_room.accepted(entry, command.producer)
 

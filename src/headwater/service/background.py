@@ -76,7 +76,7 @@ class Background(ABC):
         self.failures += 1
         expected = isinstance(error, StreamError | OSError)
         self.problem = str(error) if expected else repr(error)
-        # The log may well lie on the very disk that is full.
+        # The log may be on the disk that is full.
         with suppress(OSError, ValueError):
             trace = None if expected else error
             event = f"{self.name}_failed"

@@ -16,7 +16,7 @@ from headwater.store.engine import Engine, FileRange, Piece
 
 P = TypeVar("P", bytes, Piece)
 Read = Callable[[Span, int], list[P]]
-# What a message weighs in a bulk answer besides its own bytes.
+# What a message costs in a bulk answer in addition to its own bytes.
 MESSAGE_BYTES: Final = 64
 # Smaller parts of files are read at once: less work than sending them by themselves.
 SENT_BYTES_MIN: Final = 32 * KIB

@@ -239,7 +239,7 @@ class Entry:
         if isinstance(mutation, Created):
             self.state = StreamState.created(mutation.config)
             self.producers_complete = True
-            # What is on its way to the stream that was here before is no business of this one.
+            # What is on its way to the previous stream at this path does not concern this one.
             self.fresh_ids.clear()
             self.in_flight.clear()
             return

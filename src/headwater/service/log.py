@@ -118,7 +118,7 @@ class Log(AppendingLog):
         return log
 
     def problems(self) -> dict[str, str]:
-        """What does not work at present, though requests are answered: by task, or the disk."""
+        """What does not work now, though requests are answered: by task, or the disk."""
         if self.writer.full:
             self.writer.full = not self.engine.has_room()
         failing = "its last round failed, as the log says; it is tried again"
@@ -126,12 +126,12 @@ class Log(AppendingLog):
         return problems | ({"disk": StorageFull().message} if self.writer.full else {})
 
     def wind_down(self) -> None:
-        """The end is near: who waits for object storage does not wait much longer."""
+        """The server is about to stop: waits for object storage are cut short."""
         if self.archiving is not None:
             self.archiving.wind_down()
 
     async def stop(self) -> None:
-        """Finish what was taken, then let go of the engine."""
+        """Finish what was accepted, then close the engine."""
         self.wind_down()
         for task in reversed(self.tasks):
             await task.stop()
@@ -243,7 +243,7 @@ class Log(AppendingLog):
         await self.writer.submit(effects, None)
 
     async def trim(self, path: str) -> bool:
-        """Let go of what a stream need not keep any more. Used by housekeeping."""
+        """Drop what a stream no longer has to keep. Used by housekeeping."""
         entry = await self._registry.get(path)
         view = entry.view
         if view is None:

@@ -72,7 +72,7 @@ class ReadingLog:
                 return await loop.run_in_executor(self._threads, work, *arguments)
             except FetchNeeded as need:
                 await self._fetching.bring(need)
-        raise HistoryUnavailable("what was fetched is gone before it can be used")
+        raise HistoryUnavailable("what was fetched was evicted before it could be used; try again")
 
     @property
     def streams_in_memory(self) -> int:
@@ -95,7 +95,7 @@ class ReadingLog:
         if state is None or state.config.lifetime.ttl_s is None:
             return
         if state.deleted or state.soft_deleted:
-            # On its way out, even if readers still see it: there is no life to lengthen any more.
+            # It is being deleted, even if readers still see it: its life cannot be extended.
             return
         state.touched_at_ms = max(state.touched_at_ms, now_ms)
         due = decisions.decide_touch(state, now_ms)

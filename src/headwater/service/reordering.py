@@ -1,7 +1,7 @@
 """Requests of one producer that overtook each other.
 
 A client that keeps several requests in flight may have them arrive out of order. One that is only
-slightly ahead waits here for the missing ones: it goes on as soon as they are accepted, and gets
+slightly ahead waits here for the missing ones: it continues as soon as they are accepted, and gets
 its 409 when they do not come in time.
 """
 
@@ -44,7 +44,7 @@ class WaitingRoom:
         return guest.reply
 
     def accepted(self, entry: Entry, stamp: ProducerStamp) -> None:
-        """A request was accepted: the one right behind it may go on."""
+        """A request was accepted: the one right after it may continue."""
         self._leave((entry, stamp.id, stamp.epoch, stamp.seq + 1))
 
     def _leave(self, key: _Key) -> None:

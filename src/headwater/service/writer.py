@@ -72,7 +72,7 @@ class Owner(Protocol):
 Effect = tuple[Owner, AnyMutation]
 Waiter = tuple[Reply[Any], Any]
 
-# What a queued mutation weighs besides its body, so that a flood of tiny ones is bounded too.
+# What a queued mutation costs in addition to its body, so a flood of tiny ones is bounded too.
 _MUTATION_BYTES: Final = 512
 _DEFERRED_MAX_S: Final = 0.01
 
@@ -134,7 +134,7 @@ class Writer:
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
-        # Told of everything that was committed, after it is visible, and of what could not be.
+        # Called with what was committed, after it is visible, and with what could not be.
         self.observers: list[Callable[[Sequence[Effect]], None]] = []
         self.failure_observers: list[Callable[[Sequence[Effect]], None]] = []
         self.failures = 0
@@ -255,7 +255,7 @@ class Writer:
             self._engine.commit([mutation for _, mutation in batch.effects])
         except Exception as failure:
             error = failure
-        # Without a loop the process is going down, and nobody is left to be told.
+        # Without a loop the process is going down, and nobody is left to tell.
         took_s = perf_counter() - began
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._finish, batch, error, took_s)
@@ -323,10 +323,10 @@ class Writer:
         for failed in (batch, gathered):
             for observer in self.failure_observers:
                 observer(failed.effects)
-        # Not before all of that is forgotten: whoever is told may go on at once.
+        # Not before all of that is forgotten: whoever is told may try again at once.
         for reply, _ in (*batch.waiters, *gathered.waiters):
             reply.settle(StorageFull() if full else StorageUnavailable())
-        # Last, because the log may well lie on the very disk that is full.
+        # Last, because the log may be on the disk that is full.
         with suppress(OSError, ValueError):
             log.error(
                 "commit_failed",
@@ -360,7 +360,7 @@ class Writer:
 
 
 def _settle(future: asyncio.Future[Any], outcome: object) -> None:
-    """Give a future its result. Whoever hung up meanwhile is not told, and that is all."""
+    """Give a future its result, unless whoever waited for it has hung up."""
     if future.done():
         return
     if isinstance(outcome, Exception):

@@ -1,4 +1,4 @@
-"""Backups: a copy of a data directory as it was at one moment, made while a server goes on.
+"""Backups: a copy of a data directory as it was at one moment, made while a server keeps running.
 
 SQLite's write-ahead log lets anyone read the state of one moment for as long as it takes, in any
 process, without holding up the writer. A backup is such a read: pages are copied one by one, each
@@ -179,7 +179,7 @@ class _Copying:
                     ) from None
                 missing.add(str(gone))
         else:
-            raise BackupError("files of history come and go too fast at present; try again later")
+            raise BackupError("files of history come and go too fast right now; try again later")
         for name in SECRETS:
             with suppress(FileNotFoundError):
                 self._files[name] = self._copy(name)

@@ -94,7 +94,9 @@ class _Archive:
         except (FileNotFoundError, KeyError, tarfile.TarError):
             found = None
         if found is None:
-            raise BackupError(f"{self.path} has no {name}; it is no backup, or part of it is gone")
+            raise BackupError(
+                f"{self.path} has no {name}; it is not a backup, or part of it is gone"
+            )
         return found
 
 

@@ -328,5 +328,5 @@ def template_row(stream_id: int, record: TemplateRecord) -> Row:
 
 
 def read_template(row: Row) -> TemplateRecord:
-    """The inverse of `template_row`, from the columns behind the keys."""
+    """The inverse of `template_row`, from the columns after the keys."""
     return TemplateRecord(_spec.decode(row[0]), row[1], row[2])

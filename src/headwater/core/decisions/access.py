@@ -27,7 +27,7 @@ def decide_touch(state: StreamState, now_ms: int) -> Touched | None:
 
 
 def is_taken(state: StreamState | None, now_ms: int) -> bool:
-    """Whether a path has a stream, be it one that only its forks keep."""
+    """Whether a path has a stream, even if it is deleted and only its forks keep it."""
     if state is None or state.deleted:
         return False
     return state.soft_deleted or state.forks > 0 or not state.is_expired(now_ms)

@@ -75,7 +75,7 @@ def decide_create(
 
 
 def expected_config(command: Create) -> StreamConfig:
-    """How the body of a PUT will be read if it makes a stream that is no fork."""
+    """How the body of a PUT is read if it creates a stream that is not a fork."""
     content_type = command.content_type or content_types.DEFAULT
     return StreamConfig(0, command.path, content_type, 0, unique_ids=command.unique_ids)
 

@@ -1,4 +1,4 @@
-"""Letting go of what a stream need not keep any more; see `headwater.core.retention`.
+"""Dropping what a stream no longer has to keep; see `headwater.core.retention`.
 
 Clearing lets go of everything up to a position, whatever the retention says. Offsets, producers,
 `Stream-Seq` and known ids go on as before; the snapshots of what is gone go with it.
@@ -32,7 +32,7 @@ class Held(NamedTuple):
 
 
 def decide_retention(state: StreamState, held: Held, now_ms: int) -> Decision[bool]:
-    """Let go of what need not be kept, and plan the next look; says whether anything went."""
+    """Drop what need not be kept and plan the next look; True if anything was dropped."""
     retention = state.config.retention
     if state.deleted or state.soft_deleted or retention is None:
         return Decision(False)

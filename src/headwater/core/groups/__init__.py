@@ -23,7 +23,7 @@ it makes room, and what waited for its key may be handed out. It holds whatever 
 and is committed at once, not when messages come.
 
 Everything here is decided, then evolved: `decisions` looks at a state and returns the mutations to
-store, `evolve` folds them into the state, and engines store the very same ones.
+store, `evolve` folds them into the state, and engines store the same ones.
 
 config      the settings of a group, and how they change
 state       what a group is at any moment

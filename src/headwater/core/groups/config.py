@@ -91,7 +91,7 @@ def _text(value: object) -> str:
 
 
 def parse_place(text: str) -> tuple[Anchor | Offset, int]:
-    """Where a group begins, or goes on: an offset, and how many messages to skip after it.
+    """Where a group starts or continues: an offset, and how many messages to skip after it.
 
     `first` and `latest` are the two ends of the stream. Offsets lie between appends, and an append
     may hold many messages; `OFFSET/3` is the fourth message after an offset.

@@ -89,7 +89,7 @@ def decide(state: GroupState, command: Command, now_ms: int) -> Decision[Outcome
 
 
 def decide_settle(state: GroupState, messages: Sequence[Outstanding]) -> Sequence[GroupMutation]:
-    """Messages are finished. What waited for their keys goes on."""
+    """Messages are finished. What waited for their keys can be delivered."""
     numbers = [message.ref.number for message in messages]
     settled = MessagesSettled(state.record.id, numbers)
     if not state.keys:
@@ -181,7 +181,7 @@ def decide_part(state: GroupState, consumer: str, *, cut_off: bool) -> Sequence[
 
 
 def decide_return(state: GroupState, consumer: str) -> Sequence[GroupMutation]:
-    """A member is here, be it again or for the first time."""
+    """A member is here, again or for the first time."""
     return (MemberReturned(state.record.id, consumer),) if consumer in state.absent else ()
 
 
@@ -316,5 +316,5 @@ def decide_pause(state: GroupState, *, paused: bool) -> Sequence[GroupMutation]:
 
 
 def decide_seek(state: GroupState, cursor: MessageRef) -> Sequence[GroupMutation]:
-    """Go on from somewhere else. Whatever is out there is forgotten; its receipts are stale."""
+    """Continue from somewhere else. Everything outstanding is forgotten; its receipts are stale."""
     return (GroupAdvanced(state.record.id, cursor, reset=True),)

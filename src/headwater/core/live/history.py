@@ -138,7 +138,7 @@ class History:
             self._filter.add(oldest.keys, oldest.last)
 
     def _since(self, generation: int) -> Iterator[Generation]:
-        """What is held of the time behind a generation, newest first."""
+        """What is known of the time after a generation, newest first."""
         for held in chain(reversed(self._recent), reversed(self._older)):
             if held.last <= generation:
                 break

@@ -51,7 +51,7 @@ class Interest(msgspec.Struct, frozen=True):
         parsed = [(text, parse_key(text)) for text in texts]
         return cls(
             tuple([key for _, key in parsed if key is not None]),
-            # What is no key can only be meant by its id.
+            # A text that is not a key can only be meant by its id.
             (*ids, *[key_id(text) for text, key in parsed if key is None]),
             tuple(templates),
             mode,

@@ -11,7 +11,7 @@ Every key is XXH3-64 (seed 0) of a kind, a zero byte and its parts, separated by
 
 The id of a template enters other keys as 8 bytes, most significant first. Fields are sorted by
 UTF-16 code unit, values follow in the order of their fields. On the wire a key is 16 lowercase hex
-digits. A key id is its low 32 bits; a text that is no key has the XXH32 of itself as its id.
+digits. A key id is its low 32 bits; the id of a text that is not a key is its XXH32.
 """
 
 from __future__ import annotations

@@ -91,4 +91,4 @@ def _explain(error: msgspec.ValidationError) -> InvalidRecord:
     field = found[2] if found and found[2] else None
     problem = text.split(" - at ")[0]
     problem = problem[:1].lower() + problem[1:]
-    return InvalidRecord(index, f"is no change record: {field + ': ' if field else ''}{problem}")
+    return InvalidRecord(index, f"is not a change record: {field + ': ' if field else ''}{problem}")

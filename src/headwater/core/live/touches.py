@@ -98,7 +98,7 @@ class Change:
         self.is_delete = record.headers.operation == DELETE
         new, old = row_of(record.value), row_of(record.old_value)
         if self.is_delete and new == b"null":
-            new = None  # a way to say that there is no row any more
+            new = None  # one way to say that the row is gone
         self.new = None if new is None else Row(new)
         self.old = Row(old) if old is not None and is_object(old) else None
         self.differing: dict[str, bytes] | None = None
@@ -115,7 +115,7 @@ def _differing(new: _Fields, old: _Fields) -> dict[str, bytes]:
 
 
 def _in_key(field: str) -> bytes:
-    """A field as it stands in a projected key, with values behind it."""
+    """A field as it stands in a projected key, followed by its values."""
     return field.encode() + b"\0"
 
 

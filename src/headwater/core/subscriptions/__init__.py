@@ -2,7 +2,7 @@
 
 A subscription links any number of streams, named one by one (*explicit*) or by a pattern (*glob*).
 Per link it remembers the last offset that was acknowledged. A stream is *pending* when it holds
-something behind that offset. Streams that were there when they were linked begin at their tail;
+something after that offset. Streams that were there when they were linked begin at their tail;
 streams that come later begin at their beginning.
 
 While something is pending and nobody is at work, there is a **wake**. Wakes are numbered: the

@@ -141,7 +141,7 @@ def decide_settle(
     next_id: str,
     now_ms: int,
 ) -> Decision[bool]:
-    """Progress: acknowledge, and go on with a longer lease or be done."""
+    """Progress: acknowledge, then continue with a longer lease or be done."""
     _check(state, proof)
     marks = [_acknowledged(state, ack) for ack in acks]
     # Of several acknowledgements for one stream, the furthest counts.
@@ -222,11 +222,11 @@ def _check(state: SubscriptionState, proof: Proof) -> None:
 def _acknowledged(state: SubscriptionState, ack: Ack) -> Mark:
     known = state.links.get(ack.stream)
     if known is None or known.lineage is None:
-        raise AckConflict(f"{ack.stream[:100]!r} is no stream of this subscription")
+        raise AckConflict(f"{ack.stream[:100]!r} is not a stream of this subscription")
     try:
         offset = parse_offset(ack.offset)
         if isinstance(offset, Anchor):
-            raise InvalidAck("acknowledge the offset behind the last message that was processed")
+            raise InvalidAck("acknowledge the offset after the last message that was processed")
         position = known.lineage.locate(offset, known.tail)
     except InvalidOffset as error:
         raise InvalidAck(f"{ack.stream}: {error.message}") from None

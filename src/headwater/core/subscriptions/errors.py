@@ -17,7 +17,7 @@ class WebhookUrlRejected(InvalidRequest):
 
 
 class InvalidAck(InvalidRequest):
-    """What is acknowledged is no offset at all."""
+    """What was acknowledged is not an offset."""
 
     code = "INVALID_OFFSET"
 

@@ -43,11 +43,11 @@ class DeadLetters:
         self._reader = reader
         self._timers = timers
         self._tasks: dict[Group, asyncio.Task[None] | None] = {}
-        """Groups that are being seen to; None while one waits to be tried again."""
+        """Groups with dead letters to write; None while one waits to be tried again."""
         self._failures: dict[Group, int] = {}
 
     def __call__(self, group: Group) -> None:
-        """See to the given up messages of a group; one run at a time."""
+        """Write the given-up messages of a group; one run at a time."""
         if group not in self._tasks:
             self._tasks[group] = asyncio.get_running_loop().create_task(self._run(group))
 

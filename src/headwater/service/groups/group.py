@@ -132,7 +132,7 @@ class Group(Owner):
         self.enlist(waiter)
 
     def disconnect(self, waiter: Waiter, ending: Ending) -> None:
-        """The connection is closed. What becomes of the member's messages depends on by whom."""
+        """The connection is closed. What happens to the messages depends on who closed it."""
         consumer = waiter.consumer
         self.leave(waiter)
         self._connections[consumer] -= 1
@@ -186,7 +186,7 @@ class Group(Owner):
         return future
 
     def store(self, mutations: Sequence[GroupMutation]) -> None:
-        """Let mutations take effect, and write them down behind: nobody waits for this."""
+        """Let mutations take effect now and store them later: nobody waits for this."""
         if self.gone:
             return
         durable = self.state.config.durable

@@ -65,7 +65,7 @@ class StreamGroups:
 
     @property
     def void(self) -> bool:
-        """Whether the stream is gone, be it that another one took its place."""
+        """Whether the stream is gone, even if another one took its place."""
         return self.ended or self.entry.shown(self.stream_id) is None
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ class GroupRegistry:
             if stream.complete:
                 return
             losses = stream.losses
-            # Of the missing ones something may be on its way to the disk still.
+            # Something of the missing ones may still be on its way to the disk.
             with suppress(StorageUnavailable):
                 await self._streams.writer.reply_after_all(None)
             engine = self._streams.engine
@@ -155,7 +155,7 @@ class GroupRegistry:
         stream = await self.of(path)
         group = stream.groups.get(name)
         if group is None:
-            # Its deletion may be on its way to the disk still.
+            # Its deletion may still be on its way to the disk.
             await self._streams.writer.reply_after_all(None)
             raise GroupNotFound(name)
         return group
@@ -173,12 +173,12 @@ class GroupRegistry:
             lambda: self._lost(stream),
             self.figures,
         )
-        # What a restart interrupted goes on: leases that end, messages that were given up.
+        # Resume what a restart interrupted: leases that end, messages that were given up.
         group.kick()
         return group
 
     def _lost(self, stream: StreamGroups) -> None:
-        """A copy became void. What it was about to do goes on, even if nobody asks."""
+        """A copy became void. Load the group again soon, even if nobody asks."""
         stream.complete = False
         stream.losses += 1
         self._look_later(stream.entry.path)
@@ -197,13 +197,13 @@ class GroupRegistry:
         except StorageUnavailable:
             self._look_later(path)
         except StreamError:
-            # There is nothing to see to any more.
+            # There is nothing left to do.
             return
 
     def _forget(self, path: str) -> None:
         stream = self._by_path.pop(path)
         stream.close()
-        # Whoever holds it still must not go on with it.
+        # Whoever still holds it must not use it any more.
         stream.complete = False
         for group in stream.groups.values():
             group.dismiss(StreamNotFound(path))

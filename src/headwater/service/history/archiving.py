@@ -1,4 +1,4 @@
-"""Bringing history to object storage, behind sealing as sealing is behind the commits.
+"""Bringing history to object storage, after sealing as sealing comes after commits.
 
 One task works through what there is to do, a segment at a time. When object storage does not
 answer, appends and everything that is on this machine do not notice.

@@ -1,4 +1,4 @@
-"""Sealing: older rows become history, behind every acknowledgement.
+"""Sealing: older rows become history, after every acknowledgement.
 
 A task looks now and then whether there is something to seal. Files are written and verified on a
 thread of their own. What then has to happen between two commits is done in small slices, each a
@@ -81,7 +81,7 @@ class Sealing(Background):
     async def _record(self) -> None:
         """Record the file that was written last, as far as that has not been done.
 
-        If the database refuses, the very same is tried again later: whether a commit that failed
+        If the database refuses, the same is tried again later: whether a commit that failed
         is really not there is known for certain only after it.
         """
         recording, now_ms = self._unfinished, self._clock()

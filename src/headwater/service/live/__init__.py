@@ -1,6 +1,6 @@
 """Live streams in service: changes are derived as they are committed, waits are answered.
 
-stream     one live stream: follows the log, closes buckets, wakes who waits
+stream     one live stream: follows the log, closes buckets, wakes those who wait
 waits      waits and their deadlines, in one heap
 registry   all live streams: found, started, collected
 metrics    what happened, as a stream of its own

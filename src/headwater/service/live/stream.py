@@ -1,4 +1,4 @@
-"""One live stream: follows the log, closes buckets, wakes who waits.
+"""One live stream: follows the log, closes buckets, wakes those who wait.
 
 It listens to the commits of its stream and reads what is new from the hot tail. Changes are derived
 in small slices, so that a large append does not hold up the loop; what is not derived yet is the
@@ -274,7 +274,7 @@ class LiveStream(Owner):
             wait.future.set_result(self._last)
 
     def leave(self, wait: Wait) -> None:
-        """The client is gone. Who waits for the answer on its behalf must not go on waiting."""
+        """The client is gone. Nobody has to wait for the answer on its behalf any more."""
         if wait.waiter in self._waits:
             self._end(wait)
             if not wait.future.done():
@@ -283,7 +283,7 @@ class LiveStream(Owner):
     # ── Settling ─────────────────────────────────────────────────────────────────────────────
 
     async def settle(self, timeout_ms: int) -> bool:
-        """Wait until all that is committed now is behind the cursor."""
+        """Wait until the cursor has passed everything that is committed now."""
         view = self.stream.view
         if view is None:
             return False

@@ -96,7 +96,7 @@ class Subscriptions(SubscriptionRegistry):
         try:
             await subscription.submit([decisions.decide_create(state)], None)
         except StreamError:
-            # Unless it failed before it was queued, its loss has been noted and sees to the rest.
+            # Unless it failed before it was queued, its loss has been noted and it is reloaded.
             if not subscription.lost:
                 self._forget(subscription)
             raise
@@ -173,7 +173,7 @@ class Subscriptions(SubscriptionRegistry):
         *,
         done: bool,
     ) -> bool:
-        """Acknowledge, and go on or be done; True if another wake follows at once."""
+        """Acknowledge, then continue or be done; True if another wake follows at once."""
         keys = await self.keyring.get()
 
         def decide(state: SubscriptionState, now_ms: int) -> Decision[bool]:
@@ -198,7 +198,7 @@ class Subscriptions(SubscriptionRegistry):
     async def held(self, name: str, token: str, *, by_webhook: bool) -> Subscription:
         """The subscription that a token of a wake is for.
 
-        To one who has none, a subscription that is there and one that is not look the same.
+        Without a token, nobody can tell whether the subscription exists.
         """
         keys = await self.keyring.get()
         subscription = self._by_name.get(name)

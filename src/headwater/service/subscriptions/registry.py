@@ -154,7 +154,7 @@ class SubscriptionRegistry:
 
     def _known(self) -> dict[str, Subscription]:
         if not self._loaded:
-            raise StorageUnavailable("subscriptions cannot be read at present; try again")
+            raise StorageUnavailable("subscriptions cannot be read right now; try again")
         return self._by_name
 
     def states(self) -> builtins.list[SubscriptionState]:

@@ -1,4 +1,4 @@
-"""One subscription in memory: its state, and the task that sees to its wake.
+"""One subscription in memory: its state, and the task that runs its wake.
 
 Whatever happens (a stream grew, a lease ended, an acknowledgement came) ends in `kick`. One task
 per subscription then does what there is to do, step by step, and ends when there is nothing left
@@ -111,7 +111,7 @@ class Subscription(Owner):
         link = self.state.links.get(path)
         self.state.vanished(path, stream_id)
         if link is not None and not link.explicit and path not in self.state.links:
-            # Written behind: a mark for a stream that is no more does no harm.
+            # Nobody waits for this: a mark for a stream that is gone does no harm.
             with suppress(StreamError):
                 removed = LinksRemoved(self.state.record.id, (path,))
                 self.submit([removed], None)

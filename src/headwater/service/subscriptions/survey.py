@@ -1,4 +1,4 @@
-"""Where streams end, while they go on growing.
+"""Where streams end, while they keep growing.
 
 A survey reads the tails of many streams from the engine, page by page, on a thread. What is
 committed meanwhile is noted, and applied to what was read when the reading is done. A page may or

@@ -5,7 +5,7 @@ run is rows of the database. Older parts are *extents* in *segment* files: conti
 run, cut between appends, in exactly the form in which they are sent to readers. A long run fills
 segments by itself; short ones share them.
 
-A segment comes to be behind every acknowledgement:
+A segment is made after every acknowledgement, in these steps:
 
 1. The file is written under a name that nobody looks at, synced, renamed, and its directory synced.
 2. It is read back and compared with what was to be written.

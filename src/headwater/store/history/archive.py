@@ -72,7 +72,7 @@ class Archive:
         return version
 
     def catalog(self, now_ms: int) -> None:
-        """Write down what there is besides segments."""
+        """Write down what there is in addition to segments."""
         version, leftovers = self._version(), self.leftovers()
         with translating():
             content = encode_catalog(make_catalog(self._history.reader(), now_ms))

@@ -43,7 +43,7 @@ class FetchNeeded(Exception):
 
 
 def fetching(work: Callable[[], R]) -> R:
-    """Do something that needs object storage, for who has the time to wait."""
+    """Do something that needs object storage, for callers that have the time to wait."""
     while True:
         try:
             return work()
@@ -71,7 +71,7 @@ class ColdSegment(Segment):
         self.require_within(offset, length)
         missing = [n for n in segment_format.blocks_of(offset, length) if not self._known_good[n]]
         if missing:
-            # Some more than is asked for: whoever reads here will most likely go on reading.
+            # Some more than asked for: whoever reads here will most likely read on.
             first, count = missing[0], len(self._trailer.sums)
             last = max(missing[-1] + 1, first + _FETCH_BLOCKS_MIN)
             last = min(last, first + _FETCH_BLOCKS_MAX, count)

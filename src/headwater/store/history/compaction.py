@@ -2,7 +2,7 @@
 
 Streams that are sealed by age leave many short extents, and files in which most was deleted since
 still take their space. What is needed of such files is written into a new one, the extents of each
-run behind each other and joined where they touch:
+run one after the other and joined where they touch:
 
 1. The new file is written in slices, synced, and read back, exactly as in sealing.
 2. The database notes the file, in which nothing lies yet. If any of the old ones is in object
@@ -216,7 +216,7 @@ def _pieces(extents: Sequence[ExtentRow]) -> Iterator[list[ExtentRow]]:
 
 
 def _end_of_slice(extent: Extent, first: int, stop: int) -> int:
-    """Where to stop with appends from this one on; behind it at least."""
+    """Where to stop with appends from this one on; after it at least."""
     limit = extent.start_of(first) + _SLICE_BYTES
     if stop - first <= _SLICE_APPENDS and extent.start_of(stop) <= limit:
         return stop

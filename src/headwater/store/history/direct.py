@@ -36,7 +36,7 @@ def open_segment(location: str, name: str, size_bytes: int, checksum: str) -> Bl
             raise HistoryUnavailable(f"{location}: {error.strerror}") from None
     base, _, found = location.rpartition(f"/{SEGMENTS}/")
     if parts.scheme not in _SCHEMES or found != name:
-        raise HistoryUnavailable(f"{location} is no place that can be read from")
+        raise HistoryUnavailable(f"{location} is not the location of this segment")
     remote = _remote(base)
     return ObjectSegment(row, remote.trailer(row), remote)
 

@@ -50,7 +50,7 @@ class Extent:
     # ── Appends by number ────────────────────────────────────────────────────────────────────
 
     def number_at(self, position: int) -> int:
-        """The append that holds the byte behind a position of the run."""
+        """The append that holds the byte after a position of the run."""
         relative = position - self.header.start
         first, stop = 0, self.header.appends
         # Few entries are read at once: each read is a system call, and lets other threads in.
@@ -222,7 +222,7 @@ class Extent:
         """Where the last append that ends within a limit ends; `end` bounds the extent.
 
         The position itself if not even the append that begins there ends within the limit. The
-        limit lies behind the position.
+        limit lies after the position.
         """
         if end <= limit:
             return end

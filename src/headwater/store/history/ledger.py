@@ -36,7 +36,7 @@ class Ledger:
         self._oldest_ms: float = inf
 
     def bar(self, run: int) -> None:
-        """Rows of this run are damaged: what is behind them cannot be sealed."""
+        """Rows of this run are damaged: what comes after them cannot be sealed."""
         with self._lock:
             self._barred.add(run)
             self._put(run, None)

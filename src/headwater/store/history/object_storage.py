@@ -172,6 +172,6 @@ class Remote:
 
 
 def _short(error: Exception) -> str:
-    """The first line of what may be a long story."""
+    """The first line of what may be a long message."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

@@ -111,7 +111,7 @@ class OpenSegments:
             (self._cache / dropped.row.name).unlink(missing_ok=True)
 
     def drop(self, segment_id: int) -> None:
-        """Nobody shall come across this one any more; who has it may finish with it."""
+        """Hand this one out no more; whoever has it may finish with it."""
         with self._lock:
             self._open.pop(segment_id, None)
             self._drop_cold(segment_id)

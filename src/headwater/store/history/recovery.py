@@ -1,8 +1,8 @@
 """A data directory out of object storage: what the newest catalog names, and nothing else.
 
-Streams come back as far as their segments were uploaded. What a stream had written behind that is
+Streams come back as far as their segments were uploaded. What a stream had written after that is
 gone, and the stream is brought into the state that it was in at that point: producers may send
-again what was lost, a closed stream whose end is missing is open again, groups do not stand behind
+again what was lost, a closed stream whose end is missing is open again, groups do not stand after
 the end. A fork of which inherited data is missing cannot be restored.
 
 Segments stay where they are; the new directory reads them from there.
@@ -174,7 +174,7 @@ class _Restoring:
         return _End(int(found[0][0] or 0), int(found[0][1] or 0))
 
     def _keep_uploaded(self, configs: list[StreamConfig]) -> None:
-        """Forget extents whose segment is not in object storage, and all that are behind a gap."""
+        """Forget extents whose segment is not in object storage, and all that come after a gap."""
         self._write.execute("UPDATE segments SET local = 0")
         self._write.execute(
             "DELETE FROM extents WHERE segment_id NOT IN"

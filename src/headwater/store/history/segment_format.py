@@ -2,7 +2,7 @@
 
     magic          8 bytes, the last of them the version of the layout
                    (2 if messages of it have ids, 1 otherwise)
-    bodies         of all extents, one behind the other, exactly as stored
+    bodies         of all extents, one after the other, exactly as stored
     indexes        one for each extent: a header, then an array for each property of its appends
     directory      where each extent's index is, and which piece of which run it describes
     block sums     a checksum for every block of everything above
@@ -13,7 +13,7 @@ reading the others. Positions and message numbers of appends are relative to the
 halves them.
 
 Ids that headers gave to messages follow the names of producers: where each one ends, and then all
-of them one behind the other. An append without an id has one of no length. That they are there is
+of them one after the other. An append without an id has one of no length. That they are there is
 said by the highest bit of the length of the names.
 
 The *root* of a segment is a checksum over its block sums and footer, so it stands for the whole
@@ -86,7 +86,7 @@ class Columns(NamedTuple):
     """By the number of the append, counted from the first of these."""
     end: int
     end_message: int
-    """The number of the first message behind them."""
+    """The number of the first message after them."""
     ids: dict[int, str]
     """By the number of the append as well."""
 
@@ -301,7 +301,7 @@ class Trailer:
 
 
 def trailer_bytes(covered_bytes: int) -> int:
-    """How long the trailer is behind so many bytes."""
+    """How long the trailer is after so many bytes."""
     return _SUM.size * -(-covered_bytes // BLOCK_BYTES) + FOOTER_BYTES
 
 
@@ -312,7 +312,7 @@ def read_sums_offset(footer: bytes) -> int:
     except struct.error:
         raise LayoutError("the file is too short") from None
     if magic not in (MAGIC, MAGIC_WITH_IDS) or block_bytes != BLOCK_BYTES:
-        raise LayoutError("the file is no segment, or one of a newer version")
+        raise LayoutError("the file is not a segment, or one of a newer version")
     return int(sums_offset)
 
 

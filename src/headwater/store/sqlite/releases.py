@@ -90,7 +90,7 @@ def drop_rows(write: apsw.Connection, run: int, interval: Interval, most: int) -
     return len(chosen)
 
 
-# What a deleted stream leaves besides its appends, and how the rows of each are told apart.
+# What a deleted stream leaves in addition to its appends, and the key of each kind of row.
 _BELONGINGS: Final = (
     ("message_ids", "stream_id = ?", "stream_id, message_id"),
     ("producers", "stream_id = ?", "stream_id, producer_id"),

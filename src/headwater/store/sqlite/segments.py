@@ -59,7 +59,7 @@ class FoundExtent(NamedTuple):
 
 
 def extent_at(query: Query, run: int, position: int) -> FoundExtent | None:
-    """The extent that holds the byte behind a position."""
+    """The extent that holds the byte after a position."""
     found = query(
         f"{_FOUND} WHERE e.run = ? AND e.start <= ? ORDER BY e.start DESC LIMIT 1", (run, position)
     )

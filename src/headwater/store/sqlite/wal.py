@@ -5,8 +5,8 @@ where a crash cut off an unfinished commit. A byte that was damaged later looks 
 and every commit from there on would be dropped without a word.
 
 The two can be told apart. A commit is synced before the next one is written, so an unfinished one
-is the last thing in the log. A whole commit with the start of another one behind it was finished;
-if it lies behind the first bad frame, that frame is damage. (Damage to the very last commits
+is the last thing in the log. A whole commit with the start of another one after it was finished;
+if it lies after the first bad frame, that frame is damage. (Damage to the very last commits
 remains: nothing in the file distinguishes it from a crash.)
 
 The format is documented at https://www.sqlite.org/walformat.html.
@@ -62,7 +62,7 @@ class _Log:
         return _HEADER.size + (number - 1) * (_FRAME.size + self._page_bytes)
 
     def frame(self, number: int) -> _Frame | None:
-        """A frame of the current generation; the file may hold older ones behind those."""
+        """A frame of the current generation; the file may hold older ones after those."""
         head = os.pread(self._file, _FRAME.size, self._offset(number))
         if len(head) < _FRAME.size:
             return None
@@ -72,7 +72,7 @@ class _Log:
         return _Frame(pages > 0, (salt, other_salt), (first, second), head)
 
     def follows(self, number: int, frame: _Frame, before: Sums) -> bool:
-        """Whether a frame is whole and was written right behind the one with these sums."""
+        """Whether a frame is whole and was written right after the one with these sums."""
         page = os.pread(self._file, self._page_bytes, self._offset(number) + _FRAME.size)
         if len(page) < self._page_bytes:
             return False
@@ -115,7 +115,7 @@ def _examine(log: _Log, recovered: int) -> str | None:
             and log.follows(number, frame, before.sums)
         )
         if whole and commit_before:
-            return f"frame {last_good + 1} is damaged, and there are commits behind it"
+            return f"frame {last_good + 1} is damaged, and there are commits after it"
         commit_before = whole and frame is not None and frame.commits
         before = frame
     return None
