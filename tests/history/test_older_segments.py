@@ -33,6 +33,6 @@ def test_a_segment_of_0_1_is_read() -> None:
         extent = segment.extent(entry.index_offset)
         assert [extent.appended(n) for n in range(extent.header.appends)] == wanted
         assert extent.bodies(entry.start, entry.end) == [append.body for append in wanted]
-        block = extent.block(entry.start, entry.end, entry.end)
-        assert block.ids is None
-        assert block.data == b"".join(append.body for append in wanted)
+        frame = extent.frame(entry.start, entry.end, entry.end)
+        assert frame.ids is None
+        assert frame.data == b"".join(append.body for append in wanted)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from headwater.core.decisions import Append, Create
 from headwater.core.groups.config import GroupConfig
-from headwater.core.groups.state import GroupCreated, GroupRecord, MessageRef
+from headwater.core.groups.mutations import GroupCreated
+from headwater.core.groups.state import GroupRecord, MessageRef
 from headwater.core.lineage import Span
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Deleted, Purged, StreamState, Trimmed, Undeleted

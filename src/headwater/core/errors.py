@@ -4,57 +4,6 @@ A failure carries its data as attributes, a stable `code` that programs may rely
 that tells a person what to do about it. How a failure looks on the wire (its HTTP status and
 headers) is decided in one place, `headwater.http.errors`. Those that only subscriptions know are in
 `headwater.core.subscriptions.errors`.
-
-    StreamError
-    ├── InvalidRequest             the request itself is malformed
-    │   ├── InvalidPath
-    │   ├── InvalidOffset
-    │   ├── UnknownOffset          well formed, but no position of this stream
-    │   ├── InvalidHeader
-    │   ├── InvalidQuery
-    │   ├── InvalidJson
-    │   ├── EmptyBody
-    │   ├── MissingContentType
-    │   ├── InvalidFork
-    │   ├── MissingId
-    │   ├── InvalidBody            a JSON request that does not make sense
-    │   ├── InvalidRecord          a message that is not a change record, where it must be
-    │   └── EpochMustStartAtZero
-    ├── Unauthorized               nobody we know, or not any more
-    ├── Forbidden                  known, but not allowed
-    ├── StreamNotFound
-    ├── GroupNotFound
-    ├── LiveNotEnabled
-    ├── MissingBefore              a change that needs the row as it was
-    ├── StreamGone                 deleted, but kept alive for its forks
-    ├── OffsetExpired              the stream does not keep that much of its past
-    ├── Conflict
-    │   ├── ConfigConflict
-    │   ├── PathReserved           the path belongs to a deleted stream that forks still need
-    │   ├── UndeleteConflict       a deleted stream that cannot come back
-    │   ├── SourceDeleted          forking from a deleted stream
-    │   ├── ContentTypeMismatch
-    │   ├── StreamClosed
-    │   ├── DuplicateIds
-    │   ├── GroupConflict
-    │   ├── ProfileConflict
-    │   ├── StaleReceipts
-    │   ├── SequenceGap
-    │   └── StreamSeqConflict
-    ├── StaleEpoch
-    ├── PublishRefused             one entry of a transaction; carries its own reason
-    ├── BodiesFull
-    ├── BodyTooLarge
-    ├── TooManyMessages            in one append
-    ├── TooBusy                    a queue is full; nothing was written
-    │   ├── TooManyReaders
-    │   ├── TooManyReadersOfCaller
-    │   └── RateExceeded           carries how long to wait
-    ├── BuffersFull                too much is waiting for slow readers
-    ├── StorageUnavailable         the engine could not commit or read
-    │   ├── StorageFull            nothing that grows can be stored
-    │   └── HistoryUnavailable     it is in object storage, which does not answer
-    └── DataCorrupt                stored bytes do not match their checksum
 """
 
 from __future__ import annotations
@@ -89,6 +38,8 @@ class InvalidOffset(InvalidRequest):
 
 
 class UnknownOffset(InvalidRequest):
+    """Well formed, but not a position of this stream."""
+
     code = "unknown_offset"
 
     def __init__(self, offset: str) -> None:
@@ -148,6 +99,8 @@ class InvalidRecord(InvalidRequest):
 
 
 class MissingBefore(StreamError):
+    """A change that needs the row as it was."""
+
     code = "missing_before"
 
     def __init__(self, index: int, operation: str) -> None:
@@ -274,6 +227,8 @@ class SnapshotNotFound(StreamError):
 
 
 class StreamGone(StreamError):
+    """Deleted, but kept for its forks."""
+
     code = "stream_gone"
 
     def __init__(self, path: str) -> None:
@@ -314,6 +269,8 @@ class ConfigConflict(Conflict):
 
 
 class PathReserved(Conflict):
+    """The path belongs to a deleted stream that forks still need."""
+
     code = "path_reserved"
 
     def __init__(self, path: str) -> None:
@@ -460,6 +417,8 @@ class TooManyMessages(StreamError):
 
 
 class TooBusy(StreamError):
+    """A queue is full. Nothing was written."""
+
     code = "too_busy"
 
     def __init__(self, message: str = "the write queue is full; try again shortly") -> None:
@@ -509,6 +468,8 @@ class BuffersFull(StreamError):
 
 
 class StorageUnavailable(StreamError):
+    """The engine could not commit or read."""
+
     code = "storage_unavailable"
 
     def __init__(
@@ -518,6 +479,8 @@ class StorageUnavailable(StreamError):
 
 
 class StorageFull(StorageUnavailable):
+    """Nothing that grows can be stored."""
+
     code = "storage_full"
 
     def __init__(self) -> None:
@@ -528,6 +491,8 @@ class StorageFull(StorageUnavailable):
 
 
 class HistoryUnavailable(StorageUnavailable):
+    """It is in object storage, which does not answer."""
+
     code = "history_unavailable"
 
     def __init__(self, problem: str) -> None:
@@ -539,6 +504,8 @@ class HistoryUnavailable(StorageUnavailable):
 
 
 class DataCorrupt(StreamError):
+    """Stored bytes do not match their checksum."""
+
     code = "data_corrupt"
 
     def __init__(self, where: str) -> None:
