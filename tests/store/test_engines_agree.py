@@ -9,7 +9,7 @@ change nothing that anyone can see.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from operator import attrgetter
 from pathlib import Path
@@ -29,7 +29,7 @@ from headwater.store.engine import Engine, LoadedStream, Problem
 from headwater.store.history.compaction_choice import COMPANY
 from headwater.store.memory.engine import MemoryEngine
 from headwater.store.postgresql.engine import PostgresqlEngine
-from headwater.store.reachability import END, Interval, is_needed
+from headwater.store.reachability import END, Interval
 from headwater.store.sqlite.engine import SqliteEngine
 from tests.support.decided import DecidedStreams
 from tests.support.postgresql import EngineDatabase, databases
@@ -67,6 +67,10 @@ def answer(engine: Engine, question: str, details: tuple[object, ...]) -> object
 def joined(engine: Engine, span: Span, max_bytes: int) -> bytes:
     pieces = engine.appends.read_pieces(span, max_bytes)
     return b"".join(piece if isinstance(piece, bytes) else piece.read() for piece in pieces)
+
+
+def is_needed(start: int, end: int, needs: Sequence[Interval]) -> bool:
+    return any(start < need_end and need_start < end for need_start, need_end in needs)
 
 
 def needs_of(run: int, streams: Iterable[StreamConfig]) -> list[Interval]:

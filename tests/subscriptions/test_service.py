@@ -349,7 +349,7 @@ async def test_what_nobody_foresaw_ends_no_wakes(
     with monkeypatch.context() as patch:
         patch.setattr(Subscription, "_callback_url", broken)
         await world.create("in/a", b"x")
-        await until(lambda: subscription._alarm_ms is not None)
+        await until(lambda: subscription._alarm.due_ms is not None)
     world.pass_time(1_000)
     assert (await world.hooks.next())["generation"] == 1
 

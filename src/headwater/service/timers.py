@@ -46,3 +46,21 @@ class Timers:
         if self._wake is not None:
             self._wake.cancel()
         self._heap.clear()
+
+
+class Alarm:
+    """Calls somebody at the earliest moment that was set since it last rang."""
+
+    def __init__(self, timers: Timers, action: Callable[[], None]) -> None:
+        self.due_ms: int | None = None
+        self._timers = timers
+        self._action = action
+
+    def set(self, due_ms: int) -> None:
+        if self.due_ms is None or due_ms < self.due_ms:
+            self.due_ms = due_ms
+            self._timers.at(due_ms, self._ring)
+
+    def _ring(self) -> None:
+        self.due_ms = None
+        self._action()

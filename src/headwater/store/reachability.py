@@ -90,19 +90,20 @@ class Search:
         if end <= self._covered:
             return
         if stream.live:
-            self._need(stream.kept_from, end)
+            self.need(stream.kept_from, end)
             if stream.kept_from == 0:
                 self._remember(stream)
             if stream.kept_from <= self._lowest:
                 return
         elif (known := self._known.get(stream.id, 0)) > 0:
-            self._need(0, min(known, end))
+            self.need(0, min(known, end))
             if end <= self._covered:
                 return
         self._members[stream.id] = stream
         self._open.append((stream.id, end, (END, END)))
 
-    def _need(self, start: int, end: int) -> None:
+    def need(self, start: int, end: int) -> None:
+        """Keep this: a stream needs it, or whoever searches."""
         self._needs.append((start, end))
         if start <= self._covered:
             self._covered = max(self._covered, end)
@@ -126,11 +127,3 @@ class Search:
         if start < end:
             found.append((start, end))
         return found
-
-    def need(self, start: int, end: int) -> None:
-        """Keep this, whether a stream needs it or not."""
-        self._needs.append((start, end))
-
-
-def is_needed(start: int, end: int, needs: Sequence[Interval]) -> bool:
-    return any(start < need_end and need_start < end for need_start, need_end in needs)

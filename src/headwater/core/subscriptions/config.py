@@ -19,7 +19,6 @@ LEASE_MS_DEFAULT: Final = 30_000
 STREAMS_NAMED_MAX: Final = 1_000
 
 WEBHOOK: Final = "webhook"
-PULL_WAKE: Final = "pull-wake"
 
 
 class Webhook(msgspec.Struct, frozen=True):

@@ -29,7 +29,7 @@ from headwater.service.entries import Entry
 from headwater.service.groups.members import Ending, Waiter
 from headwater.service.groups.messages import MessageReader
 from headwater.service.replies import Reply
-from headwater.service.timers import Timers
+from headwater.service.timers import Alarm, Timers
 from headwater.service.writer import Effect, Owner, Writer
 
 log = structlog.get_logger()
@@ -78,7 +78,7 @@ class Group(Owner):
         self._connections: Counter[str] = Counter()
         self._writer = writer
         self._reader = reader
-        self._timers = timers
+        self._alarm = Alarm(timers, self.kick)
         self._clock = clock
         self._bury = bury
         self._on_void = on_void
@@ -86,7 +86,6 @@ class Group(Owner):
         self._pump: asyncio.Task[None] | None = None
         self._after_pump: list[Callable[[], None]] = []
         self._again = False
-        self._alarm_ms: int | None = None
         self._kept_from = 0
         """From where on the stream had its messages when that was last looked at."""
         self.last_seen_ms = clock()
@@ -342,13 +341,8 @@ class Group(Owner):
             return
         now_ms = self._clock()
         due_ms = now_ms + retry_ms if retry_ms else self.state.next_moment_ms(now_ms)
-        if due_ms is not None and (self._alarm_ms is None or due_ms < self._alarm_ms):
-            self._alarm_ms = due_ms
-            self._timers.at(due_ms, self._alarm)
-
-    def _alarm(self) -> None:
-        self._alarm_ms = None
-        self.kick()
+        if due_ms is not None:
+            self._alarm.set(due_ms)
 
     # ── Figures ──────────────────────────────────────────────────────────────────────────────
 

@@ -49,6 +49,7 @@ from headwater.core.subscriptions.state import (
     evolve,
 )
 from headwater.service.replies import Reply
+from headwater.service.timers import Alarm
 from headwater.service.writer import Effect, Owner
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Subscription(Owner):
         self._registry = registry
         self._task: asyncio.Task[None] | None = None
         self._again = False
-        self._alarm_ms: int | None = None
+        self._alarm = Alarm(registry.timers, self.kick)
 
     @property
     def name(self) -> str:
@@ -203,14 +204,14 @@ class Subscription(Owner):
                 await self._step()
         except StreamError as error:
             log.warning("subscription_delayed", subscription=self.name, error=error.message)
-            self._set_alarm(self._registry.streams.clock() + _RETRY_MS)
+            self._alarm.set(self._registry.streams.clock() + _RETRY_MS)
         except Exception:
             # Nobody waits for this task. What is wrong has to be seen, and must not end the wakes.
             log.exception("subscription_failed", subscription=self.name)
-            self._set_alarm(self._registry.streams.clock() + _RETRY_MS)
+            self._alarm.set(self._registry.streams.clock() + _RETRY_MS)
         else:
             if self.state.wake.phase in (Phase.DUE, Phase.LEASED):
-                self._set_alarm(self.state.wake.until_ms)
+                self._alarm.set(self.state.wake.until_ms)
         finally:
             self._task = None
 
@@ -237,15 +238,6 @@ class Subscription(Owner):
     async def _commit(self, changes: Changes, extra: Sequence[Effect] = ()) -> None:
         if changes:
             await self.submit(changes, None, extra)
-
-    def _set_alarm(self, due_ms: int) -> None:
-        if self._alarm_ms is None or due_ms < self._alarm_ms:
-            self._alarm_ms = due_ms
-            self._registry.timers.at(due_ms, self._alarm)
-
-    def _alarm(self) -> None:
-        self._alarm_ms = None
-        self.kick()
 
     # ── Webhooks ─────────────────────────────────────────────────────────────────────────────
 
