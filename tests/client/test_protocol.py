@@ -296,6 +296,8 @@ def test_whether_a_failed_write_may_have_happened() -> None:
     assert error_for(503).in_doubt, "anything in front of the server may have said that"
     assert not error_for(503, json, body).in_doubt
     assert not error_for(429).in_doubt
+    unknown = msgspec.json.encode({"error": {"code": "outcome_unknown", "message": "m"}})
+    assert error_for(503, json, unknown).in_doubt, "the server says that it does not know"
 
 
 @pytest.mark.parametrize(

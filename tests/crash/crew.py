@@ -52,6 +52,7 @@ class Crew:
     def unavailable(self) -> int:
         """Requests that were refused because of the storage."""
         refused = sum(owner.unavailable for owner in self.owners)
+        refused += sum(reader.unavailable for reader in self.readers)
         return refused + sum(writer.unavailable for writer in self.writers)
 
     async def work_until(self, the_end: Awaitable[None]) -> None:

@@ -99,6 +99,8 @@ class Wire:
             raise Lost(error, begun=begun) from None
         if received.get("connection") == "close":
             await self.close()
+        if b'"outcome_unknown"' in content:
+            raise Lost("nobody knows whether it was stored", begun=True)
         return Reply(status, received, content)
 
     async def close(self) -> None:

@@ -257,6 +257,7 @@ class Reader:
         """Received behind the last offset, without the offset that follows it."""
         self.at_end = False
         self.read_to_the_end: list[tuple[Tape, bytes]] = []
+        self.unavailable = 0
 
     async def run(self) -> None:
         try:
@@ -275,6 +276,11 @@ class Reader:
 
     async def hang_up(self) -> None:
         pass
+
+    async def refused(self) -> None:
+        """The storage could not be read."""
+        self.unavailable += 1
+        await asyncio.sleep(_PAUSE_S)
 
     def take(self, data: bytes, offset: str, *, at_end: bool) -> None:
         self.received += data
@@ -319,6 +325,8 @@ class SseReader(Reader):
                     raise Violation(f"{self.tape.path}: unexpected event {event}")
         if stream.status == 404 and not created:
             await asyncio.sleep(_PAUSE_S)
+        elif stream.status == 503:
+            await self.refused()
         elif stream.status != 200:
             raise Violation(f"SSE of {self.tape.path} at {self.offset}: {stream.status}")
 
@@ -335,6 +343,8 @@ class PollReader(Reader):
             self.take(self.tape.kind.stored(reply.body), reply.next_offset, at_end=reply.closed)
         elif reply.status == 404 and not created:
             await asyncio.sleep(_PAUSE_S)
+        elif reply.status == 503:
+            await self.refused()
         elif reply.status == 204:
             self.take(b"", reply.next_offset, at_end=reply.closed)
         else:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from headwater.core.errors import DataCorrupt, StorageFull, StorageUnavailable
+from headwater.core.errors import DataCorrupt, OutcomeUnknown, StorageFull, StorageUnavailable
 from headwater.core.lineage import Lineage, Span
 from headwater.core.stream import Appended, Created, StreamConfig
 from headwater.store.engine import CannotOpen, Problem
@@ -72,7 +72,7 @@ def thread() -> Iterator[ThreadPoolExecutor]:
 def vanish(engine: PostgresqlEngine) -> None:
     """Be dead for the others: show no sign of life any more, and say no good-bye."""
     engine._closing.set()
-    engine._keeper.join()
+    engine._keeper.join(PATIENCE_S)
 
 
 # ── Who owns the database ────────────────────────────────────────────────────────────────────
@@ -182,7 +182,7 @@ def test_a_commit_that_never_happened_is_refused_and_stays_undone(
         connection.execute("LOCK TABLE ops IN EXCLUSIVE MODE")
         commit, process = under_way(engine, database, thread, "relation")
         database.query(f"SELECT pg_terminate_backend({process})")
-        with pytest.raises(StorageUnavailable):
+        with pytest.raises(OutcomeUnknown):
             commit.result(PATIENCE_S)
     assert engine._ownership.epoch > epoch
     assert content(engine) == b"before"
@@ -191,17 +191,17 @@ def test_a_commit_that_never_happened_is_refused_and_stays_undone(
 
 
 @pytest.fixture
-def no_replicas(database: EngineDatabase) -> Iterator[Callable[[], None]]:
-    """Commits wait for a replica that is not there, until the test says so."""
+def wait_for_replica(database: EngineDatabase) -> Iterator[Callable[[str], None]]:
+    """Let commits wait for a replica of some name, or for none."""
 
     def set_names(names: str) -> None:
         database.query(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
         database.query("SELECT pg_reload_conf()")
 
-    set_names("nobody")
-    current = "SHOW synchronous_standby_names"
-    until(lambda: database.query(current) == [("nobody",)])
-    yield lambda: set_names("")
+        shown = "SHOW synchronous_standby_names"
+        until(lambda: database.query(shown) == [(names,)])
+
+    yield set_names
     set_names("")
 
 
@@ -210,11 +210,13 @@ def test_a_commit_that_no_replica_has_is_not_acknowledged(
     engine: PostgresqlEngine,
     database: EngineDatabase,
     thread: ThreadPoolExecutor,
-    no_replicas: Callable[[], None],
+    wait_for_replica: Callable[[str], None],
     how: str,
 ) -> None:
     """It may well have happened here. Whoever asks again is told what holds."""
+    # Its signs of life would wait as well, and nothing else is to be in the way.
     vanish(engine)
+    wait_for_replica("nobody")
     commit, process = under_way(engine, database, thread, "SyncRep")
     database.query(f"SELECT {how}({process})")
     # The matter is settled by another commit, which waits for a replica too.
@@ -223,8 +225,8 @@ def test_a_commit_that_no_replica_has_is_not_acknowledged(
     with pytest.raises(StorageUnavailable):
         engine.streams.load("s")
     assert not commit.done()
-    no_replicas()
-    with pytest.raises(StorageUnavailable):
+    wait_for_replica("")
+    with pytest.raises(OutcomeUnknown):
         commit.result(PATIENCE_S)
     assert content(engine) == b"beforedoubt"
     engine.commit([append(11, b"!")])
@@ -263,17 +265,11 @@ def _succeeds(work: Callable[[], object]) -> bool:
 def test_a_database_that_becomes_read_only(
     engine: PostgresqlEngine, database: EngineDatabase
 ) -> None:
-    alter = f"ALTER DATABASE {database.name}"
-    database.query(f"{alter} SET default_transaction_read_only = on")
-    try:
-        database.cut_connections()
+    with database.read_only():
         with pytest.raises(StorageUnavailable, match="read-only"):
             engine.commit([append(6)])
         with pytest.raises(CannotOpen, match="read-only"):
             PostgresqlEngine(database.url)
-    finally:
-        with shared_server().connect() as connection:
-            connection.execute(f"{alter} RESET default_transaction_read_only".encode())
     engine.commit([append(6)])
     assert content(engine) == b"beforex"
 
@@ -430,3 +426,16 @@ def test_any_text_comes_back_as_it_was(engine: PostgresqlEngine, text: str) -> N
     found = engine.streams.load("t")
     assert found is not None
     assert found.state.config.description == text
+
+
+def test_a_node_whose_sign_of_life_waits_for_a_replica_can_still_end(
+    database: EngineDatabase, wait_for_replica: Callable[[str], None]
+) -> None:
+    engine = PostgresqlEngine(database.url, lease_ms=LEASE_MS)
+    wait_for_replica("nobody")
+    waiting = f"wait_event = 'SyncRep' AND datname = '{database.name}'"
+    until(lambda: bool(database.query(f"SELECT 1 FROM pg_stat_activity WHERE {waiting}")))
+    engine.close()
+    assert engine._keeper.is_alive()
+    wait_for_replica("")
+    engine._keeper.join(PATIENCE_S)

@@ -54,6 +54,7 @@ class EngineDatabase:
     """A database that an engine may have for itself."""
 
     def __init__(self, server: PostgresServer, name: str) -> None:
+        self._server = server
         self.name = name
         self.url = f"{server.dsn.rpartition('/')[0]}/{name}"
 
@@ -74,6 +75,18 @@ class EngineDatabase:
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
             f" WHERE datname = '{self.name}' AND pid <> pg_backend_pid()"
         )
+
+    @contextmanager
+    def read_only(self) -> Iterator[None]:
+        """For a while, nobody can write."""
+        alter = f"ALTER DATABASE {self.name}"
+        self.query(f"{alter} SET default_transaction_read_only = on")
+        try:
+            self.cut_connections()
+            yield
+        finally:
+            with self._server.connect() as connection:
+                connection.execute(f"{alter} RESET default_transaction_read_only".encode())
 
     def empty(self) -> None:
         deletes = [f"DELETE FROM {table};" for table in _TABLES.split(", ")]

@@ -490,6 +490,18 @@ class StorageFull(StorageUnavailable):
         )
 
 
+class OutcomeUnknown(StorageUnavailable):
+    """It may have been stored or not."""
+
+    code = "outcome_unknown"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the connection to the storage was lost during the commit, so this may have been "
+            "stored or not; with a producer, send the same again and it is stored once"
+        )
+
+
 class HistoryUnavailable(StorageUnavailable):
     """It is in object storage, which does not answer."""
 

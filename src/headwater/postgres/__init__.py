@@ -5,6 +5,9 @@
     async with AsyncHeadwater("http://localhost:4437") as client:
         await Follower(database, client, wanted).run(stop=asyncio.Event())
 
+Not to be confused with `headwater.store.postgresql`, an engine: a database that a server keeps its
+own streams in.
+
 Needs `pip install headwater[postgres]`. What is decided is decided in modules without IO:
 `pgoutput` (the messages of the log), `values` (texts to JSON), `changes` (messages to records),
 `position` (their order), `buffer` (cuts). Around them: `catalog` and `feed` talk to PostgreSQL,

@@ -32,7 +32,13 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import structlog
 
 from headwater.core import histograms
-from headwater.core.errors import StorageFull, StorageUnavailable, StreamError, TooBusy
+from headwater.core.errors import (
+    OutcomeUnknown,
+    StorageFull,
+    StorageUnavailable,
+    StreamError,
+    TooBusy,
+)
 from headwater.core.limits import Limits
 from headwater.core.mutations import GROWING, AnyMutation
 from headwater.core.stream import Appended
@@ -324,8 +330,12 @@ class Writer:
             for observer in self.failure_observers:
                 observer(failed.effects)
         # Not before all of that is forgotten: whoever is told may try again at once.
-        for reply, _ in (*batch.waiters, *gathered.waiters):
-            reply.settle(StorageFull() if full else StorageUnavailable())
+        refusal = StorageFull if full else StorageUnavailable
+        for reply, _ in batch.waiters:
+            reply.settle(OutcomeUnknown() if isinstance(error, OutcomeUnknown) else refusal())
+        # This was never sent, so it is certain that nothing of it is stored.
+        for reply, _ in gathered.waiters:
+            reply.settle(refusal())
         # Last, because the log may be on the disk that is full.
         with suppress(OSError, ValueError):
             log.error(

@@ -335,7 +335,8 @@ class Engine(Protocol):
     def commit(self, mutations: Sequence[AnyMutation]) -> None:
         """Make all of it durable, or raise StorageUnavailable and change nothing.
 
-        It is StorageFull if something in it grows and there is no room for that."""
+        It is StorageFull if something in it grows and there is no room for that, and
+        OutcomeUnknown if all of it may be stored, or nothing; whoever reads is told what holds."""
 
     def has_room(self) -> bool:
         """Whether what grows can be stored, as far as can be told without trying; at once."""

@@ -61,8 +61,10 @@ def failure(request: Request, response: Response, *, now: float) -> ResponseErro
         retry_after_s=retry_after_s(response.headers.get("retry-after"), now=now),
         index=index,
         # A proxy may answer 5xx after it has passed the request on. A 503 that carries a stable
-        # code comes from the stream server itself, which promises that nothing was written.
-        in_doubt=response.status >= 500 and not (response.status == 503 and code is not None),
+        # code comes from the stream server itself, which promises that nothing was written, unless
+        # it says that it does not know.
+        in_doubt=response.status >= 500
+        and not (response.status == 503 and code not in (None, "outcome_unknown")),
     )
 
 

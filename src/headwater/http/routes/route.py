@@ -53,6 +53,7 @@ ALWAYS: Final = (
     "internal_error",
     "storage_unavailable",
     "storage_full",
+    "outcome_unknown",
     "too_many_connections",
     "unknown_host",
 )

@@ -73,7 +73,7 @@ class PostgresqlEngine:
         self.templates = Templates(query)
         self.snapshots = Snapshots(query)
         self._closing = threading.Event()
-        self._is_closed = False
+        self._is_closed = self._is_abandoned = False
         self._keeper = threading.Thread(target=self._keep, name="headwater-lease", daemon=True)
         self._keeper.start()
 
@@ -148,6 +148,8 @@ class PostgresqlEngine:
                 self._hang_up()
                 reason = explained(error) if isinstance(error, psycopg.Error) else str(error)
                 log.warning("postgresql_unavailable", reason=reason)
+        if self._is_abandoned:
+            self._hang_up()
 
     def _beat(self, *, measure: bool) -> None:
         self._writer.settle()
@@ -173,15 +175,19 @@ class PostgresqlEngine:
             return
         self._is_closed = True
         self._closing.set()
-        self._keeper.join()
+        self._keeper.join(self._ownership.lease_s)
+        self._writer.close()
+        self._readers.reset()
+        if self._keeper.is_alive():
+            # It waits for a replica, perhaps for ever; the next owner has to wait for the lease.
+            self._is_abandoned = True
+            return
         if not self._ownership.is_lost:
             with suppress(psycopg.Error, CannotOpen):
                 if self._beating is None:
                     self._beating = self._database.connect()
                 self._ownership.release(self._beating)
         self._hang_up()
-        self._writer.close()
-        self._readers.reset()
 
 
 def _statements(mutations: Sequence[AnyMutation]) -> Iterator[Statement]:

@@ -22,7 +22,7 @@ import structlog
 from psycopg import errors as pg
 from psycopg.pq import TransactionStatus
 
-from headwater.core.errors import StorageUnavailable
+from headwater.core.errors import OutcomeUnknown, StorageUnavailable
 from headwater.core.histograms import SECONDS, Histogram
 from headwater.store.engine import CannotOpen
 from headwater.store.postgresql.database import (
@@ -94,6 +94,9 @@ class Writer:
         try:
             yield connection
         except psycopg.Error as error:
+            if connection.broken or connection.closed:
+                self._doubt(explained(error))
+                raise OutcomeUnknown from error
             self._failed(connection, error)
             raise translated(error) from error
         except BaseException:
@@ -102,12 +105,9 @@ class Writer:
         if self._warnings:
             # Committed on this machine, but perhaps on no other.
             self._doubt(self._warnings[0])
-            raise StorageUnavailable("the commit may not have reached a replica; try again")
+            raise OutcomeUnknown
 
     def _failed(self, connection: Connection, error: psycopg.Error) -> None:
-        if connection.broken or connection.closed:
-            self._doubt(explained(error))
-            return
         self._roll_back(connection)
         if isinstance(error, pg.ReadOnlySqlTransaction):
             # Another host takes writes now.
