@@ -28,7 +28,7 @@ class UnknownStream(HeadwaterSparkError):
 
 
 class DataLoss(HeadwaterSparkError):
-    """A stream was deleted, or created anew under the same name, while a query was reading it."""
+    """A stream was deleted, or created again under the same name, while a query was reading it."""
 
 
 class MalformedMessage(HeadwaterSparkError):

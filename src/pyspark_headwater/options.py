@@ -1,7 +1,7 @@
-"""The options of the format, each described once: what it is for, its default, its meaning.
+"""The options of the format, each described once: where it applies, its default, its meaning.
 
-Spark hands options over as text and without regard to case. What is unknown or contradicts another
-option is refused before anything is read, with the name that was probably meant.
+Spark passes options as text, in any case. Unknown and contradictory options are refused before
+anything is read, with the name that was probably meant.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ OPTIONS: Final = (
         "failOnDataLoss",
         READ,
         "`true`",
-        "Whether a query fails when a stream was deleted or created anew under its name.",
+        "Whether a query fails when a stream was deleted or created again under its name.",
     ),
     Option(
         "sealedReads",
@@ -297,7 +297,7 @@ def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
         min_partitions=given.number("minPartitions", 1, PARTITIONS_MAX),
         fail_on_data_loss=given.truth("failOnDataLoss", True),
         include_headers=given.truth("includeHeaders", False),
-        sealed_reads=_sealed_reads(given.choice("sealedReads", ("auto", "server", "direct"))),
+        sealed_reads=cast(SealedReads, given.choice("sealedReads", get_args(SealedReads))),
         mode=cast(Mode, given.choice("mode", get_args(Mode))),
     )
 
@@ -317,9 +317,7 @@ def write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
     return WriteOptions(
         server=given.server(),
         stream=given.text("stream"),
-        ordering="global"
-        if given.choice("ordering", ("partition", "global")) == "global"
-        else "partition",
+        ordering=cast(Ordering, given.choice("ordering", get_args(Ordering))),
         create=given.truth("createStream", False),
         content_type=given.text("contentType") or "application/json",
         key_column=given.text("keyColumn"),
@@ -330,10 +328,6 @@ def write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
         producer_id=producer_id,
         txn_version=version,
     )
-
-
-def _sealed_reads(choice: str) -> SealedReads:
-    return "server" if choice == "server" else "direct" if choice == "direct" else "auto"
 
 
 def _selected(given: _Given) -> tuple[str, ...]:

@@ -61,8 +61,8 @@ def _read_range(wire: Wire, one: StreamRange, options: ReadOptions) -> Iterator[
         try:
             if piece.file is not None:
                 sealed = read_sealed(piece.file, reached, piece.until, json=json, headers=headers)
-                for rows, behind in sealed:
-                    reached = behind
+                for rows, after in sealed:
+                    reached = after
                     yield rows
         except NotReadable as error:
             if options.sealed_reads == "direct":

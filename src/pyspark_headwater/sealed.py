@@ -41,7 +41,7 @@ class NotReadable(Exception):
 def read_sealed(
     file: SealedFile, offset: str, until: str, *, json: bool, headers: bool
 ) -> Iterator[tuple[Any, str]]:
-    """Record batches of a piece, each with the offset behind it."""
+    """Record batches of a piece, each with the offset after it."""
     place = _place(file)
     first, end = _offset(offset), _offset(until)
     try:

@@ -108,8 +108,8 @@ def _named_offset(asked: str, stream: StreamSummary) -> str:
 
 
 _LOSSES: Final = {
-    "unknown_offset": "was deleted and created anew",
-    "offset_expired": "has let go of its past",
+    "unknown_offset": "was deleted and created again",
+    "offset_expired": "no longer keeps what follows this offset",
 }
 
 
@@ -128,5 +128,5 @@ def data_loss(stream: str, error: ResponseError) -> DataLoss:
     what = _LOSSES.get(error.code or "", "does not exist any more")
     return DataLoss(
         f"the stream {stream!r} {what} while it was being read ({error}). Start with a new "
-        "checkpoint, or set failOnDataLoss to false to go on with what is there."
+        "checkpoint, or set failOnDataLoss to false to continue with what is there."
     )

@@ -1,18 +1,18 @@
-"""The sink: rows are appended exactly once, whatever fails and however often it is tried again.
+"""The sink: every row is appended exactly once, whatever fails and however often it is retried.
 
 Each task is a producer of its own: its id is that of the query and the number of the partition, its
 epoch the number of the micro-batch, and its requests are numbered from 0. A task or a batch that is
-run again sends the same requests, which the server recognises and drops; a task of an older batch
-that nobody waits for any more is refused by its epoch. No state is kept in Spark for it.
+run again sends the same requests, which the server recognises and drops; a task left over from an
+older batch is refused because of its epoch. Spark keeps no state for this.
 
 With `ordering=global` tasks append nothing. They hand their requests to the driver, which sends
-them one after the other, as one producer, when all tasks have succeeded: the order of the rows is
-that of the DataFrame, at the price of passing through the driver's memory.
+them one by one, as one producer, when all tasks have succeeded. So rows keep the order of the
+DataFrame, but pass through the driver's memory.
 
-A batch write is the same with a name and a number that the user gives. Without those it has a
-random name: tasks that are repeated write nothing twice, but running the job again does.
+A batch write does the same with a name and a number from the user. Without those it has a random
+name: repeated tasks write nothing twice, but running the job again does.
 
-Messages with an id need no producer. A stream that checks ids takes each of them once.
+Messages with an id need no producer: a stream that checks ids takes each once.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _refused(append: Append, producer: ProducerTag, error: ResponseError) -> Exc
         case StaleEpoch():
             why = f"a later batch or run than {producer.epoch} has been written"
         case SequenceConflict():
-            why = "the requests before it are not there; was the stream deleted and created anew?"
+            why = "the requests before it are not there; was the stream deleted and created again?"
         case Conflict():
             why = "it is closed, or of another type"
         case _:
@@ -203,7 +203,7 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
         self._commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing to undo: the batch will be tried again and goes on where it stopped."""
+        """Nothing to undo: Spark retries the batch, which continues where it stopped."""
 
 
 class BatchSink(_Sink, DataSourceArrowWriter):

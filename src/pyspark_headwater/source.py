@@ -36,8 +36,8 @@ from pyspark_headwater.shapes import message_schema, messages_as_rows, messages_
 from pyspark_headwater.sink import BatchSink, StreamSink
 from pyspark_headwater.wire import BEGINNING, Wire, wire_to
 
-# Spark asks for news without a pause. Waiting here for a while keeps an idle query quiet, and
-# stopping it still prompt.
+# Spark asks for new offsets without a pause. Waiting here keeps an idle query quiet, and it still
+# stops promptly.
 IDLE_WAIT_S: Final = 3.0
 _POLL_S: Final = 0.25
 
@@ -134,7 +134,7 @@ class FilteringReader(BatchReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Everything behind a place, one micro-batch after the other."""
+    """Everything after a place, one micro-batch after the other."""
 
     def __init__(self, options: ReadOptions, shape: Shape) -> None:
         self._options = options
@@ -176,7 +176,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if left_s <= 0 or any(start.get(name) != tail for name, tail in tails.items()):
                 return tails
             if self._options.fail_on_data_loss and start.keys() - tails.keys():
-                # A stream is gone. That is news too, and no good ones.
+                # A stream is gone, and the query has to fail.
                 return tails
             if self._options.pattern is None and len(tails) == 1:
                 ((name, tail),) = tails.items()
@@ -239,7 +239,7 @@ class Admission:
                 end[stream] = min(end[stream], found.offset)
 
     def _reach(self, stream: str, offset: str) -> Reach | None:
-        """What is waiting behind an offset; None if that offset means nothing any more."""
+        """What is waiting after an offset; None if that offset is no longer valid."""
         try:
             return self._wire.reach(stream, offset)
         except ResponseError as error:

@@ -53,7 +53,7 @@ class HeadwaterTables:
         return past if live is None else past.unionByName(live)
 
     def _live(self, stream: str, last: str | None) -> DataFrame | None:
-        """What the server has behind the last append of the archive; None if that is nothing."""
+        """What the server has after the last append of the archive; None if there is nothing."""
         options = {"endpoint": self.endpoint, "stream": stream}
         if self.token is not None:
             options["token"] = self.token
@@ -67,7 +67,7 @@ class HeadwaterTables:
                     raise
                 if is_gone(error):
                     return None
-                # It is kept no more, or the stream was created anew. Its first offset is greater
+                # It is no longer kept, or the stream was created again. Its first offset is greater
                 # than none, but the archive cannot have it either.
                 only_new = (F.col("offset") > last) | (F.col("offset") == BEGINNING)
             else:

@@ -96,7 +96,7 @@ def test_a_stream_created_anew_under_a_query(spark: SparkSession, world: World) 
     world.run(world.live(spark).select("value"))
     stream.delete()
     world.stream("events", [3])
-    with pytest.raises(StreamingQueryException, match=r"created anew.*new checkpoint.*failOnData"):
+    with pytest.raises(StreamingQueryException, match=r"created again.*new checkpoint.*failOnData"):
         world.run(world.live(spark).select("value"))
     world.run(world.live(spark, failOnDataLoss="false").select("value"))
     assert sorted(world.read()) == [1, 2, 3]

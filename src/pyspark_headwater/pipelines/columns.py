@@ -3,7 +3,7 @@
 What a column holds follows from the JSON and from the kinds of values that its field ever had, and
 a table keeps both. Kinds only ever join: a field with integers that later has fractions becomes a
 column of doubles, one that later has anything else a column of text, and the rows that were there
-are made anew from their JSON. A column can therefore be wrong about nothing and lose nothing.
+are rebuilt from their JSON. So a column never holds a wrong value and never loses one.
 
 Text is what fits always: strings as they are, and the JSON of everything else. Integers that a
 double would round never become doubles.

@@ -40,7 +40,7 @@ class Control(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Messages behind `after`, up to and with `last`; None: to the end."""
+    """Messages after `after`, up to and including `last`; None: to the end."""
 
     after: Place
     last: Place | None

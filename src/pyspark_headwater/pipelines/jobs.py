@@ -72,7 +72,7 @@ class Job(Protocol):
 # Besides the batch, a commit notes how far into each stream it goes. A query that was given a new
 # checkpoint reads everything again, and then has nothing to say up to there.
 #
-# Offsets grow within a stream, and those of a stream that was deleted and created anew are greater
+# Offsets grow within a stream, and those of a stream that was deleted and created again are greater
 # than all that its predecessor had. Only the very first one is the same in all streams; there the
 # time tells a new stream from an old one that is read again.
 

@@ -64,7 +64,7 @@ class MaterializeMany:
         return self._speaking[stream]
 
     def _leave_out(self, messages: DataFrame) -> set[str]:
-        """Note the streams that cannot go on."""
+        """Note the streams that cannot continue."""
         found = transforms.misfits(messages).groupBy("stream").agg(F.min("why").alias("why"))
         bad = {row.stream: row.why for row in found.collect()}
         if bad:

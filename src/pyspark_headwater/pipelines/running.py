@@ -2,7 +2,7 @@
 
 A pipeline has a name, and below the root of the tables a directory of that name with Spark's
 checkpoint and a note of how far it got. Stopping it, in whatever way, loses nothing: the next run
-goes on where the checkpoint is.
+continues from the checkpoint.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Pipeline:
         root: where the tables are: a directory, or an address that all workers can reach.
         options: options of the format, above all `endpoint` and `stream` or `streamPattern`.
         minutes: the length of the windows of a rollup.
-        follow: go on for ever; otherwise end when everything that is there has been taken in.
-        every_s: when it goes on, the least time from one micro-batch to the next.
+        follow: keep running; otherwise end when everything that is there has been read.
+        every_s: when following, the least time from one micro-batch to the next.
     """
 
     kind: pipelines.Pipeline

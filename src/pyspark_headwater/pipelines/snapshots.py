@@ -2,7 +2,7 @@
 
 A snapshot is a JSON array of State Protocol messages, one `insert` for each entity, sorted by type
 and key. A reader applies them and reads on at the offset that comes with it. The next snapshot is
-made of the last one and of what came behind it.
+made of the last one and of what came after it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def take_snapshot(spark: SparkSession, options: dict[str, str]) -> str | None:
             return None
         if fold.aside is not None:
             state, _, _ = folded(
-                found.where(~transforms.behind(fold.aside)), state_rows(spark, known)
+                found.where(~transforms.from_place(fold.aside)), state_rows(spark, known)
             )
         body = _encode((row.type, row.key, row.value) for row in state.toLocalIterator())
     finally:

@@ -119,7 +119,7 @@ class Materialize:
             self._apply(every, replace(fold, replaces=fold.replaces or anew is not None), commit)
             files = []
             if fold.aside is not None:
-                kept = every.where(transforms.behind(fold.aside)).withColumn("part", F.lit(0))
+                kept = every.where(transforms.from_place(fold.aside)).withColumn("part", F.lit(0))
                 files = write_files(kept, layout)
             notes = Seen(last.offset, end.at_us).notes(self.stream)
             commit_files(layout, layout.name, files, commit, replaced="all", notes=notes)

@@ -59,7 +59,7 @@ SETTINGS: Final = {
 def pipelines(endpoint: str, root: str, every_s: int) -> list[Pipeline]:
     """The pipelines, each over all streams that there are and will be.
 
-    Streams come and go on a server that people play with, so one that is gone is no failure.
+    On a server that people play with streams come and go, so a missing one is not a failure.
     """
     options = {
         "endpoint": endpoint,

@@ -115,7 +115,7 @@ def within(stretches: Sequence[Stretch]) -> Column:
     return found
 
 
-def behind(at: Place) -> Column:
+def from_place(at: Place) -> Column:
     """Whether a message is the one at a place or comes later."""
     return place() >= _literal(at)
 
