@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Final
 
 import typer
@@ -22,6 +21,7 @@ from headwater.cli.output import (
     Json,
     console,
     is_terminal,
+    report,
     size,
     write_facts,
     write_json,
@@ -343,10 +343,8 @@ def rm(
     with target.connect(stream=stream, group=group) as client:
         handle = remote.open_stream(client, stream)
         remote.open_group(handle, group).delete()
-        if json:
-            write_json(GroupRemovalRecord(stream=handle.path, name=group))
-        elif sys.stderr.isatty():
-            say(f"deleted group {group} of {handle.path}")
+        record = GroupRemovalRecord(stream=handle.path, name=group)
+        report(record, f"deleted group {group} of {handle.path}", json=json)
 
 
 # --- Parts ---------------------------------------------------------------------------------------
@@ -370,7 +368,5 @@ def _switch(target: Target, stream: str, group: str, *, paused: bool, json: bool
 
 
 def _report(stream: Stream, group: GroupInfo, done: str, *, json: bool) -> None:
-    if json:
-        write_json(group_record(stream.path, group))
-    elif sys.stderr.isatty():
-        say(f"{done} group {group.name} of {stream.path}")
+    record = group_record(stream.path, group)
+    report(record, f"{done} group {group.name} of {stream.path}", json=json)

@@ -20,6 +20,7 @@ import msgspec
 import typer
 
 from headwater.cli.exits import one_line
+from headwater.cli.shell import say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,6 +69,14 @@ def write_json(record: msgspec.Struct) -> None:
     """One record, on a line of its own, at once."""
     stdout().write(msgspec.json.encode(record) + b"\n")
     stdout().flush()
+
+
+def report(record: msgspec.Struct, done: str, *, json: bool) -> None:
+    """What a command has changed: a record for scripts, a message for people at a terminal."""
+    if json:
+        write_json(record)
+    elif sys.stderr.isatty():
+        say(done)
 
 
 def write_line(text: str) -> None:

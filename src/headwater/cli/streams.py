@@ -13,7 +13,7 @@ import typer
 from headwater.cli import remote
 from headwater.cli.exits import CliError, ExitCode, explain, usage
 from headwater.cli.inputs import check_json
-from headwater.cli.output import Json, write_json
+from headwater.cli.output import Json, report
 from headwater.cli.positions import GRAMMAR, locate, parse_seconds, parse_size, parse_where
 from headwater.cli.records import ChangeRecord, RemovalRecord
 from headwater.cli.shell import say
@@ -206,10 +206,7 @@ def rm(
 
     def remove(stream: Stream) -> None:
         stream.delete()
-        if json:
-            write_json(RemovalRecord(name=stream.path))
-        elif sys.stderr.isatty():
-            say(f"deleted {stream.path}")
+        report(RemovalRecord(name=stream.path), f"deleted {stream.path}", json=json)
 
     _each(target, streams, remove)
 
@@ -242,18 +239,14 @@ def _each(target: Target, paths: list[str], action: Callable[[Stream], None]) ->
 
 
 def _report(stream: Stream, info: StreamInfo, done: str, *, json: bool) -> None:
-    if json:
-        write_json(
-            ChangeRecord(
-                name=stream.path,
-                url=stream.url,
-                content_type=info.content_type,
-                next_offset=info.next_offset,
-                closed=info.closed,
-            )
-        )
-    elif sys.stderr.isatty():
-        say(f"{done} {stream.path}")
+    record = ChangeRecord(
+        name=stream.path,
+        url=stream.url,
+        content_type=info.content_type,
+        next_offset=info.next_offset,
+        closed=info.closed,
+    )
+    report(record, f"{done} {stream.path}", json=json)
 
 
 def _first_message(text: str, unit: Unit) -> bytes:

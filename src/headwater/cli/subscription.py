@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headwater.cli import remote
-from headwater.cli.exits import CliError, one_line, usage
+from headwater.cli.exits import one_line, usage
 from headwater.cli.output import (
     Json,
     console,
     is_terminal,
     new_table,
+    report,
     write_facts,
     write_json,
     write_line,
 )
 from headwater.cli.records import LinkRecord, SubscriptionRecord, SubscriptionRemovalRecord
 from headwater.cli.shell import say
+from headwater.cli.streams import confirm
 from headwater.cli.target import Target, with_target
 from headwater.client import Headwater, Subscription, SubscriptionInfo
 
@@ -104,10 +105,7 @@ def create(
             lease_ttl_s=lease,
             description=description,
         )
-    if json:
-        write_json(_record(info))
-    elif sys.stderr.isatty():
-        say(f"created {name}; {info.streams_total} streams match now")
+    report(_record(info), f"created {name}; {info.streams_total} streams match now", json=json)
 
 
 @app.command()
@@ -192,27 +190,16 @@ def rm(
       headwater subscription rm mail
     """
     if not yes:
-        _ask(target, name)
+        confirm(target, name)
     with target.connect() as client:
         _open(client, name).delete()
-    if json:
-        write_json(SubscriptionRemovalRecord(name=name))
-    elif sys.stderr.isatty():
-        say(f"deleted {name}")
+    report(SubscriptionRemovalRecord(name=name), f"deleted {name}", json=json)
 
 
 def _open(client: Headwater, name: str) -> Subscription:
     if not name:
         raise usage("a subscription needs a name")
     return client.subscription(name)
-
-
-def _ask(target: Target, name: str) -> None:
-    if not sys.stdin.isatty():
-        raise usage("deleting needs a confirmation and there is no terminal; add --yes")
-    typer.echo(f"Delete {name} on {target.url} for good? [y/N] ", nl=False, err=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise CliError("nothing was deleted")
 
 
 def _record(info: SubscriptionInfo) -> SubscriptionRecord:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal
 from urllib.parse import quote, urljoin
 
 import msgspec
 
 from headwater.client.errors import InvalidMessage, StaleReceipt
-from headwater.client.protocol.streams import Request, Response, unexpected
+from headwater.client.protocol.streams import Request, Response, decoded
 from headwater.core.content_types import JSON
 
 OnDuplicate = Literal["abort", "succeed"]
@@ -21,7 +21,6 @@ FETCH_WAIT_MAX_S: Final = 60.0
 RECEIPTS_MAX: Final = 10_000
 """How many the server takes in one request."""
 _JSON_HEADERS: Final = {"Content-Type": JSON}
-W = TypeVar("W")
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,26 +344,26 @@ class _WireCommitted(msgspec.Struct):
 
 
 def group_info(response: Response) -> GroupInfo:
-    return _read(response, _WireInfo).public()
+    return decoded(response, _WireInfo).public()
 
 
 def group_infos(response: Response) -> list[GroupInfo]:
-    return [info.public() for info in _read(response, _WireInfos).groups]
+    return [info.public() for info in decoded(response, _WireInfos).groups]
 
 
 def deliveries(response: Response) -> list[Delivered]:
     """The messages in the answer to a fetch."""
-    return _read(response, _WireMessages).messages
+    return decoded(response, _WireMessages).messages
 
 
 def stale_receipts(response: Response) -> list[str]:
     """Those of the receipts that the server did not take."""
-    return _read(response, _WireSettled).stale
+    return decoded(response, _WireSettled).stale
 
 
 def committed(response: Response) -> Committed:
     """The outcome of a granted transaction."""
-    answer = _read(response, _WireCommitted)
+    answer = decoded(response, _WireCommitted)
     published = (Published(p.stream, p.offset, p.duplicate) for p in answer.published)
     return Committed(answer.acked, tuple(published))
 
@@ -383,10 +382,3 @@ def stale_receipt(
     )
     error.receipts = tuple(receipts)
     return error
-
-
-def _read(response: Response, kind: type[W]) -> W:
-    try:
-        return msgspec.json.decode(response.body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise unexpected(response, f"the answer is not what was asked for: {error}") from None

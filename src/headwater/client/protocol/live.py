@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal
 
 import msgspec
 
 from headwater.client.live_keys import Template
-from headwater.client.protocol.streams import Request, Response, unexpected
+from headwater.client.protocol.streams import Request, Response, decoded
 from headwater.core.content_types import JSON
 from headwater.core.live.guard import Mode
 from headwater.core.live.interest import WaitKind
@@ -30,7 +30,6 @@ NOW: Final = "now"
 
 WAIT_MAX_S: Final = 120.0
 _JSON_HEADERS: Final = {"Content-Type": JSON}
-W = TypeVar("W")
 
 
 class LiveMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -232,23 +231,16 @@ class _WireProfile(msgspec.Struct):
 
 
 def profile(response: Response) -> Profile:
-    return _read(response, _WireProfile).profile
+    return decoded(response, _WireProfile).profile
 
 
 def live_meta(response: Response) -> LiveMeta:
-    return _read(response, LiveMeta)
+    return decoded(response, LiveMeta)
 
 
 def activation(response: Response) -> Activation:
-    return _read(response, Activation)
+    return decoded(response, Activation)
 
 
 def wait_result(response: Response) -> WaitResult:
-    return _read(response, WaitResult)
-
-
-def _read(response: Response, kind: type[W]) -> W:
-    try:
-        return msgspec.json.decode(response.body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise unexpected(response, f"the answer is not what was asked for: {error}") from None
+    return decoded(response, WaitResult)

@@ -17,13 +17,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 from urllib.parse import quote, unquote, urlsplit
+
+import msgspec
 
 from headwater.client.errors import UnexpectedAnswer
 from headwater.core import content_types
 from headwater.core.content_types import JSON
 from headwater.core.limits import PRODUCER_ID_CHARS_MAX, PRODUCER_NUMBER_MAX
+
+T = TypeVar("T")
 
 START: Final = "-1"
 """The offset of a stream's beginning."""
@@ -406,6 +410,14 @@ def producer_receipt(response: Response, tag: ProducerTag) -> Receipt:
         duplicate=response.status == 204 and not response.closed,
         closed=response.closed,
     )
+
+
+def decoded(response: Response, kind: type[T]) -> T:
+    """The JSON body of a granted request."""
+    try:
+        return msgspec.json.decode(response.body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise unexpected(response, f"the answer is not what was asked for: {error}") from None
 
 
 def unexpected(response: Response, problem: str) -> UnexpectedAnswer:

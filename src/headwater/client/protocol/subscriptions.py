@@ -7,19 +7,18 @@ from base64 import urlsafe_b64decode
 from binascii import Error as Base64Error
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
 
 from headwater.client.errors import InvalidSignature, UnknownSigningKey
 from headwater.client.protocol.groups import milliseconds
-from headwater.client.protocol.streams import Request, Response, unexpected
+from headwater.client.protocol.streams import Request, Response, decoded
 from headwater.core.content_types import JSON
 
 SIGNATURE_AGE_S: Final = 300
 _JSON_HEADERS: Final = {"Content-Type": JSON}
-W = TypeVar("W")
 
 
 class LinkedStream(msgspec.Struct, frozen=True):
@@ -239,29 +238,22 @@ class _WireReported(msgspec.Struct):
 
 
 def subscription_info(response: Response) -> SubscriptionInfo:
-    return _read(response, _WireInfo).public()
+    return decoded(response, _WireInfo).public()
 
 
 def subscription_page(response: Response) -> tuple[list[SubscriptionInfo], str | None]:
     """One page of the list, and where the next one begins."""
-    page = _read(response, _WirePage)
+    page = decoded(response, _WirePage)
     return [info.public() for info in page.subscriptions], page.next
 
 
 def claimed(response: Response) -> Claimed:
-    return _read(response, Claimed)
+    return decoded(response, Claimed)
 
 
 def next_wake(response: Response) -> bool:
     """Whether there is more to do, so that another wake follows at once."""
-    return _read(response, _WireReported).next_wake
-
-
-def _read(response: Response, kind: type[W]) -> W:
-    try:
-        return msgspec.json.decode(response.body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise unexpected(response, f"the answer is not what was asked for: {error}") from None
+    return decoded(response, _WireReported).next_wake
 
 
 # --- Signatures ----------------------------------------------------------------------------------
