@@ -110,7 +110,12 @@ IMPORTS = {
     "headwater.client.sync.subscription": ("Subscription",),
     "headwater.client.protocol.batch": ("Batch", "Position"),
     "headwater.client.errors": ("BufferFull", "HeadwaterError"),
-    "headwater.client.protocol.groups": ("Committed", "GroupInfo", "OnDuplicate"),
+    "headwater.client.protocol.groups": (
+        "Committed",
+        "DeliveredProducer",
+        "GroupInfo",
+        "OnDuplicate",
+    ),
     "headwater.client.protocol.live": ("NOW", "Activation", "LiveMeta", "WaitResult"),
     "headwater.client.live_keys": ("Keyset", "Template"),
     "headwater.client.protocol.streams": (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import socket
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -818,3 +819,35 @@ def test_what_a_duplicate_means_is_the_streams_to_say_or_the_publishs(
         assert api.read(name) == [{"id": 1}, {"id": 2}]
     else:
         assert api.read(name) == [{"id": 1}]
+
+
+# ── What is known of a message ───────────────────────────────────────────────────────────────
+
+
+STAMPED = {"Producer-Id": "p", "Producer-Epoch": "3", "Producer-Seq": "0"}
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_deliveries_say_where_a_message_came_from(api: Api, jobs: str, cold: bool) -> None:
+    before_ms = time.time() * 1000 - 1
+    api.append(jobs, {"n": 1}, **STAMPED, **{"Message-Id": 'a "name"'})
+    api.append(jobs, {"n": 2})
+    if cold:
+        # So much that the first ones are not in memory any more.
+        for _ in range(3):
+            api.append(jobs, "x" * 1_000_000)
+    api.group(jobs, "g", start="first", max_deliveries=1, dead_letter=f"{jobs}-dead")
+    first, second = api.fetch(jobs, "g", max=2)
+    assert first["id"] == 'a "name"'
+    assert first["producer"] == {"id": "p", "epoch": 3, "seq": 0}
+    assert second["id"] == "1"
+    assert "producer" not in second
+    assert before_ms <= first["time"] <= second["time"] <= time.time() * 1000 + 1
+    api.call(jobs, "g", "reject", receipts=[first["receipt"]])
+    deadline = time.monotonic() + 20
+    while not (letters := api.read(f"{jobs}-dead")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    origin = letters[0]["origin"]
+    assert origin["id"] == 'a "name"'
+    assert origin["producer"] == {"id": "p", "epoch": 3, "seq": 0}
+    assert origin["time"] == first["time"]

@@ -13,6 +13,7 @@ from headwater.core.groups.decisions import Outcome
 from headwater.core.groups.state import RECEIPT, Outstanding
 from headwater.core.limits import FETCH_BYTES_MAX, PUSH_BYTES_MAX
 from headwater.core.pointers import pointer_steps
+from headwater.core.stream import Appended
 from headwater.core.unique_ids import id_at
 from headwater.http import sse
 from headwater.http.answers import JSON_HEADERS
@@ -21,7 +22,7 @@ from headwater.service.groups.group import Group
 from headwater.service.groups.members import Delivery, Ending
 from headwater.service.replies import Reply
 
-_DELIVERY: Final = b'{"id":%b,"offset":"%b","deliveries":%d,"receipt":"' + RECEIPT + b'",%b}'
+_DELIVERY: Final = b'{"id":%b,"offset":"%b",%b"deliveries":%d,"receipt":"' + RECEIPT + b'",%b}'
 
 
 def messages_json(group: Group, deliveries: list[Delivery]) -> list[bytes]:
@@ -33,18 +34,42 @@ def messages_json(group: Group, deliveries: list[Delivery]) -> list[bytes]:
     is_json, rule = config.is_json, config.unique_ids
     pointer = rule.pointer if rule is not None else None
     rendered: list[bytes] = []
-    known_start, offset = -1, b""
+    known_start, offset, about, given_id = -1, b"", b"", None
     for message, data in deliveries:
         number, start, _ = message.ref
         if start != known_start:
             known_start, offset = start, config.lineage.token_at(start).encode()
-        message_id = b'"%d"' % number if pointer is None else _own_id(data, pointer)
+            about, given_id = _about(group.appends.get(start))
+        if given_id is not None:
+            message_id = given_id
+        else:
+            message_id = b'"%d"' % number if pointer is None else _own_id(data, pointer)
         content = b'"value":%b' % data if is_json else b'"data":"%b"' % b64encode(data)
         rendered.append(
             _DELIVERY
-            % (message_id, offset, message.deliveries, group_id, number, message.token, content)
+            % (
+                message_id,
+                offset,
+                about,
+                message.deliveries,
+                group_id,
+                number,
+                message.token,
+                content,
+            )
         )
     return rendered
+
+
+def _about(append: Appended | None) -> tuple[bytes, bytes | None]:
+    """The time and the producer of an append, as fields, and the id that a header gave it."""
+    if append is None:
+        return b"", None
+    about = b'"time":%d,' % append.at_ms
+    if append.producer is not None:
+        about += b'"producer":%b,' % msgspec.json.encode(append.producer._asdict())
+    named = append.message_id
+    return about, None if named is None else msgspec.json.encode(named)
 
 
 def _own_id(data: bytes, pointer: str) -> bytes:

@@ -270,7 +270,7 @@ class Entry:
                 assert self.view is not None
                 self.view.tail = mutation.end
                 self.view.messages = mutation.first_message + mutation.messages
-                self.view.hot.push(mutation.body, limits.hot_bytes_per_stream_max)
+                self.view.hot.push(mutation.body, limits.hot_bytes_per_stream_max, mutation)
                 if mutation.ids and self.state and self.state.config.id == mutation.stream_id:
                     self.fresh_ids.difference_update(message_id for message_id, _ in mutation.ids)
                 return Event.CHANGED

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
+from headwater.core.stream import Appended
+
 
 class HeldBytes:
     """What many tails hold together."""
@@ -19,7 +21,7 @@ class HeldBytes:
 
 
 class HotTail:
-    __slots__ = ("_bodies", "_held", "_starts", "end", "size_bytes")
+    __slots__ = ("_appends", "_bodies", "_held", "_starts", "end", "size_bytes")
 
     def __init__(self, end: int, held: HeldBytes | None = None) -> None:
         self.end = end
@@ -27,15 +29,18 @@ class HotTail:
         self._held = held or HeldBytes()
         self._starts: list[int] = []
         self._bodies: list[bytes] = []
+        self._appends: list[Appended | None] = []
+        """What else is known of each; it shares the body."""
 
     @property
     def start(self) -> int:
         return self._starts[0] if self._starts else self.end
 
-    def push(self, body: bytes, max_bytes: int) -> None:
+    def push(self, body: bytes, max_bytes: int, append: Appended | None = None) -> None:
         """Add what was just committed, and forget the oldest part beyond the bound."""
         self._starts.append(self.end)
         self._bodies.append(body)
+        self._appends.append(append)
         self.end += len(body)
         self.size_bytes += len(body)
         self._held.total += len(body)
@@ -52,7 +57,7 @@ class HotTail:
         dropped = sum(map(len, self._bodies[:drop]))
         self.size_bytes -= dropped
         self._held.total -= dropped
-        del self._bodies[:drop], self._starts[:drop]
+        del self._bodies[:drop], self._starts[:drop], self._appends[:drop]
 
     def __del__(self) -> None:
         # A reader may have kept it longer than the stream did.
@@ -63,6 +68,7 @@ class HotTail:
         self.size_bytes = 0
         self._starts.clear()
         self._bodies.clear()
+        self._appends.clear()
 
     def read(self, position: int, max_bytes: int) -> list[bytes] | None:
         """Appends from a boundary on, at least one; None when no append held here begins there."""
@@ -76,6 +82,12 @@ class HotTail:
         while last > first + 1 and self._end_of(last - 1) - position > max_bytes:
             last -= 1
         return self._bodies[first:last]
+
+    def append_at(self, start: int) -> Appended | None:
+        """The append that begins at a position, if it is held here."""
+        index = bisect_left(self._starts, start)
+        found = index < len(self._starts) and self._starts[index] == start
+        return self._appends[index] if found else None
 
     def boundary(self, position: int) -> int | None:
         """Where the append that holds a position begins; None if it is not held here."""

@@ -15,6 +15,7 @@ from headwater.client.protocol.groups import (
     Action,
     Committed,
     Delivered,
+    DeliveredProducer,
     Lease,
     OnDuplicate,
     Publish,
@@ -140,8 +141,18 @@ class AsyncMessage:
 
     @property
     def id(self) -> str:
-        """The message's own id where it has one inside, else its number in the stream."""
+        """The id that the message was given or has inside, else its number in the stream."""
         return self._delivered.id
+
+    @property
+    def time(self) -> int | None:
+        """When the message was stored, in milliseconds since 1970; None if the server is older."""
+        return self._delivered.time
+
+    @property
+    def producer(self) -> DeliveredProducer | None:
+        """The idempotent producer that the message came from, if it did."""
+        return self._delivered.producer
 
     @property
     def offset(self) -> str:

@@ -104,6 +104,20 @@ class Committed:
     published: tuple[Published, ...]
 
 
+class DeliveredProducer(msgspec.Struct, frozen=True):
+    """The idempotent producer that a message came from.
+
+    Attributes:
+        id: its name.
+        epoch: its epoch.
+        seq: the number of the request that brought the message.
+    """
+
+    id: str
+    epoch: int
+    seq: int
+
+
 class Delivered(msgspec.Struct, frozen=True):
     """One message as a group hands it out."""
 
@@ -113,6 +127,8 @@ class Delivered(msgspec.Struct, frozen=True):
     receipt: str
     value: msgspec.Raw = msgspec.Raw()
     data: str | None = None
+    time: int | None = None
+    producer: DeliveredProducer | None = None
 
     def content(self) -> bytes:
         """The message's bytes; of a JSON message, exactly the text that was appended."""

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from headwater.client.aio.message import AsyncMessage, AsyncTransaction
-from headwater.client.protocol.groups import Committed, OnDuplicate
+from headwater.client.protocol.groups import Committed, DeliveredProducer, OnDuplicate
 from headwater.client.sync.portal import Portal
 
 
@@ -92,8 +92,18 @@ class Message:
 
     @property
     def id(self) -> str:
-        """The message's own id where it has one inside, else its number in the stream."""
+        """The id that the message was given or has inside, else its number in the stream."""
         return self._async.id
+
+    @property
+    def time(self) -> int | None:
+        """When the message was stored, in milliseconds since 1970; None if the server is older."""
+        return self._async.time
+
+    @property
+    def producer(self) -> DeliveredProducer | None:
+        """The idempotent producer that the message came from, if it did."""
+        return self._async.producer
 
     @property
     def offset(self) -> str:

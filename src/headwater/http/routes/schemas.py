@@ -212,7 +212,11 @@ _WRITTEN: Final[dict[str, Schema]] = {
         }
     ),
     "Message": obj(
-        {"id": TEXT, "offset": TEXT, "deliveries": WHOLE, "receipt": TEXT}, value={}, data=TEXT
+        {"id": TEXT, "offset": TEXT, "deliveries": WHOLE, "receipt": TEXT},
+        value={},
+        data=TEXT,
+        time=WHOLE,
+        producer=obj({"id": TEXT, "epoch": WHOLE, "seq": WHOLE}),
     ),
     "Fetched": obj(
         {"messages": listing(ref("Message")), "lag": WHOLE}, acked=WHOLE, stale=listing(TEXT)

@@ -23,6 +23,7 @@ from headwater.core.errors import ConfigConflict, InvalidJson, StreamError
 from headwater.core.groups.decisions import decide_settle
 from headwater.core.groups.state import Outstanding
 from headwater.core.limits import DEAD_LETTERS_BYTES_MAX
+from headwater.core.stream import Appended
 from headwater.service.entries import Entry, View
 from headwater.service.groups.group import Group
 from headwater.service.groups.messages import MessageReader
@@ -120,16 +121,19 @@ class DeadLetters:
         view = entry.require_view()
         refs = [message.ref for message in messages]
         found = await self._reader.at(entry, view, refs, DEAD_LETTERS_BYTES_MAX)
+        appends = await self._reader.appends_of(view, refs)
         return [
-            _letter(group, view, message, found[message.ref.number])
+            _letter(group, view, message, found[message.ref.number], appends.get(message.ref.start))
             for message in messages
             if message.ref.number in found
         ]
 
 
-def _letter(group: Group, view: View, message: Outstanding, data: bytes) -> bytes:
+def _letter(
+    group: Group, view: View, message: Outstanding, data: bytes, append: Appended | None
+) -> bytes:
     limit = group.state.config.max_deliveries
-    origin = {
+    origin: dict[str, object] = {
         "stream": group.entry.path,
         "group": group.state.record.name,
         "offset": view.config.lineage.token_at(message.ref.start),
@@ -137,6 +141,12 @@ def _letter(group: Group, view: View, message: Outstanding, data: bytes) -> byte
         "deliveries": message.deliveries,
         "reason": "max_deliveries" if limit and message.deliveries >= limit else "rejected",
     }
+    if append is not None:
+        origin["time"] = append.at_ms
+        if append.message_id is not None:
+            origin["id"] = append.message_id
+        if append.producer is not None:
+            origin["producer"] = append.producer._asdict()
     if view.config.is_json:
         letter = msgspec.json.encode({"origin": origin, "value": msgspec.Raw(data)})
         if _is_valid(letter):

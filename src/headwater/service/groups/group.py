@@ -25,6 +25,7 @@ from headwater.core.groups.mutations import GroupMutation, MemberReturned, evolv
 from headwater.core.groups.state import GroupState, Outstanding, format_receipt
 from headwater.core.groups.turns import Taker
 from headwater.core.limits import MIB
+from headwater.core.stream import Appended
 from headwater.service.entries import Entry
 from headwater.service.groups.members import Ending, Waiter
 from headwater.service.groups.messages import MessageReader
@@ -75,6 +76,8 @@ class Group(Owner):
         self.members: dict[str, int] = {}
         """When each was last heard of."""
         self.figures = figures
+        self.appends: dict[int, Appended] = {}
+        """What is known of the messages that are being handed out, by where their appends begin."""
         self._connections: Counter[str] = Counter()
         self._writer = writer
         self._reader = reader
@@ -278,7 +281,10 @@ class Group(Owner):
         if most <= 0:
             return
         state, now_ms = self.state, self._clock()
-        read, bodies = await self._reader.to_hand_out(self.entry, state, now_ms, most, most_bytes)
+        self.appends = {}
+        read, bodies = await self._reader.to_hand_out(
+            self.entry, state, now_ms, most, most_bytes, self.appends
+        )
         if bodies and not self.gone:
             # What was read may have to wait for others of its key: then look further.
             self._again = True
@@ -332,6 +338,7 @@ class Group(Owner):
                 self.figures.deliveries += len(messages)
                 self.figures.redeliveries += sum([m.deliveries > 1 for m in messages])
                 waiter.give([(m, bodies[m.ref.number]) for m in messages], self.lag)
+        self.appends = {}
 
     # ── Time ─────────────────────────────────────────────────────────────────────────────────
 

@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
 
+import msgspec
+
 from headwater.core import json_mode
 from headwater.core.groups.decisions import Read
 from headwater.core.groups.keys import key_of
 from headwater.core.groups.state import GroupState, MessageRef
 from headwater.core.limits import KIB, MIB
+from headwater.core.lineage import Span
 from headwater.core.pointers import pointer_steps
-from headwater.core.stream import StreamConfig
+from headwater.core.stream import Appended, StreamConfig
 from headwater.service.entries import Entry, View
 from headwater.service.reading import ReadingLog
 
@@ -46,22 +49,33 @@ class MessageReader:
         self._splits_bytes = 0
 
     async def to_hand_out(
-        self, entry: Entry, state: GroupState, now_ms: int, most: int, most_bytes: int
+        self,
+        entry: Entry,
+        state: GroupState,
+        now_ms: int,
+        most: int,
+        most_bytes: int,
+        appends: dict[int, Appended],
     ) -> tuple[Read, dict[int, bytes]]:
-        """Messages that a group can hand out: those that wait in it, then new ones."""
+        """Messages that a group can hand out: those that wait in it, then new ones.
+
+        What is known of the appends that they came with is added to `appends`.
+        """
         due = state.due(now_ms, most)
         bodies: dict[int, bytes] = {}
         if due:
             refs = [message.ref for message in due]
             bodies = await self.at(entry, entry.require_view(), refs, most_bytes)
+            appends |= await self.appends_of(entry.require_view(), refs)
             most_bytes -= sum(map(len, bodies.values()))
         again = {number: len(body) for number, body in bodies.items()}
         most -= len(due)
         full = len(state.outstanding) >= _OUTSTANDING_MAX
         if full or most <= 0 or most_bytes <= 0 or len(bodies) < len(due):
             return Read(again), bodies
-        cursor = state.cursor
-        found = await self.following(entry, entry.require_view(), cursor, most, most_bytes)
+        cursor, view = state.cursor, entry.require_view()
+        found = await self.following(entry, view, cursor, most, most_bytes)
+        appends |= await self.appends_of(view, found.refs)
         if state.cursor != cursor:
             # Somebody sent the group elsewhere meanwhile.
             return Read(again), bodies
@@ -111,6 +125,24 @@ class MessageReader:
                 break
             found[ref.number] = message
             most_bytes -= len(message)
+        return found
+
+    async def appends_of(self, view: View, refs: Sequence[MessageRef]) -> dict[int, Appended]:
+        """What is known of the appends that messages came with, by where those begin."""
+        found: dict[int, Appended] = {}
+        cold: list[Span] = []
+        for start in dict.fromkeys([ref.start for ref in refs]):
+            append = view.hot.append_at(start)
+            if append is not None:
+                found[start] = append
+            else:
+                cold += view.config.lineage.spans(start, view.tail)[:1]
+        if cold:
+            look_up = self._log.engine.appends.append_at
+            for span in cold:
+                append = await self._log.in_thread(look_up, span.run, span.start)
+                if append is not None:
+                    found[span.start] = msgspec.structs.replace(append, body=b"")
         return found
 
     async def _appends(
