@@ -191,10 +191,16 @@ _WRITTEN: Final[dict[str, Schema]] = {
     "Error": obj(
         {"error": obj({"code": TEXT, "message": TEXT}, index={"type": "integer", "minimum": 0})}
     ),
-    "Stream": obj(_STREAM_FIELDS, deleted_at=WHOLE, kept_until=WHOLE),
+    "Stream": obj(_STREAM_FIELDS),
+    "DeletedStream": obj(_STREAM_FIELDS | {"deleted_at": WHOLE, "kept_until": WHOLE}),
     "StreamDetails": obj(_STREAM_FIELDS | _DETAIL_FIELDS),
     "Pipelines": obj({"pipelines": listing(ref("PipelineReport"))}),
-    "StreamList": obj({"streams": listing(ref("Stream")), "next": nullable(TEXT)}),
+    "StreamList": obj(
+        {
+            "streams": listing({"anyOf": [ref("Stream"), ref("DeletedStream")]}),
+            "next": nullable(TEXT),
+        }
+    ),
     "Position": obj(
         {"offset": TEXT},
         skip=WHOLE,
