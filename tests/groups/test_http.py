@@ -205,6 +205,7 @@ def test_dead_letters_carry_their_origin(api: Api, jobs: str) -> None:
         "number": 0,
         "deliveries": 2,
         "reason": "max_deliveries",
+        "time": poison["time"],
     }
     assert api.info(jobs, "g")["lag"] == 0
 
