@@ -253,7 +253,7 @@ def test_a_limit_changes_nothing_but_how_many_get_in(
 ) -> None:
     body = b"[" + b",".join(b"".join(parts) for parts in elements) + b"]"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_mode, "_PIECE_BYTES", piece_bytes)
+        patch.setattr(json_mode, "_WINDOW_BYTES", piece_bytes)
         found = outcome_of(lambda: json_mode.encode(body, messages_max=messages_max))
     assert found == outcome_of(lambda: encode_plainly(body, messages_max))
 

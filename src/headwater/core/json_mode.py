@@ -10,7 +10,7 @@ messages becomes a JSON array by dropping the last comma and adding brackets, an
 message is a position in the stream.
 
 An append has a limited number of messages. The parser makes an object of each, so a body that may
-hold too many is validated as a whole first, which makes none, and then counted piece by piece.
+hold too many is validated as a whole first, which makes none, and then counted window by window.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},]')
 
 
 _ESCAPE: Final = re.compile(rb"\\.", re.DOTALL)
-_PIECE_BYTES: Final = 256 * KIB
+_WINDOW_BYTES: Final = 256 * KIB
 _STRUCTURE: Final = b'",[]{}'
 _NO_STRUCTURE: Final = bytes(byte for byte in range(256) if byte not in _STRUCTURE)
 _STEPS: Final = bytes.maketrans(b",[]{}", b"\x00\x01\xff\x01\xff")
@@ -83,17 +83,17 @@ def encode(
 def _count(body: bytes, most: int) -> int:
     """How many messages a valid array has that is not empty; it may stop counting past `most`.
 
-    Of each piece only what gives structure is left, and of that what is in no string.
+    Of each window only what gives structure is left, and of that what is in no string.
     """
     count, depth, in_string, escaped = 1, 0, 0, False
-    for start in range(0, len(body), _PIECE_BYTES):
-        piece = body[start + escaped : start + _PIECE_BYTES]
-        if b"\\" in piece:
-            piece = _ESCAPE.sub(b"", piece)
-            escaped = piece.endswith(b"\\")
+    for start in range(0, len(body), _WINDOW_BYTES):
+        window = body[start + escaped : start + _WINDOW_BYTES]
+        if b"\\" in window:
+            window = _ESCAPE.sub(b"", window)
+            escaped = window.endswith(b"\\")
         else:
             escaped = False
-        parts = piece.translate(None, _NO_STRUCTURE).split(b'"')
+        parts = window.translate(None, _NO_STRUCTURE).split(b'"')
         outside = b"".join(parts[in_string::2])
         in_string ^= (len(parts) - 1) & 1
         depths = accumulate(array("b", outside.translate(_STEPS)), initial=depth)

@@ -93,7 +93,7 @@ class Lineage:
         return self.locate(offset, tail)
 
     def spans(self, start: int, end: int) -> list[Span]:
-        """Cut a range into the pieces that each stream of the lineage wrote."""
+        """Cut an interval into the spans that each stream of the lineage wrote."""
         found: list[Span] = []
         for run, run_end in (*self.inherited, Inherited(self.own, end)):
             stop = min(run_end, end)

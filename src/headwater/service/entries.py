@@ -12,7 +12,6 @@ Entries are loaded on demand and dropped when idle, so memory follows the stream
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from copy import copy
@@ -332,69 +331,3 @@ def producers_of(mutation: Mutation) -> Sequence[str]:
     if isinstance(mutation, Appended | Closed | ProducerAdvanced):
         return () if mutation.producer is None else (mutation.producer.id,)
     return mutation.ids if isinstance(mutation, ProducersForgotten) else ()
-
-
-class Registry:
-    """The entries, most recently used last."""
-
-    def __init__(
-        self, limits: Limits, fetch: Callable[[str], Awaitable[LoadedStream | None]]
-    ) -> None:
-        self._limits = limits
-        self._fetch = fetch
-        self._entries: OrderedDict[str, Entry] = OrderedDict()
-        self._held = HeldBytes()
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def ready(self, path: str) -> Entry | None:
-        """The entry if it is loaded: the fast path, without waiting for anything."""
-        entry = self._entries.get(path)
-        if entry is None or not entry.loaded:
-            return None
-        self._entries.move_to_end(path)
-        return entry
-
-    async def get(self, path: str) -> Entry:
-        """The entry, loaded. Use it before the next await: after that it may have been dropped."""
-        while (entry := self.ready(path)) is None:
-            loading = self._entries.get(path)
-            if loading is None:
-                self._shrink()
-                loading = self._entries[path] = Entry(path, self._held)
-            await loading.load(self._fetch)
-        return entry
-
-    @property
-    def hot_bytes(self) -> int:
-        return self._held.total
-
-    def release_hot(self) -> None:
-        """Give back memory of hot tails beyond the bound, least recently used first.
-
-        Those that somebody listens to come last: their readers then read from the engine.
-        """
-        if self._held.total <= self._limits.hot_bytes_max:
-            return
-        # Somewhat more than needed, so that the next few appends need not look again.
-        enough = self._limits.hot_bytes_max - self._limits.hot_bytes_max // 8
-        for listened in (False, True):
-            for entry in self._entries.values():
-                if self._held.total <= enough:
-                    return
-                if entry.view is not None and bool(entry.listeners) is listened:
-                    entry.view.hot.clear()
-
-    def _shrink(self) -> None:
-        """Make room for one more."""
-        excess = len(self._entries) + 1 - self._limits.streams_in_memory_max
-        if excess <= 0:
-            return
-        # Look a little further than needed: some of the oldest may be busy.
-        for entry in list(islice(self._entries.values(), excess + 64)):
-            if excess <= 0:
-                break
-            if entry.idle:
-                del self._entries[entry.path]
-                excess -= 1

@@ -17,8 +17,9 @@ from headwater.core.errors import StreamError, UnknownOffset
 from headwater.core.lineage import ForkRequest, measure_sub_offset
 from headwater.core.retention import locate
 from headwater.core.stream import StreamConfig
-from headwater.service.entries import Entry, Registry, View
+from headwater.service.entries import Entry, View
 from headwater.service.reading import ReadingLog
+from headwater.service.registry import Registry
 
 # How many sources may go together with a stream; see `headwater.core.decisions.remove`.
 _ANCESTORS_MAX: Final = 64

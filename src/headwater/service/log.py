@@ -23,7 +23,7 @@ from headwater.core.stream import Created, Mutation, StreamState
 from headwater.service.appending import LARGE_BYTES, AppendingLog
 from headwater.service.background import Background
 from headwater.service.clock import Clock, wall_clock_ms
-from headwater.service.entries import Entry, Registry
+from headwater.service.entries import Entry
 from headwater.service.forks import Forks
 from headwater.service.grace import Grace
 from headwater.service.history.archiving import Archiving, open_archive
@@ -33,6 +33,7 @@ from headwater.service.history.sealing import Sealing
 from headwater.service.housekeeping import Collection, Expiry, Trimming
 from headwater.service.producers import Forgetting
 from headwater.service.quotas import Quotas
+from headwater.service.registry import Registry
 from headwater.service.reordering import WaitingRoom
 from headwater.service.replies import Reply
 from headwater.service.retention import look

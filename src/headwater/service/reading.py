@@ -26,8 +26,9 @@ from headwater.service.chunks import (
     read_frames,
     read_pieces,
 )
-from headwater.service.entries import Entry, Registry, View
+from headwater.service.entries import Entry, View
 from headwater.service.history.fetching import Fetching
+from headwater.service.registry import Registry
 from headwater.service.writer import Writer
 from headwater.store.engine import DeletedStream, Engine, SeekBy, StreamSummary
 from headwater.store.history.cold_segments import FetchNeeded

@@ -1,6 +1,6 @@
 """Finding an append by a property that grows with its position: a message number, a time.
 
-Halving a stretch of a run finds it with a few look-ups, and without an index of its own.
+Bisecting a run finds it with a few look-ups, and without an index of its own.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from headwater.store.engine import Outline, SeekBy
 def last_before(
     outline_at: Callable[[int, int], Outline | None],
     run: int,
-    stretch: tuple[int, int],
+    interval: tuple[int, int],
     by: SeekBy,
     value: int,
 ) -> Outline | None:
-    """The last append of a stretch that starts at or before a value."""
+    """The last append in an interval that starts at or before a value."""
     found: Outline | None = None
-    low, high = stretch
+    low, high = interval
     while low < high:
         outline = outline_at(run, (low + high) // 2)
         if outline is None:

@@ -84,7 +84,7 @@ def _check_streams(connection: apsw.Connection, files: HistoryCheck) -> Iterator
 
 
 class _Chain:
-    """Pieces of a run that have to follow each other from the first one on that is kept."""
+    """Spans of a run that have to follow each other from the first one on that is kept."""
 
     def __init__(self, config: StreamConfig, kept_from: int) -> None:
         self._position, self._messages = config.lineage.base, config.base_messages

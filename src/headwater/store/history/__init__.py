@@ -1,7 +1,7 @@
 """History: the older part of streams, in immutable files beside the database.
 
 What a stream has written is its *run*: bytes at positions that never change. The newest part of a
-run is rows of the database. Older parts are *extents* in *segment* files: contiguous pieces of a
+run is rows of the database. Older parts are *extents* in *segment* files: contiguous spans of a
 run, cut between appends, in exactly the form in which they are sent to readers. A long run fills
 segments by itself; short ones share them.
 

@@ -101,7 +101,7 @@ class Rewriting:
         self._history = history
         # From here on they can be read to the end, whatever becomes of them.
         self._segments = {row.id: history.open_segments.segment(row) for row in files}
-        self._pieces = [*_pieces(tables.extents_of(history.query, self._segments))]
+        self._joined = [*_touching(tables.extents_of(history.query, self._segments))]
         self._builder = history.begin_file()
         self._copying = self._copy()
         self._draft: SegmentDraft | None = None
@@ -121,9 +121,9 @@ class Rewriting:
 
     def _copy(self) -> Iterator[int]:
         began_s, copied = monotonic(), 0
-        for piece in self._pieces:
-            self._builder.begin(piece[0].run, piece[0].start, piece[0].first_message)
-            for row in piece:
+        for touching in self._joined:
+            self._builder.begin(touching[0].run, touching[0].start, touching[0].first_message)
+            for row in touching:
                 for columns, bodies in self._read(row):
                     self._builder.add_all(columns, bodies)
                     copied += len(bodies)
@@ -182,17 +182,17 @@ class Rewriting:
         with self._history.transaction() as write:
             if uploads and self.is_awaited():
                 return True
-            while stop < len(self._pieces) and extents < _SLICE_EXTENTS:
+            while stop < len(self._joined) and extents < _SLICE_EXTENTS:
                 tables.move_extents(
-                    write, self._pieces[stop], self.draft.id, self.draft.extents[stop]
+                    write, self._joined[stop], self.draft.id, self.draft.extents[stop]
                 )
-                extents += len(self._pieces[stop])
+                extents += len(self._joined[stop])
                 stop += 1
             self._history.step("before moving")
         # If that failed, the same is tried again: what has moved already is left as it is then.
         self._recorded = stop
         self._history.step("moved")
-        return stop < len(self._pieces)
+        return stop < len(self._joined)
 
     def end(self) -> None:
         """Nothing more will be recorded."""
@@ -203,16 +203,16 @@ class Rewriting:
             self._history.give_up(self._builder)
 
 
-def _pieces(extents: Sequence[ExtentRow]) -> Iterator[list[ExtentRow]]:
-    """Extents that touch are one piece from now on."""
-    piece: list[ExtentRow] = []
+def _touching(extents: Sequence[ExtentRow]) -> Iterator[list[ExtentRow]]:
+    """Extents that touch, to be joined into one."""
+    touching: list[ExtentRow] = []
     for row in extents:
-        if piece and (piece[-1].run, piece[-1].until) != (row.run, row.start):
-            yield piece
-            piece = []
-        piece.append(row)
-    if piece:
-        yield piece
+        if touching and (touching[-1].run, touching[-1].until) != (row.run, row.start):
+            yield touching
+            touching = []
+        touching.append(row)
+    if touching:
+        yield touching
 
 
 def _end_of_slice(extent: Extent, first: int, stop: int) -> int:

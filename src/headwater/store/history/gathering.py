@@ -51,7 +51,7 @@ def count_fitting(portion: Sequence[Row], room_bytes: int) -> int:
 
 
 def as_columns(portion: Sequence[Row]) -> tuple[Columns, bytes]:
-    """All about the appends of some rows, and their bodies in one piece."""
+    """All about the appends of some rows, and their bodies joined."""
     _, starts, firsts, counts, times, sums, producers, epochs, seqs, ids, bodies = zip(
         *portion, strict=True
     )

@@ -1,7 +1,7 @@
 """Whether bytes of a file can be had without waiting for the disk.
 
-The kernel can be asked to read only what it has in memory. One byte of each stretch is enough to
-tell: what it keeps and what it drops are larger pieces than that.
+The kernel can be asked to read only what it has in memory. One byte in every 128 KiB is enough
+to tell: what it keeps and what it drops is larger than that.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 from headwater.core.limits import KIB
 
-_STRETCH_BYTES: Final = 128 * KIB
+_STEP_BYTES: Final = 128 * KIB
 _WITHOUT_WAITING: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 
 
@@ -38,5 +38,5 @@ def bring(file: int, offset: int, length: int) -> None:
 
 
 def _one_of_each(offset: int, length: int) -> Iterator[int]:
-    yield from range(offset, offset + length, _STRETCH_BYTES)
+    yield from range(offset, offset + length, _STEP_BYTES)
     yield offset + length - 1

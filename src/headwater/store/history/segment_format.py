@@ -4,7 +4,7 @@
                    (2 if messages of it have ids, 1 otherwise)
     bodies         of all extents, one after the other, exactly as stored
     indexes        one for each extent: a header, then an array for each property of its appends
-    directory      where each extent's index is, and which piece of which run it describes
+    directory      where each extent's index is, and which span of which run it describes
     block sums     a checksum for every block of everything above
     footer         where directory and sums begin, and a checksum of itself and of the sums
 

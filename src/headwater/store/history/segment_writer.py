@@ -79,7 +79,7 @@ class SegmentBuilder:
         self._drafts.append((IndexDraft(run, start, first_message, self.size_bytes), []))
 
     def add_all(self, columns: segment_format.Columns, bodies: bytes) -> None:
-        """Appends that follow each other, with their bodies in one piece."""
+        """Appends that follow each other, with their bodies joined."""
         index, _ = self._drafts[-1]
         index.extend(columns)
         self._write(bodies)

@@ -226,8 +226,8 @@ class Appends:
         return Outline(append.start, end, append.first_message, append.at_ms)
 
     def seek(self, span: Span, by: SeekBy, value: int) -> Appended | None:
-        stretch = self._narrow(span, by, value)
-        found = last_before(self.outline_at, span.run, stretch, by, value)
+        interval = self._narrow(span, by, value)
+        found = last_before(self.outline_at, span.run, interval, by, value)
         return self.append_at(span.run, found.start) if found else None
 
     def _narrow(self, span: Span, by: SeekBy, value: int) -> tuple[int, int]:

@@ -15,7 +15,7 @@ once it has been released: a new layout is a new entry at the end.
 - `message_ids` knows where each message of a stream with unique ids begins. It is on disk only.
 - `groups` has the cursor of each consumer group, `deliveries` the messages before it that are not
   settled. What is before the cursor and not in `deliveries` is done.
-- `segments` has a row per file of history, `extents` one for each piece of a stream in such a file.
+- `segments` has a row per file of history, `extents` one for each extent in such a file.
   What is in an extent is not in `ops`; see `headwater.store.history`.
 - `live_templates` are the query shapes that live streams follow.
 - `snapshots` are states that were folded out of a stream, each at an offset.

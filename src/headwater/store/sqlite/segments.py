@@ -26,7 +26,7 @@ _FOUND: Final = (
     "SELECT e.start, e.until, e.index_offset, s.id, s.name, s.size, s.root, s.local, s.remote"
     " FROM extents e JOIN segments s ON s.id = e.segment_id"
 )
-# A longer piece of the same extent takes the place of a shorter one.
+# A longer part of the same extent replaces a shorter one.
 _GROW: Final = (
     " ON CONFLICT DO UPDATE SET until = excluded.until, appends = excluded.appends,"
     " messages = excluded.messages, last_at = excluded.last_at"
@@ -50,7 +50,7 @@ class ExtentRow(NamedTuple):
 
 
 class FoundExtent(NamedTuple):
-    """A piece of a run and where it is."""
+    """A span of a run and where it is."""
 
     start: int
     until: int
@@ -101,7 +101,7 @@ def insert_segment(write: apsw.Connection, draft: SegmentDraft, now_ms: int) -> 
 def move_extents(
     write: apsw.Connection, old: Sequence[ExtentRow], segment_id: int, new: ExtentDraft
 ) -> bool:
-    """Let a piece of a run lie elsewhere; False if it does not lie where it did."""
+    """Move a span of a run elsewhere; False if it is no longer where it was."""
     run, start, until = old[0].run, old[0].start, old[-1].until
     condition = "run = ? AND start >= ? AND start < ?"
     place = (run, start, until)
