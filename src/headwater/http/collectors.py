@@ -89,10 +89,10 @@ def of_writes(log: Log) -> Iterator[Metric]:
     yield histogram("commit_requests", "Requests answered by one commit.", figures.batch_requests)
     yield counter("commit_failures", "Commits that failed.", writer.failures)
     yield gauge("storage_full", "1 while the disk has no room for anything new.", writer.full)
-    failures = {task.name: task.failures for task in log.tasks}
-    failing = {task.name: int(task.is_failing) for task in log.tasks}
-    yield counters("task_failures", "Failed rounds of background tasks.", "task", failures)
-    yield gauges("task_failing", "1 while the last round of a task failed.", "task", failing)
+    failures = {task.name: task.failures for task in log.watched()}
+    failing = {task.name: int(task.is_failing) for task in log.watched()}
+    yield counters("task_failures", "Failures of what runs without a request.", "task", failures)
+    yield gauges("task_failing", "1 while such a task fails.", "task", failing)
     yield gauge("queue_bytes", "Writes that wait for a commit.", writer.queued_bytes)
     yield gauge("queue_bytes_max", "How many may wait (429 beyond).", log.limits.queue_bytes_max)
     yield gauge("streams_in_memory", "Streams that are loaded.", log.streams_in_memory)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
+from contextlib import suppress
 from time import monotonic
 from typing import Final, Protocol
 
 from headwater.http.messages import Payload, Sink
 from headwater.http.sse import KEEP_ALIVE
+from headwater.service.background import Watch
 
 KEEP_ALIVE_S: Final = 15
 _JITTER: Final = 0.2
@@ -35,6 +37,7 @@ class Heartbeat:
         self._next_slot = 0
         self._timer: asyncio.TimerHandle | None = None
         self._payload = Payload(KEEP_ALIVE)
+        self.watch = Watch("heartbeat")
 
     def add(self, reader: Listening) -> None:
         now = monotonic()
@@ -52,7 +55,10 @@ class Heartbeat:
         now = monotonic()
         while self._next_slot <= now:
             for reader, ends_at in self._slots.pop(self._next_slot, ()):
-                self._beat(reader, ends_at, now)
+                try:
+                    self._beat(reader, ends_at, now)
+                except Exception as error:
+                    self._give_up(reader, error)
             self._next_slot += 1
         self._timer = None
         if self._slots:
@@ -66,6 +72,12 @@ class Heartbeat:
         elif reader.sink.paused or reader.sink.send(self._payload):
             # A reader that has plenty to read needs no sign of life.
             self._schedule(reader, ends_at, now)
+
+    def _give_up(self, reader: Listening, error: Exception) -> None:
+        """The others have to have their turn, and this one may come back."""
+        self.watch.failed(error)
+        with suppress(Exception):
+            reader.end()
 
     def stop(self) -> None:
         if self._timer is not None:

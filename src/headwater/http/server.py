@@ -23,6 +23,7 @@ from headwater.http.response_heads import Heads
 from headwater.http.room import Room
 from headwater.http.tls import Certificate
 from headwater.http.traffic import Traffic
+from headwater.service.background import Watch
 from headwater.service.clock import wall_clock_ms
 
 _SWEEP_S: Final = 1.0
@@ -57,6 +58,7 @@ class Server:
         traffic: Traffic | None = None,
     ) -> None:
         self.handler = handler
+        self.watch = Watch("sweep")
         self.limits = limits
         self.timeouts = timeouts or Timeouts()
         self.traffic = traffic or Traffic()
@@ -143,8 +145,16 @@ class Server:
 
     def _sweep(self) -> None:
         """Cut connections whose peer took too long or may not stay. One timer for all of them."""
-        self.now = now = monotonic()
         self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
+        try:
+            self._sweep_once()
+        except Exception as error:
+            self.watch.failed(error, _SWEEP_S)
+        else:
+            self.watch.succeeded()
+
+    def _sweep_once(self) -> None:
+        self.now = now = monotonic()
         self._each([c for c in self._connections if c.deadline < now], Connection.time_out)
         if self.is_private:
             self._each(self._expired(wall_clock_ms()), Connection.expel)

@@ -322,8 +322,15 @@ class Entry:
         return self.state
 
     def notify(self, event: Event) -> None:
+        """Tell all of them, even if one fails."""
+        failure: Exception | None = None
         for listener in tuple(self.listeners):
-            listener(event)
+            try:
+                listener(event)
+            except Exception as error:
+                failure = error
+        if failure is not None:
+            raise failure
 
 
 def producers_of(mutation: Mutation) -> Sequence[str]:

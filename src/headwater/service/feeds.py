@@ -17,8 +17,6 @@ from collections.abc import Coroutine
 from time import perf_counter
 from typing import Final, Protocol
 
-import structlog
-
 from headwater.core.errors import StreamError, TooManyReaders
 from headwater.core.histograms import SECONDS, Histogram
 from headwater.service.chunks import Chunk
@@ -28,8 +26,6 @@ from headwater.service.log import Log
 from headwater.service.polls import Polls
 
 _SLICE: Final = 256
-
-logger = structlog.get_logger()
 
 
 class Follower(Protocol):
@@ -68,6 +64,7 @@ class Feeds:
     def __init__(self, log: Log) -> None:
         self.log = log
         self.stopping = False
+        self.watch = log.watch("feeds")
         self.figures = ReadFigures()
         self._feeds: dict[Entry, Feed] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -168,19 +165,19 @@ class Feed:
         while not follower.gone:
             try:
                 chunk = await self.stream.read(follower.position)
+                if self._tell(follower, chunk):
+                    return
+                await follower.drained()
             except Exception as error:
                 self._give_up(follower, error)
                 return
-            if self._tell(follower, chunk):
-                return
-            await follower.drained()
 
     def _give_up(self, follower: Follower, error: Exception) -> None:
         if self.stream.view is None:
             follower.deleted()
             return
         if not isinstance(error, StreamError):
-            logger.error("following_failed", path=self.stream.path, exc_info=error)
+            self.feeds.watch.failed(error)
         follower.end()
 
     def _tell(self, follower: Follower, chunk: Chunk) -> bool:
@@ -255,7 +252,10 @@ class Feed:
         last = min(first + _SLICE, len(followers))
         sent_bytes = 0
         for index in range(first, last):
-            sent_bytes += followers[index].take(update)
+            try:
+                sent_bytes += followers[index].take(update)
+            except Exception as error:
+                self._give_up(followers[index], error)
         figures = self.feeds.figures
         figures.events += last - first
         figures.event_bytes += sent_bytes

@@ -21,7 +21,7 @@ from headwater.core.quotas import Quota
 from headwater.core.snapshots import SnapshotDropped
 from headwater.core.stream import Created, Mutation, StreamState
 from headwater.service.appending import LARGE_BYTES, AppendingLog
-from headwater.service.background import Background
+from headwater.service.background import Background, Watch
 from headwater.service.clock import Clock, wall_clock_ms
 from headwater.service.entries import Entry
 from headwater.service.forks import Forks
@@ -76,7 +76,9 @@ class Log(AppendingLog):
             Forgetting(self),
             Collection(self),
         ]
-        """Everything that runs without a request."""
+        """Everything that runs without a request, in rounds."""
+        self.watches: list[Watch] = [self.writer.watch]
+        """What else does, on timers and when something changes."""
         history = engine.history
         self._fetching = Fetching(history.open_segments.fetched if history else lambda size: None)
         self.sealing: Sealing | None = None
@@ -122,9 +124,18 @@ class Log(AppendingLog):
         """What does not work now, though requests are answered: by task, or the disk."""
         if self.writer.full:
             self.writer.full = not self.engine.has_room()
-        failing = "its last round failed, as the log says; it is tried again"
-        problems = {task.name: failing for task in self.tasks if task.is_failing}
+        failing = "it has failed, as the log says; it is tried again"
+        problems = {watch.name: failing for watch in self.watched() if watch.is_failing}
         return problems | ({"disk": StorageFull().message} if self.writer.full else {})
+
+    def watched(self) -> list[Watch]:
+        """Everything that runs without a request."""
+        return [*self.tasks, *self.watches]
+
+    def watch(self, name: str) -> Watch:
+        """One more thing that runs without a request."""
+        self.watches.append(Watch(name))
+        return self.watches[-1]
 
     def wind_down(self) -> None:
         """The server is about to stop: waits for object storage are cut short."""

@@ -1,4 +1,7 @@
-"""One timer for everything that is due at some moment: a heap, and a single wake-up."""
+"""One timer for everything that is due at some moment: a heap, and a single wake-up.
+
+What fails is done again after a while, longer each time, and keeps nothing else from its turn.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,31 @@ import asyncio
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
+from typing import Final
 
+from headwater.service.background import Watch
 from headwater.service.clock import Clock
+
+_PAUSE_MS: Final = 1_000
+_DOUBLINGS_MAX: Final = 6
 
 
 class Timers:
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, watch: Watch) -> None:
         self._clock = clock
-        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._watch = watch
+        self._heap: list[tuple[int, int, Callable[[], None], int]] = []
         self._order = count()
         self._wake: asyncio.TimerHandle | None = None
         self._wake_ms = 0
 
     def at(self, due_ms: int, action: Callable[[], None]) -> None:
         """Do something at a moment, or as soon as possible if that has passed."""
-        heappush(self._heap, (due_ms, next(self._order), action))
+        self._push(due_ms, action)
         self._plan()
+
+    def _push(self, due_ms: int, action: Callable[[], None], failures: int = 0) -> None:
+        heappush(self._heap, (due_ms, next(self._order), action, failures))
 
     def _plan(self) -> None:
         if not self._heap:
@@ -38,8 +50,18 @@ class Timers:
     def _run(self) -> None:
         self._wake = None
         now_ms = self._clock()
+        all_well = True
         while self._heap and self._heap[0][0] <= now_ms:
-            heappop(self._heap)[2]()
+            _, _, action, failures = heappop(self._heap)
+            try:
+                action()
+            except Exception as error:
+                all_well = False
+                pause_ms = _PAUSE_MS << min(failures, _DOUBLINGS_MAX)
+                self._watch.failed(error, pause_ms / 1000)
+                self._push(now_ms + pause_ms, action, failures + 1)
+        if all_well:
+            self._watch.succeeded()
         self._plan()
 
     def stop(self) -> None:

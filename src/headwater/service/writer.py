@@ -42,6 +42,7 @@ from headwater.core.errors import (
 from headwater.core.limits import Limits
 from headwater.core.mutations import GROWING, AnyMutation
 from headwater.core.stream import Appended
+from headwater.service.background import Watch
 from headwater.service.entries import Event
 from headwater.service.replies import Reply
 from headwater.store.engine import Engine
@@ -144,6 +145,7 @@ class Writer:
         self.observers: list[Callable[[Sequence[Effect]], None]] = []
         self.failure_observers: list[Callable[[Sequence[Effect]], None]] = []
         self.failures = 0
+        self.watch = Watch("listeners")
         self.full = False
         """Nothing that grows can be stored."""
         self.figures = CommitFigures()
@@ -299,18 +301,25 @@ class Writer:
                 changed[owner] = None
             elif event is Event.DELETED:
                 changed.pop(owner, None)
-                owner.notify(event)
+                self._tell(owner.notify, event)
             if isinstance(mutation, Appended):
                 appends += 1
                 appended_bytes += len(mutation.body)
                 messages += mutation.messages
         self._count(appends, appended_bytes, messages)
         for owner in changed:
-            owner.notify(Event.CHANGED)
+            self._tell(owner.notify, Event.CHANGED)
         for observer in self.observers:
-            observer(effects)
+            self._tell(observer, effects)
         if appends:
             self._release_hot()
+
+    def _tell(self, listener: Callable[[Any], None], news: Any) -> None:
+        """What is wrong with one who is told must not keep others from being told, or answered."""
+        try:
+            listener(news)
+        except Exception as error:
+            self.watch.failed(error)
 
     def _count(self, appends: int, appended_bytes: int, messages: int) -> None:
         figures = self.figures
@@ -328,7 +337,7 @@ class Writer:
             owner.pending = None
         for failed in (batch, gathered):
             for observer in self.failure_observers:
-                observer(failed.effects)
+                self._tell(observer, failed.effects)
         # Not before all of that is forgotten: whoever is told may try again at once.
         refusal = StorageFull if full else StorageUnavailable
         for reply, _ in batch.waiters:

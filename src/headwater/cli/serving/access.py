@@ -126,6 +126,7 @@ def _tokens(settings: Settings, reloader: Reloader) -> Tokens:
         at_url = KeysAtUrl(check_url(settings.jwt_jwks))
         reloader.each_time(at_url.refresh_if_due)
         reloader.at_end(at_url.stop)
+        reloader.watches.append(at_url.watch)
         sources.append(at_url)
     elif settings.jwt_jwks:
         sources.append(_file_of_keys(Path(settings.jwt_jwks), parse_key_set, reloader))

@@ -16,9 +16,11 @@ import structlog
 
 from headwater.http.access.verification import InvalidKeySet
 from headwater.http.tls import CertificateError
+from headwater.service.background import Watch
 from headwater.store.key_file import KeyFileError
 
 INTERVAL_S: Final = 1.0
+_PAUSE_S_MAX: Final = 60.0
 UNUSABLE: Final = (KeyFileError, InvalidKeySet, CertificateError, OSError)
 
 log = structlog.get_logger()
@@ -45,6 +47,7 @@ class _Watched:
 class Reloader:
     def __init__(self) -> None:
         self.failures = 0
+        self.watches = [Watch("reloading")]
         self._watched: list[_Watched] = []
         self._poke = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -87,16 +90,26 @@ class Reloader:
             await action()
 
     async def _run(self) -> None:
+        pause_s, forced = 0.0, False
         while True:
-            for action in self._each_time:
-                action()
-            forced = await self._pause()
-            for watched in self._watched:
-                await self._look(watched, force=forced)
+            try:
+                for action in self._each_time:
+                    action()
+                forced |= await self._pause(max(INTERVAL_S, pause_s))
+                for watched in self._watched:
+                    await self._look(watched, force=forced)
+            except Exception as error:
+                pause_s = min(max(INTERVAL_S, 2 * pause_s), _PAUSE_S_MAX)
+                self.watches[0].failed(error, pause_s)
+                if not self._poke.is_set():
+                    forced |= await self._pause(pause_s)
+            else:
+                self.watches[0].succeeded()
+                pause_s, forced = 0.0, False
 
-    async def _pause(self) -> bool:
+    async def _pause(self, length_s: float) -> bool:
         try:
-            async with asyncio.timeout(INTERVAL_S):
+            async with asyncio.timeout(length_s):
                 await self._poke.wait()
         except TimeoutError:
             return False

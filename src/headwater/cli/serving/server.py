@@ -232,6 +232,7 @@ async def listening(
         raise CannotServe(
             f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}"
         ) from None
+    streams.watches += [heartbeat.watch, server.watch, *reloader.watches]
     reloader.start()
     try:
         yield server, port

@@ -20,6 +20,7 @@ from headwater.http.access.verification import (
     merge,
     parse_key_set,
 )
+from headwater.service.background import Watch
 
 SET_BYTES_MAX: Final = 256 * 1024
 REFRESH_S: Final = 300.0
@@ -60,6 +61,7 @@ class KeysAtUrl:
     def __init__(self, url: str) -> None:
         self.keys: list[VerificationKey] = []
         self.failures = 0
+        self.watch = Watch("token_keys")
         self._url = url
         self._asked_at = -REFRESH_S
         self._asking: asyncio.Task[None] | None = None
@@ -94,14 +96,17 @@ class KeysAtUrl:
         try:
             async with asyncio.timeout(_FETCH_TIMEOUT_S):
                 self.keys = merge(self.keys, parse_key_set(await _fetch(self._url)))
-        except (InvalidKeySet, httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError) as error:
+        except Exception as error:
             self.failures += 1
+            self.watch.failed(error, REFRESH_S)
             log.warning(
                 "keys_for_tokens_not_fetched",
                 host=urlsplit(self._url).hostname,
                 error=str(error) or type(error).__name__,
                 keys_kept=len(self.keys),
             )
+        else:
+            self.watch.succeeded()
 
 
 async def _fetch(url: str) -> bytes:

@@ -24,6 +24,7 @@ from headwater.core.groups.decisions import decide_settle
 from headwater.core.groups.state import Outstanding
 from headwater.core.limits import DEAD_LETTERS_BYTES_MAX
 from headwater.core.stream import Appended
+from headwater.service.background import Watch
 from headwater.service.entries import Entry, View
 from headwater.service.groups.group import Group
 from headwater.service.groups.messages import MessageReader
@@ -39,8 +40,9 @@ _RETRY_DOUBLINGS_MAX: Final = 6
 
 
 class DeadLetters:
-    def __init__(self, streams: Log, reader: MessageReader, timers: Timers) -> None:
+    def __init__(self, streams: Log, reader: MessageReader, timers: Timers, watch: Watch) -> None:
         self._streams = streams
+        self._watch = watch
         self._reader = reader
         self._timers = timers
         self._tasks: dict[Group, asyncio.Task[None] | None] = {}
@@ -59,12 +61,13 @@ class DeadLetters:
         except StreamError as error:
             self._try_later(group, error.message)
         except Exception as error:
-            log.exception("dead_letter_failed", stream=group.entry.path)
+            self._watch.failed(error)
             self._try_later(group, str(error))
         else:
             # Before anything else can happen: the next one that is given up needs another run.
             del self._tasks[group]
             self._failures.pop(group, None)
+            self._watch.succeeded()
             group.kick()
 
     def _try_later(self, group: Group, problem: str) -> None:

@@ -26,6 +26,7 @@ from headwater.core.groups.state import GroupState, Outstanding, format_receipt
 from headwater.core.groups.turns import Taker
 from headwater.core.limits import MIB
 from headwater.core.stream import Appended
+from headwater.service.background import Watch
 from headwater.service.entries import Entry
 from headwater.service.groups.members import Ending, Waiter
 from headwater.service.groups.messages import MessageReader
@@ -49,7 +50,8 @@ R = TypeVar("R")
 class GroupFigures:
     """What all groups have done since the start, for those who watch them."""
 
-    def __init__(self) -> None:
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
         self.deliveries = 0
         self.redeliveries = 0
         self.dead_letters = 0
@@ -260,9 +262,9 @@ class Group(Owner):
             # Nothing could be read. That says nothing against the state.
             self._turn_away(error)
             retry_ms = _FAILURE_RETRY_MS
-        except Exception:
+        except Exception as error:
             # Nobody waits for this task. What is wrong has to be seen, and must not end the group.
-            log.exception("group_failed", stream=self.entry.path, group=self.state.record.name)
+            self.figures.watch.failed(error, _FAILURE_RETRY_MS / 1000)
             self._turn_away(StorageUnavailable("the group could not be served; try again"))
             retry_ms = _FAILURE_RETRY_MS
         finally:

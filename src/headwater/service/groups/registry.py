@@ -10,6 +10,7 @@ from typing import Final, Self
 
 from headwater.core.errors import GroupNotFound, StorageUnavailable, StreamError, StreamNotFound
 from headwater.core.groups.state import GroupState
+from headwater.service.background import Retried
 from headwater.service.entries import Entry, Event
 from headwater.service.groups.dead_letters import DeadLetters
 from headwater.service.groups.group import Group, GroupFigures
@@ -78,13 +79,13 @@ class GroupRegistry:
     def __init__(self, streams: Log, next_group_id: int) -> None:
         self._streams = streams
         self._next_id = next_group_id
-        self._timers = Timers(streams.clock)
+        self._timers = Timers(streams.clock, streams.watch("group_timers"))
+        self._look_ups = Retried(streams.watch("group_lookups"))
         self._reader = MessageReader(streams)
-        self._bury = DeadLetters(streams, self._reader, self._timers)
+        self._bury = DeadLetters(streams, self._reader, self._timers, streams.watch("dead_letters"))
         self._by_path: OrderedDict[str, StreamGroups] = OrderedDict()
         self._streams_max = min(_STREAMS_IN_MEMORY_MAX, streams.limits.streams_in_memory_max)
-        self._looking: set[asyncio.Task[None]] = set()
-        self.figures = GroupFigures()
+        self.figures = GroupFigures(streams.watch("groups"))
 
     @classmethod
     async def start(cls, streams: Log) -> Self:
@@ -92,8 +93,7 @@ class GroupRegistry:
 
     def stop(self) -> None:
         self._timers.stop()
-        for task in self._looking:
-            task.cancel()
+        self._look_ups.cancel()
         for stream in self._by_path.values():
             for group in stream.groups.values():
                 group.dismiss(StorageUnavailable("the server is shutting down; try again"))
@@ -185,9 +185,7 @@ class GroupRegistry:
 
     def _look_later(self, path: str) -> None:
         def look() -> None:
-            task = asyncio.get_running_loop().create_task(self._look(path))
-            self._looking.add(task)
-            task.add_done_callback(self._looking.discard)
+            self._look_ups.start(lambda: self._look(path))
 
         self._timers.at(self._streams.clock() + _LOOK_AGAIN_MS, look)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from headwater.core import decisions
 from headwater.core.errors import LiveNotEnabled, StreamError
 from headwater.core.live.profile import Profile, touch_settings
 from headwater.core.live.state import Totals
+from headwater.service.background import Background
 from headwater.service.clock import Clock
 from headwater.service.live.metrics import LiveMetrics
 from headwater.service.live.stream import LiveStream
@@ -48,14 +48,16 @@ class Live:
         self.clock = log.clock
         self.monotonic_ms = monotonic_ms
         self.new_epoch = new_epoch
-        self.deadlines = Deadlines(monotonic_ms)
+        self.deadlines = Deadlines(monotonic_ms, log.watch("live_waits"))
+        self.watch = log.watch("live_streams")
+        self._tending = Tending(self)
+        log.watches.append(self._tending)
         self.metrics = LiveMetrics(log, enabled=metrics)
         self.waiters = 0
         self.waiters_max = waiters_max
         self._by_path: OrderedDict[str, LiveStream] = OrderedDict()
         self._past = Totals()
         """Of streams that were let go."""
-        self._ticker: asyncio.Task[None] | None = None
         self._stopping = False
 
     # ── Profiles ─────────────────────────────────────────────────────────────────────────────
@@ -147,18 +149,15 @@ class Live:
     # ── Every second ─────────────────────────────────────────────────────────────────────────
 
     def _start_ticking(self) -> None:
-        if self._ticker is None and not self._stopping:
-            self._ticker = asyncio.get_running_loop().create_task(self._tick())
+        if not self._tending.is_started and not self._stopping:
+            self._tending.start()
 
-    async def _tick(self) -> None:
-        while self._by_path:
-            await asyncio.sleep(_TICK_S)
-            for stream in [*self._by_path.values()]:
-                # A commit that fails now is made up for by the next collection.
-                with suppress(StreamError):
-                    await self._tend(stream)
-            await self.metrics.write([*self._by_path.values()])
-        self._ticker = None
+    async def tend_all(self) -> None:
+        for stream in [*self._by_path.values()]:
+            # A commit that fails now is made up for by the next collection.
+            with suppress(StreamError):
+                await self._tend(stream)
+        await self.metrics.write([*self._by_path.values()])
 
     async def _tend(self, stream: LiveStream) -> None:
         now_ms = self.monotonic_ms()
@@ -179,9 +178,21 @@ class Live:
 
     async def stop(self) -> None:
         self.release()
-        if self._ticker is not None:
-            self._ticker.cancel()
-            await asyncio.wait([self._ticker])
+        await self._tending.stop()
         self.deadlines.stop()
         for stream in [*self._by_path.values()]:
             self._forget(stream)
+
+
+class Tending(Background):
+    """Lets go of live streams that nobody has asked for in a while, and of old templates."""
+
+    name = "live"
+
+    def __init__(self, live: Live) -> None:
+        super().__init__()
+        self._live = live
+
+    async def round(self) -> float:
+        await self._live.tend_all()
+        return _TICK_S

@@ -103,6 +103,13 @@ class LiveStream(Owner):
     def _pump(self) -> None:
         """Derive a slice of changes, or a few where more have gathered."""
         self._pump_planned = False
+        try:
+            self._derive_some()
+        except Exception as error:
+            self._live.watch.failed(error)
+            self._skip_unreadable()
+
+    def _derive_some(self) -> None:
         if not self.is_current or not self._has_records():
             return
         for _ in range(min(_SLICES_MAX, 1 + self.lag // _LAG_PER_SLICE)):
@@ -153,6 +160,9 @@ class LiveStream(Owner):
             # What cannot be read cannot be told apart: everyone looks again.
             self._live.note_trouble(self.stream.path, error)
             self._skip_unreadable()
+        except Exception as error:
+            self._live.watch.failed(error)
+            self._skip_unreadable()
         finally:
             self._reading = None
         if not self.closed:
@@ -162,6 +172,7 @@ class LiveStream(Owner):
         view = self.stream.view
         if view is not None:
             self._position, self.state.journal.source_seq = view.tail, view.messages
+            self._records = None
         self._restart()
 
     def _restart(self) -> None:
@@ -193,7 +204,11 @@ class LiveStream(Owner):
         self._flush_timer = None
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        self.flush()
+        try:
+            self.flush()
+        except Exception as error:
+            self._live.watch.failed(error)
+            self._restart()
         took_ms = (loop.time() - began_s) * 1000
         longest_ms = float(self.settings.flush_within_ms)
         self.coalesce_ms = min(longest_ms, max(_COALESCE_MS_MIN, took_ms * _COALESCE_PER_FLUSH))

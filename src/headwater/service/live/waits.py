@@ -11,6 +11,7 @@ from typing import Final, Literal
 import msgspec
 
 from headwater.core.live.journal import Waiter
+from headwater.service.background import Watch
 
 _DEAD_ENTRIES_MIN: Final = 1024
 
@@ -45,8 +46,9 @@ class Wait:
 
 
 class Deadlines:
-    def __init__(self, clock: Callable[[], int]) -> None:
+    def __init__(self, clock: Callable[[], int], watch: Watch) -> None:
         self._clock = clock
+        self._watch = watch
         self._heap: list[tuple[int, int, Wait]] = []
         self._order = count()
         self._dead = 0
@@ -86,10 +88,21 @@ class Deadlines:
             if wait.done:
                 self._dead -= 1
             else:
-                wait.on_time_out(wait)
+                try:
+                    wait.on_time_out(wait)
+                except Exception as error:
+                    self._fail(wait, error)
                 # It was taken out of the heap already.
                 self._dead -= 1
         self._plan()
+
+    def _fail(self, wait: Wait, error: Exception) -> None:
+        """Answer all the same, and let the others have their turn."""
+        self._watch.failed(error)
+        if not wait.done:
+            self.drop(wait)
+        if not wait.future.done():
+            wait.future.set_exception(error)
 
     def stop(self) -> None:
         if self._timer is not None:

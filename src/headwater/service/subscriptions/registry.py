@@ -23,6 +23,7 @@ from headwater.core.errors import StorageUnavailable, StreamError
 from headwater.core.stream import Appended, Created, Deleted, SoftDeleted, Undeleted
 from headwater.core.subscriptions.errors import SubscriptionNotFound
 from headwater.core.subscriptions.state import Link, SubscriptionState
+from headwater.service.background import Retried
 from headwater.service.entries import Entry
 from headwater.service.log import Log
 from headwater.service.subscriptions.keyring import Keyring
@@ -49,7 +50,8 @@ class SubscriptionRegistry:
         self.streams = streams
         self.webhooks = webhooks
         self.public_url = public_url
-        self.timers = Timers(streams.clock)
+        self.timers = Timers(streams.clock, streams.watch("subscription_timers"))
+        self.watch = streams.watch("subscriptions")
         self.keyring = Keyring(streams)
         self._next_id = next_id
         self._by_name: dict[str, Subscription] = {}
@@ -60,7 +62,7 @@ class SubscriptionRegistry:
         self._version = 0
         self._loaded = False
         self._creating = asyncio.Lock()
-        self._reloads: set[asyncio.Task[None]] = set()
+        self._reloads = Retried(streams.watch("subscription_lookups"))
 
     @classmethod
     async def start(
@@ -105,9 +107,7 @@ class SubscriptionRegistry:
         with suppress(ValueError):
             self.streams.writer.observers.remove(self._observe)
             self.streams.writer.failure_observers.remove(self._doubt)
-        for task in self._reloads:
-            task.cancel()
-        await asyncio.gather(*self._reloads, return_exceptions=True)
+        await self._reloads.stop()
         for subscription in self._by_name.values():
             await subscription.stop()
         await self.webhooks.stop()
@@ -181,7 +181,7 @@ class SubscriptionRegistry:
         """A commit may be reported as failed and be there all the same: look at the streams."""
         if self._by_name:
             paths = {owner.path for owner, _ in effects if isinstance(owner, Entry)}
-            self._in_background(self._look_again(paths))
+            self._reloads.start(lambda: self._look_again(paths))
 
     async def _look_again(self, paths: Set[str]) -> None:
         try:
@@ -198,16 +198,11 @@ class SubscriptionRegistry:
 
     def _later(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
         due_ms = self.streams.clock() + _RETRY_MS
-        self.timers.at(due_ms, lambda: self._in_background(work()))
-
-    def _in_background(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._reloads.add(task)
-        task.add_done_callback(self._reloads.discard)
+        self.timers.at(due_ms, lambda: self._reloads.start(work))
 
     def lost(self, subscription: Subscription) -> None:
         self._version += 1
-        self._in_background(self._reload(subscription))
+        self._reloads.start(lambda: self._reload(subscription))
 
     async def _reload(self, subscription: Subscription) -> None:
         """Start again from what is stored, if anything is."""

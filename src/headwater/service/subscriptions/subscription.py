@@ -205,9 +205,9 @@ class Subscription(Owner):
         except StreamError as error:
             log.warning("subscription_delayed", subscription=self.name, error=error.message)
             self._alarm.set(self._registry.streams.clock() + _RETRY_MS)
-        except Exception:
+        except Exception as error:
             # Nobody waits for this task. What is wrong has to be seen, and must not end the wakes.
-            log.exception("subscription_failed", subscription=self.name)
+            self._registry.watch.failed(error, _RETRY_MS / 1000)
             self._alarm.set(self._registry.streams.clock() + _RETRY_MS)
         else:
             if self.state.wake.phase in (Phase.DUE, Phase.LEASED):

@@ -148,6 +148,9 @@ class PostgresqlEngine:
                 self._hang_up()
                 reason = explained(error) if isinstance(error, psycopg.Error) else str(error)
                 log.warning("postgresql_unavailable", reason=reason)
+            except Exception:
+                # Without this thread the shard would be lost after a while, and nobody would know.
+                log.exception("lease_failed")
         if self._is_abandoned:
             self._hang_up()
 
