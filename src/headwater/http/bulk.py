@@ -7,6 +7,7 @@ one begins.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -30,7 +31,9 @@ NDJSON_TYPE: Final = "application/x-ndjson"
 _RANGE_BYTES_DEFAULT: Final = 8 * MIB
 _RANGE_BYTES_MIN: Final = 64 * KIB
 _BULK_BYTES_DEFAULT: Final = 8 * MIB
-_BULK_BYTES_MAX: Final = 64 * MIB
+_BULK_BYTES_MAX: Final = 16 * MIB
+# How many answers are made at once: each takes several times its size while it is made.
+_RENDERED_AT_ONCE: Final = 2
 
 Render = Callable[[StreamConfig, Sequence[Frame], bool], bytes]
 
@@ -38,6 +41,7 @@ Render = Callable[[StreamConfig, Sequence[Frame], bool], bytes]
 class BulkResource:
     def __init__(self, log: Log) -> None:
         self._log = log
+        self._turns = asyncio.Semaphore(_RENDERED_AT_ONCE)
 
     async def segments(self, request: Request, path: str) -> Response:
         query = query_of(request)
@@ -66,10 +70,11 @@ class BulkResource:
         size = number_between(query, "max_bytes", 1, _BULK_BYTES_MAX, default=_BULK_BYTES_DEFAULT)
         start, until = _span(query)
         entry = await self._log.entry(path)
-        view, position, frames = await self._log.read_frames(entry, start, until, size)
         content_type, render = _choose(request)
         details = query.get("headers") == "true"
-        body = await self._log.in_thread(render, view.config, frames, details)
+        async with self._turns:
+            view, position, frames = await self._log.read_frames(entry, start, until, size)
+            body = await self._log.in_thread(render, view.config, frames, details)
         end = frames[-1].end if frames else position
         headers: Headers = [
             ("Content-Type", content_type),
@@ -131,15 +136,17 @@ def _location(sealed: SealedExtent, is_local: bool) -> str | None:
 
 
 def render_ndjson(config: StreamConfig, frames: Sequence[Frame], details: bool) -> bytes:
-    lines: list[bytes] = []
+    # In one piece as it grows: a list of lines would be many times their size.
+    lines = bytearray()
     for frame in frames:
         for number, body in enumerate(frame.bodies()):
             about = _about(config, frame, number, details)
             messages = json_mode.decode(body) if config.is_json else [body]
             for index, message in enumerate(messages):
                 value = {"value": msgspec.Raw(message)} if config.is_json else {"data": message}
-                lines.append(msgspec.json.encode({**about, "index": index, **value}))
-    return b"\n".join([*lines, b""])
+                lines += msgspec.json.encode({**about, "index": index, **value})
+                lines += b"\n"
+    return bytes(lines)
 
 
 def _about(config: StreamConfig, frame: Frame, number: int, details: bool) -> dict[str, object]:
