@@ -70,9 +70,28 @@ def test_the_path_is_free_at_once_and_then_in_the_way(client: Client) -> None:
     # The last one that was there.
     assert undelete(client, path).status == 204
     assert client.get(path).body == b"new"
-    client.delete(path + "?purge=true")
-    assert undelete(client, path).status == 204
-    assert client.get(path).body == b"old"
+
+
+def test_purging_takes_earlier_deletions_along(client: Client) -> None:
+    path = client.create(TEXT, b"old")
+    client.delete(path)
+    client.create(TEXT, b"new", path=path)
+    assert client.delete(f"{path}?purge=true").status == 204
+    assert deleted(client, path) == []
+    assert undelete(client, path).status == 404
+
+
+def test_purging_takes_them_along_at_the_path_of_a_source_that_is_gone(client: Client) -> None:
+    path = client.create(TEXT, b"old")
+    client.delete(path)
+    client.create(TEXT, b"new", path=path)
+    fork = client.create(TEXT | {"Stream-Forked-From": path})
+    client.delete(path)
+    assert client.delete(f"{path}?purge=true").status == 204
+    assert error_code(client.delete(f"{path}?purge=true")) == "stream_gone"
+    assert client.get(fork).body == b"new"
+    client.delete(fork)
+    assert undelete(client, path).status == 404
 
 
 def test_what_was_purged_does_not_come_back(client: Client) -> None:
