@@ -121,6 +121,7 @@ IMPORTS = {
     "headwater.client.protocol.streams": (
         "NOTHING",
         "START",
+        "Durability",
         "Live",
         "ProducerTag",
         "Receipt",

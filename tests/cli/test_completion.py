@@ -24,6 +24,13 @@ def test_streams_of_the_server(complete: Complete, run: Run, path: str) -> None:
     assert complete("headwater tail nothing/like/it") == []
 
 
+def test_undelete_offers_what_was_deleted(complete: Complete, run: Run, path: str) -> None:
+    for name in ("gone", "kept"):
+        run("create", f"{path}/{name}")
+    run("rm", "-y", f"{path}/gone")
+    assert complete(f"headwater undelete {path}/") == [f"{path}/gone"]
+
+
 def test_the_server_of_the_line(complete: Complete, run: Run, base_url: str, path: str) -> None:
     run("create", path)
     nowhere = f"http://127.0.0.1:{free_port()}"

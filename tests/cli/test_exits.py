@@ -128,7 +128,7 @@ def test_a_typo_gets_a_hint(run: Run) -> None:
 
 
 def test_the_unforeseen(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("some\nthing")
 
     monkeypatch.setattr("headwater.cli.remote.list_streams", fail)

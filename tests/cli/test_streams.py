@@ -1,4 +1,4 @@
-"""create, ls, info, fork, close, rm."""
+"""create, ls, info, fork, close, clear, rm, undelete."""
 
 from __future__ import annotations
 
@@ -75,9 +75,22 @@ def test_create_a_stream_that_keeps_only_so_much(run: Run, base_url: str, path: 
     assert "keeps" not in run("info", f"{path}/all").out
 
 
+def test_create_a_relaxed_stream(run: Run, path: str) -> None:
+    run("create", path, "--durability", "relaxed")
+    assert run("info", path, "--json").record["durability"] == "relaxed"
+    assert "relaxed" in run("info", path).out
+    run("create", path, "--durability", "relaxed", "--if-missing")
+    run("create", path, "--durability", "synced", "--if-missing", code=4)
+    run("fork", path, f"{path}/fork")
+    assert run("info", f"{path}/fork", "--json").record["durability"] == "synced"
+    run("fork", path, f"{path}/relaxed", "--durability", "relaxed")
+    assert run("info", f"{path}/relaxed", "--json").record["durability"] == "relaxed"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
+        ("--durability", "some"),
         ("--keep", "long"),
         ("--keep", "1500ms"),
         ("--keep-bytes", "much"),
@@ -216,6 +229,56 @@ def test_rm_goes_on_after_a_stream_that_is_not_there(
     ran = run("rm", "-y", f"{path}/a", f"{path}/b", f"{path}/c", "--json", code=3)
     assert [record["name"] for record in ran.records] == [f"{path}/a", f"{path}/c"]
     assert f"'{path}/b'" in ran.err
+
+
+def test_clear_without_a_terminal_needs_yes(run: Run, json_stream: str) -> None:
+    run("append", json_stream, "1")
+    assert "--yes" in run("clear", json_stream, code=2).err
+    assert run("read", json_stream).lines == ["1"]
+    before = run("info", json_stream, "--json").record
+    record = run("clear", json_stream, "--yes", "--json").record
+    assert (record["name"], record["next_offset"]) == (json_stream, before["next_offset"])
+    run("append", json_stream, "2")
+    assert run("read", json_stream).lines == ["2"]
+    run("clear", f"{json_stream}/nothing", "--yes", code=3)
+
+
+def test_what_was_deleted_is_listed_and_comes_back(run: Run, path: str) -> None:
+    for name in ("a", "b"):
+        run("create", f"{path}/{name}", "--data", "1")
+    run("rm", "-y", f"{path}/a", f"{path}/b")
+    assert run("ls", "--prefix", f"{path}/").lines == []
+    listing = ("ls", "--deleted", "--prefix", f"{path}/")
+    assert run(*listing).lines == [f"{path}/a", f"{path}/b"]
+    first = run(*listing, "--json").records[0]
+    assert first["messages"] == 1
+    assert first["deleted_at"] < first["kept_until"]
+    ran = run("undelete", f"{path}/a", f"{path}/none", f"{path}/b", "--json", code=3)
+    assert [record["name"] for record in ran.records] == [f"{path}/a", f"{path}/b"]
+    assert f"'{path}/none'" in ran.err
+    assert "ls --deleted" in ran.err
+    assert run("read", f"{path}/a").lines == ["1"]
+    assert run(*listing).lines == []
+
+
+def test_undelete_does_not_replace_a_stream(run: Run, json_stream: str) -> None:
+    run("rm", "-y", json_stream)
+    run("create", json_stream)
+    assert "another stream" in run("undelete", json_stream, code=4).err
+
+
+def test_rm_purge_keeps_nothing(run: Run, json_stream: str) -> None:
+    assert "--yes" in run("rm", "--purge", json_stream, code=2).err
+    run("rm", "--purge", "-y", json_stream)
+    run("undelete", json_stream, code=3)
+
+
+def test_other_servers_have_no_deleted_streams(run: Run, base_url: str, json_stream: str) -> None:
+    with plain_server(base_url) as url:
+        assert "deleted" in run("ls", "--deleted", code=1, STREAM_URL=url).err
+        for command in (("clear", "-y"), ("undelete",)):
+            ran = run(*command, json_stream, code=1, STREAM_URL=url)
+            assert "does not offer this" in ran.err
 
 
 def test_names_of_the_server_options_in_front(run: Run, base_url: str, json_stream: str) -> None:

@@ -55,6 +55,37 @@ def test_rm_asks(process_environment: dict[str, str], client: Headwater, json_st
         stream.head()
 
 
+def test_clear_and_purge_ask_whether_it_is_for_good(
+    process_environment: dict[str, str], json_stream: str
+) -> None:
+    for command, what in (
+        (("clear",), f"all messages of {json_stream}"),
+        (("rm", "--purge"), json_stream),
+    ):
+        with on_terminal(*command, json_stream, env=process_environment) as terminal:
+            terminal.wait_for(f"Delete {what} on ")
+            terminal.wait_for("for good? [y/N]")
+            terminal.type("n\n")
+            assert terminal.end() == 1
+        assert "nothing was deleted" in terminal.screen
+
+
+def test_deleted_streams_are_a_table(
+    process_environment: dict[str, str], client: Headwater, json_stream: str
+) -> None:
+    client.stream(json_stream).append([1, 2])
+    client.stream(json_stream).delete()
+    listing = ("ls", "--deleted", "--prefix")
+    with on_terminal(*listing, json_stream, env=process_environment) as terminal:
+        assert terminal.end() == 0
+    header, row = (line for line in terminal.screen.splitlines() if line.strip())
+    assert "KEPT UNTIL" in header
+    assert row.split()[:2] == [json_stream, "2"]
+    with on_terminal(*listing, "nothing/here", env=process_environment) as terminal:
+        assert terminal.end() == 0
+    assert "no deleted streams" in terminal.screen
+
+
 def test_groups_are_a_table(
     process_environment: dict[str, str], run: Run, json_stream: str
 ) -> None:

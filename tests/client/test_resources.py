@@ -13,6 +13,7 @@ from headwater.client import (
     AsyncHeadwater,
     AsyncStream,
     BadRequest,
+    Conflict,
     NotSupported,
     ProducerTag,
     ResponseError,
@@ -22,6 +23,7 @@ from headwater.client import (
 )
 from headwater.client.protocol.resources import list_request
 from headwater.client.protocol.streams import Response
+from tests.client.conftest import IMPATIENT
 from tests.client.fake_transport import FakeTransport, lost, refused, script
 
 
@@ -37,6 +39,108 @@ async def test_the_list_of_streams(client: AsyncHeadwater, new_path: str) -> Non
     assert [stream.name[-1] for stream in rest.streams] == ["2", "3", "4"]
     assert rest.next is None
     assert await client.streams(f"{new_path}/none") == []
+
+
+async def test_a_deleted_stream_is_listed_and_comes_back(json_stream: AsyncStream) -> None:
+    await json_stream.append([1, 2])
+    await json_stream.delete()
+    with pytest.raises(StreamNotFound):
+        await json_stream.head()
+    await json_stream.undelete()
+    assert await json_stream.read_json() == [1, 2]
+    await json_stream.append(3)
+    with pytest.raises(StreamNotFound):
+        await json_stream.undelete()
+    assert await json_stream.read_json() == [1, 2, 3]
+
+
+async def test_the_list_of_deleted_streams(client: AsyncHeadwater, new_path: str) -> None:
+    for number in range(3):
+        await client.stream(f"{new_path}/{number}").create()
+    for number in (0, 2):
+        await client.stream(f"{new_path}/{number}").delete()
+    found = await client.streams(f"{new_path}/", deleted=True)
+    assert [stream.name[-1] for stream in found] == ["0", "2"]
+    assert all(0 < (one.deleted_at or 0) < (one.kept_until or 0) for one in found)
+    page = await client.stream_page(f"{new_path}/", limit=1, deleted=True)
+    assert [stream.name[-1] for stream in page.streams] == ["0"]
+    page = await client.stream_page(f"{new_path}/", after=page.next or "", deleted=True)
+    assert [stream.name[-1] for stream in page.streams] == ["2"]
+    (left,) = await client.streams(f"{new_path}/")
+    assert (left.name[-1], left.deleted_at, left.kept_until) == ("1", None, None)
+
+
+async def test_a_list_of_live_streams_is_not_taken_for_one_of_deleted_ones() -> None:
+    """A server that does not know the parameter leaves it aside."""
+    answer = Response(200, {}, b'{"streams": [{"name": "alive"}], "next": null}')
+    client = AsyncHeadwater("http://server", transport=FakeTransport(script(answer)))
+    with pytest.raises(NotSupported):
+        await client.streams(deleted=True)
+
+
+async def test_what_is_purged_does_not_come_back(json_stream: AsyncStream) -> None:
+    await json_stream.delete()
+    await json_stream.create()
+    await json_stream.delete(purge=True)
+    with pytest.raises(StreamNotFound):
+        await json_stream.undelete()
+    with pytest.raises(StreamNotFound):
+        await json_stream.delete(purge=True)
+
+
+async def test_a_stream_does_not_come_back_over_another(json_stream: AsyncStream) -> None:
+    await json_stream.delete()
+    await json_stream.create()
+    with pytest.raises(Conflict) as caught:
+        await json_stream.undelete()
+    assert caught.value.code == "undelete_conflict"
+
+
+@pytest.mark.parametrize("there", [True, False])
+async def test_an_undelete_whose_answer_was_lost(there: bool) -> None:
+    """The next attempt finds nothing that is deleted. Whether the stream is there decides."""
+    absent = refused(404, "stream_not_found")
+    head = Response(200, {}) if there else absent
+    transport = FakeTransport(script(lost(), absent, head))
+    stream = AsyncHeadwater("http://server", transport=transport, retry=IMPATIENT).stream("s")
+    if there:
+        await stream.undelete()
+    else:
+        with pytest.raises(StreamNotFound):
+            await stream.undelete()
+    assert [request.method for request in transport.requests] == ["POST", "POST", "HEAD"]
+
+
+async def test_clear_drops_messages_and_keeps_the_stream(json_stream: AsyncStream) -> None:
+    await json_stream.append([1, 2])
+    end = (await json_stream.head()).next_offset
+    assert await json_stream.clear() == end
+    info = await json_stream.head()
+    assert (info.next_offset, info.earliest_offset) == (end, end)
+    assert await json_stream.read_json() == []
+    await json_stream.append(3)
+    assert await json_stream.read_json() == [3]
+
+
+async def test_clear_and_undelete_of_nothing(stream: AsyncStream) -> None:
+    with pytest.raises(StreamNotFound):
+        await stream.clear()
+    with pytest.raises(StreamNotFound):
+        await stream.undelete()
+
+
+@pytest.mark.parametrize(
+    "answer", [Response(404, {"content-type": "text/plain"}, b"no"), Response(204, {})]
+)
+async def test_other_servers_neither_clear_nor_undelete(answer: Response) -> None:
+    transport = FakeTransport(script(*[answer] * 3))
+    stream = AsyncHeadwater("http://server", transport=transport).stream("s")
+    with pytest.raises(NotSupported):
+        await stream.clear()
+    with pytest.raises(NotSupported):
+        await stream.undelete()
+    with pytest.raises(NotSupported):
+        await stream.bulk("0_0", "0_1")
 
 
 async def test_details(json_stream: AsyncStream) -> None:

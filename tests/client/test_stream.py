@@ -75,6 +75,31 @@ async def test_read_from_the_start_when_the_beginning_is_gone(stream: AsyncStrea
         assert await anext(aiter(reader.messages())) == read[0]
 
 
+async def test_durability(stream: AsyncStream) -> None:
+    await stream.create(durability="relaxed")
+    assert (await stream.head()).durability == "relaxed"
+    assert (await stream.append(1)).relaxed
+    async with stream.producer() as producer:
+        delivery = await producer.append(2)
+    assert (await delivery).relaxed
+    await stream.ensure(durability="relaxed")
+    with pytest.raises(ConfigConflict):
+        await stream.ensure()
+    closing = await stream.close()
+    assert closing.closed
+    assert not closing.relaxed
+    assert await stream.read_json() == [1, 2]
+
+
+async def test_ensure_changes_the_durability(stream: AsyncStream) -> None:
+    await stream.ensure(durability="relaxed", version=1)
+    await stream.ensure(durability="synced", version=2)
+    assert (await stream.head()).durability == "synced"
+    assert not (await stream.append(1)).relaxed
+    fork = await stream.fork(f"{stream.path}/fork", durability="relaxed")
+    assert (await fork.head()).durability == "relaxed"
+
+
 async def test_create_with_content_and_closed(stream: AsyncStream) -> None:
     info = await stream.create(content_type="text/plain", data="all there is", closed=True)
     assert info.closed

@@ -33,6 +33,9 @@ def ls(
     prefix: Annotated[
         str, typer.Option("--prefix", help="Only streams whose path begins so.")
     ] = "",
+    deleted: Annotated[
+        bool, typer.Option("--deleted", help="Deleted streams that can be undeleted instead.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """List streams: a table on a terminal, else one path a line.
@@ -42,20 +45,24 @@ def ls(
       headwater ls
       headwater ls --prefix jobs/
       headwater ls --json | jq -r 'select(.closed) | .name'
+      headwater ls --deleted
     """
     with target.connect() as client:
-        pages = remote.list_streams(client, prefix)
+        pages = remote.list_streams(client, prefix, deleted=deleted)
         if is_terminal() and not json:
             streams = [stream for page in pages for stream in page]
             if streams:
-                console().print(_table(streams))
+                console().print(_deleted_table(streams) if deleted else _table(streams))
+            elif deleted:
+                say("no deleted streams")
             else:
                 say("no streams; make one with `headwater create NAME`")
             return
         for page in pages:
             for stream in page:
                 if json:
-                    write_json(remote.stream_record(stream))
+                    as_record = remote.deleted_record if deleted else remote.stream_record
+                    write_json(as_record(stream))
                 else:
                     write_line(stream.name)
 
@@ -74,7 +81,7 @@ def info(target: Target, stream: remote.StreamPath, json: Json = False) -> None:
         head = handle.head()
         # Only Headwater has details. What every server says in answer to HEAD is there anyway.
         details = remote.find_details(handle) or remote.info_details(handle.path, head)
-        record = remote.detail_record(details, handle.url, head.expires_at)
+        record = remote.detail_record(details, handle.url, head)
     if json:
         write_json(record)
         return
@@ -91,6 +98,7 @@ def info(target: Target, stream: remote.StreamPath, json: Json = False) -> None:
             "expires": record.expires_at,
             "time to live": None if record.ttl_s is None else f"{record.ttl_s:,} s",
             "keeps": _kept(record),
+            "durability": record.durability,
             "forked from": record.forked_from,
             "forks": record.forks,
             "producers": record.producers,
@@ -120,7 +128,28 @@ def _table(streams: list[StreamSummary]) -> Table:
             Text(one_line(record.content_type or "")),
             "" if record.messages is None else f"{record.messages:,}",
             "" if record.bytes is None else size(record.bytes),
-            (record.created_at or "").partition(".")[0].rstrip("Z").replace("T", " "),
+            _moment(record.created_at),
             "closed" if record.closed else "open",
         )
     return table
+
+
+def _deleted_table(streams: list[StreamSummary]) -> Table:
+    from rich.text import Text
+
+    table = new_table("STREAM", "#MESSAGES", "#SIZE", "DELETED", "KEPT UNTIL", folding=1)
+    for stream in streams:
+        record = remote.deleted_record(stream)
+        table.add_row(
+            Text(one_line(record.name)),
+            "" if record.messages is None else f"{record.messages:,}",
+            "" if record.bytes is None else size(record.bytes),
+            _moment(record.deleted_at),
+            _moment(record.kept_until),
+        )
+    return table
+
+
+def _moment(instant: str | None) -> str:
+    """A moment as tables show it, to the second."""
+    return (instant or "").partition(".")[0].rstrip("Z").replace("T", " ")

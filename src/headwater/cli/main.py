@@ -29,7 +29,7 @@ from headwater.cli.read import read, tail
 from headwater.cli.serving.command import serve, up
 from headwater.cli.shell import Shell
 from headwater.cli.sql import sql
-from headwater.cli.streams import close, create, fork, rm
+from headwater.cli.streams import clear, close, create, fork, rm, undelete
 from headwater.cli.top import top
 from headwater.cli.verify import verify
 
@@ -51,7 +51,9 @@ COMMANDS: Final[dict[str, dict[str, Callable[..., None]]]] = {
         "info": info,
         "close": close,
         "fork": fork,
+        "clear": clear,
         "rm": rm,
+        "undelete": undelete,
         "presign": presign,
     },
     "Groups": {"consume": consume},

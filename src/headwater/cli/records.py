@@ -52,14 +52,22 @@ class DetailRecord(StreamRecord):
     url: A[str, _doc("its address")]
     retention_s: A[int | None, _doc("seconds after which what it has goes")]
     retention_bytes: A[int | None, _doc("how much of what it has it keeps")]
+    durability: A[str | None, _doc("`relaxed` if it acknowledges before the commit, else `synced`")]
     forked_from: A[str | None, _doc("the path of the stream that it is a fork of")]
     forks: A[int | None, _doc("how many forks it has")]
     producers: A[int | None, _doc("how many idempotent producers have written to it")]
     readers: A[int | None, _doc("how many are following it now")]
 
 
+class DeletedRecord(StreamRecord):
+    """A deleted stream that can be undeleted."""
+
+    deleted_at: A[str | None, _doc("when it was deleted")]
+    kept_until: A[str | None, _doc("until when it can be undeleted")]
+
+
 class ChangeRecord(Record):
-    """A stream that was created, forked or closed."""
+    """A stream that was created, forked, closed, cleared or undeleted."""
 
     name: Name
     url: A[str, _doc("its address")]
@@ -433,11 +441,13 @@ BY_COMMAND: dict[str, tuple[type[Record], ...]] = {
     "append": (AppendRecord,),
     "read": (ValueRecord, TextRecord, DataRecord),
     "tail": (ValueRecord, TextRecord, DataRecord),
-    "ls": (StreamRecord,),
+    "ls": (StreamRecord, DeletedRecord),
     "info": (DetailRecord,),
     "fork": (ChangeRecord,),
     "close": (ChangeRecord,),
+    "clear": (ChangeRecord,),
     "rm": (RemovalRecord,),
+    "undelete": (ChangeRecord,),
     "consume": (
         DeliveredValueRecord,
         DeliveredTextRecord,

@@ -14,7 +14,7 @@ import typer
 
 from headwater.cli.exits import CliError, usage
 from headwater.cli.output import instant
-from headwater.cli.records import DetailRecord, StreamRecord
+from headwater.cli.records import DeletedRecord, DetailRecord, StreamRecord
 from headwater.cli.target import OPTIONS, find_target
 from headwater.client import (
     BadRequest,
@@ -53,14 +53,23 @@ def stream_record(stream: StreamSummary) -> StreamRecord:
     return StreamRecord(**_fields(stream))
 
 
-def detail_record(details: StreamDetails, url: str, expires_at: str | None = None) -> DetailRecord:
+def deleted_record(stream: StreamSummary) -> DeletedRecord:
+    return DeletedRecord(
+        **_fields(stream),
+        deleted_at=instant(stream.deleted_at),
+        kept_until=instant(stream.kept_until),
+    )
+
+
+def detail_record(details: StreamDetails, url: str, head: StreamInfo) -> DetailRecord:
     fields = _fields(details)
-    fields["expires_at"] = fields["expires_at"] or expires_at
+    fields["expires_at"] = fields["expires_at"] or head.expires_at
     return DetailRecord(
         **fields,
         url=url,
         retention_s=details.retention_s,
         retention_bytes=details.retention_bytes,
+        durability=head.durability,
         forked_from=details.forked_from,
         forks=details.forks,
         producers=details.producers,
@@ -85,14 +94,16 @@ def open_group(stream: Stream, name: str) -> Group:
 
 
 def list_streams(
-    client: Headwater, prefix: str = "", limit: int = PAGE
+    client: Headwater, prefix: str = "", limit: int = PAGE, *, deleted: bool = False
 ) -> Iterator[list[StreamSummary]]:
-    """All streams, page by page, in order of their names."""
+    """All streams, or all deleted ones, page by page, in order of their names."""
     after: str | None = ""
     while after is not None:
         try:
-            page = client.stream_page(prefix, after=after, limit=limit)
+            page = client.stream_page(prefix, after=after, limit=limit, deleted=deleted)
         except NotSupported:
+            if deleted:
+                raise CliError(f"{server_url(client)} has no list of deleted streams") from None
             raise CliError(
                 f"{server_url(client)} has no list of streams; name the stream, as in "
                 "`headwater info NAME`"
@@ -161,6 +172,16 @@ def complete_group(ctx: typer.Context, incomplete: str) -> list[str]:
         return []  # a completion that fails must not disturb the line being typed
 
 
+def complete_deleted(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The names of deleted streams that begin so."""
+    try:
+        with _completing(ctx) as client:
+            page = client.stream_page(incomplete, limit=100, deleted=True)
+            return [stream.name for stream in page.streams]
+    except Exception:
+        return []  # a completion that fails must not disturb the line being typed
+
+
 def _completing(ctx: typer.Context) -> AbstractContextManager[Headwater]:
     given = {**ctx.find_root().params, **{k: v for k, v in ctx.params.items() if v}}
     target = find_target(**{name: given.get(name) for name in OPTIONS})
@@ -175,6 +196,12 @@ StreamPaths = Annotated[
     list[str],
     typer.Argument(
         metavar="STREAM...", help="Paths of the streams.", autocompletion=complete_stream
+    ),
+]
+DeletedPaths = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="STREAM...", help="Paths of the streams.", autocompletion=complete_deleted
     ),
 ]
 GroupName = Annotated[

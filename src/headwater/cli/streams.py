@@ -1,4 +1,4 @@
-"""`headwater create`, `close`, `fork` and `rm`: the life of a stream."""
+"""`headwater create`, `close`, `fork`, `clear`, `rm` and `undelete`: the life of a stream."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
@@ -19,7 +19,15 @@ from headwater.cli.records import ChangeRecord, RemovalRecord
 from headwater.cli.shell import say
 from headwater.cli.target import Target, with_target
 from headwater.cli.units import Unit
-from headwater.client import START, ConfigConflict, HeadwaterError, Stream, StreamExists, StreamInfo
+from headwater.client import (
+    START,
+    ConfigConflict,
+    HeadwaterError,
+    Stream,
+    StreamExists,
+    StreamInfo,
+    StreamNotFound,
+)
 
 # Forks are not told from "-1", the beginning of a read, but from an offset in earnest.
 FIRST_OFFSET: Final = f"{0:016}_{0:016}"
@@ -52,6 +60,14 @@ KeepBytes = Annotated[
         "--keep-bytes", metavar="SIZE", help="Forget the oldest beyond this: 500MB, 10GiB."
     ),
 ]
+Durability = Annotated[
+    Literal["synced", "relaxed"] | None,
+    typer.Option(
+        "--durability",
+        help="synced (the default) acknowledges appends once on disk, relaxed before that.",
+    ),
+]
+Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]
 
 
 @with_target
@@ -68,6 +84,7 @@ def create(
     expires_at: ExpiresAt = None,
     keep: Keep = None,
     keep_bytes: KeepBytes = None,
+    durability: Durability = None,
     data: Annotated[
         str | None, typer.Option("--data", metavar="MESSAGE", help="A first message.")
     ] = None,
@@ -88,6 +105,7 @@ def create(
       headwater create orders
       headwater create logs --type text --ttl 7d
       headwater create metrics --keep 30d --keep-bytes 10GiB
+      headwater create clicks --durability relaxed
       headwater create jobs/42/output --type text --if-missing
     """
     kind = TYPES.get(type, type)
@@ -103,6 +121,7 @@ def create(
                 expires_at=_moment(expires_at, ttl),
                 retention_s=_seconds(keep),
                 retention_bytes=None if keep_bytes is None else parse_size(keep_bytes),
+                durability=durability,
                 closed=closed,
                 **first,
             )
@@ -132,6 +151,7 @@ def fork(
     expires_at: ExpiresAt = None,
     keep: Keep = None,
     keep_bytes: KeepBytes = None,
+    durability: Durability = None,
     json: Json = False,
 ) -> None:
     """Make a stream that shares the past of another.
@@ -161,6 +181,7 @@ def fork(
             expires_at=_moment(expires_at, ttl),
             retention_s=_seconds(keep),
             retention_bytes=None if keep_bytes is None else parse_size(keep_bytes),
+            durability=durability,
         )
         _report(fork, fork.head(), "forked", json=json)
 
@@ -184,38 +205,98 @@ def close(target: Target, streams: remote.StreamPaths, json: Json = False) -> No
 
 
 @with_target
+def clear(
+    target: Target, streams: remote.StreamPaths, yes: Yes = False, json: Json = False
+) -> None:
+    """Drop all messages of streams and keep the streams.
+
+    Settings and producers stay, and groups continue with what comes next.
+    Nothing brings the messages back. Asks first, as `rm` does.
+
+    Examples:
+
+      headwater clear orders
+    """
+    if not yes:
+        confirm(target, f"all messages of {_listed(streams)}")
+
+    def clear_one(stream: Stream) -> None:
+        stream.clear()
+        _report(stream, stream.head(), "cleared", json=json)
+
+    _each(target, streams, clear_one)
+
+
+@with_target
 def rm(
     target: Target,
     streams: remote.StreamPaths,
-    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Keep nothing, so that nothing can be undeleted.")
+    ] = False,
+    yes: Yes = False,
     json: Json = False,
 ) -> None:
     """Delete streams and all that is in them.
 
     Asks first. Without a terminal to ask on, it does nothing unless --yes
-    is given.
+    is given. A server may keep deleted streams for a while: see `undelete`.
+    With --purge it keeps neither these nor what was deleted at their paths
+    before.
 
     Examples:
 
       headwater rm orders
+      headwater rm secrets --purge
       headwater ls --prefix tmp/ | xargs headwater rm --yes
     """
     if not yes:
-        several = f"{len(streams)} streams ({', '.join(streams)})"
-        confirm(target, streams[0] if len(streams) == 1 else several)
+        confirm(target, _listed(streams), for_good=purge)
 
     def remove(stream: Stream) -> None:
-        stream.delete()
+        stream.delete(purge=purge)
         report(RemovalRecord(name=stream.path), f"deleted {stream.path}", json=json)
 
     _each(target, streams, remove)
 
 
-def confirm(target: Target, what: str) -> None:
+@with_target
+def undelete(target: Target, streams: remote.DeletedPaths, json: Json = False) -> None:
+    """Bring deleted streams back as they were.
+
+    A Headwater server keeps deleted streams for an hour, unless it was told
+    otherwise. `headwater ls --deleted` lists them.
+
+    Examples:
+
+      headwater undelete orders
+      headwater ls --deleted --prefix jobs/ | xargs headwater undelete
+    """
+
+    def bring_back(stream: Stream) -> None:
+        try:
+            stream.undelete()
+        except StreamNotFound:
+            raise CliError(
+                f"no deleted stream {stream.path!r} is kept on {target.url}; "
+                "`headwater ls --deleted` lists those that are",
+                ExitCode.NOT_FOUND,
+            ) from None
+        _report(stream, stream.head(), "undeleted", json=json)
+
+    _each(target, streams, bring_back)
+
+
+def _listed(streams: list[str]) -> str:
+    return streams[0] if len(streams) == 1 else f"{len(streams)} streams ({', '.join(streams)})"
+
+
+def confirm(target: Target, what: str, *, for_good: bool = True) -> None:
     """Ask whether something shall be deleted."""
     if not sys.stdin.isatty():
         raise usage("deleting needs a confirmation and there is no terminal; add --yes")
-    typer.echo(f"Delete {what} on {target.url} for good? [y/N] ", nl=False, err=True)
+    question = f"Delete {what} on {target.url}{' for good' if for_good else ''}?"
+    typer.echo(f"{question} [y/N] ", nl=False, err=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise CliError("nothing was deleted")
 
@@ -228,8 +309,12 @@ def _each(target: Target, paths: list[str], action: Callable[[Stream], None]) ->
         for handle in handles:
             try:
                 action(handle)
-            except HeadwaterError as error:
-                explained = explain(error, url=target.url, stream=handle.path)
+            except (HeadwaterError, CliError) as error:
+                explained = (
+                    error
+                    if isinstance(error, CliError)
+                    else explain(error, url=target.url, stream=handle.path)
+                )
                 codes.append(explained.code)
                 say(explained.message)
                 if explained.code in (ExitCode.UNAVAILABLE, ExitCode.UNAUTHORISED):

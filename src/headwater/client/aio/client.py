@@ -14,7 +14,13 @@ from headwater.client.aio.sender import Sender, Token, Values
 from headwater.client.aio.stream import AsyncStream
 from headwater.client.aio.subscription import AsyncSubscription
 from headwater.client.aio.transport import HttpxTransport, Timeouts, Transport
-from headwater.client.protocol.resources import PAGE, StreamPage, StreamSummary, list_request
+from headwater.client.protocol.resources import (
+    PAGE,
+    StreamPage,
+    StreamSummary,
+    check_deleted,
+    list_request,
+)
 from headwater.client.protocol.retry import RetryPolicy
 from headwater.client.protocol.streams import Request, Response, merged, stream_root
 from headwater.client.protocol.subscriptions import (
@@ -98,21 +104,23 @@ class AsyncHeadwater:
         sender = self._sender.accompanied(headers=headers, params=params)
         return AsyncStream(sender, self._root, path, content_type=content_type)
 
-    async def streams(self, prefix: str = "") -> list[StreamSummary]:
-        """All streams whose path begins so, by path."""
+    async def streams(self, prefix: str = "", *, deleted: bool = False) -> list[StreamSummary]:
+        """All streams whose path begins so, by path; or the deleted ones that can be undeleted."""
         found: list[StreamSummary] = []
         after: str | None = ""
         while after is not None:
-            page = await self.stream_page(prefix, after=after)
+            page = await self.stream_page(prefix, after=after, deleted=deleted)
             found += page.streams
             after = page.next
         return found
 
     async def stream_page(
-        self, prefix: str = "", *, after: str = "", limit: int = PAGE
+        self, prefix: str = "", *, after: str = "", limit: int = PAGE, deleted: bool = False
     ) -> StreamPage:
-        """A part of the list of streams: those behind `after`, at most `limit`."""
-        return await self._sender.ask(list_request(self._root, prefix, after, limit), StreamPage)
+        """A part of the list of streams: those after `after`, at most `limit`."""
+        request = list_request(self._root, prefix, after, limit, deleted=deleted)
+        page = await self._sender.ask(request, StreamPage)
+        return check_deleted(page) if deleted else page
 
     def transaction(self) -> AsyncTransaction:
         """A transaction that publishes to any number of streams, all or nothing.

@@ -112,8 +112,12 @@ class Sender:
 
     async def ask(self, request: Request, type: type[T]) -> T:
         """What Headwater says beyond the public protocol; `NotSupported` by other servers."""
+        return parse(await self.extra(request), type)
+
+    async def extra(self, request: Request) -> Response:
+        """The answer to a request beyond the public protocol; `NotSupported` by other servers."""
         try:
-            return parse((await self.perform(request)).response, type)
+            return (await self.perform(request)).response
         except ResponseError as error:
             raise not_supported(error) or error from error
 

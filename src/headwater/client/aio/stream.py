@@ -26,13 +26,17 @@ from headwater.client.protocol.resources import (
     StreamDetails,
     bulk,
     bulk_request,
+    clear_request,
     details_request,
+    next_offset,
     position_request,
     ranges_request,
+    undelete_request,
 )
 from headwater.client.protocol.streams import (
     NOTHING,
     START,
+    Durability,
     Live,
     ProducerTag,
     Receipt,
@@ -102,6 +106,7 @@ class AsyncStream:
         expires_at: str | None = None,
         retention_s: int | None = None,
         retention_bytes: int | None = None,
+        durability: Durability | None = None,
         closed: bool = False,
         data: Any = NOTHING,
         headers: Mapping[str, str] | None = None,
@@ -114,6 +119,8 @@ class AsyncStream:
             expires_at: the instant (RFC 3339) at which it expires instead.
             retention_s: what is older than so many seconds goes.
             retention_bytes: what does not fit into so many bytes goes, the oldest first.
+            durability: `relaxed` to acknowledge appends before their commit, which follows at once;
+                a crash may lose the last of them. `synced` is the default.
             closed: create it closed, with `data` as its whole content.
             data: first content, as for `append`.
             headers: further headers for servers that know more settings.
@@ -124,6 +131,7 @@ class AsyncStream:
             expires_at=expires_at,
             retention_s=retention_s,
             retention_bytes=retention_bytes,
+            durability=durability,
             closed=closed,
             data=data,
             headers=headers,
@@ -146,6 +154,7 @@ class AsyncStream:
         expires_at: str | None = None,
         retention_s: int | None = None,
         retention_bytes: int | None = None,
+        durability: Durability | None = None,
         version: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> StreamInfo:
@@ -160,6 +169,7 @@ class AsyncStream:
             expires_at=expires_at,
             retention_s=retention_s,
             retention_bytes=retention_bytes,
+            durability=durability,
             config_version=version,
             headers=headers,
         )
@@ -171,10 +181,15 @@ class AsyncStream:
         answer = await self._sender.perform(Request("HEAD", self._url))
         return self._learned(stream_info(answer.response))
 
-    async def delete(self) -> None:
-        """Delete the stream; `StreamNotFound` if there is none."""
+    async def delete(self, *, purge: bool = False) -> None:
+        """Delete the stream; `StreamNotFound` if there is none.
+
+        Headwater keeps it for a while, so that it can be undeleted. With `purge`, nothing is kept,
+        of this stream or of those that were deleted at its path before.
+        """
+        params = {"purge": "true"} if purge else {}
         try:
-            await self._sender.perform(Request("DELETE", self._url))
+            await self._sender.perform(Request("DELETE", self._url, params=params))
         except StreamNotFound as error:
             # An attempt whose answer was lost has done it already.
             if not error.in_doubt:
@@ -190,6 +205,7 @@ class AsyncStream:
         expires_at: str | None = None,
         retention_s: int | None = None,
         retention_bytes: int | None = None,
+        durability: Durability | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> AsyncStream:
         """Make a new stream at `path` that begins with this one's content.
@@ -202,6 +218,7 @@ class AsyncStream:
             expires_at: as for `create`; the source's by default.
             retention_s: as for `create`; the source's does not count.
             retention_bytes: as for `create`; the source's does not count.
+            durability: as for `create`; the source's does not count.
             headers: further headers for servers that know more settings.
         """
         fork = AsyncStream(self._sender, self._root, path, content_type=self._content_type)
@@ -214,6 +231,7 @@ class AsyncStream:
             expires_at=expires_at,
             retention_s=retention_s,
             retention_bytes=retention_bytes,
+            durability=durability,
             headers=headers,
         )
         answer = await self._sender.perform(request)
@@ -368,6 +386,28 @@ class AsyncStream:
 
     # --- Beyond the public protocol --------------------------------------------------------------
 
+    async def clear(self) -> str:
+        """Drop all messages and keep the stream; returns the offset where it begins from then on.
+
+        Settings and producers stay, and groups continue from there. Nothing brings the messages
+        back.
+        """
+        return next_offset(await self._sender.extra(clear_request(self._url)))
+
+    async def undelete(self) -> None:
+        """Bring the deleted stream back as it was, if the server still keeps it.
+
+        `StreamNotFound` if it does not; `Conflict` if there is another stream at the path by now,
+        or if the source of a fork has not what the fork needs.
+        """
+        try:
+            next_offset(await self._sender.extra(undelete_request(self._url)))
+        except StreamNotFound as error:
+            if not error.in_doubt:
+                raise
+            # An attempt whose answer was lost may have done it already: then the stream is there.
+            await self.head()
+
     async def details(self) -> StreamDetails:
         """Everything that the server has to say about the stream."""
         return await self._sender.ask(details_request(self._url), StreamDetails)
@@ -422,7 +462,7 @@ class AsyncStream:
     ) -> Bulk:
         """Messages between two offsets as an Arrow stream, about `max_bytes` at a time."""
         request = bulk_request(self._url, offset, until, max_bytes, headers=headers)
-        return bulk((await self._sender.perform(request)).response)
+        return bulk(await self._sender.extra(request))
 
     async def wait(self, offset: str, timeout_s: float) -> bool:
         """Wait until something follows an offset or the stream is closed; False if nothing does."""

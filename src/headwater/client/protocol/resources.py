@@ -1,6 +1,7 @@
 """What Headwater has beyond the public protocol: requests and answers as values. No IO.
 
-The list of streams, details, positions by time and number, ranges, messages in bulk, snapshots.
+The list of streams, details, positions by time and number, ranges, messages in bulk, snapshots,
+clearing and undeleting.
 Other servers answer for these as for a stream that does not exist, or with something else entirely.
 That is `NotSupported`, and not a failure of the server.
 """
@@ -27,7 +28,11 @@ T = TypeVar("T")
 
 
 class StreamSummary(msgspec.Struct):
-    """A stream in the server's list; times are in milliseconds since 1970."""
+    """A stream in the server's list; times are in milliseconds since 1970.
+
+    Of a deleted stream, `deleted_at` says when that was, and `kept_until` how long it can be
+    undeleted.
+    """
 
     name: str
     content_type: str = ""
@@ -38,6 +43,8 @@ class StreamSummary(msgspec.Struct):
     messages: int | None = None
     ttl_s: int | None = None
     expires_at: int | None = None
+    deleted_at: int | None = None
+    kept_until: int | None = None
 
 
 class StreamDetails(StreamSummary):
@@ -140,12 +147,27 @@ class Snapshot(msgspec.Struct, frozen=True):
 # --- Requests ------------------------------------------------------------------------------------
 
 
-def list_request(root: str, prefix: str, after: str, limit: int = PAGE) -> Request:
+def list_request(
+    root: str, prefix: str, after: str, limit: int = PAGE, *, deleted: bool = False
+) -> Request:
     """The list lies beside the streams, wherever a proxy has put them."""
     url = f"{root}s" if root.endswith(DEFAULT_ROOT) else urljoin(root, f"{DEFAULT_ROOT}s")
-    return Request(
-        "GET", url, params=_given(limit=limit, prefix=prefix or None, after=after or None)
+    params = _given(
+        limit=limit,
+        prefix=prefix or None,
+        after=after or None,
+        deleted="true" if deleted else None,
     )
+    return Request("GET", url, params=params)
+
+
+def clear_request(url: str) -> Request:
+    """What comes between two attempts comes before the clear is done, so repeating does no harm."""
+    return Request("POST", f"{url}/_clear")
+
+
+def undelete_request(url: str) -> Request:
+    return Request("POST", f"{url}/_undelete")
 
 
 def details_request(url: str) -> Request:
@@ -201,10 +223,22 @@ def not_supported(error: ResponseError) -> NotSupported | None:
     return None
 
 
-def bulk(response: Response) -> Bulk:
+def check_deleted(page: StreamPage) -> StreamPage:
+    """The page, if the server knows that only deleted streams were asked for."""
+    if any(stream.deleted_at is None for stream in page.streams):
+        raise NotSupported("the server does not list deleted streams")
+    return page
+
+
+def next_offset(response: Response) -> str:
+    """The offset that a granted request has to name."""
     if response.next_offset is None:
         raise NotSupported("the server does not offer this")
-    return Bulk(response.body, response.next_offset)
+    return response.next_offset
+
+
+def bulk(response: Response) -> Bulk:
+    return Bulk(response.body, next_offset(response))
 
 
 def snapshot(response: Response) -> Snapshot:

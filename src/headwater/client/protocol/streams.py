@@ -42,6 +42,7 @@ DEFAULT_ROOT: Final = "/v1/stream"
 
 Patience = Literal["answer", "long-poll", "sse"]
 Live = Literal["long-poll", "sse"]
+Durability = Literal["synced", "relaxed"]
 
 # Characters that may stand in a path segment as they are (RFC 3986, without the slash).
 _SEGMENT_SAFE: Final = "-._~!$&'()*+,;=:@"
@@ -100,7 +101,9 @@ class StreamInfo:
         expires_at: the instant (RFC 3339) at which the stream expires, if it has one.
         retention_s: how many seconds the stream keeps what it has, if it is not for ever.
         retention_bytes: how many bytes it keeps, if it is not all of them.
-        earliest_offset: where the stream begins now, if retention has dropped its beginning.
+        earliest_offset: where the stream begins now, if its beginning was dropped.
+        durability: `relaxed` if appends are acknowledged before their commit, `synced` if not;
+            None if the server does not say.
     """
 
     content_type: str | None
@@ -111,21 +114,24 @@ class StreamInfo:
     retention_s: int | None = None
     retention_bytes: int | None = None
     earliest_offset: str | None = None
+    durability: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The server's word that an append is stored.
+    """The server's word that an append is stored, or will be if the stream is relaxed.
 
     Attributes:
         next_offset: the offset behind the append. Some servers leave it out for duplicates.
         duplicate: True when an earlier attempt had stored it already.
         closed: True when the append closed the stream.
+        relaxed: True when the append was acknowledged before its commit, so a crash may lose it.
     """
 
     next_offset: str | None
     duplicate: bool = False
     closed: bool = False
+    relaxed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +267,7 @@ def create_request(
     expires_at: str | None = None,
     retention_s: int | None = None,
     retention_bytes: int | None = None,
+    durability: str | None = None,
     closed: bool = False,
     body: bytes = b"",
     config_version: int | None = None,
@@ -275,6 +282,7 @@ def create_request(
         "Stream-Expires-At": expires_at,
         "Stream-Retention-Seconds": _number(retention_s),
         "Stream-Retention-Bytes": _number(retention_bytes),
+        "Stream-Durability": durability,
         "Stream-Closed": "true" if closed else None,
         "Stream-Config-Version": _number(config_version),
     }
@@ -296,6 +304,7 @@ def fork_request(
     expires_at: str | None = None,
     retention_s: int | None = None,
     retention_bytes: int | None = None,
+    durability: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Request:
     """Create a stream that shares another one's content up to an offset."""
@@ -306,6 +315,7 @@ def fork_request(
         expires_at=expires_at,
         retention_s=retention_s,
         retention_bytes=retention_bytes,
+        durability=durability,
         headers=headers,
     )
     fork_fields = {
@@ -381,12 +391,17 @@ def stream_info(response: Response) -> StreamInfo:
         retention_s=number("stream-retention-seconds"),
         retention_bytes=number("stream-retention-bytes"),
         earliest_offset=response.headers.get("stream-earliest-offset"),
+        durability=response.headers.get("stream-durability"),
     )
 
 
 def receipt(response: Response) -> Receipt:
     """The outcome of a granted append without producer headers."""
-    return Receipt(next_offset=response.next_offset, closed=response.closed)
+    return Receipt(response.next_offset, closed=response.closed, relaxed=_relaxed(response))
+
+
+def _relaxed(response: Response) -> bool:
+    return response.headers.get("stream-durability") == "relaxed"
 
 
 def producer_receipt(response: Response, tag: ProducerTag) -> Receipt:
@@ -409,6 +424,7 @@ def producer_receipt(response: Response, tag: ProducerTag) -> Receipt:
         # A close without data is always answered with 204, so there 204 says nothing.
         duplicate=response.status == 204 and not response.closed,
         closed=response.closed,
+        relaxed=_relaxed(response),
     )
 
 

@@ -96,13 +96,22 @@ class Headwater:
             self._async.stream(path, content_type=content_type, headers=headers, params=params),
         )
 
-    def streams(self, prefix: str = "") -> list[StreamSummary]:
-        """All streams whose path begins so, by path."""
-        return self._portal.call(self._async.streams(prefix))
+    def streams(self, prefix: str = "", *, deleted: bool = False) -> list[StreamSummary]:
+        """All streams whose path begins so, by path; or the deleted ones that can be undeleted."""
+        return self._portal.call(self._async.streams(prefix, deleted=deleted))
 
-    def stream_page(self, prefix: str = "", *, after: str = "", limit: int = PAGE) -> StreamPage:
-        """A part of the list of streams: those behind `after`, at most `limit`."""
-        return self._portal.call(self._async.stream_page(prefix, after=after, limit=limit))
+    def stream_page(
+        self,
+        prefix: str = "",
+        *,
+        after: str = "",
+        limit: int = PAGE,
+        deleted: bool = False,
+    ) -> StreamPage:
+        """A part of the list of streams: those after `after`, at most `limit`."""
+        return self._portal.call(
+            self._async.stream_page(prefix, after=after, limit=limit, deleted=deleted)
+        )
 
     def transaction(self) -> Transaction:
         """A transaction that publishes to any number of streams, all or nothing.

@@ -12,7 +12,15 @@ from headwater.client.errors import HeadwaterError
 from headwater.client.protocol.batch import Position
 from headwater.client.protocol.groups import GroupInfo
 from headwater.client.protocol.resources import BULK_BYTES, Bulk, Ranges, Reach, StreamDetails
-from headwater.client.protocol.streams import NOTHING, START, Live, ProducerTag, Receipt, StreamInfo
+from headwater.client.protocol.streams import (
+    NOTHING,
+    START,
+    Durability,
+    Live,
+    ProducerTag,
+    Receipt,
+    StreamInfo,
+)
 from headwater.client.sync.group import Group
 from headwater.client.sync.live import LiveStream
 from headwater.client.sync.portal import Portal
@@ -62,6 +70,7 @@ class Stream:
         expires_at: str | None = None,
         retention_s: int | None = None,
         retention_bytes: int | None = None,
+        durability: Durability | None = None,
         closed: bool = False,
         data: Any = NOTHING,
         headers: Mapping[str, str] | None = None,
@@ -74,6 +83,8 @@ class Stream:
             expires_at: the instant (RFC 3339) at which it expires instead.
             retention_s: what is older than so many seconds goes.
             retention_bytes: what does not fit into so many bytes goes, the oldest first.
+            durability: `relaxed` to acknowledge appends before their commit, which follows at once;
+                a crash may lose the last of them. `synced` is the default.
             closed: create it closed, with `data` as its whole content.
             data: first content, as for `append`.
             headers: further headers for servers that know more settings.
@@ -85,6 +96,7 @@ class Stream:
                 expires_at=expires_at,
                 retention_s=retention_s,
                 retention_bytes=retention_bytes,
+                durability=durability,
                 closed=closed,
                 data=data,
                 headers=headers,
@@ -99,6 +111,7 @@ class Stream:
         expires_at: str | None = None,
         retention_s: int | None = None,
         retention_bytes: int | None = None,
+        durability: Durability | None = None,
         version: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> StreamInfo:
@@ -114,6 +127,7 @@ class Stream:
                 expires_at=expires_at,
                 retention_s=retention_s,
                 retention_bytes=retention_bytes,
+                durability=durability,
                 version=version,
                 headers=headers,
             )
@@ -123,9 +137,13 @@ class Stream:
         """What the server knows about the stream, without its content."""
         return self._portal.call(self._async.head())
 
-    def delete(self) -> None:
-        """Delete the stream; `StreamNotFound` if there is none."""
-        self._portal.call(self._async.delete())
+    def delete(self, *, purge: bool = False) -> None:
+        """Delete the stream; `StreamNotFound` if there is none.
+
+        Headwater keeps it for a while, so that it can be undeleted. With `purge`, nothing is kept,
+        of this stream or of those that were deleted at its path before.
+        """
+        self._portal.call(self._async.delete(purge=purge))
 
     def fork(
         self,
@@ -137,6 +155,7 @@ class Stream:
         expires_at: str | None = None,
         retention_s: int | None = None,
         retention_bytes: int | None = None,
+        durability: Durability | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Stream:
         """Make a new stream at `path` that begins with this one's content.
@@ -149,6 +168,7 @@ class Stream:
             expires_at: as for `create`; the source's by default.
             retention_s: as for `create`; the source's does not count.
             retention_bytes: as for `create`; the source's does not count.
+            durability: as for `create`; the source's does not count.
             headers: further headers for servers that know more settings.
         """
         return Stream(
@@ -162,6 +182,7 @@ class Stream:
                     expires_at=expires_at,
                     retention_s=retention_s,
                     retention_bytes=retention_bytes,
+                    durability=durability,
                     headers=headers,
                 )
             ),
@@ -294,6 +315,22 @@ class Stream:
     def read_json(self, offset: str | Position = START, *, type: Any = Any) -> list[Any]:
         """All messages from an offset to the present end, decoded to `type`."""
         return self._portal.call(self._async.read_json(offset, type=type))
+
+    def clear(self) -> str:
+        """Drop all messages and keep the stream; returns the offset where it begins from then on.
+
+        Settings and producers stay, and groups continue from there. Nothing brings the messages
+        back.
+        """
+        return self._portal.call(self._async.clear())
+
+    def undelete(self) -> None:
+        """Bring the deleted stream back as it was, if the server still keeps it.
+
+        `StreamNotFound` if it does not; `Conflict` if there is another stream at the path by now,
+        or if the source of a fork has not what the fork needs.
+        """
+        self._portal.call(self._async.undelete())
 
     def details(self) -> StreamDetails:
         """Everything that the server has to say about the stream."""
