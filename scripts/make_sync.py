@@ -190,8 +190,16 @@ def import_lines(code: str) -> str:
         if wanted:
             if module.startswith("headwater") and lines and "headwater" not in lines[-1]:
                 lines.append("")
-            lines.append(f"from {module} import {', '.join(wanted)}")
+            lines.append(import_line(module, wanted))
     return "\n".join(lines) + "\n" + (TYPE_VARIABLE if "T" in used else "")
+
+
+def import_line(module: str, names: list[str]) -> str:
+    """One import, a name per line if it is too long for one."""
+    line = f"from {module} import {', '.join(names)}"
+    if len(line) <= LINE_LENGTH:
+        return line
+    return f"from {module} import (\n" + "".join(f"    {name},\n" for name in names) + ")"
 
 
 def generate_class(node: ast.ClassDef, source: str) -> Iterator[str]:

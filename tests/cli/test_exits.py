@@ -138,7 +138,7 @@ def test_the_unforeseen(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_trouble_with_files(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", "/some/file")
 
     monkeypatch.setattr("headwater.cli.remote.list_streams", fail)
