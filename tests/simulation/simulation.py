@@ -14,6 +14,9 @@ Checked at every answer:
 - a producer's requests are stored once each and in order;
 - a fork begins with the bytes of its source up to the point that was asked for.
 
+Others work in groups (`workers.py`) and on relaxed streams (`relaxed.py`), each with checks of
+their own.
+
 Checked of every commit: see `ledger.py`. Checked at the end of every phase: nothing waits any more,
 followers have seen everything, and what the log has in memory is what the engine holds.
 """
@@ -42,6 +45,7 @@ from headwater.core.offsets import Anchor, Offset, parse_offset
 from headwater.service.chunks import Chunk
 from headwater.service.entries import Entry, Event
 from tests.simulation.ledger import Account
+from tests.simulation.relaxed import finish_relaxed, relaxed_team
 from tests.simulation.virtual_loop import VirtualLoop
 from tests.simulation.workers import Worker, finish, team
 from tests.simulation.world import LIMITS, PATHS, NoAnswer, World
@@ -400,6 +404,7 @@ async def _phase(
     world.engine.fail_reads, world.engine.calm = None, True
     if not crash:
         await finish(world, workers)
+        await finish_relaxed(workers)
         await _settle(world, followers)
     for task in (*background, trouble):
         task.cancel()
@@ -472,7 +477,7 @@ def simulate(seed: int, scale: Scale | None = None) -> Outcome:
     async def run() -> Outcome:
         world = World(random)
         clients = [Client(world, f"c{number}") for number in range(scale.clients)]
-        workers = team(world)
+        workers = [*team(world), *relaxed_team(world)]
         try:
             for phase in range(scale.phases):
                 last = phase == scale.phases - 1

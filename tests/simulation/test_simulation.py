@@ -56,6 +56,12 @@ def test_a_run_has_seen_everything_that_can_happen() -> None:
         "join done",
         "disband done",
         "seek done",
+        "click done",
+        "click SequenceGap",
+        "click lost",
+        "clear done",
+        "clear StorageUnavailable",
+        "look done",
     ):
         assert what in seen, what
 

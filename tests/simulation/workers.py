@@ -163,7 +163,7 @@ class Source(Worker):
     async def step(self) -> None:
         body = f"<{self.name}.{self._seq}>".encode()
         command = data(body, (self.name, 0, self._seq))
-        result = await self.ask("supply", _answer(self.world.log.append(IN, command)))
+        result = await self.ask("supply", answer(self.world.log.append(IN, command)))
         if isinstance(result, AppendReply):
             self._seq += 1
         elif isinstance(result, StreamNotFound):
@@ -299,5 +299,5 @@ def _bodies(world: World, path: str) -> list[bytes]:
     return [body + b">" for body in world.ledger.content(path).split(b">")[:-1]]
 
 
-async def _answer(work: Awaitable[Any]) -> Any:
+async def answer(work: Awaitable[Any]) -> Any:
     return await work
