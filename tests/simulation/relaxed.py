@@ -88,10 +88,12 @@ class Cleaner(Worker):
     async def step(self) -> None:
         if self.random.random() < 0.3:
             result = await self.ask("clear", clear(self.world.log, self.world.groups, self.path))
-            self.perhaps = len(self.world.ledger.content(self.path))
+            reached = len(self.world.ledger.content(self.path))
             if isinstance(result, Offset):
-                assert result.position <= self.perhaps, "cleared what is not committed"
-                self.cleared = max(self.cleared, result.position)
+                assert result.position <= reached, "cleared what is not committed"
+                reached = result.position
+                self.cleared = max(self.cleared, reached)
+            self.perhaps = max(self.perhaps, reached)
             return
         chunk = await self.ask("look", self.world.log.read(self.path, parse_offset("-1")))
         if isinstance(chunk, Chunk):
