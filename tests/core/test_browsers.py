@@ -46,7 +46,7 @@ def test_a_name_that_was_set_up() -> None:
 
 @pytest.mark.parametrize("setting", ["a b", "a:80", "https://a", "a,*"])
 def test_what_is_no_name(setting: str) -> None:
-    with pytest.raises(ValueError, match="no name of a host"):
+    with pytest.raises(ValueError, match="not a host name"):
         parse_hosts(setting)
 
 

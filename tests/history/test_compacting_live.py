@@ -308,7 +308,10 @@ async def test_stopping_in_the_middle_is_no_trouble(
                 await log.append("a", data(b"x"))
                 content["a"] += b"x"
     async with running(tmp_path) as (log, engine):
-        await until(is_tidy(engine))
+        assert log.compacting is not None
+        # How many files are left depends on how often it was stopped; nothing is left to do.
+        compacting = log.compacting
+        await until(lambda: not compacting._look() and not engine.history.making)
         await require_content(log, content)
 
 

@@ -86,7 +86,7 @@ def test_wrong_input_is_said_clearly(spark: SparkSession, world: World) -> None:
         world.batch(spark, None, strem="x")
     with pytest.raises(AnalysisException, match="there is no stream"):
         world.batch(spark, "nothing")
-    with pytest.raises(AnalysisException, match=r"ConnectError|refused"):
+    with pytest.raises(AnalysisException, match="no server answers"):
         world.batch(spark, endpoint="http://127.0.0.1:9", retryTimeout=0)
 
 

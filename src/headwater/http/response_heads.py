@@ -39,8 +39,11 @@ class Heads:
         return b"".join((begin, response.lines, framing, _CLOSE if close else b"", b"\r\n"))
 
     def of_events(self, events: EventStream, request: Request, *, chunked: bool) -> bytes:
-        """The head of a response whose end is not known when it begins."""
-        framing = _CHUNKED if chunked else _CLOSE
+        """The head of a response whose end is not known when it begins.
+
+        The connection ends with it, and says so: a client that reused it would be cut off.
+        """
+        framing = _CHUNKED + _CLOSE if chunked else _CLOSE
         return b"".join((self._begin(200, events.headers, request), framing, b"\r\n"))
 
     def _begin(self, status: int, headers: Headers, request: Request | None) -> bytes:

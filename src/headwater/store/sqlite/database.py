@@ -72,11 +72,14 @@ class DirectoryLock:
 def prepare_directory(directory: Path) -> DirectoryLock:
     try:
         make_directory(directory)
-        lock = DirectoryLock(directory)
-        tighten(directory, _OWN)
-        return lock
+        return DirectoryLock(directory)
     except OSError as error:
         raise DataDirectoryError(f"cannot use {directory}: {error.strerror}") from None
+
+
+def close_to_others(directory: Path) -> None:
+    """Take from other users what an older version let them read."""
+    tighten(directory, _OWN)
 
 
 def connect(path: Path, *, read_only: bool = False) -> apsw.Connection:

@@ -36,6 +36,7 @@ from headwater.store.sqlite.database import (
     BUSY_TIMEOUT_MS,
     DATABASE_NAME,
     DataDirectoryError,
+    close_to_others,
     connect,
     disk_bytes,
     empty_log,
@@ -76,6 +77,8 @@ class SqliteEngine:
         self._sync_seconds = Histogram(SECONDS)
         try:
             self._writer = open_writer(self._path)
+            # Not before it is certain that the directory is ours.
+            close_to_others(directory)
         except BaseException:
             self._lock.release()
             raise
