@@ -109,7 +109,7 @@ async def test_what_fails_is_seen_and_done_again(
     flaky = Flaky()
     watch = begin(log, flaky)
     await until(lambda: watch.failures == 1)
-    assert f"{watch.name}_failed" in capsys.readouterr().out
+    assert f"{watch.name}_failed" in "".join(capsys.readouterr())
     assert watch in log.watched()
     async with asyncio.timeout(20):
         await until(lambda: flaky.calls >= 2 and not watch.is_failing)

@@ -277,4 +277,4 @@ def test_a_directory_of_an_older_version_is_tightened(
         found = modes(directory)
     assert found.pop("notes.txt") == "0o644"
     assert {*found.values()} == {"0o600", "0o700"}
-    assert "permissions_tightened" in capsys.readouterr().out
+    assert "permissions_tightened" in "".join(capsys.readouterr())
