@@ -43,6 +43,8 @@ BROKEN = "broken on purpose"
 GET = request_bytes("GET", "/plain")
 POST = request_bytes("POST", "/plain", body=b"hello")
 FILE_BYTES = 20_000
+# More than the buffers of two sockets take.
+LARGE_BYTES = 32 * 1024 * 1024
 
 
 def broken(*args: object, **kwargs: object) -> Any:
@@ -72,6 +74,8 @@ class Handler:
                 return Deferred(later, lambda _: Response(200, [], b"ok"))
             case b"/at-once":
                 return Deferred(Reply(None), lambda _: Response(200, [], b"ok"))
+            case b"/large":
+                return Response(200, [], bytes(LARGE_BYTES))
             case b"/header":
                 return Response(200, [("X", "\u20ac")], b"")
             case b"/status":
@@ -318,3 +322,30 @@ async def test_many_pipelined_requests_whose_answers_are_there_at_once(
         heard = await bench.ask(request_bytes("GET", target) * count + last)
     assert logs == []
     assert heard.count(b"HTTP/1.1 200 ") == count + 1
+
+
+async def test_no_connection_is_closed_while_its_transport_resumes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transport of asyncio that is closed inside of `resume_writing` ends twice."""
+    steps: list[str] = []
+    resume, close = Connection.resume_writing, Connection._close
+
+    def resume_writing(self: Connection) -> None:
+        steps.append("resume")
+        resume(self)
+        steps.append("resumed")
+
+    def _close(self: Connection) -> None:
+        steps.append("close")
+        close(self)
+
+    monkeypatch.setattr(Connection, "resume_writing", resume_writing)
+    monkeypatch.setattr(Connection, "_close", _close)
+    last = request_bytes("GET", "/plain", {"Connection": "close"})
+    with capture_logs() as logs:
+        heard = await bench.ask(request_bytes("GET", "/large") + last)
+    assert steps == ["resume", "resumed", "close"]
+    assert logs == []
+    assert len(heard) > LARGE_BYTES
+    assert heard.count(b"HTTP/1.1 200 ") == 2

@@ -107,6 +107,12 @@ class Connection(FlowControl):
     @or_abort
     def resume_writing(self) -> None:
         super().resume_writing()
+        # A transport of asyncio that is closed inside of this call ends twice.
+        asyncio.get_running_loop().call_soon(self._catch_up)
+
+    @or_abort
+    def _catch_up(self) -> None:
+        """The peer has taken what it was sent: go on with what had to wait for that."""
         self.restart_clock()
         if self._file is not None:
             self._file.start()
