@@ -40,7 +40,7 @@ SIGNS: Final[dict[str, tuple[str, ...]]] = {
     "Patterns": (r"\(\?>",),
     "Quotas": (r"raise QuotaExceeded\(",),
     "What web pages may do": (r"'same-origin'",),
-    "Webhook targets (SSRF)": (r"\.is_global\b", r"\.is_reserved\b"),
+    "Where the server sends requests (SSRF)": (r"\.is_global\b", r"\.is_reserved\b"),
     "Live keys": (r"b'tbl\\x00'", r"'tpl'"),
     "Pipelines and their tables": (r"'_pipelines'",),
     "Table names": (r"'~2E'",),

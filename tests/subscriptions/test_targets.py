@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.core.subscriptions.errors import WebhookUrlRejected
-from headwater.core.subscriptions.targets import check_addresses, is_public, parse_target
+from headwater.core.subscriptions.targets import check_addresses, parse_target
+from headwater.core.targets import is_public
 
 REFUSED_URLS = [
     "",
@@ -53,7 +54,7 @@ def test_urls_that_are_refused_anywhere(url: str, development: bool) -> None:
 
 @pytest.mark.parametrize("url", ["http://localhost:9/x", "http://127.0.0.1/", "http://127.0.0.9/"])
 def test_plain_http_is_for_this_machine_in_development(url: str) -> None:
-    assert parse_target(url, development=True).local
+    assert parse_target(url, development=True).scheme == "http"
     with pytest.raises(WebhookUrlRejected):
         parse_target(url, development=False)
 

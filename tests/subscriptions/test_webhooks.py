@@ -280,7 +280,7 @@ async def test_certificates_are_checked_for_the_name_although_the_address_is_fix
     certificate: Certificate, host: str, taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As if 127.0.0.1 were a public address, since a test can listen on no other.
-    monkeypatch.setattr("headwater.core.subscriptions.targets.is_public", lambda address: True)
+    monkeypatch.setattr("headwater.core.targets.is_public", lambda address: True)
     receiver = Receiver()
     server = await asyncio.start_server(receiver, "127.0.0.1", 0, ssl=certificate.listening())
     port = server.sockets[0].getsockname()[1]

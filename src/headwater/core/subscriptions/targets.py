@@ -1,149 +1,50 @@
-"""Webhook addresses: where the server may send requests to on behalf of others.
+"""Webhook addresses: `core.targets`, and what is special about webhooks.
 
-Whoever creates a subscription makes the server send requests, from where the server is. So that
-nobody reaches anything that way which they could not reach themselves:
-
-- an address is `https://…`, without user name and fragment;
-- its host stands for addresses of the public internet only. Private, shared, loopback, link-local
-  (where clouds keep their metadata), multicast, unspecified and reserved addresses are refused,
-  whether they come as themselves or wrapped into IPv6 (mapped, NAT64, 6to4, Teredo);
-- if a name has several addresses, each of them must be allowed;
-- all of that is checked when the subscription is made and again before every request, and the
-  request goes to the very address that was checked.
-
-In development, receivers run on the same machine. There, and only there, `http://localhost` and
-`http://127.0.0.x` are allowed, and lead to loopback addresses only.
+- They are `https`.
+- They are checked when the subscription is made and again before every request.
+- In development, receivers run on the same machine. There, and only there, `http://localhost` and
+  `http://127.0.0.x` are allowed, and lead to loopback addresses only.
 """
 
 from __future__ import annotations
 
-import re
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
-from typing import Final, NamedTuple
-from urllib.parse import urlsplit
+from ipaddress import IPv4Address, IPv4Network
+from typing import Final
 
+from headwater.core import targets
 from headwater.core.subscriptions.errors import WebhookUrlRejected
+from headwater.core.targets import Address, Target, TargetRefused
 
-URL_CHARS_MAX: Final = 2048
-HOST_CHARS_MAX: Final = 253
-_LABEL: Final = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
-_HOST: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
-_PORTS: Final = {"https": 443, "http": 80}
 _LOCAL_NAME: Final = "localhost"
 _LOCAL_NETWORK: Final = IPv4Network("127.0.0.0/24")
 
-Address = IPv4Address | IPv6Address
-
-# Public by number, but not places on the public internet.
-_REFUSED: Final = (
-    IPv4Network("168.63.129.16/32"),  # the metadata service of Azure
-    IPv4Network("192.0.0.0/24"),  # protocol assignments, and the metadata of Oracle
-    IPv4Network("192.88.99.0/24"),  # 6to4 relays
-    IPv6Network("64:ff9b:1::/48"),  # NAT64 within a network
-    IPv6Network("2001::/23"),  # Teredo and other protocol assignments
-    IPv6Network("fec0::/10"),  # site-local
-)
-_NAT64: Final = IPv6Network("64:ff9b::/96")
-_IPV4_COMPATIBLE: Final = IPv6Network("::/96")
-
-
-class Target(NamedTuple):
-    """A webhook address taken apart."""
-
-    scheme: str
-    host: str
-    port: int
-    resource: str
-    """Path and query."""
-    local: bool
-    """Whether it is one of the exceptions for development."""
-
-    @property
-    def host_header(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
-
-    def url_at(self, address: Address) -> str:
-        """The same resource, with the host already looked up."""
-        host = f"[{address}]" if isinstance(address, IPv6Address) else str(address)
-        return f"{self.scheme}://{host}:{self.port}{self.resource}"
-
 
 def parse_target(url: str, *, development: bool) -> Target:
-    if not 1 <= len(url) <= URL_CHARS_MAX or not all("!" <= char <= "~" for char in url):
-        raise WebhookUrlRejected(f"webhook.url is a URL of up to {URL_CHARS_MAX} ASCII characters")
     try:
-        parts = urlsplit(url)
-        host, port = (parts.hostname or "").rstrip("."), parts.port
-    except ValueError:
-        raise WebhookUrlRejected("webhook.url is not a valid URL") from None
-    if parts.scheme not in _PORTS or not host or "\\" in url or port == 0:
-        raise WebhookUrlRejected("webhook.url must be an https address")
-    if not _is_host(host):
-        raise WebhookUrlRejected("webhook.url must name a host")
-    if parts.username is not None or parts.password is not None or "#" in url:
-        raise WebhookUrlRejected("webhook.url must have no user name, password or fragment")
-    local = parts.scheme == "http"
-    if local and not (development and _is_local(host)):
+        target = targets.parse_url(url)
+    except TargetRefused as error:
+        raise _rejected(error) from None
+    if target.scheme == "http" and not (development and _is_local(target.host)):
         raise WebhookUrlRejected(
             "webhook.url must be an https address; http is for localhost and 127.0.0.x, on a "
             "server for development"
         )
-    resource = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Target(parts.scheme, host, port or _PORTS[parts.scheme], resource, local)
+    return target
 
 
 def check_addresses(target: Target, addresses: list[str]) -> list[Address]:
     """The addresses that a host stands for, if all of them are allowed."""
-    found: list[Address] = []
-    for text in addresses:
-        try:
-            address = ip_address(text)
-        except ValueError:
-            raise WebhookUrlRejected("webhook.url leads to something unknown") from None
-        allowed = address.is_loopback if target.local else is_public(address)
-        if not allowed:
-            raise WebhookUrlRejected(
-                "webhook.url leads to an address that is not on the public internet"
-            )
-        found.append(address)
-    return found
-
-
-def is_public(address: Address) -> bool:
-    """Whether an address is a place on the public internet that anyone can reach."""
-    if isinstance(address, IPv6Address):
-        if address.scope_id is not None:
-            return False
-        inner = _wrapped(address)
-        if inner is not None:
-            return is_public(inner)
-    if any(address.version == network.version and address in network for network in _REFUSED):
-        return False
-    return address.is_global and not (
-        address.is_multicast or address.is_reserved or address.is_unspecified
-    )
-
-
-def _wrapped(address: IPv6Address) -> IPv4Address | None:
-    """The IPv4 address that an IPv6 address leads to."""
-    if address.ipv4_mapped is not None:
-        return address.ipv4_mapped
-    if address.sixtofour is not None:
-        return address.sixtofour
-    if address in _NAT64 or address in _IPV4_COMPATIBLE:
-        return IPv4Address(int(address) & 0xFFFFFFFF)
-    return None
-
-
-def _is_host(host: str) -> bool:
-    """A name that can be looked up and can stand in a certificate, or an address."""
-    if ":" not in host:
-        return len(host) <= HOST_CHARS_MAX and _HOST.fullmatch(host) is not None
+    local = target.scheme == "http"
     try:
-        return ip_address(host).version == 6
-    except ValueError:
-        return False
+        return targets.check_each(
+            addresses, lambda address: address.is_loopback if local else targets.is_public(address)
+        )
+    except TargetRefused as error:
+        raise _rejected(error) from None
+
+
+def _rejected(error: TargetRefused) -> WebhookUrlRejected:
+    return WebhookUrlRejected(f"webhook.url {error}")
 
 
 def _is_local(host: str) -> bool:

@@ -1,18 +1,9 @@
-"""Requests to webhooks: looked up, checked, signed, bounded, and never in anybody's way.
-
-Names are looked up here and nowhere else. A request goes to the address that was checked, with the
-name in its Host header and in TLS, so that there is no second look-up that could come out
-differently. Connections are not kept: one that was made for a name must not serve another name
-that happens to lead to the same address.
-"""
+"""Requests to webhooks: checked, signed, bounded, and never in anybody's way."""
 
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -22,17 +13,14 @@ from headwater import __version__
 from headwater.core.histograms import SECONDS, Histogram
 from headwater.core.limits import KIB, Limits
 from headwater.core.subscriptions.errors import WebhookUrlRejected
-from headwater.core.subscriptions.targets import Address, Target, check_addresses, parse_target
+from headwater.core.subscriptions.targets import check_addresses, parse_target
+from headwater.core.targets import Address, Target
+from headwater.service.outbound import Outbound, Resolver
 
 if TYPE_CHECKING:
     import httpx
 
-Resolver = Callable[[str, int], Awaitable[list[str]]]
-
 _ANSWER_BYTES_MAX: Final = 64 * KIB
-_ADDRESSES_TRIED_MAX: Final = 3
-_LOOKUP_THREADS: Final = 8
-_LOOKUP_TIMEOUT_S: Final = 10.0
 
 
 class Outcome(NamedTuple):
@@ -60,11 +48,7 @@ class Webhooks:
         """How long that took."""
         self._development = development
         self._timeout_s = limits.webhook_timeout_ms / 1000
-        self._threads = ThreadPoolExecutor(_LOOKUP_THREADS, thread_name_prefix="headwater-dns")
-        self._resolve = resolve or self._look_up
-        self._verify = verify
-        self._client: httpx.AsyncClient | None = None
-        self._making_client = asyncio.Lock()
+        self._outbound = Outbound(resolve=resolve, verify=verify)
 
     async def check(self, url: str) -> None:
         """Refuse an address that is not allowed.
@@ -100,77 +84,34 @@ class Webhooks:
             return Outcome(False, problem=f"cannot be resolved: {error}")
 
     async def stop(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        if self._client is not None:
-            await self._client.aclose()
-
-    # ── Finding the way ──────────────────────────────────────────────────────────────────────
+        await self._outbound.stop()
 
     async def _addresses(self, target: Target) -> list[Address]:
-        async with asyncio.timeout(_LOOKUP_TIMEOUT_S):
-            found = await self._resolve(target.host, target.port)
-        if not found:
-            raise OSError("the name has no addresses")
-        return check_addresses(target, found)
-
-    async def _look_up(self, host: str, port: int) -> list[str]:
-        loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(
-            self._threads, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        )
-        return list(dict.fromkeys(str(address[0]) for *_, address in found))
-
-    # ── Sending ──────────────────────────────────────────────────────────────────────────────
+        return check_addresses(target, await self._outbound.addresses(target))
 
     async def _send(
         self, target: Target, addresses: list[Address], body: bytes, signature: str
     ) -> Outcome:
         import httpx
 
-        headers = {
-            "Host": target.host_header,
-            "Content-Type": "application/json",
-            "Accept-Encoding": "identity",
-            "User-Agent": f"headwater/{__version__}",
-            "Webhook-Signature": signature,
-        }
-        client = await self._http()
-        outcome = Outcome(False, problem="cannot be reached")
-        for address in addresses[:_ADDRESSES_TRIED_MAX]:
+        headers = [
+            ("Content-Type", "application/json"),
+            ("Accept-Encoding", "identity"),
+            ("User-Agent", f"headwater/{__version__}"),
+            ("Webhook-Signature", signature),
+        ]
+        try:
+            response = await self._outbound.send(
+                target, addresses, "POST", headers, body, self._timeout_s
+            )
             try:
-                async with client.stream(
-                    "POST",
-                    target.url_at(address),
-                    content=body,
-                    headers=headers,
-                    extensions={"sni_hostname": target.host},
-                ) as response:
-                    return await _judge(response)
-            except httpx.ConnectError as error:
-                outcome = Outcome(False, problem=f"cannot be reached: {error}")
-            except httpx.HTTPError as error:
-                return Outcome(False, problem=f"{type(error).__name__}: {error}")
-        return outcome
-
-    async def _http(self) -> httpx.AsyncClient:
-        """Made when it is first needed, on a thread: reading all the certificates takes a while."""
-        async with self._making_client:
-            if self._client is None:
-                loop = asyncio.get_running_loop()
-                self._client = await loop.run_in_executor(self._threads, self._make_client)
-            return self._client
-
-    def _make_client(self) -> httpx.AsyncClient:
-        import httpx
-
-        return httpx.AsyncClient(
-            timeout=self._timeout_s,
-            verify=self._verify,
-            follow_redirects=False,
-            # A proxy of the environment would look names up by itself.
-            trust_env=False,
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
-        )
+                return await _judge(response)
+            finally:
+                await response.aclose()
+        except httpx.ConnectError as error:
+            return Outcome(False, problem=f"cannot be reached: {error}")
+        except httpx.HTTPError as error:
+            return Outcome(False, problem=f"{type(error).__name__}: {error}")
 
 
 async def _judge(response: httpx.Response) -> Outcome:
