@@ -852,3 +852,31 @@ def test_deliveries_say_where_a_message_came_from(api: Api, jobs: str, cold: boo
     assert origin["id"] == 'a "name"'
     assert origin["producer"] == {"id": "p", "epoch": 3, "seq": 0}
     assert origin["time"] == first["time"]
+
+
+def test_groups_of_all_streams_page_by_page(api: Api) -> None:
+    names = [f"everywhere-{number}" for number in range(3)]
+    for name in names:
+        api.put(name)
+        api.append(name, 1, 2)
+        assert api.group(name, "durable").status_code == 201
+    assert api.group(names[0], "passing", durable=False).status_code == 201
+    found: dict[str, list[str]] = {}
+    after = 0
+    while True:
+        page = api.http.get("/v1/groups", params={"after": after, "limit": 1}).json()
+        assert len(page["streams"]) <= 1
+        for one in page["streams"]:
+            found[one["stream"]] = sorted(group["name"] for group in one["groups"])
+        if page["next"] is None:
+            break
+        after = page["next"]
+    assert {name: found.get(name) for name in names} == {
+        names[0]: ["durable", "passing"],
+        names[1]: ["durable"],
+        names[2]: ["durable"],
+    }
+    api.http.delete(f"/v1/stream/{names[1]}")
+    left = [one["stream"] for one in api.http.get("/v1/groups").json()["streams"]]
+    assert names[1] not in left
+    assert api.http.get("/v1/groups", params={"limit": 0}).status_code == 400

@@ -273,9 +273,36 @@ def test_a_read_takes_in_whole_appends_and_at_least_one(stream: Stream) -> None:
     assert reach(stream, offset=first, bytes=10**9) == (tail, 5, 0)
 
 
+def place(stream: Stream, **query: object) -> tuple[str, int]:
+    answer = stream.get("/_position", **query)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["offset"], answer.json()["skip"]
+
+
+def test_messages_are_found_by_their_number(stream: Stream) -> None:
+    first, second, third, tail = stream.offsets
+    found = [place(stream, number=number) for number in range(6)]
+    assert found == [(first, 0), (first, 1), (second, 0), (third, 0), (third, 1), (tail, 0)]
+    assert place(stream, number=10**15 - 1) == (tail, 0)
+
+
+def test_the_last_messages_before_an_offset_are_found(stream: Stream) -> None:
+    first, second, third, tail = stream.offsets
+    assert place(stream, last=1, until=tail) == place(stream, last=1) == (third, 1)
+    assert place(stream, last=1, until=third) == (second, 0)
+    assert place(stream, last=2, until=third) == (first, 1)
+    assert place(stream, last=99, until=third) == (first, 0)
+    assert place(stream, last=1, until=first) == (first, 0)
+    assert place(stream, last=1, until="now") == (third, 1)
+    assert place(stream, last=1, until=-1) == (first, 0)
+    assert code(stream.get("/_position", last=1, until="x")) == (400, "invalid_offset")
+
+
 def test_limits_that_make_no_sense(stream: Stream) -> None:
     assert code(stream.get("/_position")) == (400, "invalid_query")
     assert code(stream.get("/_position", offset=-1, last=1)) == (400, "invalid_query")
+    assert code(stream.get("/_position", number=1, last=1)) == (400, "invalid_query")
+    assert code(stream.get("/_position", number=-1)) == (400, "invalid_query")
     assert code(stream.get("/_position", offset=-1, messages="x")) == (400, "invalid_query")
     assert code(stream.get("/_position", offset="x")) == (400, "invalid_offset")
 

@@ -647,3 +647,13 @@ async def test_profile_and_templates_survive_and_cursors_do_not(tmp_path: Path) 
             assert (await wait)["touched"] is True
             profile = json.loads((await http.get("/v1/stream/app/_profile")).text)
             assert profile["profile"]["touch"]["coarseIntervalMs"] == 7
+
+
+async def test_meta_names_the_templates_if_asked(live: LiveApi) -> None:
+    await live.activate(template("tenant"))
+    assert "templates" not in await live.meta()
+    (found,) = (await live.meta("?templates=true"))["templates"]
+    assert found["templateId"] == TENANT
+    assert [field["name"] for field in found["fields"]] == ["tenant"]
+    assert found["waiters"] == 0
+    assert found["inactivityTtlMs"] > 0

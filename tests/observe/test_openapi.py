@@ -166,5 +166,5 @@ def test_what_is_listed_has_the_fields_that_are_described(server: ServerProcess)
     profile = b'{"profile": {"kind": "state-protocol", "touch": {"enabled": true}}}'
     live = client.create(JSON)
     assert client.send("POST", f"/v1/stream/{live}/_profile", JSON, profile).status == 200
-    meta = json.loads(client.send("GET", f"/v1/stream/{live}/touch/meta").body)
+    meta = json.loads(client.send("GET", f"/v1/stream/{live}/touch/meta?templates=true").body)
     assert set(meta) == set(shapes["LiveMeta"]["properties"])

@@ -284,6 +284,7 @@ def test_every_task_and_timer_is_accounted_for() -> None:
 
 SUPERVISED = {
     "http/access/key_sets.py",
+    "http/figures.py",
     "http/heartbeat.py",
     "http/server.py",
     "service/background.py",

@@ -17,6 +17,7 @@ GET  /v1/streams        the streams of this server
 PUT  /v1/stream/{{path}}  create one
 POST /v1/transaction    acknowledge and publish, all or nothing
 GET  /v1/stream/__ds/subscriptions  who is woken when streams have something new
+GET  /v1/groups         the consumer groups of all streams
 GET  /v1/pipelines      how far pipelines are
 GET  /healthz           is the process alive
 GET  /readyz            does its storage answer

@@ -46,15 +46,19 @@ class Catalog:
     async def position(self, request: Request, path: str) -> Response:
         """Where the last messages begin, or those since a moment, or how far a read gets."""
         query = query_of(request)
-        if sum(name in query for name in ("last", "at", "offset")) != 1:
+        if sum(name in query for name in ("last", "number", "at", "offset")) != 1:
             raise InvalidQuery(
-                "send last=COUNT, at=MILLISECONDS since 1970 or offset=OFFSET, one of the three"
+                "send last=COUNT, number=NUMBER, at=MILLISECONDS since 1970 or offset=OFFSET: "
+                "one of the four"
             )
         if "offset" in query:
             return await self._reach(path, query)
         skip = 0
         if "last" in query:
-            offset, skip = await self._log.find_last(path, number_in(query, "last"))
+            until = parse_offset(query.get("until", "now"))
+            offset, skip = await self._log.find_last(path, number_in(query, "last"), until)
+        elif "number" in query:
+            offset, skip = await self._log.find_number(path, number_in(query, "number"))
         else:
             offset = await self._log.find_time(path, number_in(query, "at"))
         return json_answer({"offset": str(offset), "skip": skip})

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from headwater.core.access import Permission
-from headwater.core.errors import InvalidQuery
+from headwater.core.errors import InvalidQuery, StreamGone, StreamNotFound
 from headwater.core.groups.commands import RECEIPTS_MAX, Ack, Command, Extend, Nack, Reject
 from headwater.core.groups.config import parse_wanted
 from headwater.core.groups.decisions import Outcome
@@ -25,11 +25,12 @@ from headwater.http.messages import (
     Response,
     Sink,
 )
-from headwater.http.queries import number_between, query_of
+from headwater.http.queries import number_between, number_in, query_of
 from headwater.service.groups.group import Group
 from headwater.service.groups.operations import Groups
 
 FETCH_MAX: Final = 1_000
+STREAMS_MAX: Final = 100
 _PUSH_DEFAULT: Final = 100
 
 Consumer = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
@@ -59,6 +60,28 @@ class GroupResource:
         stream = await self._groups.of(path)
         infos = [await self._groups.info(group) for group in list(stream.groups.values())]
         return json_answer({"groups": infos})
+
+    async def everywhere(self, request: Request) -> Answer:
+        """Groups of all streams that the caller may read, stream by stream."""
+        query = query_of(request)
+        limit = number_between(query, "limit", 1, STREAMS_MAX, default=STREAMS_MAX)
+        after = number_in(query, "after") if "after" in query else 0
+        found = await self._groups.streams(after, limit)
+        shown = []
+        for _, path in found:
+            if request.caller is None or request.caller.grants.allow(Permission.READ, path):
+                shown += await self._shown(path)
+        following = found[-1][0] if len(found) == limit else None
+        return json_answer({"streams": shown, "next": following})
+
+    async def _shown(self, path: str) -> list[dict[str, object]]:
+        """A stream with its groups; nothing if it is being deleted."""
+        try:
+            stream = await self._groups.of(path)
+            infos = [await self._groups.info(group) for group in list(stream.groups.values())]
+        except (StreamNotFound, StreamGone):
+            return []
+        return [{"stream": path, "groups": infos}] if infos else []
 
     async def get(self, request: Request, path: str, name: str) -> Answer:
         query = query_of(request)

@@ -11,18 +11,19 @@ import msgspec
 from headwater.core.errors import InvalidBody, InvalidQuery, StreamError
 from headwater.core.json_bodies import decode_body
 from headwater.core.live.interest import Interest, InterestMode, WaitKind
-from headwater.core.live.keys import parse_key
+from headwater.core.live.keys import parse_key, to_hex
 from headwater.core.live.profile import parse_profile, profile_json
 from headwater.core.live.templates import (
     TEMPLATES_PER_CALL_MAX,
     Activation,
+    Template,
     TemplateSpec,
     parse_spec,
     template_json,
 )
 from headwater.http.answers import JSON_HEADERS, json_answer
 from headwater.http.messages import Answer, Deferred, Request, Response
-from headwater.http.queries import number_between, query_of
+from headwater.http.queries import flag_in, number_between, query_of
 from headwater.service.live.metrics import camel
 from headwater.service.live.registry import Live
 from headwater.service.live.stream import LiveStream
@@ -77,7 +78,10 @@ class LiveResource:
         stream = await self._live.of(path)
         if "settle" in query:
             await stream.settle(timeout_ms)
-        return json_answer(_meta_report(stream))
+        report = _meta_report(stream)
+        if flag_in(query, "templates"):
+            report["templates"] = [_template_report(one) for one in stream.state.book]
+        return json_answer(report)
 
     async def activate(self, request: Request, path: str) -> Answer:
         body = decode_body(request.body, ActivateBody)
@@ -203,6 +207,19 @@ def _activation_report(stream: LiveStream, outcome: Activation) -> dict[str, obj
             "maxActiveTemplatesPerStream": settings.max_active_templates_per_stream,
             "activationRateLimitPerMinute": settings.activation_rate_limit_per_minute,
         },
+    }
+
+
+def _template_report(template: Template) -> dict[str, object]:
+    spec = template.spec
+    named = zip(spec.fields, spec.encodings, strict=True)
+    return {
+        "templateId": to_hex(template.id),
+        "entity": spec.entity,
+        "fields": [{"name": name, "encoding": encoding} for name, encoding in named],
+        "waiters": template.waiters,
+        "lastSeenMs": template.last_seen_ms,
+        "inactivityTtlMs": template.ttl_ms,
     }
 
 

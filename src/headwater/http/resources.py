@@ -10,6 +10,7 @@ from headwater.http.access.signing import Signing
 from headwater.http.bulk import BulkResource
 from headwater.http.catalog import Catalog
 from headwater.http.console.resource import Console
+from headwater.http.figures import Figures
 from headwater.http.groups import GroupResource
 from headwater.http.heartbeat import Heartbeat
 from headwater.http.live import LiveResource
@@ -39,6 +40,7 @@ class Resources:
     subscriptions: SubscriptionResource
     pipelines: PipelineResource
     metrics: Metrics
+    figures: Figures
     about: About
     console: Console | None
     signing: Signing | None
@@ -57,6 +59,7 @@ def resources_of(
     console: bool = True,
     identity: Identity | None = None,
     metrics: Metrics | None = None,
+    figures: Figures | None = None,
 ) -> Resources:
     return Resources(
         streams=StreamResource(log, groups, feeds, heartbeat, long_poll_timeout_ms / 1000),
@@ -69,6 +72,7 @@ def resources_of(
         subscriptions=SubscriptionResource(subscriptions),
         pipelines=PipelineResource(log.clock),
         metrics=metrics or Metrics(),
+        figures=figures or Figures(log.clock),
         about=About(log, console=console),
         console=Console() if console else None,
         signing=None if identity is None else Signing(identity.secret, log.clock),

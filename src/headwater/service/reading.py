@@ -236,11 +236,21 @@ class ReadingLog:
             start = append.start
         return start
 
-    async def find_last(self, path: str, count: int) -> tuple[Offset, int]:
-        """Where the last messages begin: an offset, and how many messages to skip after it."""
+    async def find_last(
+        self, path: str, count: int, until: Anchor | Offset = Anchor.TAIL
+    ) -> tuple[Offset, int]:
+        """Where the last messages before an offset begin, and how many to skip there."""
         entry = await self._registry.get(path)
         view = self.view(entry)
-        start, skip = await self.find_message(view, max(0, view.messages - count))
+        end = await self.boundary(view, locate(view.config, until, view.tail))
+        last = view.messages if end == view.tail else await self.message_number(entry, end)
+        start, skip = await self.find_message(view, max(0, last - count))
+        return view.config.lineage.offset_at(start), skip
+
+    async def find_number(self, path: str, number: int) -> tuple[Offset, int]:
+        """Where a message is by its number: an offset, and how many messages to skip after it."""
+        view = self.view(await self._registry.get(path))
+        start, skip = await self.find_message(view, number)
         return view.config.lineage.offset_at(start), skip
 
     async def find_message(self, view: View, number: int) -> tuple[int, int]:

@@ -279,6 +279,9 @@ class Groups(Protocol):
     def of_stream(self, stream_id: int) -> list[GroupState]:
         """The groups of a stream by name, each with its outstanding messages."""
 
+    def streams(self, after: int, limit: int) -> list[int]:
+        """The ids of streams that have groups, in order, from the first one after an id."""
+
     def unsettled_from(self, stream_id: int) -> int | None:
         """The first position that a group of a stream has not settled."""
 

@@ -28,6 +28,7 @@ from headwater.http import collectors
 from headwater.http.app import App
 from headwater.http.browsers import Browsers
 from headwater.http.console.resource import CONSOLE
+from headwater.http.figures import Figures
 from headwater.http.heartbeat import Heartbeat
 from headwater.http.metrics import Metrics
 from headwater.http.resources import resources_of
@@ -193,7 +194,7 @@ async def listening(
     live = Live(streams, waiters_max=settings.live_waiters_max, metrics=settings.live_metrics)
     webhooks = Webhooks(limits, development=settings.allows_local_webhooks)
     subscriptions = await Subscriptions.start(streams, webhooks, public_url=settings.public_url)
-    metrics = Metrics()
+    metrics, figures = Metrics(), Figures(streams.clock)
     resources = resources_of(
         streams,
         feeds,
@@ -205,6 +206,7 @@ async def listening(
         console=settings.console,
         identity=None if gate is None else gate.identity,
         metrics=metrics,
+        figures=figures,
     )
     knows_callers = gate is not None and gate.identity is not None
     origins = settings.origins(access=knows_callers)
@@ -232,7 +234,8 @@ async def listening(
         raise CannotServe(
             f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}"
         ) from None
-    streams.watches += [heartbeat.watch, server.watch, *reloader.watches]
+    streams.watches += [heartbeat.watch, server.watch, figures.watch, *reloader.watches]
+    figures.start(streams, feeds, groups, server)
     reloader.start()
     try:
         yield server, port
@@ -244,6 +247,7 @@ async def listening(
         streams.wind_down()
         await subscriptions.stop()
         await server.stop(settings.shutdown_grace_ms / 1000)
+        figures.stop()
         heartbeat.stop()
         await live.stop()
         await streams.stop()

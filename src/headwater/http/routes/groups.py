@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from headwater.http.access.rules import Need
-from headwater.http.groups import FETCH_MAX
+from headwater.http.groups import FETCH_MAX, STREAMS_MAX
 from headwater.http.routes.route import (
     EVENTS_TYPE,
     JSON_TYPE,
     STREAM,
     TEXT,
+    WHOLE,
     Answer,
     Parameter,
     Route,
@@ -38,6 +39,23 @@ _LIST = Route(
     {200: Answer("The groups.", content={JSON_TYPE: obj({"groups": listing(ref("GroupInfo"))})})},
     needs=Need.READ,
     errors=_STREAM_ERRORS,
+)
+_EVERYWHERE = Route(
+    "GET",
+    "/v1/groups",
+    "The groups of all streams, stream by stream.",
+    lambda on: on.groups.everywhere,
+    {200: Answer("A page of streams with their groups.", content={JSON_TYPE: ref("Groups")})},
+    needs=Need.KNOWN,
+    errors=("invalid_query", "data_corrupt", "history_unavailable"),
+    query=(
+        Parameter("after", "The `next` of the page before.", WHOLE),
+        Parameter(
+            "limit",
+            "At most this many streams.",
+            {"type": "integer", "minimum": 1, "maximum": STREAMS_MAX, "default": STREAMS_MAX},
+        ),
+    ),
 )
 _GET = Route(
     "GET",
@@ -180,6 +198,7 @@ _TRANSACT = Route(
 
 ROUTES: Final = (
     *with_head(_LIST),
+    *with_head(_EVERYWHERE),
     *with_head(_GET),
     _PUT,
     _DELETE,

@@ -6,7 +6,16 @@ from typing import Final
 
 from headwater.http.access.rules import Need
 from headwater.http.live import WAIT_MS_DEFAULT, WAIT_MS_MAX
-from headwater.http.routes.route import JSON_TYPE, STREAM, Answer, Parameter, Route, ref, with_head
+from headwater.http.routes.route import (
+    FLAG,
+    JSON_TYPE,
+    STREAM,
+    Answer,
+    Parameter,
+    Route,
+    ref,
+    with_head,
+)
 from headwater.http.routes.streams import STREAM_ERRORS
 
 PROFILE: Final = f"{STREAM}/_profile"
@@ -60,6 +69,7 @@ _META = Route(
                 "default": WAIT_MS_DEFAULT,
             },
         ),
+        Parameter("templates", "`true` adds the templates that are followed.", FLAG),
     ),
 )
 _WAIT = Route(

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from headwater.core.access.grants import GrantsText
 from headwater.core.groups.commands import Ack, Extend, Nack, Reject
 from headwater.core.groups.config import GroupConfig
 from headwater.core.live.profile import ProfileEnvelope
@@ -48,6 +49,7 @@ _PARSED: Final = (
     ReleaseBody,
     SignBody,
     PipelineReport,
+    GrantsText,
 )
 _BOOLEAN: Final[Schema] = {"type": "boolean"}
 _STREAM_FIELDS: Final[dict[str, Schema]] = {
@@ -97,6 +99,16 @@ _RANGE: Final = obj(
         ),
     }
 )
+_TEMPLATE: Final = obj(
+    {
+        "templateId": TEXT,
+        "entity": TEXT,
+        "fields": listing(obj({"name": TEXT, "encoding": TEXT})),
+        "waiters": WHOLE,
+        "lastSeenMs": WHOLE,
+        "inactivityTtlMs": WHOLE,
+    }
+)
 _LIVE: Final[dict[str, Schema]] = {
     "LiveMeta": obj(
         {
@@ -121,7 +133,8 @@ _LIVE: Final[dict[str, Schema]] = {
             "unplacedWaitersActive": WHOLE,
             "memoryBytes": WHOLE,
             **{camel(f"total_{name}"): WHOLE for name in Totals.__struct_fields__},
-        }
+        },
+        templates=listing(_TEMPLATE),
     ),
     "Wait": obj(
         {
@@ -194,6 +207,32 @@ _WRITTEN: Final[dict[str, Schema]] = {
     "Stream": obj(_STREAM_FIELDS),
     "DeletedStream": obj(_STREAM_FIELDS | {"deleted_at": WHOLE, "kept_until": WHOLE}),
     "StreamDetails": obj(_STREAM_FIELDS | _DETAIL_FIELDS),
+    "Groups": obj(
+        {
+            "streams": listing(obj({"stream": TEXT, "groups": listing(ref("GroupInfo"))})),
+            "next": nullable(WHOLE),
+        }
+    ),
+    "Caller": obj(
+        {
+            "access": _BOOLEAN,
+            "name": nullable(TEXT),
+            "expires_at_ms": nullable(WHOLE),
+            "grants": nullable(ref("GrantsText")),
+            "administers": _BOOLEAN,
+        },
+        stream=obj({"path": TEXT, "read": _BOOLEAN, "write": _BOOLEAN, "delete": _BOOLEAN}),
+    ),
+    "Figures": obj(
+        {
+            "step_ms": WHOLE,
+            "times": listing(WHOLE),
+            "figures": {
+                "type": "object",
+                "additionalProperties": listing(nullable({"type": "number"})),
+            },
+        }
+    ),
     "Pipelines": obj({"pipelines": listing(ref("PipelineReport"))}),
     "StreamList": obj(
         {

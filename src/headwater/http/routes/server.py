@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from headwater.http.access.rules import Need
+from headwater.http.access.whoami import whoami
 from headwater.http.routes import headers
 from headwater.http.routes.route import (
     FLAG,
@@ -133,5 +134,37 @@ _REPORT = Route(
     body_required=True,
 )
 
-_LOOKED_AT: Final = (_LIST, _HEALTHZ, _READYZ, _METRICS, _OPENAPI, _INDEX, _CONSOLE, _PIPELINES)
+_FIGURES = Route(
+    "GET",
+    "/v1/figures",
+    "The last hour in figures, for charts.",
+    lambda on: on.figures.handle,
+    {200: Answer("Points in order of time.", content={JSON_TYPE: ref("Figures")})},
+    needs=Need.ADMIN,
+    errors=("invalid_query",),
+    query=(Parameter("since", "Only points after this moment, in ms since 1970.", WHOLE),),
+)
+_WHOAMI = Route(
+    "GET",
+    "/v1/whoami",
+    "Who is calling, and what they may do.",
+    lambda on: whoami,
+    {200: Answer("The caller.", content={JSON_TYPE: ref("Caller")})},
+    needs=Need.KNOWN,
+    errors=("invalid_path", "invalid_query"),
+    query=(Parameter("stream", "The path of a stream, to learn what is allowed on it."),),
+)
+
+_LOOKED_AT: Final = (
+    _LIST,
+    _HEALTHZ,
+    _READYZ,
+    _METRICS,
+    _FIGURES,
+    _WHOAMI,
+    _OPENAPI,
+    _INDEX,
+    _CONSOLE,
+    _PIPELINES,
+)
 ROUTES: Final = (*(one for get in _LOOKED_AT for one in with_head(get)), _SIGN, _REPORT)

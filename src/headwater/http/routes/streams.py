@@ -271,6 +271,8 @@ _POSITION_OF = Route(
     ),
     query=(
         Parameter("last", "A number of messages, counted from the end.", WHOLE),
+        Parameter("until", "With `last`: count from this offset instead of the end."),
+        Parameter("number", "The number of a message, from 0.", WHOLE),
         Parameter("at", "A moment, in milliseconds since 1970.", WHOLE),
         Parameter("offset", "Where a read begins."),
         Parameter("messages", "How many messages it takes in.", WHOLE),

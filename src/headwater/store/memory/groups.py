@@ -80,6 +80,11 @@ class Groups:
                 states.append(state)
             return states
 
+    def streams(self, after: int, limit: int) -> list[int]:
+        with self._lock:
+            ids = {group.record.stream_id for group in self._groups.values()}
+        return sorted(one for one in ids if one > after)[:limit]
+
     def unsettled_from(self, stream_id: int) -> int | None:
         groups = self.of_stream(stream_id)
         starts = [group.cursor.start for group in groups]

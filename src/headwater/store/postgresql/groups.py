@@ -127,6 +127,14 @@ class Groups:
             restore(state, [read_delivery(row) for row in messages])
         return states
 
+    def streams(self, after: int, limit: int) -> list[int]:
+        found = self._query(
+            "SELECT DISTINCT stream_id FROM groups WHERE stream_id > %s"
+            " ORDER BY stream_id LIMIT %s",
+            (after, limit),
+        )
+        return [row[0] for row in found]
+
     def unsettled_from(self, stream_id: int) -> int | None:
         found = self._query(
             "SELECT min(least(cursor_start, (SELECT min(start) FROM deliveries"

@@ -147,6 +147,13 @@ class Groups:
             restore(state, [read_delivery(row) for row in messages])
         return states
 
+    def streams(self, after: int, limit: int) -> list[int]:
+        found = self._query(
+            "SELECT DISTINCT stream_id FROM groups WHERE stream_id > ? ORDER BY stream_id LIMIT ?",
+            (after, limit),
+        )
+        return [row[0] for row in found]
+
     def unsettled_from(self, stream_id: int) -> int | None:
         found = self._query(
             "SELECT min(cursor_start, ifnull((SELECT min(start) FROM deliveries"
