@@ -6,6 +6,7 @@ ARGS   ?=
 VENV    := .venv
 BIN     := $(VENV)/bin
 HARNESS := tests/conformance
+BROWSER := tests/browser
 PIP     := $(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check
 
 # Installs are recorded by a stamp, so that repeating them costs nothing until an input changes.
@@ -13,6 +14,7 @@ RUN_STAMP   := $(VENV)/.installed-run
 SPARK_STAMP := $(VENV)/.installed-spark
 DEV_STAMP   := $(VENV)/.installed-dev
 NODE_STAMP  := $(HARNESS)/node_modules/.package-lock.json
+BROWSER_STAMP := $(BROWSER)/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -38,11 +40,11 @@ serve: $(RUN_STAMP) ## Install, then serve ./data and nothing else (ARGS="--port
 	@exec $(BIN)/headwater serve --data ./data $(ARGS)
 
 # How tests share the machine is said in tests/support/turns.py.
-test: need-node $(DEV_STAMP) $(NODE_STAMP) ## Run every test, on all cores (ARGS="-k name")
+test: need-node $(DEV_STAMP) $(NODE_STAMP) $(BROWSER_STAMP) ## Run every test, on all cores (ARGS="-k name")
 	$(BIN)/python -m pytest --numprocesses logical --durations 15 $(ARGS)
 
 # Servers that tests start are measured too. Slower than `make test`, and never a reason to fail.
-coverage: need-node $(DEV_STAMP) $(NODE_STAMP) ## Run every test and report what they cover
+coverage: need-node $(DEV_STAMP) $(NODE_STAMP) $(BROWSER_STAMP) ## Run every test and report what they cover
 	$(BIN)/python -m pytest --numprocesses logical --cov --cov-report term:skip-covered \
 		--cov-report html $(ARGS)
 	@echo "headwater: line by line in build/coverage/index.html"
@@ -76,7 +78,7 @@ package: $(DEV_STAMP) ## Build the wheel and the source distribution into dist/
 	$(BIN)/python -m build --no-isolation
 
 clean: ## Remove installs and caches; ./data and ./lake are kept
-	rm -rf $(VENV) $(HARNESS)/node_modules build dist
+	rm -rf $(VENV) $(HARNESS)/node_modules $(BROWSER)/node_modules build dist
 	rm -rf .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .schemathesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -90,7 +92,7 @@ COMPILE = $(UV) pip compile --quiet $(UPGRADE) --universal --python-version 3.11
 LOCK_NOTE := \# Locked versions and hashes. Refresh with `make lock`; do not edit by hand.
 
 # What is locked stays as it is, unless a dependency forbids it or `make lock UPGRADE=--upgrade` asks for the newest.
-lock: need-python need-node ## Bring requirements/*.txt and the npm lock in line (UPGRADE=--upgrade)
+lock: need-python need-node ## Bring requirements/*.txt and the npm locks in line (UPGRADE=--upgrade)
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/pip install --quiet --no-input --upgrade uv
 	cp requirements/run.txt requirements/spark.txt requirements/dev.txt build/lock/
@@ -99,9 +101,10 @@ lock: need-python need-node ## Bring requirements/*.txt and the npm lock in line
 	$(COMPILE) --output-file build/lock/dev.txt --extra dev --constraint build/lock/spark.txt
 	for name in run spark dev; do \
 		{ echo '$(LOCK_NOTE)'; cat build/lock/$$name.txt; } > requirements/$$name.txt; done
-	cd $(HARNESS) && npm install --package-lock-only --ignore-scripts
-	@! grep -nE '"resolved"' $(HARNESS)/package-lock.json \
-		|| { echo "headwater: the npm lock holds addresses; see $(HARNESS)/.npmrc" >&2; exit 1; }
+	for directory in $(HARNESS) $(BROWSER); do \
+		(cd $$directory && npm install --package-lock-only --ignore-scripts) || exit 1; done
+	@! grep -nE '"resolved"' $(HARNESS)/package-lock.json $(BROWSER)/package-lock.json \
+		|| { echo "headwater: an npm lock holds addresses; see $(HARNESS)/.npmrc" >&2; exit 1; }
 
 # --- Installs ------------------------------------------------------------------------------------
 
@@ -123,8 +126,8 @@ $(DEV_STAMP): requirements/dev.txt $(RUN_STAMP)
 	@touch $@
 
 # npm writes this file last, so it doubles as the stamp.
-$(NODE_STAMP): $(HARNESS)/package.json $(HARNESS)/package-lock.json | need-node
-	cd $(HARNESS) && npm ci --no-audit --no-fund
+%/node_modules/.package-lock.json: %/package.json %/package-lock.json | need-node
+	cd $* && npm ci --no-audit --no-fund
 	@touch $@
 
 need-python:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support import turns
+from tests.support.browser import Browser
 from tests.support.postgresql import EngineDatabase, databases, stop_server
 from tests.support.server import ServerProcess
 
@@ -71,3 +72,10 @@ def database() -> Iterator[EngineDatabase]:
     """A PostgreSQL database that holds nothing, for an engine."""
     with databases() as database:
         yield database
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A real browser; skips where there is none."""
+    with Browser() as browser:
+        yield browser

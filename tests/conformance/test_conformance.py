@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,13 +16,12 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import StartServer
+from tests.support import node_packages
 from tests.support.object_storage import ObjectStorage
 from tests.support.postgresql import EngineDatabase
 from tests.support.sealing import SEALING_AT_ONCE
 
 HARNESS = Path(__file__).parent
-INSTALLED = HARNESS / "node_modules" / ".package-lock.json"
-LOCK = HARNESS / "package-lock.json"
 
 # Tests in the pinned version of the suite. Counting them guards against a suite that silently stops
 # finding its own tests.
@@ -33,7 +31,6 @@ EXPECTED_TESTS = 338
 SERVER_LONG_POLL_MS = 500
 SUITE_LONG_POLL_BUDGET_MS = 10_000
 
-INSTALL_TIMEOUT_S = 300
 SUITE_TIMEOUT_S = 600
 
 
@@ -48,12 +45,9 @@ class Report:
 @pytest.fixture(scope="module")
 def vitest() -> str:
     """The installed test runner; installs it when `make test` has not done so already."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("the conformance suite needs node 20 or newer, with npm")
-    if not INSTALLED.exists() or INSTALLED.stat().st_mtime < LOCK.stat().st_mtime:
-        subprocess.run(["npm", "ci"], cwd=HARNESS, check=True, timeout=INSTALL_TIMEOUT_S)
+    packages = node_packages.install(HARNESS, needed_by="the conformance tests")
     # Not through npx: stopping npx would leave the runner it started behind.
-    return str(HARNESS / "node_modules" / ".bin" / "vitest")
+    return str(packages / ".bin" / "vitest")
 
 
 @pytest.fixture
