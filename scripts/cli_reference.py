@@ -12,7 +12,8 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 import typer.main
 
-from headwater.cli import records, target
+from headwater import contexts
+from headwater.cli import records, server_options
 from headwater.cli.exits import MEANINGS
 from headwater.cli.main import app
 from headwater.cli.positions import GRAMMAR, PLACES
@@ -37,15 +38,15 @@ Commands that talk to a server take these options, in front of the command's nam
 
 {{server_options}}
 
-The address is the first of: `--url`, `--context`, `${target.URL_VARIABLE}`, the context in use, and
-`{target.DEFAULT_URL}`. The token is the first of: `--token`, the token of `--context`,
-`${target.TOKEN_VARIABLES[0]}`, `${target.TOKEN_VARIABLES[1]}`, and the token of the context in
+The address is the first of: `--url`, `--context`, `${contexts.URL_VARIABLE}`, the context in
+use, and `{contexts.DEFAULT_URL}`. The token is the first of: `--token`, the token of `--context`,
+`${contexts.TOKEN_VARIABLES[0]}`, `${contexts.TOKEN_VARIABLES[1]}`, and the token of the context in
 use if the address is that context's. So
 the token of a context is never sent to another address. A token that has a space in it
 (`Basic dXNlcjpwYXNz`) is sent as it is; any other is sent as a bearer token.
 
 Contexts are kept in `~/.config/headwater/config.toml`, or in the file that
-`${target.CONFIG_VARIABLE}` names. `$HEADWATER_DEBUG=1` shows where an unexpected
+`${contexts.CONFIG_VARIABLE}` names. `$HEADWATER_DEBUG=1` shows where an unexpected
 error came from.
 
 ## Where to begin
@@ -112,7 +113,8 @@ def page() -> str:
 
 def walk(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """All commands by their full names, in the order of the help."""
-    for name, command in group.commands.items():
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
         if hasattr(command, "commands"):
             yield from walk(command, f"{prefix}{name} ")
         else:
@@ -159,7 +161,7 @@ def record_parts(label: str, record: type[records.Record]) -> list[str]:
 
 
 def chooses_server(parameter: Any) -> bool:
-    return bool(getattr(parameter, "rich_help_panel", None) == target.PANEL)
+    return bool(getattr(parameter, "rich_help_panel", None) == server_options.PANEL)
 
 
 def usage_name(argument: Any) -> str:

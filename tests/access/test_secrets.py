@@ -11,9 +11,10 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from headwater.cli.target import Context, Target, authorization
+from headwater.cli.target import Target
 from headwater.client import Headwater, HeadwaterError, RetryPolicy
 from headwater.client.protocol.streams import Request as ClientRequest
+from headwater.contexts import Context, authorization
 from headwater.core.access.keys import KeyRecord
 from headwater.settings import Settings
 from tests.access.guests import SECRETS, Guest, House, secret

@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli.exits import CliError
-from headwater.cli.target import DEFAULT_URL, Target, authorization, check_url, find_target
+from headwater import contexts
+from headwater.cli.target import Target, find_target
+from headwater.client import AsyncHeadwater, Headwater
+from headwater.client.protocol.streams import Request, Response
+from headwater.contexts import DEFAULT_URL, ContextError, authorization, check_url
 from tests.cli.conftest import Run
 from tests.cli.plain_server import refusing_server
+from tests.client.fake_transport import FakeTransport
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -110,7 +114,7 @@ def test_names_of_contexts(run: Run, name: str) -> None:
 def test_addresses_that_are_none(run: Run, url: str) -> None:
     error = run("ctx", "add", "a", url, code=2).err
     assert ":p@" not in error
-    with pytest.raises(CliError):
+    with pytest.raises(ContextError):
         check_url(url)
 
 
@@ -188,6 +192,47 @@ def test_the_header_of_a_token(token: str | None, header: str | None) -> None:
 
 @pytest.mark.parametrize("token", ["a\nb", "tökén", "a\x00b"])
 def test_what_is_no_token(token: str) -> None:
-    with pytest.raises(CliError) as caught:
+    with pytest.raises(ContextError) as caught:
         authorization(token)
     assert token not in str(caught.value)
+
+
+def test_the_client_finds_its_server_as_the_command_does(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HEADWATER_CONFIG", str(tmp_path / "config.toml"))
+    for name in ("STREAM_URL", "STREAM_AUTH", "HEADWATER_TOKEN", "HEADWATER_CA"):
+        monkeypatch.delenv(name, raising=False)
+    with Headwater() as client:
+        assert client.url == f"{DEFAULT_URL}/v1/stream"
+    contexts.save(contexts.Contexts("prod", {"prod": contexts.Context("http://prod:1", "t")}))
+    with Headwater() as client:
+        assert client.url == "http://prod:1/v1/stream"
+    monkeypatch.setenv("STREAM_URL", "http://other:2")
+    with Headwater() as client, Headwater(context="prod") as named:
+        assert client.url == "http://other:2/v1/stream"
+        assert named.url == "http://prod:1/v1/stream"
+    with pytest.raises(ContextError, match="not both"):
+        Headwater("http://a", context="prod")
+    with pytest.raises(ContextError, match="no context 'nowhere'"):
+        Headwater(context="nowhere")
+
+
+async def test_the_client_sends_the_token_of_a_context_to_its_server_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HEADWATER_CONFIG", str(tmp_path / "config.toml"))
+    monkeypatch.delenv("STREAM_URL", raising=False)
+    contexts.save(contexts.Contexts("prod", {"prod": contexts.Context("http://prod:1", "t")}))
+
+    async def answer(request: Request) -> Response:
+        return Response(200, {"content-type": "text/plain", "stream-next-offset": "0"})
+
+    transport = FakeTransport(answer)
+    async with AsyncHeadwater(transport=transport) as client:
+        await client.stream("s").head()
+        await client.stream("http://other:2/s").head()
+    async with AsyncHeadwater("http://given:3", transport=transport) as client:
+        await client.stream("s").head()
+    sent = [dict(request.headers).get("Authorization") for request in transport.requests]
+    assert sent == ["Bearer t", None, None]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 from typer.testing import CliRunner
 
 from headwater import __version__, client
-from headwater.cli.exits import MEANINGS, ExitCode, explain, one_line
+from headwater.cli.exits import MEANINGS, ExitCode, one_line
+from headwater.cli.failures import explain
 from headwater.cli.main import COMMANDS, app
 from headwater.client import HeadwaterError
 from tests.cli.conftest import Run
@@ -167,3 +172,44 @@ def test_no_arguments_show_the_help() -> None:
 
 def test_version(run: Run) -> None:
     assert run("--version").out == f"headwater {__version__}\n"
+
+
+COMPLETING = {
+    "_HEADWATER_COMPLETE": "complete_bash",
+    "COMP_WORDS": "headwater s",
+    "COMP_CWORD": "1",
+}
+
+
+@pytest.mark.parametrize(
+    "line, variables",
+    [
+        ("--version", {}),
+        (
+            "",
+            {
+                "_HEADWATER_COMPLETE": "complete_bash",
+                "COMP_WORDS": "headwater s",
+                "COMP_CWORD": "1",
+            },
+        ),
+    ],
+)
+def test_what_is_asked_at_every_prompt_loads_little(line: str, variables: dict[str, str]) -> None:
+    script = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        "from headwater.cli import main\n"
+        f"sys.argv = ['headwater', *{line.split()!r}]\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert __version__ in done.stdout or "serve" in done.stdout.split()
+    heavy = {"apsw", "headwater.client", "headwater.settings", "httpx", "pyarrow"}
+    assert heavy.isdisjoint(done.stderr.split())

@@ -4,10 +4,15 @@ import os
 import signal
 import sys
 
+from headwater import __version__
+
 
 def main() -> None:
     """Run the command line; the entry point of `headwater` and of `python -m headwater`."""
     _fill_in_streams()
+    if sys.argv[1:] == ["--version"]:
+        print(f"headwater {__version__}")
+        return
     try:
         # Loading takes a moment, and an interrupt can fall into it.
         from headwater.cli.main import app

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 import uvloop
 
-from headwater.cli.exits import CliError, ExitCode, explain, usage
+from headwater.cli.exits import CliError, ExitCode, usage
+from headwater.cli.failures import explain
 from headwater.cli.load import MESSAGE_BYTES_MIN, Load, Outcome, latency, run
 from headwater.cli.output import Json, Progress, console, new_table, stdout, write_json, write_line
 from headwater.cli.records import BenchRecord, LatencyRecord

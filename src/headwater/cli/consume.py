@@ -12,7 +12,8 @@ from typing import Annotated, Final
 import typer
 
 from headwater.cli import remote
-from headwater.cli.exits import CliError, ExitCode, explain, usage
+from headwater.cli.exits import CliError, ExitCode, usage
+from headwater.cli.failures import explain
 from headwater.cli.group_options import (
     AckTimeout,
     DeadLetter,

@@ -13,15 +13,7 @@ from headwater.cli.exits import usage
 from headwater.cli.output import Json, write_json, write_line
 from headwater.cli.records import ContextRecord
 from headwater.cli.shell import say
-from headwater.cli.target import (
-    Context,
-    authorization,
-    check_name,
-    check_url,
-    config_path,
-    load_config,
-    save_config,
-)
+from headwater.contexts import Context, authorization, check_name, check_url, file_path, load, save
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -29,7 +21,7 @@ app = typer.Typer(no_args_is_help=True)
 def complete_context(incomplete: str) -> list[str]:
     """The names of contexts that begin so, for the shell."""
     try:
-        return [name for name in sorted(load_config().contexts) if name.startswith(incomplete)]
+        return [name for name in sorted(load(say).by_name) if name.startswith(incomplete)]
     except Exception:
         return []  # a completion that fails must not disturb the line being typed
 
@@ -91,15 +83,15 @@ def add(
     check_name(name)
     secret = _read_token() if token == "-" else token
     authorization(secret)  # refuses what could not be sent
-    config = load_config()
-    config.contexts[name] = Context(
+    contexts = load(say)
+    contexts.by_name[name] = Context(
         check_url(url), secret or None, str(ca.resolve()) if ca else None
     )
-    if use or config.current is None:
-        config.current = name
-    save_config(config)
-    used = "in use" if config.current == name else f"`headwater ctx use {name}` switches to it"
-    say(f"added {name} to {config_path()}; {used}")
+    if use or contexts.current is None:
+        contexts.current = name
+    save(contexts)
+    used = "in use" if contexts.current == name else f"`headwater ctx use {name}` switches to it"
+    say(f"added {name} to {file_path()}; {used}")
 
 
 @app.command(name="use")
@@ -112,10 +104,10 @@ def use_context(name: Name) -> None:
 
       headwater ctx use prod
     """
-    config = load_config()
-    config.get(name)
-    config.current = name
-    save_config(config)
+    contexts = load(say)
+    contexts.get(name)
+    contexts.current = name
+    save(contexts)
 
 
 @app.command()
@@ -127,14 +119,14 @@ def ls(json: Json = False) -> None:
       headwater ctx ls
       headwater ctx ls --json | jq -r .url
     """
-    config = load_config()
-    width = max(map(len, config.contexts), default=0)
-    for name, context in sorted(config.contexts.items()):
+    contexts = load(say)
+    width = max(map(len, contexts.by_name), default=0)
+    for name, context in sorted(contexts.by_name.items()):
         record = ContextRecord(
             name=name,
             url=context.url,
             has_token=context.token is not None,
-            current=name == config.current,
+            current=name == contexts.current,
         )
         if json:
             write_json(record)
@@ -151,12 +143,12 @@ def rm(name: Name) -> None:
 
       headwater ctx rm prod
     """
-    config = load_config()
-    config.get(name)
-    del config.contexts[name]
-    if config.current == name:
-        config.current = None
-    save_config(config)
+    contexts = load(say)
+    contexts.get(name)
+    del contexts.by_name[name]
+    if contexts.current == name:
+        contexts.current = None
+    save(contexts)
 
 
 def _read_token() -> str:

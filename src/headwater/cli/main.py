@@ -2,36 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Final
 
 import typer
 
 from headwater import __version__
-from headwater.cli import (
-    contexts,
-    groups,
-    keys,
-    pipelines,
-    postgres,
-    segments,
-    subscription,
-    target,
-)
-from headwater.cli.append import append
-from headwater.cli.backup import backup, restore
-from headwater.cli.bench import bench
-from headwater.cli.consume import consume
-from headwater.cli.doctor import doctor
-from headwater.cli.listing import info, ls
-from headwater.cli.presign import presign
-from headwater.cli.read import read, tail
-from headwater.cli.serving.command import serve, up
+from headwater.cli import server_options
 from headwater.cli.shell import Shell
-from headwater.cli.sql import sql
-from headwater.cli.streams import clear, close, create, fork, rm, undelete
-from headwater.cli.top import top
-from headwater.cli.verify import verify
 
 app = typer.Typer(
     name="headwater",
@@ -41,33 +18,39 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-COMMANDS: Final[dict[str, dict[str, Callable[..., None]]]] = {
+# Where each command is. A module is loaded when its command is used, or its help is shown.
+COMMANDS: Final[dict[str, dict[str, str]]] = {
     "Streams": {
-        "create": create,
-        "append": append,
-        "read": read,
-        "tail": tail,
-        "ls": ls,
-        "info": info,
-        "close": close,
-        "fork": fork,
-        "clear": clear,
-        "rm": rm,
-        "undelete": undelete,
-        "presign": presign,
+        "create": "streams:create",
+        "append": "append:append",
+        "read": "read:read",
+        "tail": "read:tail",
+        "ls": "listing:ls",
+        "info": "listing:info",
+        "close": "streams:close",
+        "fork": "streams:fork",
+        "clear": "streams:clear",
+        "rm": "streams:rm",
+        "undelete": "streams:undelete",
+        "presign": "presign:presign",
+        "postgres": "postgres:app",
+        "subscription": "subscription:app",
     },
-    "Groups": {"consume": consume},
+    "Groups": {"consume": "consume:consume", "group": "groups:app"},
     "Servers": {
-        "serve": serve,
-        "up": up,
-        "doctor": doctor,
-        "verify": verify,
-        "backup": backup,
-        "restore": restore,
-        "top": top,
-        "bench": bench,
+        "serve": "serving.command:serve",
+        "up": "serving.command:up",
+        "doctor": "doctor:doctor",
+        "verify": "verify:verify",
+        "backup": "backup:backup",
+        "restore": "backup:restore",
+        "top": "top:top",
+        "bench": "bench:bench",
+        "segments": "segments:app",
+        "ctx": "contexts:app",
+        "keys": "keys:app",
     },
-    "Pipelines": {"sql": sql},
+    "Pipelines": {"sql": "sql:sql", "pipeline": "pipelines:app"},
 }
 
 
@@ -83,10 +66,10 @@ def _root(
         bool,
         typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
     ] = False,
-    url: target.Url = None,
-    token: target.Token = None,
-    context: target.ContextName = None,
-    ca: target.Ca = None,
+    url: server_options.Url = None,
+    token: server_options.Token = None,
+    context: server_options.ContextName = None,
+    ca: server_options.Ca = None,
 ) -> None:
     """Durable streams: append-only logs over HTTP.
 
@@ -105,13 +88,4 @@ def _root(
     """
 
 
-for _panel, _commands in COMMANDS.items():
-    for _name, _command in _commands.items():
-        app.command(name=_name, rich_help_panel=_panel)(_command)
-app.add_typer(groups.app, name="group", rich_help_panel="Groups")
-app.add_typer(postgres.app, name="postgres", rich_help_panel="Streams")
-app.add_typer(subscription.app, name="subscription", rich_help_panel="Streams")
-app.add_typer(segments.app, name="segments", rich_help_panel="Servers")
-app.add_typer(pipelines.app, name="pipeline", rich_help_panel="Pipelines")
-app.add_typer(contexts.app, name="ctx", rich_help_panel="Servers")
-app.add_typer(keys.app, name="keys", rich_help_panel="Servers")
+Shell.table = COMMANDS

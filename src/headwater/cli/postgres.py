@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 import uvloop
 
-from headwater.cli.exits import CliError, ExitCode, explain, usage
+from headwater.cli.exits import CliError, ExitCode, usage
+from headwater.cli.failures import explain
 from headwater.cli.output import Json, size, write_facts, write_json, write_line
 from headwater.cli.records import PostgresRecord, TableRecord
 from headwater.cli.remote import StreamPath

@@ -15,7 +15,8 @@ import typer
 from headwater.cli.exits import CliError, usage
 from headwater.cli.output import instant
 from headwater.cli.records import DeletedRecord, DetailRecord, StreamRecord
-from headwater.cli.target import OPTIONS, find_target
+from headwater.cli.server_options import OPTIONS
+from headwater.cli.target import find_target
 from headwater.client import (
     BadRequest,
     Group,

@@ -5,20 +5,36 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from importlib import import_module
+from typing import Any, ClassVar, Final
 
 import typer
-from typer.core import TyperGroup
+import typer.main
+from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
 
 from headwater.cli.exits import CliError, ExitCode, one_line
+from headwater.contexts import ContextError
 
 DEBUG: Final = "HEADWATER_DEBUG"
 
 
 class Shell(TyperGroup):
     """The group of all commands. Whatever happens, it says so in one line on stderr."""
+
+    table: ClassVar[Mapping[str, Mapping[str, str]]]
+    """By the heading in the help and by name, the module and the attribute of each command."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _Commands(self.table)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Names alone while a command is typed: their descriptions would load all of them."""
+        if incomplete and not incomplete[0].isalnum():
+            return super().shell_complete(ctx, incomplete)
+        return [CompletionItem(name) for name in self.commands if name.startswith(incomplete)]
 
     def main(
         self,
@@ -48,6 +64,9 @@ class Shell(TyperGroup):
         except CliError as error:
             say("; ".join([error.message, *getattr(error, "__notes__", ())]))
             raise typer.Exit(error.code) from None
+        except ContextError as error:
+            say(str(error))
+            raise typer.Exit(ExitCode.USAGE) from None
         except KeyboardInterrupt as interrupt:
             if sys.stderr.isatty():
                 typer.echo(err=True)  # the terminal has just written ^C
@@ -67,6 +86,33 @@ class Shell(TyperGroup):
                 traceback.print_exc()
             say(f"unexpected {type(error).__name__}: {error}; {DEBUG}=1 shows where; report it")
             raise typer.Exit(ExitCode.FAILED) from None
+
+
+class _Commands(dict[str, Any]):
+    """Commands by name, each loaded when it is asked for: most of them take a while."""
+
+    def __init__(self, table: Mapping[str, Mapping[str, str]]) -> None:
+        self._places = {
+            name: (panel, place) for panel, of in table.items() for name, place in of.items()
+        }
+        super().__init__(dict.fromkeys(self._places))
+
+    def get(self, name: str, default: Any = None) -> Any:
+        if name in self and self[name] is None:
+            self[name] = _load(name, *self._places[name])
+        return super().get(name, default)
+
+
+def _load(name: str, panel: str, place: str) -> Any:
+    module, _, attribute = place.partition(":")
+    found = getattr(import_module(f"headwater.cli.{module}"), attribute)
+    if not isinstance(found, typer.Typer):
+        alone = typer.Typer(add_completion=False)
+        alone.command(rich_help_panel=panel)(found)
+        found = alone
+    command: Any = typer.main.get_command(found)
+    command.name, command.rich_help_panel = name, panel
+    return command
 
 
 def say(message: str) -> None:

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Final, Literal
 import typer
 
 from headwater.cli import remote
-from headwater.cli.exits import CliError, ExitCode, explain, usage
+from headwater.cli.exits import CliError, ExitCode, usage
+from headwater.cli.failures import explain
 from headwater.cli.inputs import check_json
 from headwater.cli.output import Json, report
 from headwater.cli.positions import GRAMMAR, locate, parse_seconds, parse_size, parse_where

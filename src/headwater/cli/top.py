@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from headwater.cli import remote
-from headwater.cli.exits import ExitCode, explain, one_line, usage
+from headwater.cli.exits import ExitCode, one_line, usage
+from headwater.cli.failures import explain
 from headwater.cli.output import (
     Json,
     console,

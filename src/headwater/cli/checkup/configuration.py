@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from headwater.cli.checkup.findings import Finding, hint, ok, problem
 from headwater.cli.shell import DEBUG
-from headwater.cli.target import CONFIG_VARIABLE
+from headwater.contexts import CONFIG_VARIABLE
 from headwater.settings import Settings, load_settings
 
 _PREFIX: Final = "HEADWATER_"

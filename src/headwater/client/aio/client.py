@@ -30,6 +30,7 @@ from headwater.client.protocol.subscriptions import (
     subscription_page,
     subscriptions_url,
 )
+from headwater.contexts import check_ca, find_server
 from headwater.core.content_types import JSON
 
 
@@ -47,7 +48,9 @@ class AsyncHeadwater:
 
     Args:
         url: the server's address. Streams are below `/v1/stream`, unless the address has a path
-            of its own.
+            of its own. Without one, the server is the one that the `headwater` command would
+            use: `STREAM_URL`, the current context, or the default port of this machine, with the
+            token and the certificates that go with it.
         token: a bearer token, or a function (plain or async) that returns the current one.
         headers: sent with every request to the server. A value may be a function, as the token
             may be one.
@@ -57,11 +60,12 @@ class AsyncHeadwater:
         verify: how to check TLS certificates: True, the path of a file with the certificates that
             may vouch for the server, an `ssl.SSLContext`, or False not to check.
         transport: another way to the server, instead of httpx.
+        context: a server by the name that `headwater ctx add` gave it, instead of an address.
     """
 
     def __init__(
         self,
-        url: str,
+        url: str | None = None,
         token: Token | None = None,
         *,
         headers: Values | None = None,
@@ -70,7 +74,15 @@ class AsyncHeadwater:
         retry: RetryPolicy | None = None,
         verify: Any = True,
         transport: Transport | None = None,
+        context: str | None = None,
     ) -> None:
+        if url is None or context is not None:
+            server = find_server(url, context=context)
+            url = server.url
+            if token is None and server.authorization is not None:
+                headers = {"Authorization": server.authorization, **(headers or {})}
+            if verify is True and url.startswith("https:"):
+                verify = check_ca(server.ca) or True
         self._root = stream_root(url)
         sender = Sender(
             transport or HttpxTransport(timeouts=timeouts, verify=verify), retry or RetryPolicy()

@@ -33,7 +33,9 @@ class Headwater:
 
     Args:
         url: the server's address. Streams are below `/v1/stream`, unless the address has a path
-            of its own.
+            of its own. Without one, the server is the one that the `headwater` command would
+            use: `STREAM_URL`, the current context, or the default port of this machine, with the
+            token and the certificates that go with it.
         token: a bearer token, or a function (without arguments) that returns the current one.
         headers: sent with every request to the server. A value may be a function, as the token
             may be one.
@@ -43,11 +45,12 @@ class Headwater:
         verify: how to check TLS certificates: True, the path of a file with the certificates that
             may vouch for the server, an `ssl.SSLContext`, or False not to check.
         transport: another way to the server, instead of httpx.
+        context: a server by the name that `headwater ctx add` gave it, instead of an address.
     """
 
     def __init__(
         self,
-        url: str,
+        url: str | None = None,
         token: Token | None = None,
         *,
         headers: Values | None = None,
@@ -56,6 +59,7 @@ class Headwater:
         retry: RetryPolicy | None = None,
         verify: Any = True,
         transport: Transport | None = None,
+        context: str | None = None,
     ) -> None:
         self._portal = Portal()
         self._async = AsyncHeadwater(
@@ -67,6 +71,7 @@ class Headwater:
             retry=retry,
             verify=verify,
             transport=transport,
+            context=context,
         )
 
     @property
