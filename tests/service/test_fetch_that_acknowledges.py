@@ -22,6 +22,7 @@ from tests.support.engines import running
 from tests.support.faulty_engine import Fault, FaultyEngine
 from tests.support.logs import turns
 from tests.support.members import ack, fetch, json
+from tests.support.recounts import check_groups
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgresql"])
@@ -38,6 +39,7 @@ async def groups(log: Log) -> AsyncIterator[Groups]:
     await log.append("s", json("[1,2]"))
     await groups.put("s", "g", GroupConfig())
     yield groups
+    check_groups(groups)
     groups.stop()
 
 

@@ -38,6 +38,7 @@ from tests.support.engines import running
 from tests.support.faulty_engine import Fault, FaultyEngine, Gate
 from tests.support.logs import ManualClock, begin, hold_a_commit, outcome, read_all, turns, until
 from tests.support.members import Member, ack, fetch, json, nack, reject, wait_for_messages
+from tests.support.recounts import check_groups
 
 LEASE_MS = 30_000
 COLD = Limits(hot_bytes_per_stream_max=0)
@@ -68,6 +69,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 async def groups(log: Log) -> AsyncIterator[Groups]:
     groups = await Groups.start(log)
     yield groups
+    check_groups(groups)
     groups.stop()
 
 

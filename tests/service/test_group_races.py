@@ -19,6 +19,7 @@ from headwater.service.log import Log
 from headwater.service.transactions import Acknowledge, Publish, Transactions
 from tests.support.faulty_engine import FaultyEngine
 from tests.support.logs import begin
+from tests.support.recounts import check_groups
 
 JSON = "application/json"
 
@@ -27,6 +28,7 @@ JSON = "application/json"
 async def groups(log: Log) -> AsyncIterator[Groups]:
     groups = await Groups.start(log)
     yield groups
+    check_groups(groups)
     groups.stop()
 
 

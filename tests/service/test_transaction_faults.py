@@ -30,8 +30,18 @@ from headwater.service.transactions import Acknowledge, Publish, Transactions
 from tests.service.conftest import StartLog
 from tests.support.engines import running
 from tests.support.faulty_engine import Fault, FaultyEngine
-from tests.support.logs import ManualClock, begin, hold_a_commit, outcome, read_all, turns, warm
+from tests.support.logs import (
+    ManualClock,
+    begin,
+    hold_a_commit,
+    outcome,
+    read_all,
+    turns,
+    until,
+    warm,
+)
 from tests.support.members import ack, fetch, json, nack
+from tests.support.recounts import check_groups
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgresql"])
@@ -44,6 +54,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FaultyEng
 async def groups(log: Log) -> AsyncIterator[Groups]:
     groups = await Groups.start(log)
     yield groups
+    check_groups(groups)
     groups.stop()
 
 
@@ -165,6 +176,12 @@ async def test_a_stream_that_only_transactions_use_lives_on(
 # ── What an answer rests on ──────────────────────────────────────────────────────────────────
 
 
+def waiting(log: Log) -> int:
+    """How many requests wait for a commit."""
+    batches = (log.writer._committing, log.writer._gathering)
+    return sum(len(batch.waiters) for batch in batches if batch is not None)
+
+
 @pytest.mark.parametrize("fault", [None, Fault.BEFORE])
 async def test_a_refusal_waits_for_what_it_rests_on(
     log: Log, transactions: Transactions, engine: FaultyEngine, fault: Fault | None
@@ -179,15 +196,13 @@ async def test_a_refusal_waits_for_what_it_rests_on(
         begin(outcome(log.append("ids", json("1", "x")))),
         begin(outcome(log.append("end", Append(close=True)))),
     ]
-    await engine.commit_gate.arrival()
+    # Ids are looked up on a thread, so all of this takes a moment.
+    await until(lambda: waiting(log) == 2)
     running = [
         begin(transactions.run(None, [publish("ids", "1", "x")])),
         begin(transactions.run(None, [publish("end", "1")])),
     ]
-    for _ in range(20):
-        # Ids are looked up on a thread.
-        await log.in_thread(lambda: None)
-    await turns(100)
+    await until(lambda: waiting(log) == 4)
     assert not any(request.done() for request in running)
     engine.commit_gate.open()
     await asyncio.gather(*first)

@@ -30,6 +30,7 @@ from headwater.store.memory.engine import MemoryEngine
 from tests.subscriptions.model import pull_config, webhook_config
 from tests.support.faulty_engine import Fault, FaultyEngine
 from tests.support.logs import BYTES, ManualClock, begin, data, outcome, turns, until
+from tests.support.recounts import check_subscriptions
 
 TAKEN, DONE, FAILED = Outcome(True), Outcome(True, done=True), Outcome(False, problem="down")
 
@@ -85,6 +86,7 @@ class World:
 
     async def stop(self) -> None:
         self.engine.open_all_gates()
+        check_subscriptions(self.subscriptions)
         await self.subscriptions.stop()
         await self.log.stop()
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client.metrics_core import CounterMetricFamily, InfoMetricFamily, Metric
 
 from headwater import __version__
 from headwater.core.histograms import SECONDS, Histogram
-from headwater.core.live.guard import Mode
-from headwater.core.subscriptions.state import Phase
 from headwater.http.metrics import (
     PREFIX,
     Metrics,
@@ -149,28 +147,21 @@ def of_reads(feeds: Feeds) -> Iterator[Metric]:
 
 
 def of_groups(groups: Groups) -> Iterator[Metric]:
-    figures, loaded = groups.figures, groups.in_memory()
-    yield gauge("groups_in_memory", "Consumer groups that are loaded.", len(loaded))
-    yield gauge(
-        "group_in_flight",
-        "Messages that are with members now.",
-        sum(group.state.in_flight for group in loaded),
-    )
+    figures = groups.figures
+    yield gauge("groups_in_memory", "Consumer groups that are loaded.", figures.loaded)
+    yield gauge("group_in_flight", "Messages that are with members now.", figures.in_flight)
     yield gauge(
         "group_outstanding",
         "Messages that were handed out or returned and are not settled.",
-        sum(len(group.state.outstanding) for group in loaded),
+        figures.outstanding,
     )
     yield gauge(
         "group_lag_messages",
-        "Messages that are not settled, in the group that has most.",
-        max((group.lag for group in loaded), default=0),
+        "Messages that are not settled, in the group that has most. Looks at 2,000 groups each"
+        " time, so with more it is late.",
+        groups.lag_survey.look(),
     )
-    yield gauge(
-        "group_waiting_members",
-        "Members that wait for messages.",
-        sum(len(group.waiters) for group in loaded),
-    )
+    yield gauge("group_waiting_members", "Members that wait for messages.", figures.waiting)
     yield counter("group_deliveries", "Messages handed out.", figures.deliveries)
     yield counter("group_redeliveries", "Of these, not for the first time.", figures.redeliveries)
     yield counters("group_settled", "Receipts used, by how.", "outcome", figures.settled)
@@ -178,25 +169,20 @@ def of_groups(groups: Groups) -> Iterator[Metric]:
 
 
 def of_live(live: Live) -> Iterator[Metric]:
-    streams, totals = live.in_memory(), live.totals()
-    modes: dict[str, int] = dict.fromkeys(get_args(Mode), 0)
-    for stream in streams:
-        modes[stream.state.mode] += 1
+    figures = live.figures
+    lag, totals = figures.count(), figures.totals
     yield gauges(
-        "live_streams", "Streams that queries wait on, by how finely they are told.", "mode", modes
+        "live_streams",
+        "Streams that queries wait on, by how finely they are told.",
+        "mode",
+        figures.modes,
     )
     yield gauge("live_waiters", "Queries that wait.", live.waiters)
     yield gauge("live_waiters_max", "How many may wait (429 beyond).", live.waiters_max)
     yield gauge(
-        "live_lag_messages",
-        "Messages not looked at yet, on the stream that has most.",
-        max((stream.lag for stream in streams), default=0),
+        "live_lag_messages", "Messages not looked at yet, on the stream that has most.", lag
     )
-    yield gauge(
-        "live_templates",
-        "Query shapes that are followed.",
-        sum(len(stream.state.book.active) for stream in streams),
-    )
+    yield gauge("live_templates", "Query shapes that are followed.", figures.templates)
     yield counter("live_changes", "Changes looked at.", totals.changes)
     yield counter("live_touches", "Keys of rows touched by them.", totals.fine_touches)
     yield counter(
@@ -207,20 +193,18 @@ def of_live(live: Live) -> Iterator[Metric]:
 
 
 def of_subscriptions(subscriptions: Subscriptions) -> Iterator[Metric]:
-    states, webhooks = subscriptions.states(), subscriptions.webhooks
-    phases = {phase.name.lower(): 0 for phase in Phase}
-    for state in states:
-        phases[state.wake.phase.name.lower()] += 1
+    figures, webhooks = subscriptions.figures, subscriptions.webhooks
+    phases = {phase.name.lower(): count for phase, count in figures.phases.items()}
     yield gauges("subscriptions", "Subscriptions, by the state of their wake.", "state", phases)
     yield gauge(
         "subscriptions_failing",
         "Of these, those whose last wake could not be announced.",
-        sum(state.wake.attempts > 0 for state in states),
+        figures.failing,
     )
     yield gauge(
         "subscription_pending_streams",
         "Streams with something that is not acknowledged, over all subscriptions.",
-        sum(len(state.pending) for state in states),
+        figures.pending,
     )
     yield counter(
         "wakes_offered", "Wakes that went into wake streams.", subscriptions.wakes_offered

@@ -66,15 +66,10 @@ class Feeds:
         self.stopping = False
         self.watch = log.watch("feeds")
         self.figures = ReadFigures()
+        self.readers = {"long-poll": 0, "sse": 0}
+        """Live readers at this moment, by the way in which they read."""
         self._feeds: dict[Entry, Feed] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-
-    @property
-    def readers(self) -> dict[str, int]:
-        """Live readers at this moment, by the way in which they read."""
-        everyone = sum(feed.population for feed in self._feeds.values())
-        waiting = sum(len(feed.polls) for feed in self._feeds.values())
-        return {"long-poll": waiting, "sse": everyone - waiting}
 
     @property
     def catching_up(self) -> int:
@@ -136,6 +131,7 @@ class Feed:
     def admit(self) -> None:
         """A follower is about to begin. It counts until it leaves."""
         self.population += 1
+        self.feeds.readers["sse"] += 1
 
     def join(self, follower: Follower) -> None:
         """A follower begins: bring it to the tail, at once if memory allows."""
@@ -152,6 +148,7 @@ class Feed:
         if not follower.gone:
             follower.gone = True
             self._at_tail.pop(follower, None)
+            self.feeds.readers["sse"] -= 1
             self.left()
 
     def left(self, count: int = 1) -> None:

@@ -94,7 +94,9 @@ class Collection(Background):
     def __init__(self, streams: Log) -> None:
         super().__init__()
         self._streams = streams
-        self._surveyed = False
+        self._surveyed_to: int | None = 0
+        """Of the streams that were soft-deleted before the start, up to which id they were looked
+        at; None when that is done."""
 
     async def round(self) -> float:
         while await self._streams.grace.purge_due():
@@ -104,10 +106,11 @@ class Collection(Background):
 
     async def _remove_orphans(self) -> None:
         streams = self._streams
-        if not self._surveyed:
-            found = await streams.in_thread(streams.engine.streams.orphans, _AT_ONCE_MAX)
-            streams.orphans.update(dict.fromkeys(found))
-            self._surveyed = len(found) < _AT_ONCE_MAX
+        if self._surveyed_to is not None:
+            stored = streams.engine.streams
+            found = await streams.in_thread(stored.soft_deleted, self._surveyed_to, _AT_ONCE_MAX)
+            streams.orphans.update({one.path: None for one in found if not one.has_forks})
+            self._surveyed_to = found[-1].id if len(found) == _AT_ONCE_MAX else None
         for path in list(streams.orphans):
             await streams.remove_orphan(path)
             streams.orphans.pop(path, None)
@@ -121,4 +124,6 @@ class Collection(Background):
             more = await streams.writer.run(lambda: streams.engine.reap(_REAP_APPENDS))
             rest_s = min(_REST_S_MAX, _REST_PER_WORK * (clock.time() - began_s))
             await self.pause(rest_s if more else 0)
-        return 0.0 if more or streams.orphans or not self._surveyed else _IDLE_S
+        if self._surveyed_to is not None:
+            return _SHORTEST_S
+        return 0.0 if more or streams.orphans else _IDLE_S

@@ -43,6 +43,7 @@ class Polls:
         """Keep someone waiting at the tail."""
         self._waiting[poll] = None
         self._feed.population += 1
+        self._feed.feeds.readers["long-poll"] += 1
         poll.timer = asyncio.get_running_loop().call_later(timeout_s, self._time_out, poll)
         if self._feed.feeds.stopping:
             self._time_out(poll)
@@ -52,6 +53,7 @@ class Polls:
         _stop_timer(poll)
         if poll in self._waiting:
             del self._waiting[poll]
+            self._feed.feeds.readers["long-poll"] -= 1
             self._feed.left()
 
     def _time_out(self, poll: Poll) -> None:
@@ -111,6 +113,7 @@ class Polls:
     def _take_all(self) -> list[Poll]:
         polls = list(self._waiting)
         self._waiting.clear()
+        self._feed.feeds.readers["long-poll"] -= len(polls)
         for poll in polls:
             _stop_timer(poll)
         return polls

@@ -172,6 +172,12 @@ class SealedExtent:
     """Where it is on this machine."""
 
 
+class SoftDeletedStream(NamedTuple):
+    id: int
+    path: str
+    has_forks: bool
+
+
 class IdleProducer(NamedTuple):
     path: str
     stream_id: int
@@ -229,8 +235,8 @@ class Streams(Protocol):
     def trimmable(self, now_ms: int, limit: int) -> list[str]:
         """Paths of which it is time to look whether they keep more than they have to."""
 
-    def orphans(self, limit: int) -> list[str]:
-        """Soft-deleted streams without forks, which nobody needs; takes a look at all of them."""
+    def soft_deleted(self, after_id: int, limit: int) -> list[SoftDeletedStream]:
+        """Streams that are there only for their forks, by id, those after one of them."""
 
 
 class Appends(Protocol):

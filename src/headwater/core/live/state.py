@@ -49,9 +49,11 @@ class Totals(msgspec.Struct):
     activations: int = 0
     retirements: int = 0
 
-    def add(self, other: Totals) -> None:
+    def grow(self, before: Totals, after: Totals) -> None:
+        """Add what happened between two moments."""
         for name in self.__struct_fields__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+            grown = getattr(after, name) - getattr(before, name)
+            setattr(self, name, getattr(self, name) + grown)
 
 
 class LiveState:

@@ -19,15 +19,15 @@ import structlog
 
 from headwater.core.errors import StorageUnavailable, StreamError, TooBusy
 from headwater.core.groups import decisions
-from headwater.core.groups.commands import Ack, Command, Extend, Nack, Reject
+from headwater.core.groups.commands import Command, Nack
 from headwater.core.groups.decisions import Outcome, Read
 from headwater.core.groups.mutations import GroupMutation, MemberReturned, evolve, is_stored
 from headwater.core.groups.state import GroupState, Outstanding, format_receipt
 from headwater.core.groups.turns import Taker
 from headwater.core.limits import MIB
 from headwater.core.stream import Appended
-from headwater.service.background import Watch
 from headwater.service.entries import Entry
+from headwater.service.groups.figures import WORDS, GroupFigures
 from headwater.service.groups.members import Ending, Waiter
 from headwater.service.groups.messages import MessageReader
 from headwater.service.replies import Reply
@@ -42,20 +42,8 @@ _READ_BYTES_MAX: Final = 16 * MIB
 _MEMBERS_REMEMBERED_MAX: Final = 10_000
 _BUSY_RETRY_MS: Final = 50
 _FAILURE_RETRY_MS: Final = 1_000
-_WORDS: Final = {Ack: "acked", Nack: "nacked", Reject: "rejected", Extend: "extended"}
 
 R = TypeVar("R")
-
-
-class GroupFigures:
-    """What all groups have done since the start, for those who watch them."""
-
-    def __init__(self, watch: Watch) -> None:
-        self.watch = watch
-        self.deliveries = 0
-        self.redeliveries = 0
-        self.dead_letters = 0
-        self.settled = dict.fromkeys(_WORDS.values(), 0)
 
 
 class Group(Owner):
@@ -70,6 +58,7 @@ class Group(Owner):
         bury: Callable[[Group], None],
         on_void: Callable[[], None],
         figures: GroupFigures,
+        awaited: dict[Group, None],
     ) -> None:
         self.state = state
         self.entry = entry
@@ -87,6 +76,8 @@ class Group(Owner):
         self._clock = clock
         self._bury = bury
         self._on_void = on_void
+        self._awaited = awaited
+        """The groups of this stream in which somebody waits."""
         self._end: StreamError | None = None
         self._pump: asyncio.Task[None] | None = None
         self._after_pump: list[Callable[[], None]] = []
@@ -94,11 +85,15 @@ class Group(Owner):
         self._kept_from = 0
         """From where on the stream had its messages when that was last looked at."""
         self.last_seen_ms = clock()
+        figures.loaded += 1
+        self._in_flight = self._outstanding = 0
+        self._count()
 
     # ── What the writer asks of an owner ─────────────────────────────────────────────────────
 
     def apply(self, mutation: GroupMutation) -> None:
         evolve(self.state, mutation)
+        self._count()
 
     def forget_state(self) -> None:
         """A commit failed: this copy is void. Whoever waits comes back and finds a fresh one."""
@@ -124,11 +119,17 @@ class Group(Owner):
             return
         self.seen(waiter.consumer)
         self.store(decisions.decide_return(self.state, waiter.consumer))
-        self.waiters[waiter] = None
+        if waiter not in self.waiters:
+            self.waiters[waiter] = self._awaited[self] = None
+            self.figures.waiting += 1
         self.kick()
 
     def leave(self, waiter: Waiter) -> None:
-        self.waiters.pop(waiter, None)
+        if waiter in self.waiters:
+            del self.waiters[waiter]
+            self.figures.waiting -= 1
+            if not self.waiters:
+                self._awaited.pop(self, None)
 
     def connect(self, waiter: Waiter) -> None:
         """A member opens a connection, for messages to be pushed to it."""
@@ -168,11 +169,16 @@ class Group(Owner):
 
     def dismiss(self, error: StreamError) -> None:
         """This copy is of no use any more."""
-        self._end = self._end or error
+        if self._end is None:
+            self._end = error
+            self.figures.loaded -= 1
+            self._count()
         self._turn_away(error)
 
     def _turn_away(self, error: StreamError) -> None:
         waiters, self.waiters = self.waiters, {}
+        self._awaited.pop(self, None)
+        self.figures.waiting -= len(waiters)
         for waiter in waiters:
             waiter.fail(error)
 
@@ -183,7 +189,7 @@ class Group(Owner):
         decision = decisions.decide(self.state, command, self._clock())
         outcome = decision.reply
         future = self.submit(decision.mutations, outcome)
-        self.figures.settled[_WORDS[type(command)]] += len(outcome.done)
+        self.figures.settled[WORDS[type(command)]] += len(outcome.done)
         for consumer in {message.consumer for message in outcome.done if message.consumer}:
             self.seen(consumer)
         self.kick()
@@ -200,7 +206,7 @@ class Group(Owner):
         if len(effects) < len(mutations):
             for mutation in mutations:
                 if not durable or not is_stored(mutation):
-                    evolve(self.state, mutation)
+                    self.apply(mutation)
 
     def submit(
         self,
@@ -227,7 +233,7 @@ class Group(Owner):
         else:
             future = self._writer.reply_after(self, reply)
         for mutation in mutations:
-            evolve(self.state, mutation)
+            self.apply(mutation)
         return future
 
     # ── Handing out ──────────────────────────────────────────────────────────────────────────
@@ -354,6 +360,15 @@ class Group(Owner):
             self._alarm.set(due_ms)
 
     # ── Figures ──────────────────────────────────────────────────────────────────────────────
+
+    def _count(self) -> None:
+        """Bring the figures up to date with this group; a copy that is void has no share."""
+        state, figures = self.state, self.figures
+        in_flight = 0 if self.gone else state.in_flight
+        outstanding = 0 if self.gone else len(state.outstanding)
+        figures.in_flight += in_flight - self._in_flight
+        figures.outstanding += outstanding - self._outstanding
+        self._in_flight, self._outstanding = in_flight, outstanding
 
     @property
     def lag(self) -> int:

@@ -16,6 +16,7 @@ from headwater.core.errors import (
     GroupNotFound,
     InvalidBody,
     InvalidOffset,
+    StreamError,
     UnknownOffset,
 )
 from headwater.core.groups import decisions
@@ -87,7 +88,11 @@ class Groups(GroupRegistry):
         record = GroupRecord(self._next_id, stream.stream_id, name, self._streams.clock())
         self._next_id += 1
         group = self._group(GroupState(record, config, cursor), stream)
-        created = group.submit([GroupCreated(record, config, cursor)], None)
+        try:
+            created = group.submit([GroupCreated(record, config, cursor)], None)
+        except StreamError as error:
+            group.dismiss(error)
+            raise
         stream.groups[name] = group
         await created
         self._watch(stream, group)

@@ -6,6 +6,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import Final, Self
 
 from headwater.core.errors import GroupNotFound, StorageUnavailable, StreamError, StreamNotFound
@@ -13,12 +14,15 @@ from headwater.core.groups.state import GroupState
 from headwater.service.background import Retried
 from headwater.service.entries import Entry, Event
 from headwater.service.groups.dead_letters import DeadLetters
-from headwater.service.groups.group import Group, GroupFigures
+from headwater.service.groups.figures import GroupFigures, LagSurvey
+from headwater.service.groups.group import Group
 from headwater.service.groups.messages import MessageReader
 from headwater.service.log import Log
 from headwater.service.timers import Timers
 
 _STREAMS_IN_MEMORY_MAX: Final = 10_000
+_GROUPS_MAX: Final = 50_000
+_LOOKS_MAX: Final = 64
 _LOOK_AGAIN_MS: Final = 1_000
 
 
@@ -29,6 +33,8 @@ class StreamGroups:
         self.entry = entry
         self.stream_id = stream_id
         self.groups: dict[str, Group] = {}
+        self.awaited: dict[Group, None] = {}
+        """Those in which somebody waits: an append looks at no others."""
         self.complete = False
         """Whether these are the groups: not before they are loaded, nor after one became void."""
         self.losses = 0
@@ -46,9 +52,8 @@ class StreamGroups:
             for group in self.groups.values():
                 group.dismiss(error)
             return
-        for group in self.groups.values():
-            if group.waiters:
-                group.kick()
+        for group in self.awaited:
+            group.kick()
 
     @property
     def idle(self) -> bool:
@@ -86,6 +91,7 @@ class GroupRegistry:
         self._by_path: OrderedDict[str, StreamGroups] = OrderedDict()
         self._streams_max = min(_STREAMS_IN_MEMORY_MAX, streams.limits.streams_in_memory_max)
         self.figures = GroupFigures(streams.watch("groups"))
+        self.lag_survey = LagSurvey(self._by_path)
 
     @classmethod
     async def start(cls, streams: Log) -> Self:
@@ -148,9 +154,6 @@ class GroupRegistry:
         self._by_path.move_to_end(path)
         return group
 
-    def in_memory(self) -> list[Group]:
-        return [group for stream in self._by_path.values() for group in stream.groups.values()]
-
     async def get(self, path: str, name: str) -> Group:
         stream = await self.of(path)
         group = stream.groups.get(name)
@@ -172,6 +175,7 @@ class GroupRegistry:
             self._bury,
             lambda: self._lost(stream),
             self.figures,
+            stream.awaited,
         )
         # Resume what a restart interrupted: leases that end, messages that were given up.
         group.kick()
@@ -207,9 +211,11 @@ class GroupRegistry:
             group.dismiss(StreamNotFound(path))
 
     def _shrink(self) -> None:
-        """Make room for one more."""
-        if len(self._by_path) < self._streams_max:
-            return
-        for path, stream in list(self._by_path.items())[:64]:
-            if stream.idle:
+        """Make room for one more. Who is busy is not looked at again for a while."""
+        for path in list(islice(self._by_path, _LOOKS_MAX)):
+            if len(self._by_path) < self._streams_max and self.figures.loaded < _GROUPS_MAX:
+                return
+            if self._by_path[path].idle:
                 self._forget(path)
+            else:
+                self._by_path.move_to_end(path)

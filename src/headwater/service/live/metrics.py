@@ -55,12 +55,15 @@ class LiveMetrics:
                 }
             )
 
+    def forget(self, path: str) -> None:
+        """The stream at a path is let go: the next one begins anew."""
+        self._before.pop(path, None)
+
     async def write(self, streams: Sequence[LiveStream]) -> None:
+        """Say what has happened on those streams on which something has."""
         if not self._enabled:
             return
         ticks = [tick for stream in streams if (tick := self._tick(stream)) is not None]
-        known = {stream.stream.path for stream in streams}
-        self._before = {path: seen for path, seen in self._before.items() if path in known}
         lines, self._notes = self._notes + ticks, []
         if lines:
             with suppress(StreamError):

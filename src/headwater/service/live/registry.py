@@ -6,18 +6,19 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import islice
 from secrets import token_hex
 from typing import Final
 
-import msgspec
 import structlog
 
 from headwater.core import decisions
 from headwater.core.errors import LiveNotEnabled, StreamError
 from headwater.core.live.profile import Profile, touch_settings
-from headwater.core.live.state import Totals
+from headwater.core.schedules import Schedule
 from headwater.service.background import Background
 from headwater.service.clock import Clock
+from headwater.service.live.figures import LiveFigures
 from headwater.service.live.metrics import LiveMetrics
 from headwater.service.live.stream import LiveStream
 from headwater.service.live.waits import Deadlines
@@ -56,8 +57,9 @@ class Live:
         self.waiters = 0
         self.waiters_max = waiters_max
         self._by_path: OrderedDict[str, LiveStream] = OrderedDict()
-        self._past = Totals()
-        """Of streams that were let go."""
+        self.figures = LiveFigures()
+        self._due = Schedule[str]()
+        """When to look at which stream."""
         self._stopping = False
 
     # ── Profiles ─────────────────────────────────────────────────────────────────────────────
@@ -118,27 +120,23 @@ class Live:
                 continue
             stream.install(stored)
             self._by_path[path] = stream
+            self.figures.add(stream)
+            self.plan(stream)
             self._start_ticking()
             self._shrink()
 
     def _forget(self, stream: LiveStream) -> None:
-        if self._by_path.pop(stream.stream.path, None) is stream:
-            self._past.add(stream.state.totals)
+        path = stream.stream.path
         stream.close()
-
-    def in_memory(self) -> list[LiveStream]:
-        return [*self._by_path.values()]
-
-    def totals(self) -> Totals:
-        """What happened on all streams since the start, those that were let go included."""
-        totals = msgspec.structs.replace(self._past)
-        for stream in self._by_path.values():
-            totals.add(stream.state.totals)
-        return totals
+        if self._by_path.get(path) is stream:
+            del self._by_path[path]
+            self._due.set(path, None)
+            self.figures.forget(stream)
+            self.metrics.forget(path)
 
     def _shrink(self) -> None:
-        excess = len(self._by_path) - _STREAMS_IN_MEMORY_MAX
-        for stream in [*self._by_path.values()][: max(0, excess)]:
+        excess = max(0, len(self._by_path) - _STREAMS_IN_MEMORY_MAX)
+        for stream in [*islice(self._by_path.values(), excess)]:
             if not stream.waits:
                 self._forget(stream)
 
@@ -152,18 +150,35 @@ class Live:
         if not self._tending.is_started and not self._stopping:
             self._tending.start()
 
+    def plan(self, stream: LiveStream) -> None:
+        """See to a stream once it may be idle, or, if it has templates, to those."""
+        due_ms = (self.monotonic_ms() if stream.waits else stream.used_at_ms) + _IDLE_MS_MAX
+        if stream.state.book.active:
+            gc_interval_ms = stream.settings.templates.gc_interval_ms
+            due_ms = min(due_ms, stream.collected_at_ms + gc_interval_ms)
+        self._due.set(stream.stream.path, due_ms)
+
     async def tend_all(self) -> None:
-        for stream in [*self._by_path.values()]:
+        """See to what is due and to what has changed. Idle streams are neither."""
+        now_ms = self.monotonic_ms()
+        for path in self._due.due(now_ms, len(self._by_path)):
+            stream = self._by_path.get(path)
+            if stream is None:
+                continue
             # A commit that fails now is made up for by the next collection.
             with suppress(StreamError):
-                await self._tend(stream)
-        await self.metrics.write([*self._by_path.values()])
+                await self._tend(stream, now_ms)
+            if self._by_path.get(path) is stream:
+                self.plan(stream)
+        active = self.figures.take_active()
+        await self.metrics.write(active)
+        for stream in active:
+            if not stream.is_current:
+                self._forget(stream)
 
-    async def _tend(self, stream: LiveStream) -> None:
-        now_ms = self.monotonic_ms()
-        if not stream.is_current or (
-            not stream.waits and now_ms - stream.used_at_ms > _IDLE_MS_MAX
-        ):
+    async def _tend(self, stream: LiveStream, now_ms: int) -> None:
+        idle = not stream.waits and now_ms - stream.used_at_ms >= _IDLE_MS_MAX
+        if idle or not stream.is_current:
             self._forget(stream)
         elif now_ms - stream.collected_at_ms >= stream.settings.templates.gc_interval_ms:
             stream.collected_at_ms = now_ms

@@ -90,6 +90,7 @@ class LiveStream(Owner):
         return max(0, view.messages - self.state.journal.source_seq) if view else 0
 
     def _on_event(self, event: Event) -> None:
+        self._live.figures.note(self)
         if event is Event.DELETED or not self.is_current:
             self.close(self.stream.missing())
         elif self.lag:
@@ -131,6 +132,7 @@ class LiveStream(Owner):
     def _derive(self, records: Sequence[RawRecord | None]) -> None:
         live = self._live
         lag = self.lag - len(records)
+        live.figures.note(self)
         if self.state.derive(records, lag, live.monotonic_ms(), live.clock()):
             self._restart()
 
@@ -216,6 +218,7 @@ class LiveStream(Owner):
 
     def flush(self, *, everything: bool = False) -> None:
         """Close the bucket now."""
+        self._live.figures.note(self)
         woken = self.state.flush(self._live.monotonic_ms(), everything=everything)
         self._last = self._result("timeout")
         self._answer(woken, "touched")
@@ -246,10 +249,10 @@ class LiveStream(Owner):
             wait = self._waits.get(waiter)
             if wait is not None:
                 self._end(wait)
-                if not wait.future.done():
-                    wait.future.set_result(result)
+                wait.answer(result)
 
     def _end(self, wait: Wait) -> None:
+        self._live.figures.note(self)
         del self._waits[wait.waiter]
         self.state.journal.remove(wait.waiter)
         self._live.deadlines.drop(wait)
@@ -259,6 +262,7 @@ class LiveStream(Owner):
     def wait(self, interest: Interest, cursor: str, timeout_ms: int) -> WaitResult | Wait:
         """Say at once what happened since the cursor, or wait for it."""
         live, state = self._live, self.state
+        live.figures.note(self)
         self.used_at_ms = live.monotonic_ms()
         live.log.touch(self.stream.entry, live.clock())
         since = state.since(cursor)
@@ -274,8 +278,8 @@ class LiveStream(Owner):
             return self._last
         if live.waiters >= live.waiters_max:
             raise TooBusy("the server has as many waiting queries as it may; try again shortly")
-        fine = interest.mode == "fine"
-        wait = Wait(waiter, self.used_at_ms + timeout_ms, self._time_out, fine=fine)
+        until_ms, fine = self.used_at_ms + timeout_ms, interest.mode == "fine"
+        wait = Wait(waiter, until_ms, self._time_out, fine=fine)
         self._waits[waiter] = wait
         live.waiters += 1
         state.journal.add(waiter)
@@ -285,15 +289,13 @@ class LiveStream(Owner):
     def _time_out(self, wait: Wait) -> None:
         self.state.totals.timeouts += 1
         self._end(wait)
-        if not wait.future.done():
-            wait.future.set_result(self._last)
+        wait.answer(self._last)
 
     def leave(self, wait: Wait) -> None:
         """The client is gone. Nobody has to wait for the answer on its behalf any more."""
         if wait.waiter in self._waits:
             self._end(wait)
-            if not wait.future.done():
-                wait.future.set_result(self._last)
+            wait.answer(self._last)
 
     # ── Settling ─────────────────────────────────────────────────────────────────────────────
 
@@ -339,11 +341,13 @@ class LiveStream(Owner):
             self._plan_flush()
             raise
         self._live.metrics.note_templates(self, outcome.created, outcome.evicted)
+        self._live.plan(self)
         return outcome
 
     async def collect(self) -> None:
         """Retire templates that nobody used for long, and note when the others were used."""
         wall_ms = self._live.clock()
+        self._live.figures.note(self)
         retired = self.state.retire_inactive(wall_ms)
         self._plan_flush()
         await self._store(self.state.book.unsaved_sightings(wall_ms), retired)

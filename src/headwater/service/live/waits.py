@@ -44,6 +44,11 @@ class Wait:
         self.future: asyncio.Future[WaitResult] = asyncio.get_running_loop().create_future()
         self.done = False
 
+    def answer(self, result: WaitResult) -> None:
+        """Say how it ended, unless whoever waited has hung up."""
+        if not self.future.done():
+            self.future.set_result(result)
+
 
 class Deadlines:
     def __init__(self, clock: Callable[[], int], watch: Watch) -> None:

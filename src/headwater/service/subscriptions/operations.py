@@ -91,8 +91,7 @@ class Subscriptions(SubscriptionRegistry):
                 f"the pattern takes in more than {STREAMS_MATCHED_MAX} streams; narrow it down"
             )
         subscription = Subscription(self, state)
-        self._by_name[name] = subscription
-        self._version += 1
+        self._add(subscription)
         try:
             await subscription.submit([decisions.decide_create(state)], None)
         except StreamError:

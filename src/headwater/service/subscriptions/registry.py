@@ -12,9 +12,9 @@ starts, together with where those streams end, so that whatever was pending wake
 from __future__ import annotations
 
 import asyncio
-import builtins
 from collections.abc import Callable, Coroutine, Sequence, Set
 from contextlib import suppress
+from itertools import islice
 from typing import Final, NamedTuple, Self
 
 import structlog
@@ -26,6 +26,8 @@ from headwater.core.subscriptions.state import Link, SubscriptionState
 from headwater.service.background import Retried
 from headwater.service.entries import Entry
 from headwater.service.log import Log
+from headwater.service.subscriptions.figures import Share, SubscriptionFigures
+from headwater.service.subscriptions.index import SubscriptionIndex
 from headwater.service.subscriptions.keyring import Keyring
 from headwater.service.subscriptions.subscription import Subscription
 from headwater.service.subscriptions.survey import Found, Survey, tail_of
@@ -55,6 +57,8 @@ class SubscriptionRegistry:
         self.keyring = Keyring(streams)
         self._next_id = next_id
         self._by_name: dict[str, Subscription] = {}
+        self.index = SubscriptionIndex()
+        self.figures = SubscriptionFigures()
         self.wakes_offered = 0
         """Wakes that went into wake streams since the start."""
         # Counts changes to which streams belong to which subscription, other than by a stream's
@@ -86,8 +90,7 @@ class SubscriptionRegistry:
             return
         self._loaded = True
         for state in states:
-            subscription = self._by_name[state.record.name] = Subscription(self, state)
-            subscription.kick()
+            self._add(Subscription(self, state)).kick()
 
     async def _restored(self, subscription_id: int | None = None) -> list[SubscriptionState]:
         """One subscription or all of them as they are stored, with where their streams end."""
@@ -133,7 +136,7 @@ class SubscriptionRegistry:
     def _watch(self, path: str) -> _Watch:
         found = [
             (subscription, subscription.state.links[path])
-            for subscription in self._by_name.values()
+            for subscription in self.index.concerned(path)
             if path in subscription.state.links and not subscription.lost
         ]
         return _Watch(self._version, tuple(found))
@@ -141,7 +144,7 @@ class SubscriptionRegistry:
     def _came_or_went(
         self, path: str, mutation: Created | Undeleted | Deleted | SoftDeleted
     ) -> None:
-        for subscription in self._by_name.values():
+        for subscription in self.index.concerned(path):
             state = subscription.state
             if subscription.lost or state.deleted:
                 continue
@@ -157,9 +160,6 @@ class SubscriptionRegistry:
             raise StorageUnavailable("subscriptions cannot be read right now; try again")
         return self._by_name
 
-    def states(self) -> builtins.list[SubscriptionState]:
-        return [subscription.state for subscription in self._by_name.values()]
-
     def get(self, name: str) -> Subscription:
         subscription = self._known().get(name)
         if subscription is None:
@@ -167,12 +167,24 @@ class SubscriptionRegistry:
         return subscription
 
     def list(self, prefix: str, after: str, limit: int) -> list[Subscription]:
-        names = sorted(n for n in self._known() if n.startswith(prefix) and n > after)
-        return [self._by_name[name] for name in names[:limit]]
+        known, names = self._known(), self.index.names(prefix, after)
+        return [known[name] for name in islice(names, limit)]
+
+    def _add(self, subscription: Subscription) -> Subscription:
+        self._by_name[subscription.name] = subscription
+        self.index.add(subscription)
+        subscription.counted = Share.of(subscription.state)
+        self.figures.add(subscription.counted)
+        self._version += 1
+        return subscription
 
     def _forget(self, subscription: Subscription) -> None:
         if self._by_name.get(subscription.name) is subscription:
             del self._by_name[subscription.name]
+            self.index.remove(subscription)
+            if subscription.counted is not None:
+                self.figures.drop(subscription.counted)
+                subscription.counted = None
             self._version += 1
 
     # ── After a commit that failed ───────────────────────────────────────────────────────────
@@ -191,9 +203,9 @@ class SubscriptionRegistry:
             self._later(lambda: self._look_again(paths))
             return
         self._version += 1
-        for subscription in self._by_name.values():
-            if not subscription.over:
-                for path in paths:
+        for path in paths:
+            for subscription in self.index.concerned(path):
+                if not subscription.over:
                     subscription.found(path, found.get(path))
 
     def _later(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
@@ -212,8 +224,8 @@ class SubscriptionRegistry:
             log.warning("reload_failed", subscription=subscription.name, error=error.message)
             self._later(lambda: self._reload(subscription))
             return
-        if states:
+        is_known = self._by_name.get(subscription.name) is subscription
+        self._forget(subscription)
+        if states and is_known:
             subscription.found_again(states[0])
-            self._version += 1
-        else:
-            self._forget(subscription)
+            self._add(subscription)

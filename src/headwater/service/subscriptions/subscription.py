@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import quote
@@ -40,6 +40,7 @@ from headwater.core.subscriptions.errors import SubscriptionNotFound
 from headwater.core.subscriptions.signatures import make_token
 from headwater.core.subscriptions.state import (
     Link,
+    LinksMarked,
     LinksRemoved,
     Phase,
     StreamTail,
@@ -49,6 +50,7 @@ from headwater.core.subscriptions.state import (
     evolve,
 )
 from headwater.service.replies import Reply
+from headwater.service.subscriptions.figures import Share
 from headwater.service.timers import Alarm
 from headwater.service.writer import Effect, Owner
 
@@ -68,6 +70,8 @@ class Subscription(Owner):
     def __init__(self, registry: SubscriptionRegistry, state: SubscriptionState) -> None:
         self.state = state
         self.lost = False
+        self.counted: Share | None = None
+        """Its share of the figures, while it is one of the subscriptions."""
         self._registry = registry
         self._task: asyncio.Task[None] | None = None
         self._again = False
@@ -86,6 +90,28 @@ class Subscription(Owner):
 
     def apply(self, mutation: SubscriptionMutation) -> None:
         evolve(self.state, mutation)
+        if isinstance(mutation, LinksMarked):
+            self._index([mark.path for mark in mutation.marks])
+        elif isinstance(mutation, LinksRemoved):
+            self._index(mutation.paths)
+        self._count()
+
+    def _index(self, paths: Iterable[str]) -> None:
+        """Let the index know of streams that are named, or no longer."""
+        index = self._registry.index
+        for path in paths if self.counted is not None else ():
+            link = self.state.links.get(path)
+            if link is not None and link.explicit:
+                index.link(self, path)
+            else:
+                index.unlink(self, path)
+
+    def _count(self) -> None:
+        share = self.counted
+        if share is not None and share != (now := Share.of(self.state)):
+            self._registry.figures.drop(share)
+            self._registry.figures.add(now)
+            self.counted = now
 
     def forget_state(self) -> None:
         if not self.lost:
@@ -111,6 +137,7 @@ class Subscription(Owner):
     def vanished(self, path: str, stream_id: int) -> None:
         link = self.state.links.get(path)
         self.state.vanished(path, stream_id)
+        self._count()
         if link is not None and not link.explicit and path not in self.state.links:
             # Nobody waits for this: a mark for a stream that is gone does no harm.
             with suppress(StreamError):
@@ -130,6 +157,7 @@ class Subscription(Owner):
             self.appeared(stream)
 
     def _woken(self) -> None:
+        self._count()
         if self.state.wake.phase is Phase.IDLE and self.state.pending:
             self.kick()
 

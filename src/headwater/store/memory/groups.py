@@ -33,18 +33,24 @@ class Groups:
     def __init__(self, lock: RLock) -> None:
         self._lock = lock
         self._groups: dict[int, _Stored] = {}
+        self._by_stream: dict[int, dict[int, _Stored]] = {}
         self._next_id = 1
 
     def apply(self, mutation: GroupMutation) -> None:
         if isinstance(mutation, GroupCreated):
             record = mutation.record
-            self._groups[record.id] = _Stored(record, mutation.config, mutation.cursor)
+            stored = _Stored(record, mutation.config, mutation.cursor)
+            self._groups[record.id] = stored
+            self._by_stream.setdefault(record.stream_id, {})[record.id] = stored
             self._next_id = max(self._next_id, record.id + 1)
             return
-        stored = self._groups.get(mutation.group_id)
-        if stored is None:
+        found = self._groups.get(mutation.group_id)
+        if found is None:
             # Its stream was deleted in the same transaction.
             return
+        self._change(found, mutation)
+
+    def _change(self, stored: _Stored, mutation: GroupMutation) -> None:
         match mutation:
             case GroupChanged(_, config, paused):
                 stored.config, stored.paused = config, paused
@@ -61,18 +67,18 @@ class Groups:
                     stored.messages.pop(number, None)
             case GroupDeleted(group_id):
                 del self._groups[group_id]
+                del self._by_stream[stored.record.stream_id][group_id]
 
     def delete_of(self, stream_id: int) -> None:
-        for stored in list(self._groups.values()):
-            if stored.record.stream_id == stream_id:
-                del self._groups[stored.record.id]
+        for group_id in self._by_stream.pop(stream_id, ()):
+            del self._groups[group_id]
 
     def next_id(self) -> int:
         return self._next_id
 
     def of_stream(self, stream_id: int) -> list[GroupState]:
         with self._lock:
-            found = [g for g in self._groups.values() if g.record.stream_id == stream_id]
+            found = self._by_stream.get(stream_id, {}).values()
             states: list[GroupState] = []
             for stored in sorted(found, key=lambda group: group.record.name):
                 state = GroupState(stored.record, stored.config, stored.cursor, stored.paused)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from copy import copy
+from heapq import nsmallest
 from itertools import islice
 
 from headwater.core.expiry import touch_interval_ms
 from headwater.core.producers import ProducerState
 from headwater.core.subscriptions.state import StreamTail
-from headwater.store.engine import DeletedStream, IdleProducer, LoadedStream, StreamSummary
+from headwater.store.engine import (
+    DeletedStream,
+    IdleProducer,
+    LoadedStream,
+    SoftDeletedStream,
+    StreamSummary,
+)
 from headwater.store.memory.tables import Kept, Log, Tables
 
 
@@ -100,14 +107,16 @@ class Streams:
                 for state in islice(self._tables.listed(prefix, after), limit)
             ]
 
-    def orphans(self, limit: int) -> list[str]:
+    def soft_deleted(self, after_id: int, limit: int) -> list[SoftDeletedStream]:
         tables = self._tables
         with tables.lock:
             states = (log.state for log in tables.logs.values())
-            gone = (s.config for s in states if s.soft_deleted)
+            ids = nsmallest(
+                limit, (s.config.id for s in states if s.soft_deleted and s.config.id > after_id)
+            )
+            paths = self._paths(ids)
             return [
-                config.path
-                for config in islice((c for c in gone if c.id not in tables.forks), limit)
+                SoftDeletedStream(i, p, i in tables.forks) for i, p in zip(ids, paths, strict=True)
             ]
 
     def expired(self, now_ms: int, limit: int) -> list[str]:

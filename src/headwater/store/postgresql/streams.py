@@ -26,7 +26,13 @@ from headwater.core.stream import (
 )
 from headwater.core.subscriptions.state import StreamTail
 from headwater.store import rows
-from headwater.store.engine import DeletedStream, IdleProducer, LoadedStream, StreamSummary
+from headwater.store.engine import (
+    DeletedStream,
+    IdleProducer,
+    LoadedStream,
+    SoftDeletedStream,
+    StreamSummary,
+)
 from headwater.store.postgresql.ids import next_id, used_ids
 from headwater.store.postgresql.ownership import SHARD
 from headwater.store.postgresql.releases import (
@@ -293,13 +299,13 @@ class Streams:
             )
         return tails
 
-    def orphans(self, limit: int) -> list[str]:
+    def soft_deleted(self, after_id: int, limit: int) -> list[SoftDeletedStream]:
         found = self._query(
-            "SELECT path FROM streams s WHERE status = 1 AND NOT EXISTS (SELECT 1 FROM streams f"
-            " WHERE f.source_id = s.id AND f.status < 2) LIMIT %s",
-            (limit,),
+            "SELECT id, path, EXISTS (SELECT 1 FROM streams f WHERE f.source_id = s.id"
+            " AND f.status < 2) FROM streams s WHERE status = 1 AND id > %s ORDER BY id LIMIT %s",
+            (after_id, limit),
         )
-        return [row[0] for row in found]
+        return [SoftDeletedStream(*row) for row in found]
 
     def trimmable(self, now_ms: int, limit: int) -> list[str]:
         found = self._query(

@@ -28,7 +28,13 @@ from headwater.core.stream import (
 )
 from headwater.core.subscriptions.state import StreamTail
 from headwater.store import rows
-from headwater.store.engine import DeletedStream, IdleProducer, LoadedStream, StreamSummary
+from headwater.store.engine import (
+    DeletedStream,
+    IdleProducer,
+    LoadedStream,
+    SoftDeletedStream,
+    StreamSummary,
+)
 from headwater.store.rows import (
     CONFIG_COLUMNS,
     CREATED_COLUMNS,
@@ -244,13 +250,13 @@ class Streams:
             tails.append(StreamTail(path, lineage, end))
         return tails
 
-    def orphans(self, limit: int) -> list[str]:
+    def soft_deleted(self, after_id: int, limit: int) -> list[SoftDeletedStream]:
         found = self._query(
-            "SELECT path FROM streams s WHERE status = 1 AND NOT EXISTS (SELECT 1 FROM streams"
-            " WHERE source_id = s.id AND status < 2) LIMIT ?",
-            (limit,),
+            "SELECT id, path, EXISTS (SELECT 1 FROM streams WHERE source_id = s.id AND status < 2)"
+            " FROM streams s WHERE status = 1 AND id > ? ORDER BY id LIMIT ?",
+            (after_id, limit),
         )
-        return [row[0] for row in found]
+        return [SoftDeletedStream(one, path, bool(forks)) for one, path, forks in found]
 
     def trimmable(self, now_ms: int, limit: int) -> list[str]:
         found = self._query(
