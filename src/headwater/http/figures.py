@@ -29,8 +29,6 @@ from headwater.service.log import Log
 
 STEP_S: Final = 5
 POINTS_MAX: Final = 720
-_GROUPS_MAX: Final = 1_000
-"""With more groups in memory, their lag is not looked at: that would cost more than it says."""
 _MEMORY: Final = Path("/proc/self/statm")
 
 Read = Callable[[], float]
@@ -147,18 +145,13 @@ def _sources(
     yield "live_reads", lambda _: server.room.live
     yield "connections", lambda _: server.connections
     yield "queue_bytes", lambda _: log.writer.queued_bytes
-    yield "group_lag_messages", lambda _: _largest_lag(groups)
+    yield "group_lag_messages", lambda _: groups.lag_survey.look()
     yield "cpu_percent", _percent(Growth(process_time))
     yield "memory_bytes", lambda _: _memory_bytes()
 
 
 def _percent(share: Figure) -> Figure:
     return lambda passed_s: 100 * share(passed_s)
-
-
-def _largest_lag(groups: Groups) -> float:
-    loaded = groups.in_memory()
-    return max((group.lag for group in loaded), default=0) if len(loaded) <= _GROUPS_MAX else nan
 
 
 def _memory_bytes() -> float:
