@@ -23,6 +23,7 @@ from tests.http.client import Client, eventually
 def shown(figures: Figures, query: bytes = b"") -> dict[str, Any]:
     answer = figures.handle(Request("GET", b"/v1/figures", query, {}))
     assert isinstance(answer, Response)
+    assert isinstance(answer.body, bytes)
     return cast(dict[str, Any], json.loads(answer.body))
 
 
