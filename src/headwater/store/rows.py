@@ -48,6 +48,8 @@ KEPT: Final = 3
 
 Row = tuple[Any, ...]
 Query = Callable[[str, tuple[object, ...]], list[Row]]
+NextId = Callable[[Query, str], int]
+"""The smallest id that a table has never given out."""
 
 CONFIG_COLUMNS: Final = (
     "id, path, content_type, created_at, ttl_s, expires_at, expires_text, lifetime_inherited,"

@@ -34,9 +34,9 @@ from headwater.store.sqlite.database import (
     empty_log,
     open_writer,
 )
-from headwater.store.sqlite.inserts import insert_rows
 from headwater.store.sqlite.schema import DERIVED, SCHEMA_VERSION
 from headwater.store.sqlite.segments import SEGMENT_COLUMNS
+from headwater.store.sqlite.tables import insert_rows
 
 # Ids given out after the catalog was made must not be given out again either.
 _IDS_SKIPPED: Final = 1_000_000

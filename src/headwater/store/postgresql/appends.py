@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from headwater.core.errors import DataCorrupt, UnknownOffset
 from headwater.core.frames import Frame
@@ -12,22 +12,18 @@ from headwater.core.stream import Appended
 from headwater.store import rows
 from headwater.store.checksums import append_checksum
 from headwater.store.engine import Outline, Piece, SealedExtent, SeekBy
-from headwater.store.postgresql.values import Statement, insert, texts, upsert
+from headwater.store.postgresql.values import texts
 from headwater.store.rows import OP_COLUMNS, Query, Row
 from headwater.store.seeking import last_before
+from headwater.store.sql.tables import Tables
 
 
-def append_statements(
-    appends: Sequence[Appended], producers: rows.Producers
-) -> Iterator[Statement]:
-    if appends:
-        yield insert("ops", OP_COLUMNS, [rows.op_row(append) for append in appends])
+def write_appends(tables: Tables, appends: Sequence[Appended], producers: rows.Producers) -> None:
+    tables.insert("ops", OP_COLUMNS, [rows.op_row(append) for append in appends])
     ids = [(append.stream_id, *message) for append in appends for message in append.ids]
-    if ids:
-        yield insert("message_ids", "stream_id, message_id, position", ids)
-    if producers:
-        found = [(*key, *state) for key, state in producers.items()]
-        yield upsert("producers", "stream_id, producer_id", rows.PRODUCER_COLUMNS, found)
+    tables.insert("message_ids", "stream_id, message_id, position", ids)
+    found = [(*key, *state) for key, state in producers.items()]
+    tables.upsert("producers", "stream_id, producer_id", rows.PRODUCER_COLUMNS, found)
 
 
 class Appends:
@@ -55,8 +51,8 @@ class Appends:
         """
         limit = span.start + max(max_bytes, 1)
         found = self._query(
-            f"SELECT {columns}, start FROM ops WHERE stream_id = %s AND start >= %s AND start < %s"
-            " AND (start = %s OR start + octet_length(body) <= %s) ORDER BY start",
+            f"SELECT {columns}, start FROM ops WHERE stream_id = ? AND start >= ? AND start < ?"
+            " AND (start = ? OR start + octet_length(body) <= ?) ORDER BY start",
             (span.run, span.start, min(span.end, limit), span.start, limit),
         )
         if not found or found[0][-1] != span.start:
@@ -92,7 +88,7 @@ class Appends:
         for span in spans:
             stored = self._query(
                 "SELECT message_id FROM message_ids"
-                " WHERE stream_id = %s AND position < %s AND message_id = ANY(%s)",
+                " WHERE stream_id = ? AND position < ? AND message_id = ANY(?)",
                 (span.run, span.end, wanted),
             )
             found.update(row[0] for row in stored)
@@ -102,7 +98,7 @@ class Appends:
 
     def append_at(self, run: int, position: int) -> Appended | None:
         found = self._query(
-            f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = %s AND start <= %s"
+            f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = ? AND start <= ?"
             " ORDER BY start DESC LIMIT 1",
             (run, position),
         )
@@ -116,7 +112,7 @@ class Appends:
     def outline_at(self, run: int, position: int) -> Outline | None:
         found = self._query(
             "SELECT start, start + octet_length(body), first_message, created_at FROM ops"
-            " WHERE stream_id = %s AND start <= %s ORDER BY start DESC LIMIT 1",
+            " WHERE stream_id = ? AND start <= ? ORDER BY start DESC LIMIT 1",
             (run, position),
         )
         return Outline(*found[0]) if found and position < found[0][1] else None

@@ -16,28 +16,26 @@ from typing import Final
 import psycopg
 import structlog
 
-from headwater.core.groups.mutations import GroupMutation
-from headwater.core.live.templates import LiveMutation
 from headwater.core.mutations import AnyMutation
-from headwater.core.snapshots import SnapshotMutation
-from headwater.core.stream import Appended, Undeleted
-from headwater.core.subscriptions.state import SubscriptionMutation
+from headwater.core.stream import Appended, Mutation, Undeleted
 from headwater.store import rows
 from headwater.store.engine import CannotOpen, EngineFigures, Problem
 from headwater.store.garbage import RELEASING, Collector
-from headwater.store.postgresql.appends import Appends, append_statements
+from headwater.store.postgresql.appends import Appends, write_appends
 from headwater.store.postgresql.database import Connection, Database, LostShard, explained
-from headwater.store.postgresql.groups import GroupChanges, Groups
 from headwater.store.postgresql.ownership import LEASE_MS, Ownership
 from headwater.store.postgresql.readers import Readers
-from headwater.store.postgresql.releases import PostgresqlReleases, drop_deleted
-from headwater.store.postgresql.snapshots import Snapshots, snapshot_statements
-from headwater.store.postgresql.streams import StreamChanges, Streams
-from headwater.store.postgresql.subscriptions import SubscriptionChanges, Subscriptions
-from headwater.store.postgresql.templates import TemplateChanges, Templates
-from headwater.store.postgresql.values import Statement
+from headwater.store.postgresql.streams import WORDS, StreamChanges
+from headwater.store.postgresql.tables import Statement, StatementTables, next_id
 from headwater.store.postgresql.verify import verify
 from headwater.store.postgresql.writer import Writer
+from headwater.store.sql.groups import Groups
+from headwater.store.sql.releases import StoredReleases
+from headwater.store.sql.resources import write_resources
+from headwater.store.sql.snapshots import Snapshots
+from headwater.store.sql.streams import Streams
+from headwater.store.sql.subscriptions import Subscriptions
+from headwater.store.sql.templates import Templates
 
 _BEATS_PER_LEASE: Final = 3
 _BEATS_PER_MEASUREMENT: Final = 20
@@ -67,9 +65,9 @@ class PostgresqlEngine:
         self._collector = Collector()
         query = self._readers.query
         self.appends = Appends(query)
-        self.streams = Streams(query, producers_preloaded_max)
-        self.groups = Groups(query)
-        self.subscriptions = Subscriptions(query)
+        self.streams = Streams(query, next_id, WORDS, producers_preloaded_max)
+        self.groups = Groups(query, next_id)
+        self.subscriptions = Subscriptions(query, next_id)
         self.templates = Templates(query)
         self.snapshots = Snapshots(query)
         self._closing = threading.Event()
@@ -96,7 +94,7 @@ class PostgresqlEngine:
     # ── Writing ──────────────────────────────────────────────────────────────────────────────
 
     def commit(self, mutations: Sequence[AnyMutation]) -> None:
-        statements = list(_statements(mutations))
+        statements = _statements(mutations)
         if statements:
             if any(isinstance(mutation, Undeleted) for mutation in mutations):
                 # More is needed than was found.
@@ -112,9 +110,10 @@ class PostgresqlEngine:
     def reap(self, max_appends: int) -> bool:
         try:
             with self._writer.transaction() as write:
-                releases = PostgresqlReleases(write)
-                more = drop_deleted(releases, write, max_appends)
-                return more or self._collector.step(releases, max_appends)
+                releases = StoredReleases(write)
+                return releases.drop_deleted(max_appends) or self._collector.step(
+                    releases, max_appends
+                )
         except BaseException:
             # What it had found out may rest on what was just undone.
             self._collector.begin_again()
@@ -193,32 +192,22 @@ class PostgresqlEngine:
         self._hang_up()
 
 
-def _statements(mutations: Sequence[AnyMutation]) -> Iterator[Statement]:
+def _statements(mutations: Sequence[AnyMutation]) -> list[Statement]:
     """What a batch comes to, table by table."""
+    tables = StatementTables()
     appends: list[Appended] = []
+    resources: list[AnyMutation] = []
     producers: rows.Producers = {}
-    streams, groups = StreamChanges(), GroupChanges()
-    templates, subscriptions = TemplateChanges(), SubscriptionChanges()
-    snapshots: list[SnapshotMutation] = []
+    streams = StreamChanges()
     for mutation in mutations:
-        if isinstance(mutation, Appended):
-            appends.append(mutation)
+        if isinstance(mutation, Mutation):
             streams.add(mutation)
-        elif isinstance(mutation, GroupMutation):
-            groups.add(mutation)
-        elif isinstance(mutation, LiveMutation):
-            templates.add(mutation)
-        elif isinstance(mutation, SnapshotMutation):
-            snapshots.append(mutation)
-        elif isinstance(mutation, SubscriptionMutation):
-            subscriptions.add(mutation)
+            if isinstance(mutation, Appended):
+                appends.append(mutation)
+            rows.note_producer(producers, mutation)
         else:
-            streams.add(mutation)
-        rows.note_producer(producers, mutation)
-    yield from streams.statements()
-    yield from append_statements(appends, producers)
-    yield from groups.statements()
-    yield from templates.statements()
-    yield from subscriptions.statements()
-    for snapshot in snapshots:
-        yield from snapshot_statements(snapshot)
+            resources.append(mutation)
+    streams.write(tables)
+    write_appends(tables, appends, producers)
+    write_resources(tables, resources)
+    return tables.statements

@@ -17,6 +17,7 @@ import psycopg
 from headwater.core.errors import StorageUnavailable
 from headwater.store.engine import CannotOpen
 from headwater.store.postgresql.database import Connect, Connection, translated
+from headwater.store.postgresql.tables import native
 from headwater.store.rows import Row
 
 CONNECTIONS_MAX: Final = 4
@@ -50,7 +51,7 @@ class Readers:
 
     def _ask(self, sql: str, values: tuple[object, ...]) -> list[Row]:
         with self._connection() as connection:
-            return connection.execute(sql.encode(), values).fetchall()
+            return connection.execute(native(sql), values).fetchall()
 
     @contextmanager
     def _connection(self) -> Iterator[Connection]:

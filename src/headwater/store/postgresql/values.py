@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from psycopg.adapt import AdaptersMap, Buffer, Dumper, Loader
 from psycopg.pq import Format
-
-from headwater.store.postgresql.schema import COLUMN_TYPES
 
 _BIGINT, _TEXT, _BYTEA = 20, 25, 17
 _BIGINTS, _TEXTS, _BYTEAS = 1016, 1009, 1001
@@ -141,55 +139,3 @@ def adapt(adapters: AdaptersMap) -> None:
     adapters.register_dumper(str, _TextDumper)
     adapters.register_dumper(int, _IntDumper)
     adapters.register_loader("text", _TextLoader)
-
-
-# ── Statements over many rows ────────────────────────────────────────────────────────────────
-
-Statement = tuple[str, tuple[object, ...]]
-_ARRAYS: Final[dict[str, Callable[..., Array]]] = {
-    "bigint": bigints,
-    "text": texts,
-    "bytea": byteas,
-}
-
-
-def _unnest(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Statement:
-    """`unnest` over the columns of some rows, at least one."""
-    values = tuple(
-        _ARRAYS[COLUMN_TYPES[name]](column)
-        for name, column in zip(columns, zip(*rows, strict=True), strict=True)
-    )
-    return f"unnest({','.join(['%s'] * len(columns))}) AS v ({', '.join(columns)})", values
-
-
-def insert(
-    table: str, columns: str, rows: Sequence[Sequence[object]], suffix: str = ""
-) -> Statement:
-    source, values = _unnest(columns.split(", "), rows)
-    return f"INSERT INTO {table} ({columns}) SELECT * FROM {source}{suffix}", values
-
-
-def update(table: str, keys: str, columns: str, rows: Sequence[Sequence[object]]) -> Statement:
-    """Set columns of the rows with these keys; rows have the keys first."""
-    source, values = _unnest(f"{keys}, {columns}".split(", "), rows)
-    changes = ", ".join(f"{name} = v.{name}" for name in columns.split(", "))
-    return f"UPDATE {table} AS t SET {changes} FROM {source} WHERE {_match(keys)}", values
-
-
-def delete(table: str, keys: str, rows: Sequence[Sequence[object]]) -> Statement:
-    source, values = _unnest(keys.split(", "), rows)
-    return f"DELETE FROM {table} AS t USING {source} WHERE {_match(keys)}", values
-
-
-def upsert(
-    table: str, keys: str, columns: str, rows: Sequence[Sequence[object]], kept: str = ""
-) -> Statement:
-    """Insert rows, or replace what is there under the same keys, but for the columns to keep."""
-    stays = {*keys.split(", "), *kept.split(", ")}
-    changes = [f"{name} = excluded.{name}" for name in columns.split(", ") if name not in stays]
-    suffix = f" ON CONFLICT ({keys}) DO UPDATE SET {', '.join(changes)}"
-    return insert(table, columns, rows, suffix)
-
-
-def _match(keys: str) -> str:
-    return " AND ".join(f"t.{key} = v.{key}" for key in keys.split(", "))

@@ -7,9 +7,9 @@ from typing import Final
 
 from headwater.core.errors import StreamError
 from headwater.store import rows
-from headwater.store.checksums import append_checksum
 from headwater.store.engine import Problem
 from headwater.store.rows import CONFIG_COLUMNS, DELETED, OP_COLUMNS, SOFT_DELETED, Query
+from headwater.store.sql.snapshots import damaged_snapshots
 
 _STREAMS_AT_ONCE: Final = 500
 _APPENDS_AT_ONCE: Final = 200
@@ -20,8 +20,8 @@ def verify(query: Query) -> Iterator[Problem | str]:
     last_id = appends = streams = 0
     while True:
         found = query(
-            f"SELECT {CONFIG_COLUMNS}, status FROM streams WHERE id > %s AND status <> {DELETED}"
-            " ORDER BY id LIMIT %s",
+            f"SELECT {CONFIG_COLUMNS}, status FROM streams WHERE id > ? AND status <> {DELETED}"
+            " ORDER BY id LIMIT ?",
             (last_id, _STREAMS_AT_ONCE),
         )
         for row in found:
@@ -38,7 +38,8 @@ def verify(query: Query) -> Iterator[Problem | str]:
         if len(found) < _STREAMS_AT_ONCE:
             break
         yield f"{streams:,} streams, {appends:,} appends"
-    yield from _verify_snapshots(query)
+    for where in damaged_snapshots(query):
+        yield Problem(where, "the body is not what was committed")
     yield f"{streams:,} streams, {appends:,} appends"
 
 
@@ -48,8 +49,8 @@ def _verify_run(query: Query, run: int, start: int | None) -> Iterator[Problem |
     while True:
         try:
             found = query(
-                f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = %s AND start > %s"
-                " ORDER BY start LIMIT %s",
+                f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = ? AND start > ?"
+                " ORDER BY start LIMIT ?",
                 (run, after, _APPENDS_AT_ONCE),
             )
         except StreamError as error:
@@ -65,16 +66,3 @@ def _verify_run(query: Query, run: int, start: int | None) -> Iterator[Problem |
         yield len(found)
         if len(found) < _APPENDS_AT_ONCE:
             return
-
-
-def _verify_snapshots(query: Query) -> Iterator[Problem]:
-    for stream_id, position in query("SELECT stream_id, position FROM snapshots", ()):
-        for checksum, body in query(
-            "SELECT checksum, body FROM snapshots WHERE stream_id = %s AND position = %s",
-            (stream_id, position),
-        ):
-            if checksum != append_checksum(stream_id, position, body):
-                yield Problem(
-                    f"stream {stream_id}, snapshot at {position}",
-                    "the body is not what was committed",
-                )

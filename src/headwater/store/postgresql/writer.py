@@ -33,7 +33,7 @@ from headwater.store.postgresql.database import (
     translated,
 )
 from headwater.store.postgresql.ownership import SHARD, Ownership
-from headwater.store.postgresql.values import Statement
+from headwater.store.postgresql.tables import Statement, native
 from headwater.store.rows import Query, Row
 
 _SETTLE_WITHIN_S: Final = 2.0
@@ -69,7 +69,7 @@ class Writer:
                 cursor.execute(b"BEGIN")
                 cursor.execute(_FENCE, (SHARD, self._ownership.epoch))
                 for sql, values in statements:
-                    cursor.execute(sql.encode(), values)
+                    cursor.execute(sql, values)
                 cursor.execute(b"COMMIT")
             self.sync_seconds.observe(perf_counter() - began)
 
@@ -79,7 +79,7 @@ class Writer:
         with self._guarded() as connection:
 
             def execute(sql: str, values: tuple[object, ...]) -> list[Row]:
-                cursor = connection.execute(sql.encode(), values)
+                cursor = connection.execute(native(sql), values)
                 return cursor.fetchall() if cursor.description else []
 
             connection.execute(b"BEGIN")

@@ -26,7 +26,7 @@ from headwater.store.history.open_segments import OpenSegments
 from headwater.store.rows import OP_COLUMNS, Query
 from headwater.store.seeking import last_before
 from headwater.store.sqlite.database import translating
-from headwater.store.sqlite.segments import FoundExtent, extent_at, sealed_end, sealed_extents
+from headwater.store.sqlite.segments import FoundExtent, extent_at, sealed_extents
 
 P = TypeVar("P", bytes, Piece)
 _TRIES: Final = 3
@@ -244,15 +244,6 @@ class Appends:
         )
         high: int | None = following[0][0]
         return low, span.end if high is None else high
-
-    def end(self, run: int) -> tuple[int, int] | None:
-        """Where a run ends, and how many messages of its stream lie before that."""
-        found = self._query(
-            "SELECT start + length(body), first_message + messages FROM ops WHERE stream_id = ?"
-            " ORDER BY start DESC LIMIT 1",
-            (run,),
-        )
-        return (found[0][0], found[0][1]) if found else sealed_end(self._query, run)
 
 
 def _range(extent: Extent, start: int, end: int) -> list[Piece]:

@@ -16,13 +16,9 @@ from typing import Final
 import apsw
 
 from headwater.core.errors import StorageFull
-from headwater.core.groups.mutations import GroupMutation
 from headwater.core.histograms import SECONDS, Histogram
-from headwater.core.live.templates import LiveMutation
 from headwater.core.mutations import GROWING, AnyMutation
-from headwater.core.snapshots import SnapshotMutation
-from headwater.core.stream import Appended, Undeleted
-from headwater.core.subscriptions.state import SubscriptionMutation
+from headwater.core.stream import Appended, Mutation, Undeleted
 from headwater.store import rows
 from headwater.store.disk_reserve import DiskReserve, is_full
 from headwater.store.engine import EngineFigures, Problem
@@ -31,6 +27,12 @@ from headwater.store.history.open_segments import DIRECTORY_NAME
 from headwater.store.history.sealing import History
 from headwater.store.history.segment_writer import Step, nothing
 from headwater.store.rows import OP_COLUMNS, Row
+from headwater.store.sql.groups import Groups
+from headwater.store.sql.resources import write_resources
+from headwater.store.sql.snapshots import Snapshots
+from headwater.store.sql.streams import Streams
+from headwater.store.sql.subscriptions import Subscriptions
+from headwater.store.sql.templates import Templates
 from headwater.store.sqlite.appends import Appends
 from headwater.store.sqlite.database import (
     BUSY_TIMEOUT_MS,
@@ -44,15 +46,11 @@ from headwater.store.sqlite.database import (
     prepare_directory,
     translated,
 )
-from headwater.store.sqlite.groups import Groups, GroupWrites
-from headwater.store.sqlite.inserts import insert_rows
-from headwater.store.sqlite.releases import SqliteReleases, drop_deleted
+from headwater.store.sqlite.releases import SqliteReleases
 from headwater.store.sqlite.schema import SCHEMA_VERSION
 from headwater.store.sqlite.segments import history_figures
-from headwater.store.sqlite.snapshots import Snapshots, write_snapshot
-from headwater.store.sqlite.streams import Streams, write_change
-from headwater.store.sqlite.subscriptions import Subscriptions, write_subscription
-from headwater.store.sqlite.templates import Templates, write_templates
+from headwater.store.sqlite.streams import WORDS, write_change
+from headwater.store.sqlite.tables import SqliteTables, insert_rows, next_id
 from headwater.store.verify import verify_database
 
 _FILES_REMOVED_AT_ONCE: Final = 4
@@ -88,9 +86,9 @@ class SqliteEngine:
         self._collector = Collector()
         self._reserve = DiskReserve(directory)
         self.appends = Appends(self._reader, self._query, self.history.open_segments)
-        self.streams = Streams(self._query, self.appends, producers_preloaded_max)
-        self.groups = Groups(self._query)
-        self.subscriptions = Subscriptions(self._query)
+        self.streams = Streams(self._query, next_id, WORDS, producers_preloaded_max)
+        self.groups = Groups(self._query, next_id)
+        self.subscriptions = Subscriptions(self._query, next_id)
         self.templates = Templates(self._query)
         self.snapshots = Snapshots(self._query)
         try:
@@ -123,29 +121,24 @@ class SqliteEngine:
     def _commit(self, mutations: Sequence[AnyMutation]) -> None:
         with self._transaction() as write:
             appends: list[Appended] = []
-            groups = GroupWrites()
+            resources: list[AnyMutation] = []
             producers: rows.Producers = {}
             releases = SqliteReleases(write)
             for mutation in mutations:
                 if isinstance(mutation, Appended):
                     appends.append(mutation)
-                elif isinstance(mutation, GroupMutation):
-                    groups.add(write, mutation)
-                elif isinstance(mutation, LiveMutation):
-                    write_templates(write, mutation)
-                elif isinstance(mutation, SnapshotMutation):
-                    write_snapshot(write, mutation)
-                elif isinstance(mutation, SubscriptionMutation):
-                    write_subscription(write, mutation)
-                else:
+                elif isinstance(mutation, Mutation):
                     # Appends wait to be written together, but never past a change to a stream.
                     self._write_appends(write, appends)
                     appends.clear()
                     note_release(self._collector, releases, mutation)
                     write_change(write, mutation)
+                else:
+                    resources.append(mutation)
+                    continue
                 rows.note_producer(producers, mutation)
             self._write_appends(write, appends)
-            groups.flush(write)
+            write_resources(SqliteTables(write), resources)
             self._write_producers(write, producers)
         self.history.ledger.note(m for m in mutations if isinstance(m, Appended))
         for mutation in mutations:
@@ -218,7 +211,7 @@ class SqliteEngine:
         try:
             with self._transaction() as write:
                 releases = SqliteReleases(write)
-                more = drop_deleted(releases, write, max_appends)
+                more = releases.drop_deleted(max_appends)
                 more = more or self._collector.step(releases, max_appends)
         except BaseException:
             # What it had found out may rest on what was just undone.

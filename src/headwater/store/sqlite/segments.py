@@ -15,7 +15,7 @@ from headwater.store.history.segment import ABSENT, PRESENT, SegmentRow
 from headwater.store.history.segment_format import MAGIC
 from headwater.store.history.segment_writer import ExtentDraft, Mark, SegmentDraft
 from headwater.store.rows import Query
-from headwater.store.sqlite.inserts import insert_rows
+from headwater.store.sqlite.tables import insert_rows
 
 SEGMENT_COLUMNS: Final = "id, name, size, root, local, remote"
 EXTENT_COLUMNS: Final = (
@@ -81,16 +81,6 @@ def sealed_extents(query: Query, span: Span, open_segments: OpenSegments) -> lis
         about = row.name, row.size_bytes, row.root, index_offset
         parts.append(SealedExtent(*place, *about, *open_segments.locations(row)))
     return parts
-
-
-def sealed_end(query: Query, run: int) -> tuple[int, int] | None:
-    """Where the extents of a run end, and how many messages of its stream lie before that."""
-    found = query(
-        "SELECT until, first_message + messages FROM extents WHERE run = ?"
-        " ORDER BY start DESC LIMIT 1",
-        (run,),
-    )
-    return (found[0][0], found[0][1]) if found else None
 
 
 def insert_segment(write: apsw.Connection, draft: SegmentDraft, now_ms: int) -> None:

@@ -1,8 +1,8 @@
-"""Snapshots in the SQLite database."""
+"""Snapshots of streams, each at a position."""
 
 from __future__ import annotations
 
-import apsw
+from typing import Final
 
 from headwater.core.errors import DataCorrupt
 from headwater.core.snapshots import (
@@ -13,35 +13,26 @@ from headwater.core.snapshots import (
 )
 from headwater.store.checksums import append_checksum
 from headwater.store.rows import Query
+from headwater.store.sql.tables import Tables
+
+_KEYS: Final = "stream_id, position"
+_COLUMNS: Final = f"{_KEYS}, content_type, created_at, checksum, body"
 
 
-def write_snapshot(write: apsw.Connection, mutation: SnapshotMutation) -> None:
+def write_snapshot(tables: Tables, mutation: SnapshotMutation) -> None:
+    """One after the other: they are rare, and each may drop an older one."""
     match mutation:
         case SnapshotTaken(stream_id, at_ms, position, content_type, body, keep):
             checksum = append_checksum(stream_id, position, body)
-            write.execute(
-                "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?, ?)",
-                (stream_id, position, content_type, at_ms, checksum, body),
-            )
-            write.execute(
-                "DELETE FROM snapshots WHERE stream_id = ?1 AND position NOT IN (SELECT position"
-                " FROM snapshots WHERE stream_id = ?1 ORDER BY position DESC LIMIT ?2)",
-                (stream_id, keep),
+            row = (stream_id, position, content_type, at_ms, checksum, body)
+            tables.upsert("snapshots", _KEYS, _COLUMNS, [row])
+            tables.execute(
+                "DELETE FROM snapshots WHERE stream_id = ? AND position NOT IN (SELECT position"
+                " FROM snapshots WHERE stream_id = ? ORDER BY position DESC LIMIT ?)",
+                (stream_id, stream_id, keep),
             )
         case SnapshotDropped(stream_id, position):
-            write.execute(
-                "DELETE FROM snapshots WHERE stream_id = ? AND position = ?", (stream_id, position)
-            )
-
-
-def damaged_snapshots(connection: apsw.Connection) -> list[str]:
-    """Which snapshots are not what was committed."""
-    stored = connection.execute("SELECT stream_id, position, checksum, body FROM snapshots")
-    return [
-        f"stream {row[0]}, snapshot at {row[1]}"
-        for row in stored
-        if row[2] != append_checksum(row[0], row[1], row[3])
-    ]
+            tables.delete("snapshots", _KEYS, [(stream_id, position)])
 
 
 class Snapshots:
@@ -68,3 +59,16 @@ class Snapshots:
         if checksum != append_checksum(stream_id, position, body):
             raise DataCorrupt(f"the snapshot of stream {stream_id} at {position}")
         return SnapshotTaken(stream_id, at_ms, position, content_type, body)
+
+
+def damaged_snapshots(query: Query) -> list[str]:
+    """Which snapshots are not what was committed."""
+    damaged: list[str] = []
+    for stream_id, position in query(f"SELECT {_KEYS} FROM snapshots ORDER BY {_KEYS}", ()):
+        found = query(
+            "SELECT checksum, body FROM snapshots WHERE stream_id = ? AND position = ?",
+            (stream_id, position),
+        )
+        if any(checksum != append_checksum(stream_id, position, body) for checksum, body in found):
+            damaged.append(f"stream {stream_id}, snapshot at {position}")
+    return damaged

@@ -1,8 +1,7 @@
-"""Live templates in the PostgreSQL database."""
+"""The live templates of streams."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from headwater.core.live.keys import to_hex
@@ -12,8 +11,8 @@ from headwater.core.live.templates import (
     TemplatesRetired,
     TemplatesSaved,
 )
-from headwater.store.postgresql.values import Statement, delete, upsert
 from headwater.store.rows import Query, Row, read_template, template_row
+from headwater.store.sql.tables import Tables
 
 _KEYS: Final = "stream_id, template_id"
 
@@ -33,13 +32,11 @@ class TemplateChanges:
                 for spec in specs:
                     self._rows[stream_id, to_hex(spec.id)] = None
 
-    def statements(self) -> Iterator[Statement]:
+    def write(self, tables: Tables) -> None:
         retired = [key for key, row in self._rows.items() if row is None]
-        if retired:
-            yield delete("live_templates", _KEYS, retired)
+        tables.delete("live_templates", _KEYS, retired)
         saved = [row for row in self._rows.values() if row is not None]
-        if saved:
-            yield upsert("live_templates", _KEYS, f"{_KEYS}, spec, last_seen, ttl_ms", saved)
+        tables.upsert("live_templates", _KEYS, f"{_KEYS}, spec, last_seen, ttl_ms", saved)
 
 
 class Templates:
@@ -48,7 +45,7 @@ class Templates:
 
     def of_stream(self, stream_id: int) -> list[TemplateRecord]:
         found = self._query(
-            "SELECT spec, last_seen, ttl_ms FROM live_templates WHERE stream_id = %s"
+            "SELECT spec, last_seen, ttl_ms FROM live_templates WHERE stream_id = ?"
             " ORDER BY template_id",
             (stream_id,),
         )

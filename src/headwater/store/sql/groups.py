@@ -1,8 +1,6 @@
-"""Groups in the PostgreSQL database: a row per group, and one per message that is not settled."""
+"""Groups: a row for each, and one for each message that is not settled."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import msgspec
 
@@ -18,11 +16,10 @@ from headwater.core.groups.mutations import (
     restore,
 )
 from headwater.core.groups.state import GroupState, MessageRef, Outstanding
-from headwater.store.postgresql.ids import next_id, used_ids
-from headwater.store.postgresql.values import Statement, bigints, delete, insert, update, upsert
 from headwater.store.rows import (
     DELIVERY_COLUMNS,
     GROUP_COLUMNS,
+    NextId,
     Query,
     Row,
     delivery_row,
@@ -30,6 +27,7 @@ from headwater.store.rows import (
     read_delivery,
     read_group,
 )
+from headwater.store.sql.tables import Tables
 
 
 class GroupChanges:
@@ -44,10 +42,10 @@ class GroupChanges:
         self._changed: dict[int, Row] = {}
         self._deleted: set[int] = set()
         self._emptied: set[int] = set()
-        """Of these, everything that was outstanding before is forgotten."""
-        self._cursors: dict[int, MessageRef] = {}
-        self._settled: set[tuple[int, int]] = set()
         self._marks: dict[int, dict[int, Outstanding]] = {}
+        """By group and number."""
+        self._settled: dict[int, set[int]] = {}
+        self._cursors: dict[int, MessageRef] = {}
 
     def add(self, mutation: GroupMutation) -> None:
         match mutation:
@@ -64,7 +62,7 @@ class GroupChanges:
                 marks = self._marks.get(group_id, {})
                 for number in numbers:
                     marks.pop(number, None)
-                    self._settled.add((group_id, number))
+                self._settled.setdefault(group_id, set()).update(numbers)
             case GroupAdvanced(group_id, cursor, reset):
                 self._cursors[group_id] = cursor
                 if reset:
@@ -73,7 +71,7 @@ class GroupChanges:
                 self._created[record.id] = group_row(record, config, cursor)
             case GroupChanged(group_id, config, paused):
                 settings = msgspec.json.encode(config).decode()
-                self._changed[group_id] = (settings, int(paused))
+                self._changed[group_id] = (group_id, settings, int(paused))
             case GroupDeleted(group_id):
                 self._forget_messages(group_id)
                 self._deleted.add(group_id)
@@ -82,46 +80,39 @@ class GroupChanges:
         self._marks.pop(group_id, None)
         self._emptied.add(group_id)
 
-    def statements(self) -> Iterator[Statement]:
-        if self._emptied:
-            ids = bigints(list(self._emptied))
-            yield "DELETE FROM deliveries WHERE group_id = ANY(%s)", (ids,)
-        if self._settled:
-            yield delete("deliveries", "group_id, number", list(self._settled))
-        if self._deleted:
-            yield "DELETE FROM groups WHERE id = ANY(%s)", (bigints(list(self._deleted)),)
+    def write(self, tables: Tables) -> None:
+        tables.delete("deliveries", "group_id", [(group_id,) for group_id in self._emptied])
+        settled = {group_id: sorted(numbers) for group_id, numbers in self._settled.items()}
+        tables.delete_numbers("deliveries", "group_id, number", settled)
+        tables.delete("groups", "id", [(group_id,) for group_id in self._deleted])
         if self._created:
-            yield used_ids("groups", max(self._created))
+            tables.use_ids("groups", max(self._created))
         created = [row for i, row in self._created.items() if i not in self._deleted]
-        if created:
-            yield insert("groups", GROUP_COLUMNS, created)
-        if self._changed:
-            changed = [(i, *row) for i, row in self._changed.items()]
-            yield update("groups", "id", "config, paused", changed)
-        if self._cursors:
-            columns = "cursor_number, cursor_start, cursor_place"
-            yield update("groups", "id", columns, [(i, *ref) for i, ref in self._cursors.items()])
+        tables.insert("groups", GROUP_COLUMNS, created)
+        tables.update("groups", "id", "config, paused", [*self._changed.values()])
+        cursors = [(i, *cursor) for i, cursor in self._cursors.items()]
+        tables.update("groups", "id", "cursor_number, cursor_start, cursor_place", cursors)
         marks = [delivery_row(i, m) for i, found in self._marks.items() for m in found.values()]
-        if marks:
-            kept = "start, place, key"
-            yield upsert("deliveries", "group_id, number", DELIVERY_COLUMNS, marks, kept)
+        kept = "start, place, key"
+        tables.upsert("deliveries", "group_id, number", DELIVERY_COLUMNS, marks, kept)
 
 
 class Groups:
-    def __init__(self, query: Query) -> None:
+    def __init__(self, query: Query, next_id: NextId) -> None:
         self._query = query
+        self._next_id = next_id
 
     def next_id(self) -> int:
-        return next_id(self._query, "groups")
+        return self._next_id(self._query, "groups")
 
     def of_stream(self, stream_id: int) -> list[GroupState]:
         found = self._query(
-            f"SELECT {GROUP_COLUMNS} FROM groups WHERE stream_id = %s ORDER BY name", (stream_id,)
+            f"SELECT {GROUP_COLUMNS} FROM groups WHERE stream_id = ? ORDER BY name", (stream_id,)
         )
         states = [read_group(row) for row in found]
         for state in states:
             messages = self._query(
-                f"SELECT {DELIVERY_COLUMNS} FROM deliveries WHERE group_id = %s",
+                f"SELECT {DELIVERY_COLUMNS} FROM deliveries WHERE group_id = ?",
                 (state.record.id,),
             )
             restore(state, [read_delivery(row) for row in messages])
@@ -129,17 +120,17 @@ class Groups:
 
     def streams(self, after: int, limit: int) -> list[int]:
         found = self._query(
-            "SELECT DISTINCT stream_id FROM groups WHERE stream_id > %s"
-            " ORDER BY stream_id LIMIT %s",
+            "SELECT DISTINCT stream_id FROM groups WHERE stream_id > ?"
+            " ORDER BY stream_id LIMIT ?",
             (after, limit),
         )
         return [row[0] for row in found]
 
     def unsettled_from(self, stream_id: int) -> int | None:
-        found = self._query(
-            "SELECT min(least(cursor_start, (SELECT min(start) FROM deliveries"
-            " WHERE group_id = g.id))) FROM groups g WHERE stream_id = %s",
-            (stream_id,),
+        starts = self._query(
+            "SELECT cursor_start FROM groups WHERE stream_id = ? UNION ALL"
+            " SELECT min(start) FROM deliveries d JOIN groups g ON g.id = d.group_id"
+            " WHERE g.stream_id = ? GROUP BY g.id",
+            (stream_id, stream_id),
         )
-        first: int | None = found[0][0]
-        return first
+        return min((row[0] for row in starts), default=None)

@@ -1,8 +1,11 @@
-"""Subscriptions in the PostgreSQL database: a row per subscription, one per link with a place."""
+"""Subscriptions: a row for each, one for each link with a place, and the secrets they sign with.
+
+A link needs a row when it was named explicitly or when something of its stream is acknowledged.
+Streams that a pattern takes in and that begin at their beginning need none.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from headwater.core.subscriptions.state import (
@@ -18,12 +21,11 @@ from headwater.core.subscriptions.state import (
     WakeChanged,
 )
 from headwater.store import rows
-from headwater.store.postgresql.ids import next_id, used_ids
-from headwater.store.postgresql.ownership import SHARD
-from headwater.store.postgresql.values import Statement, bigints, delete, insert, update, upsert
-from headwater.store.rows import LINK_COLUMNS, SUBSCRIPTION_COLUMNS, Query, Row
+from headwater.store.rows import LINK_COLUMNS, SUBSCRIPTION_COLUMNS, NextId, Query, Row
+from headwater.store.sql.tables import Tables
 
 _WAKE: Final = "generation, phase, wake_id, until, attempts, holder"
+_SECRET: Final = "kind, value, created_at"
 
 
 class SubscriptionChanges:
@@ -39,7 +41,7 @@ class SubscriptionChanges:
     def add(self, mutation: SubscriptionMutation) -> None:
         match mutation:
             case SubscriptionCreated(record, config, marks):
-                self._created[record.id] = (*rows.subscription_row(record, config), SHARD)
+                self._created[record.id] = rows.subscription_row(record, config)
                 self._mark(record.id, marks)
             case SubscriptionDeleted(subscription_id):
                 self._deleted.add(subscription_id)
@@ -57,55 +59,50 @@ class SubscriptionChanges:
         for mark in marks:
             self._links[subscription_id, mark.path] = mark
 
-    def statements(self) -> Iterator[Statement]:
-        if self._deleted:
-            ids = bigints(list(self._deleted))
-            yield "DELETE FROM subscription_links WHERE subscription_id = ANY(%s)", (ids,)
-            yield "DELETE FROM subscriptions WHERE id = ANY(%s)", (ids,)
+    def write(self, tables: Tables) -> None:
+        deleted = [(subscription_id,) for subscription_id in self._deleted]
+        tables.delete("subscription_links", "subscription_id", deleted)
+        tables.delete("subscriptions", "id", deleted)
         if self._created:
-            yield used_ids("subscriptions", max(self._created))
+            tables.use_ids("subscriptions", max(self._created))
         created = [row for i, row in self._created.items() if i not in self._deleted]
-        if created:
-            yield insert("subscriptions", f"{SUBSCRIPTION_COLUMNS}, shard", created)
-        if self._wakes:
-            found = [(i, *rows.wake_row(wake)) for i, wake in self._wakes.items()]
-            yield update("subscriptions", "id", _WAKE, found)
+        tables.insert("subscriptions", SUBSCRIPTION_COLUMNS, created)
+        wakes = [(i, *rows.wake_row(wake)) for i, wake in self._wakes.items()]
+        tables.update("subscriptions", "id", _WAKE, wakes)
         removed = [key for key, mark in self._links.items() if mark is None]
-        if removed:
-            yield delete("subscription_links", "subscription_id, path", removed)
+        tables.delete("subscription_links", "subscription_id, path", removed)
         marked = [
             rows.link_row(subscription_id, mark)
             for (subscription_id, _), mark in self._links.items()
             if mark is not None and subscription_id not in self._deleted
         ]
-        if marked:
-            yield upsert("subscription_links", "subscription_id, path", LINK_COLUMNS, marked)
-        if self._secrets:
-            yield insert("secrets", "kind, value, created_at", self._secrets)
+        tables.upsert("subscription_links", "subscription_id, path", LINK_COLUMNS, marked)
+        tables.insert("secrets", _SECRET, self._secrets)
 
 
 class Subscriptions:
-    def __init__(self, query: Query) -> None:
+    def __init__(self, query: Query, next_id: NextId) -> None:
         self._query = query
+        self._next_id = next_id
 
     def next_id(self) -> int:
-        return next_id(self._query, "subscriptions")
+        return self._next_id(self._query, "subscriptions")
 
     def load(self, subscription_id: int | None = None) -> list[StoredSubscription]:
         sql = f"SELECT {SUBSCRIPTION_COLUMNS} FROM subscriptions"
         if subscription_id is None:
             found = self._query(f"{sql} ORDER BY name", ())
         else:
-            found = self._query(f"{sql} WHERE id = %s", (subscription_id,))
+            found = self._query(f"{sql} WHERE id = ?", (subscription_id,))
         return [rows.read_subscription(row, self._links(row[0])) for row in found]
 
     def _links(self, subscription_id: int) -> list[Row]:
         return self._query(
             "SELECT path, explicit, stream_id, acked FROM subscription_links"
-            " WHERE subscription_id = %s ORDER BY path",
+            " WHERE subscription_id = ? ORDER BY path",
             (subscription_id,),
         )
 
     def secrets(self) -> list[SecretStored]:
-        found = self._query("SELECT kind, value, created_at FROM secrets ORDER BY id", ())
+        found = self._query(f"SELECT {_SECRET} FROM secrets ORDER BY id", ())
         return [SecretStored(*row) for row in found]

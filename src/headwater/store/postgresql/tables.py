@@ -1,0 +1,91 @@
+"""What a transaction writes, gathered as statements: one per table and kind, however many rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Final
+
+from headwater.store.postgresql.ownership import SHARD
+from headwater.store.postgresql.schema import COLUMN_TYPES
+from headwater.store.postgresql.values import Array, bigints, byteas, texts
+from headwater.store.rows import Query, Row
+
+Statement = tuple[bytes, tuple[object, ...]]
+_ARRAYS: Final[dict[str, Callable[..., Array]]] = {
+    "bigint": bigints,
+    "text": texts,
+    "bytea": byteas,
+}
+_SHARDED: Final = ("streams", "subscriptions")
+
+
+@lru_cache(1_000)
+def native(sql: str) -> bytes:
+    """A statement with PostgreSQL's marks for values."""
+    return sql.replace("?", "%s").encode()
+
+
+def next_id(query: Query, table: str) -> int:
+    return int(query("SELECT last + 1 FROM ids WHERE kind = ?", (table,))[0][0])
+
+
+class StatementTables:
+    def __init__(self) -> None:
+        self.statements: list[Statement] = []
+
+    def execute(self, sql: str, values: tuple[object, ...]) -> None:
+        self.statements.append((native(sql), values))
+
+    def use_ids(self, table: str, last: int) -> None:
+        self.execute("UPDATE ids SET last = greatest(last, ?) WHERE kind = ?", (last, table))
+
+    def insert(self, table: str, columns: str, rows: Sequence[Row], suffix: str = "") -> None:
+        if not rows:
+            return
+        if table in _SHARDED:
+            columns, rows = f"{columns}, shard", [(*row, SHARD) for row in rows]
+        source, values = _unnest(columns.split(", "), rows)
+        self.execute(f"INSERT INTO {table} ({columns}) SELECT * FROM {source}{suffix}", values)
+
+    def upsert(
+        self, table: str, keys: str, columns: str, rows: Sequence[Row], kept: str = ""
+    ) -> None:
+        stays = {*keys.split(", "), *kept.split(", ")}
+        changes = [f"{name} = excluded.{name}" for name in columns.split(", ") if name not in stays]
+        suffix = f" ON CONFLICT ({keys}) DO UPDATE SET {', '.join(changes)}"
+        self.insert(table, columns, rows, suffix)
+
+    def update(
+        self, table: str, keys: str, columns: str, rows: Sequence[Row], also: str = ""
+    ) -> None:
+        """`also` is another assignment; `v` has the new values, `t` what is there."""
+        if not rows:
+            return
+        source, values = _unnest(f"{keys}, {columns}".split(", "), rows)
+        changes = ", ".join(f"{name} = v.{name}" for name in columns.split(", "))
+        sql = f"UPDATE {table} AS t SET {changes}{also} FROM {source} WHERE {_match(keys)}"
+        self.execute(sql, values)
+
+    def delete(self, table: str, keys: str, rows: Sequence[Row]) -> None:
+        if rows:
+            source, values = _unnest(keys.split(", "), rows)
+            self.execute(f"DELETE FROM {table} AS t USING {source} WHERE {_match(keys)}", values)
+
+    def delete_numbers(self, table: str, keys: str, numbers: Mapping[int, Sequence[int]]) -> None:
+        self.delete(
+            table, keys, [(key, number) for key, some in numbers.items() for number in some]
+        )
+
+
+def _unnest(columns: Sequence[str], rows: Sequence[Row]) -> tuple[str, tuple[object, ...]]:
+    """`unnest` over the columns of some rows, at least one."""
+    values = tuple(
+        _ARRAYS[COLUMN_TYPES[name]](column)
+        for name, column in zip(columns, zip(*rows, strict=True), strict=True)
+    )
+    return f"unnest({','.join('?' * len(columns))}) AS v ({', '.join(columns)})", values
+
+
+def _match(keys: str) -> str:
+    return " AND ".join(f"t.{key} = v.{key}" for key in keys.split(", "))
