@@ -120,8 +120,7 @@ class Groups:
 
     def streams(self, after: int, limit: int) -> list[int]:
         found = self._query(
-            "SELECT DISTINCT stream_id FROM groups WHERE stream_id > ?"
-            " ORDER BY stream_id LIMIT ?",
+            "SELECT DISTINCT stream_id FROM groups WHERE stream_id > ? ORDER BY stream_id LIMIT ?",
             (after, limit),
         )
         return [row[0] for row in found]
