@@ -7,6 +7,7 @@ configuration reference are made from this class.
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
@@ -24,11 +25,13 @@ from pydantic_settings import (
 from headwater.core.browsers import parse_hosts, parse_origins
 from headwater.core.limits import MIB, Limits
 from headwater.core.quotas import parse_quotas
+from headwater.documents.policy import Policy as DocumentPolicy
 from headwater.store.history.policies import ArchivePolicy, SealPolicy
 
 _POSTGRESQL: Final = ("postgresql://", "postgres://")
 _LIMITS = Limits()
 _SEAL = SealPolicy()
+_DOCUMENTS = DocumentPolicy()
 _LOCAL_BYTES_MAX = ArchivePolicy("").local_bytes_max
 _CACHE_BYTES_MAX = ArchivePolicy("").cache_bytes_max
 
@@ -258,6 +261,38 @@ class Settings(BaseSettings):
         description="How fast small or hardly needed files of history are rewritten; 0 for never.",
     )
 
+    documents: bool = Field(
+        False,
+        description="Serve collaborative documents (Yjs); needs headwater[documents].",
+    )
+    documents_prefix: str = Field(
+        "/v1/yjs", description="Where documents are: PREFIX/{service}/docs/{path}."
+    )
+    documents_compact_bytes: int = Field(
+        _DOCUMENTS.compact_bytes,
+        ge=1,
+        description="Compact a document when this much was written after its snapshot.",
+    )
+    documents_retention_s: int = Field(
+        _DOCUMENTS.retention_s,
+        ge=0,
+        description="When a document is compacted, drop updates that are older; 0 keeps them.",
+    )
+    documents_workers: int = Field(
+        _DOCUMENTS.workers, ge=1, le=64, description="Documents loaded at a time, to compact them."
+    )
+    documents_worker_bytes_max: int = Field(
+        _DOCUMENTS.worker_memory_bytes,
+        ge=256 * MIB,
+        description="Memory of a process that loads a document; a larger one is not compacted.",
+    )
+    documents_worker_timeout_ms: int = Field(
+        int(1000 * _DOCUMENTS.worker_timeout_s),
+        ge=100,
+        le=3_600_000,
+        description="How long such a process may take.",
+    )
+
     subscriptions_max: int = Field(
         _LIMITS.subscriptions_max, ge=0, description="Subscriptions of the server (429 beyond)."
     )
@@ -354,6 +389,13 @@ class Settings(BaseSettings):
                 return value
         raise ValueError("must be an address such as https://streams.example.com")
 
+    @field_validator("documents_prefix")
+    @classmethod
+    def _check_prefix(cls, value: str) -> str:
+        if re.fullmatch(r"(/[A-Za-z0-9_.~-]+)+", value) and not value.startswith("/v1/stream"):
+            return value
+        raise ValueError("must be a path such as /v1/yjs, and none of the server's own")
+
     @field_validator("cors_origin")
     @classmethod
     def _check_origins(cls, value: str) -> str:
@@ -403,6 +445,17 @@ class Settings(BaseSettings):
             return None
         return ArchivePolicy(
             self.history_store, self.history_local_bytes_max, self.history_cache_bytes_max
+        )
+
+    def document_policy(self) -> DocumentPolicy | None:
+        if not self.documents:
+            return None
+        return DocumentPolicy(
+            self.documents_compact_bytes,
+            self.documents_retention_s,
+            self.documents_workers,
+            self.documents_worker_bytes_max,
+            self.documents_worker_timeout_ms / 1000,
         )
 
     def seal_policy(self) -> SealPolicy | None:

@@ -10,6 +10,8 @@ from headwater.core.access import Caller, Credential, Grants, parse_grants
 from headwater.core.errors import Forbidden, StreamError
 from headwater.core.limits import Limits
 from headwater.core.paths import CONTROL_NAMES, CONTROL_ROOT
+from headwater.documents.documents import Documents
+from headwater.documents.policy import Policy
 from headwater.http.access import rules
 from headwater.http.access.gate import Gate
 from headwater.http.access.identity import Identity
@@ -32,7 +34,7 @@ from headwater.service.subscriptions.webhooks import Webhooks
 from headwater.store.memory.engine import MemoryEngine
 from tests.docs.markdown import DOCS, Page, code_spans
 
-FILLED = {"path": "a/b", "group": "g", "subscription": "s", "offset": "latest"}
+FILLED = {"path": "a/b", "service": "s", "group": "g", "subscription": "s", "offset": "latest"}
 
 
 def filled(path: str) -> bytes:
@@ -56,6 +58,7 @@ async def app() -> AsyncIterator[App]:
         heartbeat=Heartbeat(60),
         long_poll_timeout_ms=1000,
         identity=identity,
+        documents=Documents(log, Policy()),
     )
     yield App(resources, gate=gate)
     await subscriptions.stop()

@@ -15,6 +15,7 @@ from headwater.http.messages import Answer, Deferred, Request, Response
 from headwater.http.resources import Resources
 from headwater.http.routes.matching import RESERVED, RESOURCES, Match, Resource, locate
 from headwater.http.routes.route import Handler, Reply
+from headwater.http.targets import DOCUMENTS_ROOT
 
 
 class App:
@@ -25,8 +26,10 @@ class App:
         cors: bool = True,
         gate: Gate | None = None,
         browsers: Browsers | None = None,
+        documents_root: bytes = DOCUMENTS_ROOT,
     ) -> None:
         self._gate = gate
+        self._documents_root = documents_root
         self._browsers = browsers or Browsers(None, None)
         self._preflight = [*(preflight_headers() if cors else [("Allow", METHODS)]), NO_STORE]
         self._handlers = {resource: _bound(resource, resources) for resource in RESOURCES.values()}
@@ -40,15 +43,21 @@ class App:
     def screen(self, request: Request, most: int) -> Response | int:
         """How much body to read. Bodies of strangers are not read at all."""
         try:
-            match = _match(request)
+            match = self._match(request)
             if self._gate is not None:
                 self._gate.screen(request, match)
         except StreamError as error:
             return error_response(error)
         return match.body_bytes_max(request.method, most)
 
+    def _match(self, request: Request) -> Match:
+        match = request.match
+        if match is None:
+            match = request.match = locate(request.path, self._documents_root)
+        return match
+
     def _answer(self, request: Request) -> Reply:
-        match = _match(request)
+        match = self._match(request)
         self._browsers.check(request, match)
         if request.method == "OPTIONS":
             return Response(204, self._preflight)
@@ -81,13 +90,6 @@ class App:
         if isinstance(reply, Deferred):
             return await reply.resolve()
         return reply if isinstance(reply, Answer) else await reply
-
-
-def _match(request: Request) -> Match:
-    match = request.match
-    if match is None:
-        match = request.match = locate(request.path)
-    return match
 
 
 def _bound(resource: Resource, resources: Resources) -> dict[str, Handler]:

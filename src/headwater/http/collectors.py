@@ -22,6 +22,7 @@ from headwater.http.metrics import (
 from headwater.store.engine import HistoryFigures
 
 if TYPE_CHECKING:
+    from headwater.documents.figures import Figures as DocumentFigures
     from headwater.http.access.gate import Gate
     from headwater.http.server import Server
     from headwater.service.feeds import Feeds
@@ -211,6 +212,22 @@ def of_subscriptions(subscriptions: Subscriptions) -> Iterator[Metric]:
     )
     yield counters("webhooks", "Requests to webhooks, by outcome.", "outcome", webhooks.posted)
     yield histogram("webhook_seconds", "Time of a request to a webhook.", webhooks.seconds)
+
+
+def of_documents(figures: DocumentFigures) -> Iterator[Metric]:
+    compacting, workers = figures.running()
+    yield counter("document_compactions", "Documents compacted.", figures.compactions)
+    yield counter("document_read_bytes", "Bytes read to load documents.", figures.read_bytes)
+    yield counter("document_snapshot_bytes", "Size of the snapshots.", figures.written_bytes)
+    yield counters(
+        "document_compactions_stopped",
+        "Documents that cannot be compacted, by reason.",
+        "reason",
+        figures.stopped,
+    )
+    yield gauge("document_compacting", "Documents that are or wait to be compacted.", compacting)
+    yield gauge("document_workers", "Processes that load a document.", workers)
+    yield histogram("document_compaction_seconds", "Time of a compaction.", figures.seconds)
 
 
 def of_access(server: Server, gate: Gate | None) -> Iterator[Metric]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from headwater.core.access import Caller
 from headwater.core.errors import StreamError, Unauthorized
+from headwater.http.dialects import spelled
 from headwater.http.errors import error_response
 from headwater.http.event_sink import EventSink
 from headwater.http.files import FileSending, send_file
@@ -312,6 +313,8 @@ class Connection(FlowControl):
                 self.abort()
 
     def _send(self, transport: asyncio.Transport, request: Request, response: Response) -> None:
+        if response.status >= 400:
+            response = spelled(response, request)
         server, body = self._server, response.body
         server.traffic.answered(request, response.status, response.code)
         if request.charge is not None:

@@ -32,6 +32,12 @@ _PATH_SCHEMAS: Final[dict[str, Schema]] = {
         "pattern": "^[A-Za-z0-9\\-.~!$&'()*+,;=:@%][A-Za-z0-9\\-._~!$&'()*+,;=:@%]*$",
     },
 }
+_PATH_SCHEMAS["service"] = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": SEGMENT_CHARS_MAX,
+    "pattern": "^[A-Za-z0-9_-]+$",
+}
 _PATH_SCHEMAS["subscription"] = _PATH_SCHEMAS["group"]
 _PATH_SCHEMAS["offset"] = {"type": "string", "pattern": "^(latest|[0-9]{16}_[0-9]{16})$"}
 _SECURITY: Final = {
@@ -83,7 +89,7 @@ def _route(route: Route) -> dict[str, Any]:
         "parameters": parameters,
         "responses": {
             **{str(status): _answer(answer) for status, answer in route.answers.items()},
-            **{str(status): _refusal(route, status) for status in route.codes},
+            **{str(status): _refusal(route, status) for status in route.refusals},
         },
     }
     if route.needs is Need.WAKE_TOKEN:
@@ -119,7 +125,7 @@ def _answer(answer: Answer) -> dict[str, Any]:
 
 
 def _refusal(route: Route, status: int) -> dict[str, Any]:
-    codes = route.codes[status]
+    codes = route.refusals[status]
     names = ["X-Request-Id", *(["Retry-After"] if status in RETRIED else [])]
     described: dict[str, Any] = {
         "description": f"Error: {', '.join(codes)}.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from headwater.http.about import About
 from headwater.http.access.identity import Identity
@@ -27,6 +28,10 @@ from headwater.service.log import Log
 from headwater.service.subscriptions.operations import Subscriptions
 from headwater.service.transactions import Transactions
 
+if TYPE_CHECKING:
+    from headwater.documents.documents import Documents
+    from headwater.http.documents import DocumentResource
+
 
 @dataclass(frozen=True, slots=True)
 class Resources:
@@ -45,6 +50,7 @@ class Resources:
     console: Console | None
     signing: Signing | None
     """Only where callers are known."""
+    documents: DocumentResource | None = None
 
 
 def resources_of(
@@ -60,9 +66,11 @@ def resources_of(
     identity: Identity | None = None,
     metrics: Metrics | None = None,
     figures: Figures | None = None,
+    documents: Documents | None = None,
 ) -> Resources:
+    streams = StreamResource(log, groups, feeds, heartbeat, long_poll_timeout_ms / 1000)
     return Resources(
-        streams=StreamResource(log, groups, feeds, heartbeat, long_poll_timeout_ms / 1000),
+        streams=streams,
         catalog=Catalog(log, feeds),
         bulk=BulkResource(log),
         snapshots=SnapshotResource(log),
@@ -76,4 +84,12 @@ def resources_of(
         about=About(log, console=console),
         console=Console() if console else None,
         signing=None if identity is None else Signing(identity.secret, log.clock),
+        documents=None if documents is None else _documents(streams, log, documents),
     )
+
+
+def _documents(streams: StreamResource, log: Log, documents: Documents) -> DocumentResource:
+    # Loaded only where it is used.
+    from headwater.http.documents import DocumentResource
+
+    return DocumentResource(streams, log, documents)

@@ -12,6 +12,7 @@ from headwater.core.errors import InvalidPath
 STREAM_ROOT: Final = b"/v1/stream/"
 STREAM_ALIAS: Final = b"/v1/streams/"
 """The same, for clients of the public proxy package."""
+DOCUMENTS_ROOT: Final = b"/v1/yjs/"
 SUBSCRIPTIONS_ROOT: Final = b"/v1/stream/__ds/"
 PROBES: Final = ("/healthz", "/readyz")
 """Answered without rate limits, however full the server is."""

@@ -9,7 +9,8 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from typing import Final, Protocol
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 import uvloop
@@ -24,6 +25,7 @@ from headwater.cli.serving.access import (
 )
 from headwater.cli.serving.reloading import Reloader
 from headwater.core.quotas import parse_quotas
+from headwater.documents.figures import Figures as DocumentFigures
 from headwater.http import collectors
 from headwater.http.app import App
 from headwater.http.browsers import Browsers
@@ -46,6 +48,9 @@ from headwater.settings import Settings
 from headwater.store.engine import CannotOpen, Engine
 from headwater.store.memory.engine import MemoryEngine
 from headwater.store.sqlite.engine import SqliteEngine
+
+if TYPE_CHECKING:
+    from headwater.documents.documents import Documents
 
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -95,6 +100,7 @@ class Sidecar(Protocol):
 
 def serve(settings: Settings, sidecar: Sidecar | None = None) -> None:
     check_address(settings)
+    check_documents(settings)
     loss = Loss()
     try:
         tracing = open_tracing() if settings.otel else None
@@ -194,6 +200,7 @@ async def listening(
     live = Live(streams, waiters_max=settings.live_waiters_max, metrics=settings.live_metrics)
     webhooks = Webhooks(limits, development=settings.allows_local_webhooks)
     subscriptions = await Subscriptions.start(streams, webhooks, public_url=settings.public_url)
+    documents = open_documents(settings, streams)
     metrics, figures = Metrics(), Figures(streams.clock)
     resources = resources_of(
         streams,
@@ -207,11 +214,18 @@ async def listening(
         identity=None if gate is None else gate.identity,
         metrics=metrics,
         figures=figures,
+        documents=documents,
     )
     knows_callers = gate is not None and gate.identity is not None
     origins = settings.origins(access=knows_callers)
     browsers = Browsers(origins, settings.hosts(access=knows_callers))
-    app = App(resources, cors=origins is None or bool(origins), gate=gate, browsers=browsers)
+    app = App(
+        resources,
+        cors=origins is None or bool(origins),
+        gate=gate,
+        browsers=browsers,
+        documents_root=f"{settings.documents_prefix}/".encode(),
+    )
     traffic = _traffic(settings)
     if tracing is not None:
         traffic.watchers.append(tracing.watch)
@@ -226,6 +240,8 @@ async def listening(
         traffic=traffic,
     )
     collectors.add_all(metrics, streams, feeds, groups, live, subscriptions, server, gate)
+    of_documents = documents.compaction.figures if documents else DocumentFigures()
+    metrics.add(lambda: collectors.of_documents(of_documents))
     try:
         port = await server.start(settings.host, settings.port)
     except OSError as error:
@@ -249,10 +265,28 @@ async def listening(
         await server.stop(settings.shutdown_grace_ms / 1000)
         figures.stop()
         heartbeat.stop()
+        if documents is not None:
+            await documents.stop()
         await live.stop()
         await streams.stop()
         if tracing is not None:
             await asyncio.to_thread(tracing.stop)
+
+
+def check_documents(settings: Settings) -> None:
+    """Documents are loaded by other processes, so what those need would be missed late."""
+    if settings.documents and find_spec("pycrdt") is None:
+        raise CannotServe("documents need pycrdt: pip install 'headwater[documents]'")
+
+
+def open_documents(settings: Settings, streams: Log) -> Documents | None:
+    policy = settings.document_policy()
+    if policy is None:
+        return None
+    # Loaded only where it is used.
+    from headwater.documents.documents import Documents
+
+    return Documents(streams, policy)
 
 
 def _traffic(settings: Settings) -> Traffic:

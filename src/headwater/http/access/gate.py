@@ -76,7 +76,7 @@ class Gate:
         request.caller = caller
         self._charge(request, caller.name)
         try:
-            rules.permit(request, match.need(request.method), match.args, caller)
+            rules.permit(request, match.need(request.method), match.subject, caller)
         except StreamError:
             self.forbidden += 1
             raise

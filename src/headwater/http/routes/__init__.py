@@ -6,7 +6,15 @@ are read only where it takes one, and `/openapi.json` is made from it. A new rou
 module here, and nothing else but its handler.
 """
 
-from headwater.http.routes import groups, live, server, snapshots, streams, subscriptions
+from headwater.http.routes import (
+    documents,
+    groups,
+    live,
+    server,
+    snapshots,
+    streams,
+    subscriptions,
+)
 from headwater.http.routes.route import Route
 
 ROUTES: tuple[Route, ...] = (
@@ -15,6 +23,7 @@ ROUTES: tuple[Route, ...] = (
     *live.ROUTES,
     *snapshots.ROUTES,
     *subscriptions.ROUTES,
+    *documents.ROUTES,
     *server.ROUTES,
 )
 

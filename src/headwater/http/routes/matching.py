@@ -7,6 +7,8 @@ table mean:
 - one without a name in braces is that very target, and if it ends with `/`, all that is below it;
 - `/v1/stream/{path}` is a stream. Its path has any number of segments, so what comes after it
   (`_details`, `_groups/{group}/ack`, …) is looked for from the end, the longest first;
+- `/v1/yjs/{service}/docs/{path}` is a document, whose path has any number of segments too. Its
+  permissions are those of its stream;
 - below `/v1/stream/__ds/` names are single segments, and only the last one may have more.
 
 Any other target has no routes, which only administrators are told.
@@ -16,13 +18,16 @@ from __future__ import annotations
 
 from functools import lru_cache
 from typing import Final, NamedTuple
+from urllib.parse import unquote_to_bytes
 
+from headwater.core.documents.addresses import stream_of
 from headwater.core.limits import CONTROL_BODY_BYTES_MAX
 from headwater.core.paths import CONTROL_ROOT
 from headwater.http.access.rules import Args, Need
 from headwater.http.routes import ROUTES
-from headwater.http.routes.route import STREAM, Route
+from headwater.http.routes.route import DOCUMENT, STREAM, Route
 from headwater.http.targets import (
+    DOCUMENTS_ROOT,
     STREAM_ALIAS,
     STREAM_ROOT,
     SUBSCRIPTIONS_ROOT,
@@ -37,7 +42,16 @@ _METHODS: Final = ("GET", "HEAD", "PUT", "POST", "DELETE")
 class Resource:
     """All routes of one path, by method."""
 
-    __slots__ = ("allow", "is_control", "is_reserved_name", "otherwise", "path", "routes")
+    __slots__ = (
+        "allow",
+        "dialect",
+        "is_control",
+        "is_document",
+        "is_reserved_name",
+        "otherwise",
+        "path",
+        "routes",
+    )
 
     def __init__(self, path: str, routes: dict[str, Route]) -> None:
         self.path = path
@@ -48,6 +62,9 @@ class Resource:
         """Whether it belongs to a stream, and lies where no stream can be."""
         self.is_reserved_name = path.startswith(f"{STREAM}/_")
         """Whether a PUT is an attempt to give a stream a name that is reserved."""
+        self.is_document = path == DOCUMENT
+        self.dialect = next((one.dialect for one in routes.values() if one.dialect), None)
+        """How its errors are spelled, if not as everywhere."""
         self.otherwise = self._otherwise()
         """What a caller needs to be told that there is no such method."""
 
@@ -68,6 +85,11 @@ RESERVED: Final = Resource("other", {})
 class Match(NamedTuple):
     resource: Resource
     args: Args = ()
+
+    @property
+    def subject(self) -> Args:
+        """What a permission is asked for: a stream first, where there is one."""
+        return (stream_of(*self.args),) if self.resource.is_document else self.args
 
     def need(self, method: str) -> Need:
         route = self.resource.routes.get(method)
@@ -90,6 +112,7 @@ def _resources() -> dict[str, Resource]:
 
 RESOURCES: Final = _resources()
 STREAM_RESOURCE: Final = RESOURCES[STREAM]
+_DOCUMENT_RESOURCE: Final = RESOURCES[DOCUMENT]
 _FIXED: Final = {path.encode(): one for path, one in RESOURCES.items() if "{" not in path}
 _TREES: Final = [(path, one) for path, one in _FIXED.items() if path[1:].endswith(b"/")]
 
@@ -108,7 +131,7 @@ _OF_STREAMS: Final = _below(f"{STREAM}/")
 _OF_SUBSCRIPTIONS: Final = _below(SUBSCRIPTIONS_ROOT.decode())
 
 
-def locate(target: bytes) -> Match:
+def locate(target: bytes, documents_root: bytes = DOCUMENTS_ROOT) -> Match:
     target = target if target[:1] == b"/" else origin_form(target)
     if target.startswith(STREAM_ROOT):
         return _locate_stream(target[len(STREAM_ROOT) :])
@@ -117,10 +140,18 @@ def locate(target: bytes) -> Match:
     resource = _FIXED.get(target)
     if resource is not None:
         return Match(resource)
+    if target.startswith(documents_root):
+        return _document(target[len(documents_root) :])
     for root, tree in _TREES:
         if target.startswith(root):
             return Match(tree, (target[len(root) :].decode("latin-1"),))
     return Match(NOWHERE)
+
+
+def _document(raw: bytes) -> Match:
+    # Names are ASCII, so other bytes need not be understood to be refused.
+    service, docs, path = unquote_to_bytes(raw).decode("latin-1").partition("/docs/")
+    return Match(_DOCUMENT_RESOURCE, (service, path)) if docs else Match(NOWHERE)
 
 
 _RESERVED_ROOT: Final = f"{CONTROL_ROOT}/".encode()

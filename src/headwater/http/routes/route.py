@@ -12,6 +12,7 @@ from headwater.core.limits import LIST_PAGE_MAX
 from headwater.core.subscriptions import errors as subscription_errors
 from headwater.http import answers, messages
 from headwater.http.access.rules import Need
+from headwater.http.dialects import Dialect
 from headwater.http.errors import status_of
 from headwater.http.queries import PAGE_DEFAULT
 from headwater.http.targets import PROBES
@@ -29,6 +30,7 @@ ANY_TYPE: Final = "*/*"
 JSON_TYPE: Final = content_types.JSON
 EVENTS_TYPE: Final = answers.EVENTS_TYPE
 STREAM: Final = "/v1/stream/{path}"
+DOCUMENT: Final = "/v1/yjs/{service}/docs/{path}"
 
 Reply = messages.Answer | messages.Deferred | Awaitable[messages.Answer]
 Handler = Callable[..., Reply]
@@ -98,6 +100,8 @@ class Route(msgspec.Struct, frozen=True):
     """Codes that may have this status here besides their usual one."""
     waits: bool = False
     """Whether it can wait for news."""
+    dialect: Dialect | None = None
+    """How its errors are spelled, if not as everywhere."""
 
     @property
     def name(self) -> str:
@@ -107,6 +111,17 @@ class Route(msgspec.Struct, frozen=True):
     @property
     def takes_only_json(self) -> bool:
         return set(self.body) == {JSON_TYPE}
+
+    @property
+    def refusals(self) -> dict[int, list[str]]:
+        """Codes of errors by status, as the client gets them."""
+        if self.dialect is None:
+            return self.codes
+        known = [(code, status) for status, codes in self.codes.items() for code in codes]
+        found: dict[int, list[str]] = {}
+        for code, status in sorted({self.dialect.spell(*one) for one in known}):
+            found.setdefault(status, []).append(code)
+        return dict(sorted(found.items()))
 
     @property
     def codes(self) -> dict[int, list[str]]:

@@ -1,0 +1,150 @@
+"""Documents: what the layer offers to those who translate requests."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from headwater.core.content_types import DEFAULT as OCTET_STREAM
+from headwater.core.decisions import Create, CreateReply
+from headwater.core.documents import addresses
+from headwater.core.errors import (
+    InvalidQuery,
+    SnapshotNotFound,
+    StreamGone,
+    StreamNotFound,
+    TooBusy,
+    UnknownOffset,
+)
+from headwater.core.expiry import Lifetime
+from headwater.core.limits import MIB
+from headwater.core.offsets import Anchor, Offset, parse_offset
+from headwater.documents.compaction import Compaction
+from headwater.documents.policy import Policy
+from headwater.documents.snapshots import Snapshot
+from headwater.documents.workers import Job, Unclear, Unworkable, Workers, WorkersBusy
+from headwater.service.entries import Entry, View
+from headwater.service.log import Log
+from headwater.store.engine import Piece
+
+CONTENT_BYTES_MAX: Final = 16 * MIB
+_ATTEMPTS: Final = 5
+
+
+class Content(NamedTuple):
+    offset: Offset
+    body: bytes
+
+
+class Documents:
+    def __init__(self, streams: Log, policy: Policy) -> None:
+        self._log = streams
+        self.workers = Workers(policy)
+        self.compaction = Compaction(streams, policy, self.workers)
+
+    async def stop(self) -> None:
+        await self.compaction.stop()
+
+    def written(self, entry: Entry) -> None:
+        """An append to a document is committed."""
+        if entry.view is not None:
+            self.compaction.written(entry.view)
+
+    # ── Awareness ────────────────────────────────────────────────────────────────────────────
+
+    async def ensure_awareness(self, document: str, name: str) -> CreateReply:
+        """A stream for awareness, if its document exists."""
+        self._log.view(await self._log.entry(document))
+        path = addresses.awareness_of(document, name)
+        lifetime = Lifetime(ttl_s=addresses.AWARENESS_TTL_S)
+        return await self._log.create(Create(path, OCTET_STREAM, lifetime=lifetime))
+
+    def has_awareness(self, path: str) -> bool:
+        """Whether a stream for awareness is there, as far as is known without asking."""
+        entry = self._log.ready(path)
+        try:
+            return entry is not None and bool(self._log.view(entry))
+        except (StreamNotFound, StreamGone):
+            return False
+
+    async def renew_awareness(self, document: str, name: str) -> None:
+        """The same, unless it is there."""
+        try:
+            self._log.view(await self._log.entry(addresses.awareness_of(document, name)))
+        except (StreamNotFound, StreamGone):
+            await self.ensure_awareness(document, name)
+
+    # ── Snapshots ────────────────────────────────────────────────────────────────────────────
+
+    async def newest(self, document: str) -> Snapshot | None:
+        view = self._log.view(await self._log.entry(document))
+        return (await self.compaction.known(view)).snapshot
+
+    async def snapshot(self, document: str, offset: str) -> tuple[Offset, list[Piece]]:
+        """The snapshot at an offset, in pieces."""
+        view = self._log.view(await self._log.entry(document))
+        at = parse_offset(offset)
+        if not isinstance(at, Offset):
+            raise SnapshotNotFound
+        try:
+            pieces = await self._pieces(addresses.snapshot_of(document, offset))
+            # It may have been finished while this document was another one.
+            view.config.lineage.locate(at, view.tail)
+        except (StreamNotFound, StreamGone, UnknownOffset):
+            self.compaction.forget(document)
+            raise SnapshotNotFound from None
+        return at, pieces
+
+    async def _pieces(self, path: str) -> list[Piece]:
+        entry = await self._log.entry(path)
+        if not self._log.view(entry).closed:
+            raise StreamNotFound(path)
+        pieces: list[Piece] = []
+        at: Anchor | Offset = Anchor.START
+        while True:
+            chunk = await self._log.read_pieces(entry, at)
+            pieces += chunk.pieces or []
+            if chunk.up_to_date:
+                return pieces
+            at = chunk.config.lineage.offset_at(chunk.end)
+
+    # ── Content ──────────────────────────────────────────────────────────────────────────────
+
+    async def content(self, document: str, form: str, name: str) -> Content:
+        """What a document says now: all of it, or the part of that name."""
+        job = Job(form, name)
+        for _ in range(_ATTEMPTS):
+            view = self._log.view(await self._log.entry(document))
+            known = await self.compaction.known(view)
+            try:
+                body = await self._content(job, view, known.snapshot)
+            except (StreamNotFound, StreamGone):
+                # Another snapshot has taken the place of this one, if the document is still there.
+                self.compaction.forget(document)
+            else:
+                return Content(view.config.lineage.offset_at(view.tail), body)
+        raise TooBusy("the document changes too fast to be shown; try again shortly")
+
+    async def _content(self, job: Job, view: View, snapshot: Snapshot | None) -> bytes:
+        end, body = view.tail, bytearray()
+
+        async def take(piece: bytes) -> None:
+            if len(body) + len(piece) > CONTENT_BYTES_MAX:
+                raise InvalidQuery(
+                    f"the content is over {CONTENT_BYTES_MAX} bytes; read the document's updates"
+                )
+            body.extend(piece)
+
+        try:
+            await self.workers.run(job, lambda: self.compaction.updates(view, snapshot, end), take)
+        except WorkersBusy:
+            raise TooBusy("too many documents wait to be loaded; try again shortly") from None
+        except (Unclear, Unworkable) as error:
+            raise InvalidQuery(f"the content cannot be shown: {error}") from None
+        return bytes(body)
+
+    # ── Delete ───────────────────────────────────────────────────────────────────────────────
+
+    async def deleted(self, document: str, *, purge: bool) -> None:
+        """A document was deleted: so is all that belongs to it."""
+        await self.compaction.abandon(document)
+        await self.compaction.snapshots.remove_all(document, purge=purge)

@@ -1,0 +1,101 @@
+"""Snapshots of documents: each a stream of its own, valid when it is closed.
+
+A snapshot can be large, so it is written in pieces, between everyone else's appends. Closing the
+stream is what publishes it, and only then the one before it is removed. Wherever that is broken
+off, the newest closed one is whole, and the next compaction clears away what is left of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from headwater.core.content_types import DEFAULT as OCTET_STREAM
+from headwater.core.decisions import Append, Create
+from headwater.core.documents import addresses
+from headwater.core.errors import StreamError, StreamGone, StreamNotFound
+from headwater.core.offsets import Anchor, Offset, parse_offset
+from headwater.service.entries import View
+from headwater.service.log import Log
+from headwater.store.engine import StreamSummary
+
+_PAGE: Final = 100
+
+
+class Snapshot(NamedTuple):
+    offset: Offset
+    """Where to read on after it."""
+    size_bytes: int
+
+
+class Snapshots:
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    async def newest(self, view: View) -> Snapshot | None:
+        """The newest valid snapshot of a document."""
+        found: Snapshot | None = None
+        async for stream in self._streams(addresses.snapshots_of(view.config.path)):
+            offset = _offset_of(view, stream)
+            if offset is not None and stream.closed:
+                found = Snapshot(offset, stream.size_bytes)
+        return found
+
+    async def pieces(self, document: str, snapshot: Snapshot) -> AsyncIterator[bytes]:
+        """A snapshot, as it was written."""
+        path = addresses.snapshot_of(document, str(snapshot.offset))
+        at: Anchor | Offset = Anchor.START
+        while True:
+            chunk = await self._log.read(path, at)
+            for body in chunk.bodies:
+                yield body
+            if chunk.up_to_date:
+                return
+            at = chunk.config.lineage.offset_at(chunk.end)
+
+    async def begin(self, document: str, offset: str) -> str:
+        """An empty stream for a snapshot; publish it by `finish`."""
+        path = addresses.snapshot_of(document, offset)
+        await self.remove(path)
+        await self._log.create(Create(path, OCTET_STREAM))
+        return path
+
+    async def add(self, path: str, piece: bytes) -> None:
+        await self._log.append(path, Append(piece, OCTET_STREAM))
+
+    async def finish(self, path: str) -> None:
+        await self._log.append(path, Append(b"", OCTET_STREAM, close=True))
+
+    async def remove_others(self, document: str, keep: set[str]) -> None:
+        """Remove all snapshots of a document, finished or not, but for those at some offsets."""
+        kept = {addresses.snapshot_of(document, offset) for offset in keep}
+        async for stream in self._streams(addresses.snapshots_of(document)):
+            if stream.path not in kept:
+                await self.remove(stream.path)
+
+    async def remove_all(self, document: str, *, purge: bool) -> None:
+        """Remove everything that belongs to a document."""
+        async for stream in self._streams(addresses.belonging_to(document)):
+            await self.remove(stream.path, purge=purge)
+
+    async def remove(self, path: str, *, purge: bool = True) -> None:
+        with suppress(StreamNotFound, StreamGone):
+            await self._log.delete(path, purge=purge)
+
+    async def _streams(self, prefix: str) -> AsyncIterator[StreamSummary]:
+        after = ""
+        while page := await self._log.list_streams(prefix, after, _PAGE):
+            for stream in page:
+                yield stream
+            after = page[-1].path
+
+
+def _offset_of(view: View, stream: StreamSummary) -> Offset | None:
+    """The offset that a snapshot belongs to, unless it is of an earlier document at the path."""
+    try:
+        offset = parse_offset(stream.path.rpartition("/")[2])
+        view.config.lineage.locate(offset, view.tail)
+    except StreamError:
+        return None
+    return offset if isinstance(offset, Offset) else None

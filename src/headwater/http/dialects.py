@@ -1,0 +1,37 @@
+"""Error codes of other contracts.
+
+A contract that Headwater serves besides its own may have names of its own for why a request is
+refused. The form is the same everywhere. Routes name their dialect, and what they refuse is spelled
+in it when it is sent.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headwater.http.messages import Request, Response
+
+
+class Dialect(msgspec.Struct, frozen=True):
+    codes: dict[str, tuple[str, int]] = {}
+    """Our code, and what it is there, with its status."""
+    by_status: dict[int, str] = {}
+    """What all others with a status are."""
+
+    def spell(self, code: str, status: int) -> tuple[str, int]:
+        """A code and its status. What the contract has no name for is our own, in its manner."""
+        there = self.codes.get(code)
+        return there or (self.by_status.get(status, code.upper()), status)
+
+
+def spelled(response: Response, request: Request) -> Response:
+    """A refusal as the client of its route knows it."""
+    dialect = request.match.resource.dialect if request.match is not None else None
+    if dialect is None or not isinstance(response.body, bytes) or not response.code:
+        return response
+    code, status = dialect.spell(response.code, response.status)
+    body = msgspec.json.decode(response.body)
+    body["error"]["code"] = code
+    return msgspec.structs.replace(
+        response, status=status, body=msgspec.json.encode(body), code=code
+    )

@@ -1,0 +1,38 @@
+"""Servers with documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+# Before they are imported, so that a failed assertion in them shows its values.
+pytest.register_assert_rewrite("tests.http.client", "tests.http.events")
+
+from tests.documents.editing import Documents  # noqa: E402
+from tests.support.engines import serving  # noqa: E402
+
+COMPACT_BYTES = 2_000
+SETTINGS = (
+    *("--documents", "--documents-compact-bytes", str(COMPACT_BYTES)),
+    *("--long-poll-timeout-ms", "150"),
+)
+
+
+@pytest.fixture(scope="session", params=["memory", "sqlite", "history", "postgresql"])
+def shared(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Documents]:
+    with serving(request.param, tmp_path_factory.mktemp("documents"), *SETTINGS) as server:
+        yield Documents(server)
+
+
+@pytest.fixture
+def documents(shared: Documents) -> Iterator[Documents]:
+    """A server that other tests use too, on each engine in turn."""
+    before = len(shared.server.stderr)
+    yield shared
+    said = shared.server.stderr[before:]
+    assert "Traceback" not in said, said
+    assert "unexpected_error" not in said, said
+    assert shared.server.is_running
