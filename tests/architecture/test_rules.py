@@ -44,6 +44,9 @@ SIGNS: Final[dict[str, tuple[str, ...]]] = {
     "Live keys": (r"b'tbl\\x00'", r"'tpl'"),
     "Pipelines and their tables": (r"'_pipelines'",),
     "Table names": (r"'~2E'",),
+    "Framing of updates": (r"& 127\) <<", r"not whole updates"),
+    "Addresses of documents": (r"_{SNAPSHOT}|'snapshots/|awareness/",),
+    "When to compact a document": (r"\* written >=",),
     "Routes": (r"\bRoute\(",),
 }
 

@@ -11,5 +11,5 @@ from tests.support.server import ServerProcess
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[ServerProcess]:
-    with ServerProcess("--memory") as process:
+    with ServerProcess("--memory", "--documents") as process:
         yield process

@@ -57,6 +57,7 @@ def test_the_methods_are_those_that_the_server_knows(server: ServerProcess, path
     client = Client(server)
     stream = client.create(JSON)
     target = path.replace("{path}", stream).replace("{group}", "g").replace("{subscription}", "s")
+    target = target.replace("{service}", "notes")
     described = methods_of(path)
     for method in METHODS:
         reply = client.send(method, target, JSON, b"{}")
@@ -74,7 +75,7 @@ def test_the_methods_are_those_that_the_server_knows(server: ServerProcess, path
 
 FAMILIES = (
     *("/v1/stream/{path}/_groups", "/v1/stream/{path}/_snapshots"),
-    *("/v1/stream/{path}/touch/", "/v1/stream/__ds/"),
+    *("/v1/stream/{path}/touch/", "/v1/stream/__ds/", "/v1/yjs/"),
 )
 
 

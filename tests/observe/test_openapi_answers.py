@@ -45,7 +45,7 @@ schema = schemathesis.openapi.from_dict(openapi.describe())
 
 @pytest.fixture(scope="module")
 def target() -> Any:
-    with ServerProcess("--memory", *HASTY) as server:
+    with ServerProcess("--memory", "--documents", *HASTY) as server:
         client = Client(server)
         client.put("texts", TEXT, b"first")
         client.put("closed", {**TEXT, "Stream-Closed": "true"}, b"only")
@@ -54,6 +54,7 @@ def target() -> Any:
         client.put("live", JSON)
         client.send("POST", "/v1/stream/live/_profile", JSON, LIVE)
         client.send("PUT", "/v1/stream/__ds/subscriptions/s", JSON, SUBSCRIPTION)
+        client.send("PUT", "/v1/yjs/notes/docs/a")
         yield server
         assert server.is_running
         assert "Traceback" not in server.stderr
