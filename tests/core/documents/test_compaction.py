@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import random
+from typing import Any
 
 import pytest
-from pycrdt import Doc, Text, get_update, merge_updates
+from pycrdt import (
+    Array,
+    Doc,
+    Map,
+    Text,
+    XmlElement,
+    XmlFragment,
+    XmlText,
+    get_update,
+    merge_updates,
+)
 
 from headwater.core.documents.compaction import droppable_to, is_due
 from headwater.core.documents.pending import is_applied, parse_state
@@ -46,9 +58,9 @@ def test_only_what_a_snapshot_covers_is_dropped() -> None:
 # ── Updates that wait for others ─────────────────────────────────────────────────────────────
 
 
-def edits(count: int, seed: int) -> tuple[Doc[object], list[bytes]]:
+def edits(count: int, seed: int) -> tuple[Doc[Any], list[bytes]]:
     """A document and its updates: insertions and deletions."""
-    rng, doc, updates = random.Random(seed), Doc[object](), list[bytes]()
+    rng, doc, updates = random.Random(seed), Doc[Any](), list[bytes]()
     text = doc.get("text", type=Text)
     kept = doc.observe(lambda event: updates.append(event.update))
     for number in range(count):
@@ -63,7 +75,7 @@ def edits(count: int, seed: int) -> tuple[Doc[object], list[bytes]]:
 
 
 def said(updates: list[bytes]) -> str:
-    doc: Doc[object] = Doc()
+    doc: Doc[Any] = Doc()
     for update in updates:
         doc.apply_update(update)
     return str(doc.get("text", type=Text))
@@ -91,13 +103,13 @@ def test_a_snapshot_keeps_updates_that_wait_for_others(seed: int) -> None:
 
 def test_an_update_is_applied_when_nothing_of_it_is_left() -> None:
     _, updates = edits(30, 1)
-    doc: Doc[object] = Doc()
+    doc: Doc[Any] = Doc()
     for update in updates:
         doc.apply_update(update)
     encoded = doc.get_state()
     state = parse_state(encoded)
     assert all(is_applied(get_update(one, encoded), state) for one in updates)
-    nothing = Doc[object]().get_state()
+    nothing = Doc[Any]().get_state()
     assert not any(is_applied(get_update(one, nothing), {}) for one in updates)
 
 
@@ -119,9 +131,7 @@ def test_a_malformed_update_is_told(update: bytes) -> None:
 
 
 def whole() -> list[bytes]:
-    from pycrdt import Array, Map, XmlElement, XmlFragment, XmlText
-
-    doc: Doc[object] = Doc()
+    doc: Doc[Any] = Doc()
     doc["map"] = Map({"a": 1, "b": [1, "zwei", None]})
     doc["list"] = Array(["x", "y", {"z": True}])
     doc["text"] = Text('say "hello"\n')
@@ -141,8 +151,6 @@ def test_content_by_name() -> None:
 
 
 def test_all_content_as_json() -> None:
-    import json
-
     assert json.loads(content(whole(), "json", "")) == {
         "list": ["x", "y", {"z": True}],
         "map": {"a": 1, "b": [1, "zwei", None]},
