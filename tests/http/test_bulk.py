@@ -245,6 +245,17 @@ def test_a_cut_that_does_not_go_by_file_stays_the_same(http: httpx.Client) -> No
     assert [one["file"] for one in ranges] == [None] * 3
 
 
+def test_a_message_with_line_ends_is_one_line(http: httpx.Client) -> None:
+    stream = Stream(http, "pretty-printed")
+    body = b'[{"a":\n 1,\r\n "b": "x\\ny"},\r 2]'
+    http.post(stream.url, content=body, headers=JSON)
+    answer = stream.get("/_bulk")
+    assert answer.text.count("\n") == 2
+    assert "\r" not in answer.text
+    values = [json.loads(line)["value"] for line in answer.text.splitlines()]
+    assert values == [{"a": 1, "b": "x\ny"}, 2]
+
+
 # ── How far a read gets ──────────────────────────────────────────────────────────────────────
 
 

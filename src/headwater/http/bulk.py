@@ -143,10 +143,15 @@ def render_ndjson(config: StreamConfig, frames: Sequence[Frame], details: bool) 
             about = _about(config, frame, number, details)
             messages = json_mode.decode(body) if config.is_json else [body]
             for index, message in enumerate(messages):
-                value = {"value": msgspec.Raw(message)} if config.is_json else {"data": message}
+                value = _in_one_line(message) if config.is_json else {"data": message}
                 lines += msgspec.json.encode({**about, "index": index, **value})
                 lines += b"\n"
     return bytes(lines)
+
+
+def _in_one_line(message: bytes) -> dict[str, object]:
+    """In JSON, line ends are blanks between values; a string cannot hold one."""
+    return {"value": msgspec.Raw(message.replace(b"\n", b" ").replace(b"\r", b" "))}
 
 
 def _about(config: StreamConfig, frame: Frame, number: int, details: bool) -> dict[str, object]:
