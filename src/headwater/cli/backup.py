@@ -11,6 +11,7 @@ import typer
 
 from headwater.cli.exits import CliError, usage
 from headwater.cli.output import Json, Progress, instant, size, write_json, write_line
+from headwater.cli.places import is_address
 from headwater.cli.records import BackupRecord, MissingRecord, RestoreRecord
 from headwater.cli.shell import say
 
@@ -19,9 +20,7 @@ if TYPE_CHECKING:
 
 
 def backup(
-    directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A data directory.", exists=True, file_okay=False)
-    ],
+    place: Annotated[str, typer.Argument(metavar="DIR", help="A data directory.")],
     to: Annotated[
         Path,
         typer.Option(
@@ -48,6 +47,14 @@ def backup(
     """
     from headwater.store.backup import make_backup
 
+    if is_address(place):
+        raise usage(
+            "back up PostgreSQL with its own tools (pg_dump, pg_basebackup, the service's), or "
+            "`headwater copy` the database into a directory while no node runs"
+        )
+    directory = Path(place)
+    if not directory.is_dir():
+        raise usage(f"{directory} is not a directory; name the one given to --data")
     target = to / _dated() if to.is_dir() else to
     manifest = follow(f"copying {directory}", make_backup(directory, target))
     if manifest.elsewhere:

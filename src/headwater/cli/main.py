@@ -44,6 +44,7 @@ COMMANDS: Final[dict[str, dict[str, str]]] = {
         "verify": "verify:verify",
         "backup": "backup:backup",
         "restore": "backup:restore",
+        "copy": "copy:copy",
         "top": "top:top",
         "bench": "bench:bench",
         "segments": "segments:app",

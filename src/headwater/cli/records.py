@@ -350,6 +350,18 @@ class BackupRecord(Record):
     headwater: A[str, _doc("the version that made it")]
 
 
+class CopyRecord(Record):
+    """Everything that was copied."""
+
+    source: A[str, _doc("where from, without user and password")]
+    target: A[str, _doc("where to, without user and password")]
+    streams: A[int, _doc("how many streams, deleted ones that are kept included")]
+    appends: A[int, _doc("how many appends they have")]
+    bytes: A[int, _doc("how large those are")]
+    rows: A[dict[str, int], _doc("how many rows each table has")]
+    digest: A[str, _doc("what all rows come to; the same for the same content")]
+
+
 class ContextRecord(Record):
     """One context. Its token is not shown, anywhere."""
 
@@ -474,6 +486,7 @@ BY_COMMAND: dict[str, tuple[type[Record], ...]] = {
     "segments compact": (CompactRecord,),
     "doctor": (DoctorRecord,),
     "backup": (BackupRecord,),
+    "copy": (CopyRecord,),
     "ctx ls": (ContextRecord,),
     "keys create": (NewKeyRecord,),
     "keys ls": (KeyRecord,),

@@ -1,26 +1,32 @@
-"""`headwater verify`: is a data directory whole?"""
+"""`headwater verify`: is a data directory or a database whole?"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headwater.cli.exits import CliError, usage
 from headwater.cli.output import Json, Progress, write_json, write_line
+from headwater.cli.places import is_address, opening, shown
 from headwater.cli.records import ProblemRecord, VerifyRecord
 from headwater.cli.shell import say
 
+if TYPE_CHECKING:
+    from headwater.store.engine import Problem
+
 
 def verify(
-    directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A data directory.", exists=True, file_okay=False)
+    place: Annotated[
+        str,
+        typer.Argument(metavar="DIR", help="A data directory, or postgresql://HOST/DATABASE."),
     ],
     json: Json = False,
 ) -> None:
-    """Check everything that a data directory holds.
+    """Check everything that a data directory or a PostgreSQL database holds.
 
     Walks every page, every stream and every append, and compares each with
     its checksum. Safe while a server is running. Exits with 1 when
@@ -30,18 +36,15 @@ def verify(
 
       headwater verify data
       headwater verify data --json | jq .problems
+      headwater verify postgresql://db/headwater
     """
     from headwater.store.engine import Problem
-    from headwater.store.sqlite.database import DATABASE_NAME
-    from headwater.store.verify import verify_database
 
-    path = directory / DATABASE_NAME
-    if not path.is_file():
-        raise usage(f"{directory} holds no headwater database; name the directory given to --data")
+    name = shown(place)
     problems: list[ProblemRecord] = []
     last = ""
-    with Progress(f"verifying {directory}") as progress:
-        for step, result in enumerate(verify_database(path)):
+    with Progress(f"verifying {name}") as progress, opening():
+        for step, result in enumerate(_walk(place)):
             if isinstance(result, Problem):
                 problems.append(ProblemRecord(where=result.where, what=result.what))
                 if not json:
@@ -56,8 +59,22 @@ def verify(
         write_json(VerifyRecord(ok=not problems, problems=problems))
     if problems:
         count = "1 problem" if len(problems) == 1 else f"{len(problems):,} problems"
-        raise CliError(f"{count} found in {directory}; restore it from a copy")
+        raise CliError(f"{count} found in {name}; restore it from a copy")
     if sys.stderr.isatty():
         say(f"{last}: all whole")
     if not json:
         write_line("ok")
+
+
+def _walk(place: str) -> Iterator[Problem | str]:
+    if is_address(place):
+        from headwater.store.postgresql.inspection import verify_address
+
+        return verify_address(place)
+    from headwater.store.sqlite.database import DATABASE_NAME
+    from headwater.store.verify import verify_database
+
+    path = Path(place) / DATABASE_NAME
+    if not path.is_file():
+        raise usage(f"{place} holds no headwater database; name the directory given to --data")
+    return verify_database(path)

@@ -122,7 +122,7 @@ class Database:
 
     # ── Opening ──────────────────────────────────────────────────────────────────────────────
 
-    def open(self) -> None:
+    def open(self, *, warn: bool = True) -> None:
         """See that the database can be used, and bring its layout up to date."""
         try:
             with self._connect() as connection:
@@ -130,7 +130,24 @@ class Database:
                 with connection.transaction():
                     self._migrate(connection)
                 self.cluster = _one(connection, "SELECT id::text FROM cluster")
-                _warn_of_replication(connection)
+                if warn:
+                    _warn_of_replication(connection)
+        except psycopg.Error as error:
+            raise CannotOpen(f"PostgreSQL at {self.name}: {explained(error)}") from None
+
+    def open_existing(self) -> None:
+        """See that the database holds streams in the current layout. Changes nothing."""
+        try:
+            with self._connect() as connection:
+                layout = self._layout(connection)
+                if layout == 0:
+                    raise CannotOpen(f"{self.name} holds no streams of headwater")
+                if layout != LAYOUT:
+                    raise CannotOpen(
+                        f"{self.name} has layout {layout} and this headwater knows {LAYOUT}; "
+                        + ("upgrade this one" if layout > LAYOUT else "start a server on it first")
+                    )
+                self.cluster = _one(connection, "SELECT id::text FROM cluster")
         except psycopg.Error as error:
             raise CannotOpen(f"PostgreSQL at {self.name}: {explained(error)}") from None
 

@@ -1,0 +1,44 @@
+"""Where streams are kept, as arguments name it: a data directory, or a PostgreSQL database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from headwater.cli.exits import CliError
+
+_ADDRESS: Final = "postgresql://"
+_SCHEMES: Final = (_ADDRESS, "postgres://")
+
+
+def is_address(place: str) -> bool:
+    """Whether this names a PostgreSQL database, and not a directory."""
+    return place.startswith(_SCHEMES)
+
+
+def shown(place: str) -> str:
+    """A place without user and password."""
+    if not is_address(place):
+        return place
+    with opening():
+        from headwater.store.postgresql.database import Database
+
+        return _ADDRESS + Database(place).name
+
+
+@contextmanager
+def opening() -> Iterator[None]:
+    """What cannot be opened ends the command with the reason."""
+    from headwater.store.engine import CannotOpen
+
+    try:
+        yield
+    except CannotOpen as error:
+        raise CliError(str(error)) from None
+    except ModuleNotFoundError as error:
+        if error.name != "psycopg":
+            raise
+        raise CliError(
+            "the PostgreSQL engine needs psycopg: pip install 'headwater[postgres]'"
+        ) from None

@@ -1,0 +1,159 @@
+"""Copying everything that one engine keeps into another one, table by table.
+
+Engines with tables have the same ones, with the same columns (`headwater.store.rows`), so a copy is
+rows that are read here and written there: streams with their offsets, producers, message ids,
+groups and what they have under way, subscriptions, snapshots, live templates, secrets, forks and
+streams that are deleted but still needed or kept. Ids that were given out are not given out again.
+
+- Both places belong to the copy while it runs: no server may use them.
+- The target is empty before, and complete or empty after. A copy that was interrupted is begun
+  again.
+- Appends that lie in files of history become rows again: PostgreSQL keeps no files, and a data
+  directory seals them anew.
+- Each append is compared with its checksum on the way. In the end the target is read back; every
+  table must have as many rows as were read, and the same digest. A digest is the sum of the digests
+  of the rows, so that it does not depend on their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+from headwater.core.errors import DataCorrupt
+from headwater.store import rows
+from headwater.store.backup import Progress
+from headwater.store.rows import Row
+
+# The sizes of rows vary; no batch is much larger than this, but for one row that is.
+_BATCH_BYTES: Final = 4 * 1024 * 1024
+_BATCH_ROWS: Final = 1_000
+_ROW_BYTES: Final = 200
+_DIGEST_BYTES: Final = 16
+
+TABLES: Final[dict[str, str]] = {
+    "streams": f"{rows.CREATED_COLUMNS}, closed_at, closed_by_id, closed_by_epoch, closed_by_seq,"
+    " last_stream_seq, status, deleted_at, kept_until",
+    "ops": rows.OP_COLUMNS,
+    "producers": rows.PRODUCER_COLUMNS,
+    "message_ids": "stream_id, message_id, position",
+    "releases": "stream_id, start, until",
+    "groups": rows.GROUP_COLUMNS,
+    "deliveries": rows.DELIVERY_COLUMNS,
+    "live_templates": "stream_id, template_id, spec, last_seen, ttl_ms",
+    "snapshots": "stream_id, position, content_type, created_at, checksum, body",
+    "subscriptions": rows.SUBSCRIPTION_COLUMNS,
+    "subscription_links": rows.LINK_COLUMNS,
+    "secrets": "kind, value, created_at",
+}
+"""What is copied, and its columns. Secrets are read in the order in which they were made."""
+COUNTED: Final = ("streams", "groups", "subscriptions")
+"""The kinds of ids that are never given out twice."""
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class CopyError(Exception):
+    """It cannot be done; the message is one line that says why."""
+
+
+class Source(Protocol):
+    """Where everything comes from."""
+
+    def count(self, table: str) -> int: ...
+    def rows(self, table: str) -> Iterator[Row]: ...
+    def last_ids(self) -> dict[str, int]:
+        """The last id of each kind that was given out."""
+
+
+class Target(Protocol):
+    """Where everything goes. Nothing of it counts before `finish`."""
+
+    def rows(self, table: str) -> Iterator[Row]: ...
+    def insert(self, table: str, batch: list[Row]) -> None: ...
+    def use_ids(self, last: dict[str, int]) -> None: ...
+    def finish(self) -> None: ...
+
+
+class Copied(NamedTuple):
+    """What a copy has found and made."""
+
+    rows: dict[str, int]
+    size_bytes: int
+    digest: str
+
+
+class Tally:
+    """How many rows a table has, and what they come to."""
+
+    def __init__(self) -> None:
+        self.count = self._sum = 0
+
+    def add(self, row: Row) -> None:
+        self.count += 1
+        self._sum += int.from_bytes(blake2b(_encode(row), digest_size=_DIGEST_BYTES).digest())
+
+    @property
+    def digest(self) -> str:
+        return f"{self._sum % (1 << 8 * _DIGEST_BYTES):0{2 * _DIGEST_BYTES}x}"
+
+
+def copy(source: Source, target: Target) -> Iterator[Progress | Copied]:
+    """Copy everything, read it back, and make it count."""
+    total = sum(map(source.count, TABLES))
+    tallies = {table: Tally() for table in TABLES}
+    done = size_bytes = 0
+    for table, tally in tallies.items():
+        for batch in _batches(_checked(table, source.rows(table))):
+            for row in batch:
+                tally.add(row)
+            target.insert(table, batch)
+            done += len(batch)
+            if table == "ops":
+                size_bytes += sum(len(row[-1]) for row in batch)
+            yield Progress(f"copying {table}", done, 2 * total)
+    target.use_ids(source.last_ids())
+    for table, tally in tallies.items():
+        found = Tally()
+        for row in target.rows(table):
+            found.add(row)
+            if found.count % _BATCH_ROWS == 0:
+                yield Progress(f"reading back {table}", done + found.count, 2 * total)
+        done += found.count
+        if (found.count, found.digest) != (tally.count, tally.digest):
+            raise CopyError(
+                f"the copy is not what was read: {found.count:,} rows of {table} with digest "
+                f"{found.digest} instead of {tally.count:,} with {tally.digest}; nothing was kept"
+            )
+    target.finish()
+    whole = Tally()
+    for table, tally in tallies.items():
+        whole.add((table, tally.count, tally.digest))
+    yield Copied({table: t.count for table, t in tallies.items()}, size_bytes, whole.digest)
+
+
+def _checked(table: str, found: Iterator[Row]) -> Iterator[Row]:
+    """What is damaged is not copied: whoever reads it later would not know where that happened."""
+    if table != "ops":
+        yield from found
+        return
+    for row in found:
+        if not rows.op_is_intact(row):
+            raise DataCorrupt(f"stream {row[0]} at {row[1]}")
+        yield row
+
+
+def _batches(found: Iterator[Row]) -> Iterator[list[Row]]:
+    batch: list[Row] = []
+    size = 0
+    for row in found:
+        batch.append(row)
+        size += _ROW_BYTES + (len(row[-1]) if isinstance(row[-1], bytes) else 0)
+        if len(batch) >= _BATCH_ROWS or size >= _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

@@ -1,0 +1,140 @@
+"""PostgreSQL databases as the source and the target of a copy; see `headwater.store.copying`.
+
+A copy is one transaction, so a target has all of it or nothing. It holds the table of shards, which
+keeps every node from taking a shard, from renewing its lease and from writing. Whoever owns a shard
+must have shown no sign of life for its whole lease before, and finds its epoch raised afterwards:
+nothing that it began before can be committed into what was copied.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any, Final
+
+import psycopg
+
+from headwater.store.copying import COUNTED, TABLES, CopyError
+from headwater.store.postgresql.database import Connection, Database, explained
+from headwater.store.postgresql.ownership import SHARD
+from headwater.store.postgresql.values import insert
+from headwater.store.rows import Row
+
+_LOOKS_PER_LEASE: Final = 10
+_LOCK_PATIENCE: Final = "30s"
+_OWN_COLUMNS: Final[dict[str, dict[str, int]]] = {
+    "streams": {"shard": SHARD},
+    "subscriptions": {"shard": SHARD},
+}
+"""Columns that only this engine has, and what new rows have there."""
+
+Sleep = Callable[[float], None]
+
+
+class PostgresqlCopy:
+    """A database that belongs to a copy for the length of a transaction: a source or a target."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    @classmethod
+    @contextmanager
+    def source(cls, url: str, sleep: Sleep = time.sleep) -> Iterator[PostgresqlCopy]:
+        database = Database(url)
+        with _said(database):
+            database.open_existing()
+            with _held(database, sleep) as connection:
+                yield cls(connection)
+
+    @classmethod
+    @contextmanager
+    def target(cls, url: str, sleep: Sleep = time.sleep) -> Iterator[PostgresqlCopy]:
+        database = Database(url)
+        with _said(database):
+            database.open(warn=False)
+            with _held(database, sleep) as connection:
+                copy = cls(connection)
+                for table in TABLES:
+                    if copy.count(table):
+                        raise CopyError(
+                            f"{database.name} is not empty (it has {table}), and nothing is "
+                            "overwritten; copy to a new database"
+                        )
+                yield copy
+
+    # ── What a copy asks for ─────────────────────────────────────────────────────────────────
+
+    def count(self, table: str) -> int:
+        return int(self._connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0])
+
+    def rows(self, table: str) -> Iterator[Row]:
+        order = " ORDER BY id" if table == "secrets" else ""
+        query = f"SELECT {TABLES[table]} FROM {table}{order}"
+        # Row by row: nobody knows how large they are.
+        yield from self._connection.cursor().stream(query.encode())
+
+    def last_ids(self) -> dict[str, int]:
+        found = self._connection.execute("SELECT kind, last FROM ids").fetchall()
+        return {kind: last for kind, last in found if kind in COUNTED}
+
+    def insert(self, table: str, batch: list[Row]) -> None:
+        own = _OWN_COLUMNS.get(table, {})
+        columns = ", ".join((TABLES[table], *own))
+        sql, values = insert(table, columns, [(*row, *own.values()) for row in batch])
+        self._connection.execute(sql.encode(), values)
+
+    def use_ids(self, last: dict[str, int]) -> None:
+        for kind, value in last.items():
+            self._connection.execute(
+                "UPDATE ids SET last = greatest(last, %s) WHERE kind = %s", (value, kind)
+            )
+
+    def finish(self) -> None:
+        """What was copied counts when the transaction ends."""
+
+
+@contextmanager
+def _said(database: Database) -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        raise CopyError(f"PostgreSQL at {database.name}: {explained(error)}") from None
+
+
+@contextmanager
+def _held(database: Database, sleep: Sleep) -> Iterator[Connection]:
+    """A transaction during which no node can do anything; it is undone unless all goes well."""
+    # Closing is all that is done after a failure: rows may still be under way.
+    with closing(database.connect()) as connection:
+        seen = _outwaited(database, connection, sleep)
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_PATIENCE}'")
+        connection.execute("LOCK TABLE shards IN EXCLUSIVE MODE")
+        if _look(connection) != seen:
+            raise CopyError(f"{database.name} is in use by a node; stop it first")
+        connection.execute("UPDATE shards SET epoch = epoch + 1, owner = NULL")
+        yield connection
+        connection.execute("COMMIT")
+
+
+def _outwaited(database: Database, connection: Connection, sleep: Sleep) -> list[Any]:
+    """The shards, once it is certain that nobody who owns one lives."""
+    seen = _look(connection)
+    owned = [row for row in seen if row[2] is not None]
+    if owned:
+        lease_s = max(row[3] for row in owned) / 1000
+        until = time.monotonic() + lease_s
+        while time.monotonic() < until:
+            sleep(lease_s / _LOOKS_PER_LEASE)
+            if _look(connection) != seen:
+                raise CopyError(
+                    f"{database.name} is in use by a node, {owned[0][2]}; stop it first"
+                )
+    return seen
+
+
+def _look(connection: Connection) -> list[Any]:
+    return connection.execute(
+        "SELECT id, epoch, owner, lease_ms, counter FROM shards ORDER BY id"
+    ).fetchall()

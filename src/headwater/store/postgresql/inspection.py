@@ -1,0 +1,33 @@
+"""Looking at a database of which nodes may make use: one moment of it, and nothing written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+
+from headwater.store.engine import Problem
+from headwater.store.postgresql.database import Database, explained, translated
+from headwater.store.postgresql.verify import verify
+from headwater.store.rows import Row
+
+
+def verify_address(url: str) -> Iterator[Problem | str]:
+    """Problems as they are found, lines of progress in between. Raises CannotOpen."""
+    database = Database(url)
+    database.open_existing()
+    try:
+        with database.connect() as connection, connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+
+            def query(sql: str, values: tuple[object, ...] = ()) -> list[Row]:
+                try:
+                    # What one look-up runs into must not end the moment for all others.
+                    with connection.transaction():
+                        return connection.execute(sql.encode(), values).fetchall()
+                except psycopg.Error as error:
+                    raise translated(error) from error
+
+            yield from verify(query)
+    except psycopg.Error as error:
+        yield Problem("database", f"cannot be read further: it {explained(error)}")

@@ -1,0 +1,199 @@
+"""Data directories as the source and the target of a copy; see `headwater.store.copying`.
+
+A target is built in a directory inside of the new one and moved to its place when it is complete
+and on disk: without its database a directory is empty, whatever happened to a copy.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from headwater.core.lineage import Span
+from headwater.store.backup import removed_at_the_end
+from headwater.store.checksums import append_checksum
+from headwater.store.copying import COUNTED, TABLES, CopyError
+from headwater.store.history.cold_segments import fetching
+from headwater.store.history.object_storage import Remote
+from headwater.store.permissions import make_directory
+from headwater.store.rows import Row
+from headwater.store.sqlite.database import (
+    DATABASE_NAME,
+    LOCK_NAME,
+    DataDirectoryError,
+    connect,
+    empty_log,
+    open_writer,
+    prepare_directory,
+    sync_directory,
+)
+from headwater.store.sqlite.engine import SqliteEngine
+from headwater.store.sqlite.inserts import insert_rows
+from headwater.store.sqlite.segments import EXTENT_COLUMNS, ExtentRow
+
+SCRATCH_NAME: Final = "copying"
+_FRAME_BYTES: Final = 1024 * 1024
+_CACHE_BYTES: Final = 64 * 1024 * 1024
+_MESSAGES_MAX: Final = 2**62
+
+
+class SqliteSource:
+    """A data directory that nobody uses meanwhile."""
+
+    def __init__(self, engine: SqliteEngine, reader: apsw.Connection) -> None:
+        self._engine = engine
+        self._reader = reader
+
+    @classmethod
+    @contextmanager
+    def open(cls, directory: Path, remote: Remote | None) -> Iterator[SqliteSource]:
+        """Open it as a server would. Object storage is needed if history is only there."""
+        if not (directory / DATABASE_NAME).is_file():
+            raise CopyError(f"{directory} holds no headwater database")
+        with closing(SqliteEngine(directory)) as engine:
+            segments = engine.history.open_segments
+            if remote is not None:
+                segments.connect(remote, _CACHE_BYTES)
+            with closing(connect(directory / DATABASE_NAME, read_only=True)) as reader:
+                source = cls(engine, reader)
+                if remote is None and source.files_elsewhere:
+                    raise CopyError(
+                        f"{source.files_elsewhere:,} files of history of {directory} are only in "
+                        "object storage; say where with --history-store"
+                    )
+                yield source
+
+    @property
+    def files(self) -> int:
+        """Files of history, all of which become rows."""
+        return self._one("SELECT count(DISTINCT segment_id) FROM extents")
+
+    @property
+    def files_elsewhere(self) -> int:
+        return self._one(
+            "SELECT count(DISTINCT segment_id) FROM extents JOIN segments ON id = segment_id"
+            " WHERE local = 0"
+        )
+
+    def count(self, table: str) -> int:
+        count = self._one(f"SELECT count(*) FROM {table}")
+        return count + (self._one("SELECT sum(appends) FROM extents") if table == "ops" else 0)
+
+    def rows(self, table: str) -> Iterator[Row]:
+        if table == "ops":
+            yield from self._sealed()
+        yield from table_rows(self._reader, table)
+
+    def last_ids(self) -> dict[str, int]:
+        found = self._reader.execute("SELECT name, seq FROM sqlite_sequence").fetchall()
+        return {str(name): int(seq or 0) for name, seq in found if name in COUNTED}
+
+    def _one(self, sql: str) -> int:
+        return int(self._reader.execute(sql).fetchall()[0][0] or 0)
+
+    def _sealed(self) -> Iterator[Row]:
+        """The appends of all files of history, as the rows that they were made of."""
+        extents: Iterator[Row] = self._reader.execute(
+            f"SELECT {EXTENT_COLUMNS} FROM extents ORDER BY run, start"
+        )
+        for row in extents:
+            yield from self._rows_of(ExtentRow(*row))
+
+    def _rows_of(self, extent: ExtentRow) -> Iterator[Row]:
+        run, position, number = extent.run, extent.start, extent.first_message
+        while position < extent.until:
+            span = Span(run, position, extent.until)
+            read = partial(self._engine.appends.frames, span, _FRAME_BYTES, _MESSAGES_MAX)
+            for frame in fetching(read):
+                ids = frame.ids or [None] * frame.appends
+                for place, body in enumerate(frame.bodies()):
+                    stamp = frame.stamps.stamp(place) if frame.stamps else None
+                    messages = frame.firsts[place + 1] - frame.firsts[place]
+                    start = frame.origin + frame.starts[place]
+                    checksum = append_checksum(run, start, body)
+                    about = run, start, number, messages, frame.times[place], checksum
+                    yield (*about, *(stamp or (None, None, None)), ids[place], body)
+                    number += messages
+                position = frame.end
+
+
+class SqliteTarget:
+    """A data directory in the making."""
+
+    def __init__(self, directory: Path, scratch: Path, write: apsw.Connection) -> None:
+        self._directory = directory
+        self._scratch = scratch
+        self._write = write
+
+    @classmethod
+    @contextmanager
+    def open(cls, directory: Path) -> Iterator[SqliteTarget]:
+        """Begin, in a directory that is new or empty, or has only what a failed copy left."""
+        _require_empty(directory)
+        lock = prepare_directory(directory)
+        try:
+            _require_empty(directory)
+            scratch = directory / SCRATCH_NAME
+            shutil.rmtree(scratch, ignore_errors=True)
+            make_directory(scratch)
+            with removed_at_the_end(scratch), closing(_open_scratch(scratch)) as write:
+                yield cls(directory, scratch, write)
+        finally:
+            lock.release()
+
+    def rows(self, table: str) -> Iterator[Row]:
+        return table_rows(self._write, table)
+
+    def insert(self, table: str, batch: list[Row]) -> None:
+        with self._write:
+            insert_rows(self._write, table, TABLES[table], batch)
+
+    def use_ids(self, last: dict[str, int]) -> None:
+        with self._write:
+            for kind, seq in last.items():
+                self._write.execute("DELETE FROM sqlite_sequence WHERE name = ?", (kind,))
+                self._write.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", (kind, seq))
+
+    def finish(self) -> None:
+        if not empty_log(self._write):
+            raise DataDirectoryError(f"{self._scratch} is in use by another process; try again")
+        self._write.close()
+        draft = self._scratch / DATABASE_NAME
+        file = os.open(draft, os.O_RDONLY)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
+        draft.rename(self._directory / DATABASE_NAME)
+        sync_directory(self._directory)
+
+
+def table_rows(connection: apsw.Connection, table: str) -> Iterator[Row]:
+    order = " ORDER BY id" if table in ("ops", "secrets") else ""
+    yield from connection.execute(f"SELECT {TABLES[table]} FROM {table}{order}")
+
+
+def _open_scratch(scratch: Path) -> apsw.Connection:
+    write = open_writer(scratch / DATABASE_NAME)
+    # It is synced once, when it is complete.
+    write.pragma("synchronous", "off")
+    return write
+
+
+def _require_empty(directory: Path) -> None:
+    if not directory.exists():
+        return
+    if not directory.is_dir():
+        raise CopyError(f"{directory} is not a directory")
+    for entry in directory.iterdir():
+        if entry.name not in (LOCK_NAME, SCRATCH_NAME):
+            raise CopyError(
+                f"{directory} is not empty, and nothing is overwritten; copy to a new directory"
+            )
