@@ -17,17 +17,11 @@ import psycopg
 
 from headwater.store.copying import COUNTED, TABLES, CopyError
 from headwater.store.postgresql.database import Connection, Database, explained
-from headwater.store.postgresql.ownership import SHARD
-from headwater.store.postgresql.values import insert
+from headwater.store.postgresql.tables import StatementTables
 from headwater.store.rows import Row
 
 _LOOKS_PER_LEASE: Final = 10
 _LOCK_PATIENCE: Final = "30s"
-_OWN_COLUMNS: Final[dict[str, dict[str, int]]] = {
-    "streams": {"shard": SHARD},
-    "subscriptions": {"shard": SHARD},
-}
-"""Columns that only this engine has, and what new rows have there."""
 
 Sleep = Callable[[float], None]
 
@@ -79,16 +73,19 @@ class PostgresqlCopy:
         return {kind: last for kind, last in found if kind in COUNTED}
 
     def insert(self, table: str, batch: list[Row]) -> None:
-        own = _OWN_COLUMNS.get(table, {})
-        columns = ", ".join((TABLES[table], *own))
-        sql, values = insert(table, columns, [(*row, *own.values()) for row in batch])
-        self._connection.execute(sql.encode(), values)
+        tables = StatementTables()
+        tables.insert(table, TABLES[table], batch)
+        self._run(tables)
 
     def use_ids(self, last: dict[str, int]) -> None:
+        tables = StatementTables()
         for kind, value in last.items():
-            self._connection.execute(
-                "UPDATE ids SET last = greatest(last, %s) WHERE kind = %s", (value, kind)
-            )
+            tables.use_ids(kind, value)
+        self._run(tables)
+
+    def _run(self, tables: StatementTables) -> None:
+        for sql, values in tables.statements:
+            self._connection.execute(sql, values)
 
     def finish(self) -> None:
         """What was copied counts when the transaction ends."""

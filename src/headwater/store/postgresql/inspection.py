@@ -8,6 +8,7 @@ import psycopg
 
 from headwater.store.engine import Problem
 from headwater.store.postgresql.database import Database, explained, translated
+from headwater.store.postgresql.tables import native
 from headwater.store.postgresql.verify import verify
 from headwater.store.rows import Row
 
@@ -24,7 +25,7 @@ def verify_address(url: str) -> Iterator[Problem | str]:
                 try:
                     # What one look-up runs into must not end the moment for all others.
                     with connection.transaction():
-                        return connection.execute(sql.encode(), values).fetchall()
+                        return connection.execute(native(sql), values).fetchall()
                 except psycopg.Error as error:
                     raise translated(error) from error
 

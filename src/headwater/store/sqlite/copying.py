@@ -35,8 +35,8 @@ from headwater.store.sqlite.database import (
     sync_directory,
 )
 from headwater.store.sqlite.engine import SqliteEngine
-from headwater.store.sqlite.inserts import insert_rows
 from headwater.store.sqlite.segments import EXTENT_COLUMNS, ExtentRow
+from headwater.store.sqlite.tables import SqliteTables
 
 SCRATCH_NAME: Final = "copying"
 _FRAME_BYTES: Final = 1024 * 1024
@@ -153,13 +153,12 @@ class SqliteTarget:
 
     def insert(self, table: str, batch: list[Row]) -> None:
         with self._write:
-            insert_rows(self._write, table, TABLES[table], batch)
+            SqliteTables(self._write).insert(table, TABLES[table], batch)
 
     def use_ids(self, last: dict[str, int]) -> None:
         with self._write:
-            for kind, seq in last.items():
-                self._write.execute("DELETE FROM sqlite_sequence WHERE name = ?", (kind,))
-                self._write.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", (kind, seq))
+            for kind, value in last.items():
+                SqliteTables(self._write).use_ids(kind, value)
 
     def finish(self) -> None:
         if not empty_log(self._write):
