@@ -14,6 +14,7 @@ from headwater.cli.exits import MEANINGS, ExitCode, one_line
 from headwater.cli.failures import explain
 from headwater.cli.main import COMMANDS, app
 from headwater.client import HeadwaterError
+from headwater.settings import Settings
 from tests.cli.conftest import Run
 from tests.cli.plain_server import refusing_server
 from tests.cli.test_reference import GROUP_COMMANDS
@@ -161,6 +162,15 @@ def test_help_teaches(run: Run) -> None:
     for name in GROUP_COMMANDS:
         assert f"headwater group {name} orders" in run("group", name, "-h").out
     assert "130 interrupted" in run("--help").out
+
+
+@pytest.mark.parametrize("command", ["serve", "up"])
+def test_the_help_of_a_server_begins_with_what_people_need(run: Run, command: str) -> None:
+    flags = {"--" + name.replace("_", "-") for name in Settings.model_fields}
+    shown = {flag for flag in flags if f" {flag} " in run(command, "--help").out}
+    assert {"--host", "--port", "--data", "--engine", "--access"} <= shown
+    assert len(shown) <= 12
+    assert flags == {flag for flag in flags if f" {flag} " in run(command, "--help-all").out}
 
 
 def test_no_arguments_show_the_help() -> None:

@@ -15,7 +15,7 @@ from tests.cli.conftest import Run, Spawn
 
 
 def test_every_setting_is_a_flag(run: Run) -> None:
-    words = run("serve", "--help", COLUMNS="200").out.split()
+    words = run("serve", "--help-all", COLUMNS="200").out.split()
     for name in Settings.model_fields:
         assert f"--{name.replace('_', '-')}" in words
 
@@ -28,6 +28,47 @@ def test_it_greets_and_ends_well(spawn: Spawn) -> None:
     _, err = process.communicate(timeout=25)
     assert process.returncode == 0
     assert b"Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "keys, words",
+    [
+        ([], ["Access control is off", "--admin '**'"]),
+        (["--admin", "**"], ["Access control is on: 1 key", "Bearer"]),
+        (["--read", "a"], ["Access control is on: 1 key", "none of them may do everything"]),
+    ],
+)
+def test_the_greeting_says_who_may_do_what(
+    run: Run, spawn: Spawn, tmp_path: Path, keys: list[str], words: list[str]
+) -> None:
+    if keys:
+        run("keys", "create", "--data", str(tmp_path), *keys)
+    process = spawn("serve", "--data", str(tmp_path), "--port", "0")
+    assert process.stdout is not None
+    greeting = ""
+    while "in a browser" not in greeting:
+        greeting += process.stdout.readline().decode()
+    for word in words:
+        assert word in greeting
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=25)
+    assert process.returncode == 0
+
+
+def test_an_open_server_that_finds_keys_says_what_will_happen(
+    run: Run, spawn: Spawn, tmp_path: Path
+) -> None:
+    process = spawn("serve", "--data", str(tmp_path), "--port", "0")
+    assert process.stdout is not None
+    assert b"listens on" in process.stdout.readline()
+    made = run("keys", "create", "--data", str(tmp_path), "--read", "a")
+    assert "headwater keys create --name admin --admin '**'" in made.err
+    assert process.stderr is not None
+    while b"keys_found" not in (line := process.stderr.readline()):
+        assert line
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=25)
+    assert process.returncode == 0
 
 
 def test_starts_that_fail(run: Run, tmp_path: Path) -> None:

@@ -126,6 +126,11 @@ def create(
     else:
         write_line(key)
     say(f"key {key_id} is in {path}; it is not shown again; servers need --access on or auto")
+    if not any(grants_from(key.grants).administer_server for key in _load(data, keys_file).keys):
+        say(
+            "no key may do everything yet, such as opening the console; make one: "
+            "headwater keys create --name admin --admin '**'"
+        )
 
 
 @app.command()

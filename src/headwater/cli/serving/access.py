@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from headwater.cli.serving.reloading import UNUSABLE, Reloader
 from headwater.core.access import signed
 from headwater.core.access.keys import KeyBook
@@ -29,6 +31,8 @@ from headwater.store.key_file import KEYS_NAME, SECRET_NAME, load_keys, load_sec
 from headwater.store.permissions import make_directory
 
 _KEY_BYTES_MAX: Final = 256 * 1024
+
+log = structlog.get_logger()
 
 Parse = Callable[[bytes], list[VerificationKey]]
 
@@ -82,12 +86,26 @@ def open_gate(settings: Settings, reloader: Reloader, clock: Clock) -> Gate | No
     if limits.requests_per_s_max or limits.bytes_per_s_max:
         accounts = Accounts(limits)
     identity = None
+    path = keys_path(settings)
+    if settings.access == "auto" and path is not None and not access_is_on(settings):
+        reloader.watch([path], lambda: load_keys(path), _announce)
     if access_is_on(settings):
         try:
             identity = _identity(settings, reloader)
         except UNUSABLE as error:
             raise CannotServe(str(error)) from None
     return None if identity is None and accounts is None else Gate(identity, accounts, clock)
+
+
+def _announce(book: KeyBook | None) -> None:
+    """Keys came to a server that asks for none."""
+    if book is not None and book.keys:
+        log.warning(
+            "keys_found",
+            keys=len(book.keys),
+            advice="this server stays open to all until it is started again; from then on every "
+            "request needs one of them",
+        )
 
 
 def _identity(settings: Settings, reloader: Reloader) -> Identity:

@@ -6,7 +6,7 @@ import inspect
 import os
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from pydantic import ValidationError
@@ -20,12 +20,31 @@ if TYPE_CHECKING:
     from headwater.cli.serving.sidecar import Plan
 
 
-def _serve(config: Path | None = None, **flags: Any) -> None:
+# What most people set. `--help-all` shows the others too.
+_COMMON: Final = frozenset(
+    {
+        "access",
+        "data",
+        "engine",
+        "history_store",
+        "host",
+        "insecure",
+        "memory",
+        "port",
+        "public_url",
+        "tls_cert",
+        "tls_key",
+    }
+)
+
+
+def _serve(config: Path | None = None, help_all: bool = False, **flags: Any) -> None:
     """Run the server.
 
     Every option can also be set in the environment (HEADWATER_PORT=4437) or
     in a TOML file (port = 4437). Flags win over the environment, and the
-    environment over the file.
+    environment over the file. Here are the options most people use;
+    --help-all shows the others too.
 
     Examples:
 
@@ -42,6 +61,7 @@ def _up(
     pipelines: bool = True,
     demo: bool = False,
     config: Path | None = None,
+    help_all: bool = False,
     **flags: Any,
 ) -> None:
     """Run the server and keep tables of its streams: everything on one machine.
@@ -53,7 +73,8 @@ def _up(
     without them.
 
     Ctrl-C ends everything in good order, and the next start goes on from
-    there. All options of `headwater serve` are understood too.
+    there. All options of `headwater serve` are understood too; --help-all
+    shows them.
 
     Examples:
 
@@ -107,6 +128,14 @@ def _settings(config: Path | None, flags: dict[str, Any]) -> Settings:
     return settings
 
 
+def _show_all(ctx: typer.Context, wanted: bool) -> None:
+    if wanted:
+        for parameter in ctx.command.params:
+            parameter.hidden = False  # type: ignore[attr-defined]
+        typer.echo(ctx.get_help())
+        raise typer.Exit
+
+
 def _option(name: str, info: FieldInfo) -> inspect.Parameter:
     """A command line option for a setting. No default: what is not given is not a flag."""
     flag = "--" + name.replace("_", "-")
@@ -115,7 +144,9 @@ def _option(name: str, info: FieldInfo) -> inspect.Parameter:
     if kind not in (int, bool, Path):
         kind = str
     declarations = [f"{flag}/--no-{flag[2:]}"] if kind is bool else [flag]
-    option = typer.Option(*declarations, help=help_text, show_default=False)
+    option = typer.Option(
+        *declarations, help=help_text, show_default=False, hidden=name not in _COMMON
+    )
     annotation = Annotated[kind | None, option]
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
@@ -143,7 +174,18 @@ def _with_settings(command: Any, *own: inspect.Parameter) -> Any:
         ],
     )
     options = [_option(name, info) for name, info in Settings.model_fields.items()]
-    parameters = [*own, config, *options]
+    help_all = inspect.Parameter(
+        "help_all",
+        inspect.Parameter.KEYWORD_ONLY,
+        default=False,
+        annotation=Annotated[
+            bool,
+            typer.Option(
+                "--help-all", callback=_show_all, is_eager=True, help="Show every option, and exit."
+            ),
+        ],
+    )
+    parameters = [*own, config, *options, help_all]
     command.__signature__ = inspect.Signature(parameters)
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 import uvloop
 
-from headwater import __version__
 from headwater.cli.serving.access import (
     CannotServe,
     access_is_on,
@@ -23,13 +22,13 @@ from headwater.cli.serving.access import (
     open_certificate,
     open_gate,
 )
+from headwater.cli.serving.banner import address, greet
 from headwater.cli.serving.reloading import Reloader
 from headwater.core.quotas import parse_quotas
 from headwater.documents.figures import Figures as DocumentFigures
 from headwater.http import collectors
 from headwater.http.app import App
 from headwater.http.browsers import Browsers
-from headwater.http.console.resource import CONSOLE
 from headwater.http.figures import Figures
 from headwater.http.heartbeat import Heartbeat
 from headwater.http.metrics import Metrics
@@ -155,8 +154,9 @@ async def _serve(
         if reloader.has_work:
             # Without files to read again, it still means that the terminal was closed.
             loop.add_signal_handler(signal.SIGHUP, reloader.reload)
-        _greet(settings, port)
-        async with sidecar.running(_address(settings, port), hurry) if sidecar else nullcontext():
+        greet(settings, port)
+        _warn_of_plain_tokens(settings)
+        async with sidecar.running(address(settings, port), hurry) if sidecar else nullcontext():
             await stop.wait()
         log.info("stopping", connections=server.connections)
     log.info("stopped")
@@ -296,27 +296,9 @@ def _traffic(settings: Settings) -> Traffic:
     return traffic
 
 
-def _address(settings: Settings, port: int) -> str:
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return f"{'https' if settings.tls_cert else 'http'}://{host}:{port}"
-
-
-def _greet(settings: Settings, port: int) -> None:
-    """Lines to paste. On stdout, because they are what a person came for."""
-    root = _address(settings, port)
-    base = f"{root}/v1/stream"
-    key = ' -H "Authorization: Bearer $HEADWATER_TOKEN"' if access_is_on(settings) else ""
-    print(
-        f"Headwater {__version__} listens on {root} (streams in {settings.engine_place})\n\n"
-        f"  curl -X PUT  {base}/hello -H 'Content-Type: application/json'{key}\n"
-        f"  curl -X POST {base}/hello -H 'Content-Type: application/json'{key} -d '{{\"n\": 1}}'\n"
-        f"  curl -N     '{base}/hello?offset=-1&live=sse'{key}\n"
-        + (f"\n  in a browser: {root}{CONSOLE}\n" if settings.console else ""),
-        flush=True,
-    )
+def _warn_of_plain_tokens(settings: Settings) -> None:
     if access_is_on(settings) and not settings.tls_cert and not settings.listens_on_loopback:
         log.warning(
             "tokens_in_plain_text",
             advice="use --tls-cert and --tls-key, or a proxy that does TLS on this machine",
         )
-    sys.stdout.flush()

@@ -1,0 +1,67 @@
+"""What a person sees when the server is up: lines to paste, and who may do what."""
+
+from __future__ import annotations
+
+import shlex
+
+from headwater import __version__
+from headwater.cli.serving.access import access_is_on, keys_path
+from headwater.core.access.grants import grants_from
+from headwater.core.access.keys import KeyBook
+from headwater.http.console.resource import CONSOLE
+from headwater.settings import Settings
+from headwater.store.key_file import load_keys
+
+
+def greet(settings: Settings, port: int) -> None:
+    """On stdout, because it is what a person came for."""
+    root = address(settings, port)
+    base = f"{root}/v1/stream"
+    key = ' -H "Authorization: Bearer $HEADWATER_TOKEN"' if access_is_on(settings) else ""
+    print(
+        f"Headwater {__version__} listens on {root} (streams in {settings.engine_place})\n\n"
+        f"  curl -X PUT  {base}/hello -H 'Content-Type: application/json'{key}\n"
+        f"  curl -X POST {base}/hello -H 'Content-Type: application/json'{key} -d '{{\"n\": 1}}'\n"
+        f"  curl -N     '{base}/hello?offset=-1&live=sse'{key}\n\n"
+        f"  {_access(settings)}\n"
+        + (f"\n  in a browser: {root}{CONSOLE}\n" if settings.console else ""),
+        flush=True,
+    )
+
+
+def address(settings: Settings, port: int) -> str:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"{'https' if settings.tls_cert else 'http'}://{host}:{port}"
+
+
+def _access(settings: Settings) -> str:
+    """Whether access control is on, who may do what, and how to get in."""
+    path = keys_path(settings)
+    if not access_is_on(settings):
+        way = (
+            f"To change that: {_create(settings)}, then start again with --access auto."
+            if path is not None
+            else "To change that, serve a data directory and make a key for it."
+        )
+        return (
+            "Access control is off: whoever can reach this address may read, write and delete.\n"
+            f"  {way}"
+        )
+    if settings.jwt_secret_file or settings.jwt_jwks:
+        return "Access control is on: every request needs a key or a token."
+    book = (load_keys(path) if path is not None else None) or KeyBook()
+    keys = f"{len(book.keys)} key{'' if len(book.keys) == 1 else 's'}"
+    if any(grants_from(key.grants).administer_server for key in book.keys):
+        more = f"  Another one: {_create(settings)}."
+    else:
+        more = f"  But none of them may do everything, the console included: {_create(settings)}."
+    return f"Access control is on: {keys}, sent as `Authorization: Bearer KEY`.\n{more}"
+
+
+def _create(settings: Settings) -> str:
+    where = ""
+    if settings.keys_file:
+        where = f" --keys-file {shlex.quote(settings.keys_file)}"
+    elif str(settings.data) != "data":
+        where = f" --data {shlex.quote(str(settings.data))}"
+    return f"`headwater keys create --name admin --admin '**'{where}`"
