@@ -25,12 +25,15 @@ from pydantic_settings import (
 from headwater.core.browsers import parse_hosts, parse_origins
 from headwater.core.limits import MIB, Limits
 from headwater.core.quotas import parse_quotas
+from headwater.core.responses.allow_list import parse_networks, parse_patterns
+from headwater.core.responses.policy import ResponsePolicy
 from headwater.documents.policy import Policy as DocumentPolicy
 from headwater.store.history.policies import ArchivePolicy, SealPolicy
 
 _POSTGRESQL: Final = ("postgresql://", "postgres://")
 _LIMITS = Limits()
 _SEAL = SealPolicy()
+_RESPONSES = ResponsePolicy()
 _DOCUMENTS = DocumentPolicy()
 _LOCAL_BYTES_MAX = ArchivePolicy("").local_bytes_max
 _CACHE_BYTES_MAX = ArchivePolicy("").cache_bytes_max
@@ -310,6 +313,49 @@ class Settings(BaseSettings):
         description="Webhooks on http://localhost and http://127.0.0.x. auto allows them when the "
         "server listens on loopback only and has no public URL.",
     )
+    proxy_allow: str = Field(
+        "",
+        description="Addresses that durable responses may come from, with commas between them: "
+        "https://api.example.com/v1/*, https://*.example.com. Empty for none.",
+    )
+    proxy_networks: str = Field(
+        "",
+        description="Private networks that names among those may lead to, with commas between "
+        "them: 10.0.0.0/8.",
+    )
+    proxy_head_timeout_ms: int = Field(
+        _RESPONSES.head_timeout_ms,
+        ge=1,
+        le=3_600_000,
+        description="How long an upstream may take to begin its answer (504 beyond).",
+    )
+    proxy_idle_timeout_ms: int = Field(
+        _RESPONSES.idle_timeout_ms,
+        ge=1,
+        le=86_400_000,
+        description="How long an upstream may send nothing before its response is ended.",
+    )
+    proxy_response_bytes_max: int = Field(
+        _RESPONSES.response_bytes_max,
+        ge=1,
+        description="Largest durable response; beyond, it is ended.",
+    )
+    proxy_requests_max: int = Field(
+        _RESPONSES.requests_max,
+        ge=1,
+        description="Requests to upstreams at a time (429 beyond).",
+    )
+    proxy_requests_per_caller_max: int = Field(
+        _RESPONSES.requests_per_caller_max,
+        ge=1,
+        description="Those of one key or token, or else of one address (429 beyond).",
+    )
+    proxy_ttl_s: int = Field(
+        _RESPONSES.ttl_s,
+        ge=1,
+        le=366 * 24 * 3_600,
+        description="How long durable responses and their signed addresses last.",
+    )
     public_url: str = Field(
         "", description="How others reach this server, for callbacks; by default as they did."
     )
@@ -408,6 +454,18 @@ class Settings(BaseSettings):
         parse_quotas(value)
         return value
 
+    @field_validator("proxy_allow")
+    @classmethod
+    def _check_proxy_allow(cls, value: str) -> str:
+        parse_patterns(value)
+        return value
+
+    @field_validator("proxy_networks")
+    @classmethod
+    def _check_proxy_networks(cls, value: str) -> str:
+        parse_networks(value)
+        return value
+
     @field_validator("allowed_host")
     @classmethod
     def _check_hosts(cls, value: str) -> str:
@@ -467,6 +525,21 @@ class Settings(BaseSettings):
             self.database_bytes_max,
             self.segment_bytes,
             self.compact_bytes_per_second,
+        )
+
+    def response_policy(self) -> ResponsePolicy | None:
+        """What durable responses may be; None if there are none."""
+        if not self.proxy_allow.strip():
+            return None
+        return ResponsePolicy(
+            parse_patterns(self.proxy_allow),
+            parse_networks(self.proxy_networks),
+            self.proxy_head_timeout_ms,
+            self.proxy_idle_timeout_ms,
+            self.proxy_response_bytes_max,
+            self.proxy_requests_max,
+            self.proxy_requests_per_caller_max,
+            self.proxy_ttl_s,
         )
 
     def limits(self) -> Limits:

@@ -10,6 +10,7 @@ from headwater.core.access import Caller, Credential, Grants, parse_grants
 from headwater.core.errors import Forbidden, StreamError
 from headwater.core.limits import Limits
 from headwater.core.paths import CONTROL_NAMES, CONTROL_ROOT
+from headwater.core.responses.policy import ResponsePolicy
 from headwater.documents.documents import Documents
 from headwater.documents.policy import Policy
 from headwater.http.access import rules
@@ -24,6 +25,7 @@ from headwater.http.messages import Request
 from headwater.http.resources import resources_of
 from headwater.http.routes import ROUTES
 from headwater.http.routes.matching import RESOURCES, STREAM_RESOURCE, locate
+from headwater.responses.responses import Responses
 from headwater.service.clock import wall_clock_ms
 from headwater.service.feeds import Feeds
 from headwater.service.groups.operations import Groups
@@ -34,7 +36,9 @@ from headwater.service.subscriptions.webhooks import Webhooks
 from headwater.store.memory.engine import MemoryEngine
 from tests.docs.markdown import DOCS, Page, code_spans
 
-FILLED = {"path": "a/b", "service": "s", "group": "g", "subscription": "s", "offset": "latest"}
+FILLED = {"path": "a/b", "service": "s", "group": "g", "subscription": "s", "offset": "latest"} | {
+    "id": "r" * 24
+}
 
 
 def filled(path: str) -> bytes:
@@ -49,6 +53,7 @@ async def app() -> AsyncIterator[App]:
     gate = Gate(identity, None, wall_clock_ms)
     live = Live(log)
     subscriptions = await Subscriptions.start(log, Webhooks(Limits()))
+    responses = Responses(log, ResponsePolicy(), identity.secret)
     resources = resources_of(
         log,
         Feeds(log),
@@ -58,9 +63,11 @@ async def app() -> AsyncIterator[App]:
         heartbeat=Heartbeat(60),
         long_poll_timeout_ms=1000,
         identity=identity,
+        responses=responses,
         documents=Documents(log, Policy()),
     )
     yield App(resources, gate=gate)
+    await responses.stop()
     await subscriptions.stop()
     groups.stop()
     live.release()
@@ -184,7 +191,7 @@ def test_a_method_that_is_not_declared_needs_a_key_where_the_others_do(route: ob
     is_open = all(one.needs is Need.NOTHING for one in resource.routes.values())
     of_stream = resource.path.startswith("/v1/stream/{path}")
     expected = Need.READ_OR_WRITE if of_stream else Need.NOTHING if is_open else Need.KNOWN
-    assert locate(filled(resource.path)).need("PATCH") is expected
+    assert locate(filled(resource.path)).need("LINK") is expected
 
 
 @pytest.mark.parametrize("name", sorted(CONTROL_NAMES))

@@ -41,6 +41,7 @@ SIGNS: Final[dict[str, tuple[str, ...]]] = {
     "Quotas": (r"raise QuotaExceeded\(",),
     "What web pages may do": (r"'same-origin'",),
     "Where the server sends requests (SSRF)": (r"\.is_global\b", r"\.is_reserved\b"),
+    "Durable responses": (r"'headwater response 1'", r"b'proxy-connection'"),
     "Live keys": (r"b'tbl\\x00'", r"'tpl'"),
     "Pipelines and their tables": (r"'_pipelines'",),
     "Table names": (r"'~2E'",),

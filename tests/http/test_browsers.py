@@ -13,7 +13,7 @@ from tests.http.wire import Reply
 from tests.support.server import HOST
 
 PAGE = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
-FILLED = {"path": "a/b", "group": "g", "subscription": "s", "offset": "latest"}
+FILLED = {"path": "a/b", "group": "g", "subscription": "s", "offset": "latest"} | {"id": "r" * 24}
 UNSAFE = [route for route in ROUTES if route.method not in ("GET", "HEAD")]
 
 

@@ -10,6 +10,7 @@ import pytest
 from openapi_spec_validator import validate
 
 from headwater.core.errors import StreamError
+from headwater.core.responses import errors as response_errors
 from headwater.core.subscriptions import errors as subscription_errors
 from headwater.http import headers as header_names
 from headwater.http import openapi
@@ -47,8 +48,9 @@ def test_it_is_served(server: ServerProcess) -> None:
 # ── The routes ───────────────────────────────────────────────────────────────────────────────
 
 
-# A server without access control has no such resource.
-ALWAYS_THERE = [path for path in PATHS if path != "/v1/presign"]
+# A server without access control has no signed addresses, and one that allows no upstream has no
+# durable responses.
+ALWAYS_THERE = [path for path in PATHS if not path.startswith(("/v1/presign", "/v1/proxy"))]
 
 
 @pytest.mark.parametrize("path", ALWAYS_THERE)
@@ -75,7 +77,7 @@ def test_the_methods_are_those_that_the_server_knows(server: ServerProcess, path
 
 FAMILIES = (
     *("/v1/stream/{path}/_groups", "/v1/stream/{path}/_snapshots"),
-    *("/v1/stream/{path}/touch/", "/v1/stream/__ds/", "/v1/yjs/"),
+    *("/v1/stream/{path}/touch/", "/v1/stream/__ds/", "/v1/yjs/", "/v1/proxy"),
 )
 
 
@@ -106,15 +108,21 @@ def test_every_error_can_happen_somewhere() -> None:
         for code in codes
     }
     elsewhere = {pair for route in ROUTES for pair in route.elsewhere.items()}
-    of_subscriptions = {(kind.code, status_of(kind)) for kind in subscription_refusals()}
-    known = {*refusals(), *plain_errors(), *of_subscriptions, *elsewhere}
+    of_layers = {(kind.code, status_of(kind)) for kind in layer_refusals()}
+    known = {*refusals(), *plain_errors(), *of_layers, *elsewhere}
     assert described == {(code, status) for code, status in known if code not in general}
 
 
-def subscription_refusals() -> list[type[StreamError]]:
-    kinds = [kind for kind in vars(subscription_errors).values() if isinstance(kind, type)]
-    own = [kind for kind in kinds if kind.__module__ == subscription_errors.__name__]
-    return [kind for kind in own if issubclass(kind, StreamError)]
+def layer_refusals() -> list[type[StreamError]]:
+    """The errors of subscriptions and of responses, which have codes of their own."""
+    return [
+        kind
+        for module in (subscription_errors, response_errors)
+        for kind in vars(module).values()
+        if isinstance(kind, type)
+        and issubclass(kind, StreamError)
+        and kind.__module__ == module.__name__
+    ]
 
 
 def test_every_header_is_described() -> None:

@@ -275,7 +275,7 @@ def test_every_task_and_timer_is_accounted_for() -> None:
     marks = ("create_task(", "call_later(", "ensure_future(", "Thread(", ".call_at(")
     found = {
         path.relative_to(root).as_posix()
-        for package in ("service", "http", "store")
+        for package in ("service", "responses", "http", "store")
         for path in (root / package).rglob("*.py")
         if any(mark in path.read_text() for mark in marks)
     }
@@ -287,6 +287,8 @@ SUPERVISED = {
     "http/figures.py",
     "http/heartbeat.py",
     "http/server.py",
+    "responses/responses.py",
+    "responses/transfer.py",
     "service/background.py",
     "service/feeds.py",
     "service/groups/dead_letters.py",
@@ -303,6 +305,7 @@ ENDS_WITH_A_REQUEST = {
     "http/long_poll.py",
     "http/members.py",
     "http/outcomes.py",
+    "http/responses.py",
     "service/history/fetching.py",
     "service/polls.py",
     "service/reordering.py",

@@ -9,6 +9,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, InfoMetricFamily
 
 from headwater import __version__
 from headwater.core.histograms import SECONDS, Histogram
+from headwater.core.responses.about import Reason
 from headwater.http.metrics import (
     PREFIX,
     Metrics,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from headwater.documents.figures import Figures as DocumentFigures
     from headwater.http.access.gate import Gate
     from headwater.http.server import Server
+    from headwater.responses.responses import Responses
     from headwater.service.feeds import Feeds
     from headwater.service.groups.operations import Groups
     from headwater.service.live.registry import Live
@@ -41,6 +43,7 @@ def add_all(
     subscriptions: Subscriptions,
     server: Server,
     gate: Gate | None,
+    responses: Responses | None = None,
 ) -> None:
     """The figures that every server has."""
     storage = Storage(log)
@@ -53,6 +56,7 @@ def add_all(
     metrics.add(lambda: of_subscriptions(subscriptions))
     metrics.add(lambda: of_traffic(server))
     metrics.add(lambda: of_access(server, gate))
+    metrics.add(lambda: of_responses(responses))
 
 
 # Name, meaning, task of the log, and its figure; 0 for a task that this server does not run.
@@ -270,3 +274,28 @@ def of_traffic(server: Server) -> Iterator[Metric]:
         {key: seen for key, seen in seconds.items() if seen.count},
     )
     yield counters("errors", "Errors answered, by code.", "code", traffic.errors)
+
+
+def of_responses(responses: Responses | None) -> Iterator[Metric]:
+    ended = {"complete": 0, **{reason.value: 0 for reason in Reason}}
+    yield gauge(
+        "responses_under_way",
+        "Requests to upstreams that are being answered.",
+        responses.under_way if responses else 0,
+    )
+    yield counters(
+        "responses",
+        "Durable responses that have ended.",
+        "end",
+        responses.ended if responses else ended,
+    )
+    yield counter(
+        "responses_refused",
+        "Requests for a durable response that came to none.",
+        responses.refused if responses else 0,
+    )
+    yield counter(
+        "responses_bytes",
+        "Bytes of durable responses that have ended.",
+        responses.received_bytes if responses else 0,
+    )

@@ -7,7 +7,7 @@ from typing import Final
 from headwater.http.messages import Headers
 from headwater.http.routes import headers
 
-METHODS: Final = "GET, HEAD, PUT, POST, DELETE, OPTIONS"
+METHODS: Final = "GET, HEAD, PUT, POST, PATCH, DELETE, OPTIONS"
 EXPOSED: Final = ", ".join(headers.RESPONSE)
 
 

@@ -7,9 +7,14 @@ in it when it is sent.
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
+from headwater.core.errors import Unauthorized
 from headwater.http.messages import Request, Response
+
+_UNAUTHORIZED: Final = Unauthorized.code
 
 
 class Dialect(msgspec.Struct, frozen=True):
@@ -17,6 +22,8 @@ class Dialect(msgspec.Struct, frozen=True):
     """Our code, and what it is there, with its status."""
     by_status: dict[int, str] = {}
     """What all others with a status are."""
+    keyless: dict[str, str] = {}
+    """By method: what it is to have sent no key or token, if that has a name of its own."""
 
     def spell(self, code: str, status: int) -> tuple[str, int]:
         """A code and its status. What the contract has no name for is our own, in its manner."""
@@ -30,6 +37,10 @@ def spelled(response: Response, request: Request) -> Response:
     if dialect is None or not isinstance(response.body, bytes) or not response.code:
         return response
     code, status = dialect.spell(response.code, response.status)
+    if response.code == _UNAUTHORIZED and b"authorization" not in request.headers:
+        code = dialect.keyless.get(request.method, code)
+    if (code, status) == (response.code, response.status):
+        return response
     body = msgspec.json.decode(response.body)
     body["error"]["code"] = code
     return msgspec.structs.replace(

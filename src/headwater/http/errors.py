@@ -8,6 +8,7 @@ import msgspec
 
 from headwater.core import errors
 from headwater.core.errors import PublishRefused, StreamError
+from headwater.core.responses import errors as response_errors
 from headwater.core.subscriptions import errors as subscription_errors
 from headwater.http.answers import JSON_HEADERS
 from headwater.http.messages import Headers, Response
@@ -17,16 +18,19 @@ STATUS: Final[dict[type[StreamError], int]] = {
     errors.InvalidRequest: 400,
     subscription_errors.TokenInvalid: 401,
     errors.Unauthorized: 401,
+    response_errors.NotAuthenticated: 401,
     errors.StaleEpoch: 403,
     errors.Forbidden: 403,
     errors.CrossSite: 403,
     errors.QuotaExceeded: 403,
+    response_errors.UpstreamNotAllowed: 403,
     errors.TooManyProducers: 403,
     errors.StreamNotFound: 404,
     errors.GroupNotFound: 404,
     errors.LiveNotEnabled: 404,
     subscription_errors.SubscriptionNotFound: 404,
     errors.SnapshotNotFound: 404,
+    response_errors.ResponseNotFound: 404,
     errors.Conflict: 409,
     errors.StreamGone: 410,
     errors.OffsetExpired: 410,
@@ -37,9 +41,12 @@ STATUS: Final[dict[type[StreamError], int]] = {
     errors.MissingBefore: 422,
     errors.TooBusy: 429,
     errors.DataCorrupt: 500,
+    response_errors.UpstreamFailed: 502,
+    response_errors.StorageFailed: 502,
     errors.StorageUnavailable: 503,
     errors.BuffersFull: 503,
     errors.BodiesFull: 503,
+    response_errors.UpstreamTimeout: 504,
     StreamError: 400,
 }
 RETRIED: Final = (429, 503)

@@ -41,13 +41,18 @@ class LongPoll:
 
     def wait(self, feed: Feed, timeout_s: float) -> asyncio.Future[Answer]:
         try:
-            self._request.wait(lambda: feed.polls.leave(self))
+            self._request.wait(lambda: self._abandon(feed))
         except StreamError:
             # No room for it, and it may have been the only reader of this feed.
             feed.left(0)
             raise
         feed.polls.add(self, timeout_s)
         return self.answer
+
+    def _abandon(self, feed: Feed) -> None:
+        """Nobody waits for it: nor must a task that was to pass it on."""
+        feed.polls.leave(self)
+        self.answer.cancel()
 
     def take(self, update: Update) -> None:
         if update.shared is None:

@@ -40,6 +40,7 @@ _PATH_SCHEMAS["service"] = {
 }
 _PATH_SCHEMAS["subscription"] = _PATH_SCHEMAS["group"]
 _PATH_SCHEMAS["offset"] = {"type": "string", "pattern": "^(latest|[0-9]{16}_[0-9]{16})$"}
+_PATH_SCHEMAS["id"] = {"type": "string", "pattern": "^[A-Za-z0-9_-]{24}$"}
 _SECURITY: Final = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "A key or a token."},
     "wake": {"type": "http", "scheme": "bearer", "description": "The token of a wake."},
@@ -88,13 +89,13 @@ def _route(route: Route) -> dict[str, Any]:
         "summary": route.text,
         "parameters": parameters,
         "responses": {
-            **{str(status): _answer(answer) for status, answer in route.answers.items()},
             **{str(status): _refusal(route, status) for status in route.refusals},
+            **{str(status): _answer(answer) for status, answer in route.answers.items()},
         },
     }
     if route.needs is Need.WAKE_TOKEN:
         described["security"] = [{"wake": []}]
-    elif route.needs is Need.NOTHING:
+    elif route.needs.is_public:
         described["security"] = []
     if route.body:
         content = {media: {"schema": schema} for media, schema in route.body.items()}

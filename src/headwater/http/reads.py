@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from headwater.core import cursors, etags, json_mode
 from headwater.core.errors import InvalidOffset, InvalidQuery
 from headwater.core.offsets import Anchor, Offset, parse_offset
+from headwater.core.responses.about import close_reason
 from headwater.http import compression
 from headwater.http import headers as names
 from headwater.http.answers import NO_STORE, stored
@@ -71,6 +72,9 @@ def chunk_headers(chunk: Chunk) -> Headers:
         headers.append(("Stream-Up-To-Date", "true"))
     if chunk.closed:
         headers.append(("Stream-Closed", "true"))
+        reason = close_reason(chunk.config)
+        if reason is not None:
+            headers.append(("Stream-Close-Reason", reason))
     return headers
 
 

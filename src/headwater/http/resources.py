@@ -17,6 +17,7 @@ from headwater.http.heartbeat import Heartbeat
 from headwater.http.live import LiveResource
 from headwater.http.metrics import Metrics
 from headwater.http.pipelines import PipelineResource
+from headwater.http.responses import ResponseResource
 from headwater.http.snapshots import SnapshotResource
 from headwater.http.streams import StreamResource
 from headwater.http.subscriptions import SubscriptionResource
@@ -31,6 +32,7 @@ from headwater.service.transactions import Transactions
 if TYPE_CHECKING:
     from headwater.documents.documents import Documents
     from headwater.http.documents import DocumentResource
+    from headwater.responses.responses import Responses
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,8 @@ class Resources:
     console: Console | None
     signing: Signing | None
     """Only where callers are known."""
+    responses: ResponseResource | None = None
+    """Only where addresses are allowed."""
     documents: DocumentResource | None = None
 
 
@@ -67,6 +71,7 @@ def resources_of(
     metrics: Metrics | None = None,
     figures: Figures | None = None,
     documents: Documents | None = None,
+    responses: Responses | None = None,
 ) -> Resources:
     streams = StreamResource(log, groups, feeds, heartbeat, long_poll_timeout_ms / 1000)
     return Resources(
@@ -85,6 +90,7 @@ def resources_of(
         console=Console() if console else None,
         signing=None if identity is None else Signing(identity.secret, log.clock),
         documents=None if documents is None else _documents(streams, log, documents),
+        responses=None if responses is None else ResponseResource(responses, streams),
     )
 
 

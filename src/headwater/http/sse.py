@@ -32,7 +32,9 @@ def data_event(config: StreamConfig, bodies: list[bytes]) -> bytes:
     return _event(b"data", stored)
 
 
-def control_event(next_offset: str, cursor: int, *, up_to_date: bool, closed: bool) -> bytes:
+def control_event(
+    next_offset: str, cursor: int, *, up_to_date: bool, closed: bool, reason: str | None = None
+) -> bytes:
     fields: dict[str, str | bool] = {"streamNextOffset": next_offset}
     if not closed:
         fields["streamCursor"] = str(cursor)
@@ -40,6 +42,8 @@ def control_event(next_offset: str, cursor: int, *, up_to_date: bool, closed: bo
         fields["upToDate"] = True
     if closed:
         fields["streamClosed"] = True
+        if reason is not None:
+            fields["streamCloseReason"] = reason
     return _event(b"control", msgspec.json.encode(fields))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.core.responses.about import close_reason
 from headwater.http import sse
 from headwater.http.cursors import Cursors
 from headwater.http.messages import Payload, Sink
@@ -62,7 +63,11 @@ class SseReader:
     def _events(self, chunk: Chunk, cursor: int) -> bytes:
         data = sse.data_event(chunk.config, chunk.bodies) if chunk.bodies else b""
         return data + sse.control_event(
-            chunk.next_offset, cursor, up_to_date=chunk.up_to_date, closed=chunk.closed
+            chunk.next_offset,
+            cursor,
+            up_to_date=chunk.up_to_date,
+            closed=chunk.closed,
+            reason=close_reason(chunk.config) if chunk.closed else None,
         )
 
     def deleted(self) -> None:

@@ -14,6 +14,7 @@ STREAM_ALIAS: Final = b"/v1/streams/"
 """The same, for clients of the public proxy package."""
 DOCUMENTS_ROOT: Final = b"/v1/yjs/"
 SUBSCRIPTIONS_ROOT: Final = b"/v1/stream/__ds/"
+PROXY_ROOT: Final = b"/v1/proxy/"
 PROBES: Final = ("/healthz", "/readyz")
 """Answered without rate limits, however full the server is."""
 PROBE_TARGETS: Final = frozenset(path.encode() for path in PROBES)

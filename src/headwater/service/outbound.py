@@ -68,7 +68,7 @@ class Outbound:
                 method,
                 target.url_at(address),
                 content=body or None,
-                headers=[("Host", target.host_header), *headers],
+                headers=_encoded([("Host", target.host_header), *headers]),
                 timeout=timeout,
                 extensions={"sni_hostname": target.host},
             )
@@ -108,3 +108,7 @@ class Outbound:
             trust_env=False,
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
         )
+
+
+def _encoded(headers: HeaderLines) -> list[tuple[bytes, bytes]]:
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]

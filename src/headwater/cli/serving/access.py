@@ -113,10 +113,11 @@ def _identity(settings: Settings, reloader: Reloader) -> Identity:
     path = keys_path(settings)
     if path is not None:
         reloader.watch([path], lambda: load_keys(path) or KeyBook(), keyring.replace)
-    return Identity(keyring, _tokens(settings, reloader), _signing_secret(settings))
+    return Identity(keyring, _tokens(settings, reloader), signing_secret(settings))
 
 
-def _signing_secret(settings: Settings) -> bytes:
+def signing_secret(settings: Settings) -> bytes:
+    """What addresses are signed with."""
     if settings.signing_secret_file:
         return load_secret(Path(settings.signing_secret_file))
     if settings.engine_kind == "memory":

@@ -24,6 +24,7 @@ from headwater.cli.serving.access import (
 )
 from headwater.cli.serving.banner import address, greet
 from headwater.cli.serving.reloading import Reloader
+from headwater.cli.serving.responses import open_responses
 from headwater.core.quotas import parse_quotas
 from headwater.documents.figures import Figures as DocumentFigures
 from headwater.http import collectors
@@ -179,6 +180,7 @@ async def listening(
     try:
         certificate = open_certificate(settings, reloader)
         gate = open_gate(settings, reloader, wall_clock_ms)
+        responses_of = open_responses(settings, gate)
     except CannotServe:
         engine.close()
         raise
@@ -202,6 +204,7 @@ async def listening(
     subscriptions = await Subscriptions.start(streams, webhooks, public_url=settings.public_url)
     documents = open_documents(settings, streams)
     metrics, figures = Metrics(), Figures(streams.clock)
+    responses = None if responses_of is None else responses_of(streams)
     resources = resources_of(
         streams,
         feeds,
@@ -215,6 +218,7 @@ async def listening(
         metrics=metrics,
         figures=figures,
         documents=documents,
+        responses=responses,
     )
     knows_callers = gate is not None and gate.identity is not None
     origins = settings.origins(access=knows_callers)
@@ -239,12 +243,16 @@ async def listening(
         screen=app.screen,
         traffic=traffic,
     )
-    collectors.add_all(metrics, streams, feeds, groups, live, subscriptions, server, gate)
+    collectors.add_all(
+        metrics, streams, feeds, groups, live, subscriptions, server, gate, responses
+    )
     of_documents = documents.compaction.figures if documents else DocumentFigures()
     metrics.add(lambda: collectors.of_documents(of_documents))
     try:
         port = await server.start(settings.host, settings.port)
     except OSError as error:
+        if responses is not None:
+            await responses.stop()
         await subscriptions.stop()
         await streams.stop()
         raise CannotServe(
@@ -253,6 +261,8 @@ async def listening(
     streams.watches += [heartbeat.watch, server.watch, figures.watch, *reloader.watches]
     figures.start(streams, feeds, groups, server)
     reloader.start()
+    if responses is not None:
+        responses.start()
     try:
         yield server, port
     finally:
@@ -261,6 +271,8 @@ async def listening(
         groups.stop()
         live.release()
         streams.wind_down()
+        if responses is not None:
+            await responses.stop()
         await subscriptions.stop()
         await server.stop(settings.shutdown_grace_ms / 1000)
         figures.stop()

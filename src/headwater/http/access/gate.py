@@ -33,7 +33,7 @@ class Gate:
         """Let a request through or raise; an awaitable if newer keys have to be fetched first."""
         if match.resource.path in PROBES:
             return None
-        if self.identity is None or match.need(request.method).is_public:
+        if self.identity is None or match.need(request.method).lets_pass(request):
             self._charge(request, request.peer.address)
             return None
         try:
@@ -45,7 +45,7 @@ class Gate:
 
     def screen(self, request: Request, match: Match) -> None:
         """Raise if the sender is not known, before the body is read."""
-        if self.identity is None or match.need(request.method).is_public:
+        if self.identity is None or match.need(request.method).lets_pass(request):
             return
         # If keys have to be fetched to know, that is done when the request is complete.
         with suppress(UnknownSigner):

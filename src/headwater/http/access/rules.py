@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Final
 
 from headwater.core.access import Caller, Permission
+from headwater.core.responses.about import path_of
 from headwater.http.messages import Request
 from headwater.http.queries import query_of
 
@@ -36,12 +37,21 @@ class Need(Enum):
     GROUP = "read, and write on the stream or the group"
     READ_OR_GROUP = "read; with live, as the rest of a group"
     """To look at a group is to read; to be pushed its messages is to use it."""
+    MAKE_RESPONSE = "write on the streams of responses"
+    RESPONSE = "the signature of the address, or read on the stream of the response"
+    RESPONSE_KEY = "read or write on the stream of the response"
+    DELETE_RESPONSE = "delete on the stream of the response"
+    SIGNATURE = "the signature of the address"
     ADMIN = "admin over **"
 
     @property
     def is_public(self) -> bool:
         """Whether the gate lets everyone pass."""
-        return self in (Need.NOTHING, Need.WAKE_TOKEN)
+        return self in (Need.NOTHING, Need.WAKE_TOKEN, Need.SIGNATURE)
+
+    def lets_pass(self, request: Request) -> bool:
+        """Whether the gate lets a request pass, whoever sent it: it proves itself otherwise."""
+        return self.is_public or (self is Need.RESPONSE and b"signature=" in request.query)
 
 
 def _read_or_write(request: Request, args: Args, caller: Caller) -> None:
@@ -65,6 +75,15 @@ def _read_or_group(request: Request, args: Args, caller: Caller) -> None:
         caller.demand(Permission.READ, args[0])
 
 
+def _make_response(request: Request, args: Args, caller: Caller) -> None:
+    # Which one it will be is not known yet, so it must be allowed for every one of them.
+    caller.demand(Permission.WRITE, path_of("new"))
+
+
+def _response_key(request: Request, args: Args, caller: Caller) -> None:
+    _read_or_write(request, (path_of(args[0]),), caller)
+
+
 _RULES: Final[dict[Need, Callable[[Request, Args, Caller], None]]] = {
     Need.NOTHING: lambda request, args, caller: None,
     Need.WAKE_TOKEN: lambda request, args, caller: None,
@@ -76,6 +95,13 @@ _RULES: Final[dict[Need, Callable[[Request, Args, Caller], None]]] = {
     Need.DELETE_AND_WRITE: _delete_and_write,
     Need.GROUP: _group,
     Need.READ_OR_GROUP: _read_or_group,
+    Need.MAKE_RESPONSE: _make_response,
+    Need.RESPONSE: lambda request, args, caller: caller.demand(Permission.READ, path_of(args[0])),
+    Need.RESPONSE_KEY: _response_key,
+    Need.DELETE_RESPONSE: lambda request, args, caller: caller.demand(
+        Permission.DELETE, path_of(args[0])
+    ),
+    Need.SIGNATURE: lambda request, args, caller: None,
     Need.ADMIN: lambda request, args, caller: caller.demand_server(),
 }
 

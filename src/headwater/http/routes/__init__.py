@@ -10,6 +10,7 @@ from headwater.http.routes import (
     documents,
     groups,
     live,
+    responses,
     server,
     snapshots,
     streams,
@@ -24,6 +25,7 @@ ROUTES: tuple[Route, ...] = (
     *snapshots.ROUTES,
     *subscriptions.ROUTES,
     *documents.ROUTES,
+    *responses.ROUTES,
     *server.ROUTES,
 )
 

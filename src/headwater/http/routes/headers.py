@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from headwater.core import limits
+from headwater.core.responses.upstream import METHODS
 from headwater.http.routes.route import COUNT, FLAG, TEXT, WHOLE, Parameter, Schema
 
 _DIGITS: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": limits.PRODUCER_NUMBER_MAX}
@@ -62,6 +63,11 @@ REQUEST: Final = {
         Parameter("Producer-Id", "The producer.", _short(limits.PRODUCER_ID_CHARS_MAX, 1)),
         Parameter("Producer-Epoch", "Grows with every start of the producer.", _DIGITS),
         Parameter("Producer-Seq", "Numbers the requests of an epoch.", _DIGITS),
+        Parameter("Upstream-URL", "The address to fetch."),
+        Parameter(
+            "Upstream-Method", "The method to use.", {"type": "string", "enum": list(METHODS)}
+        ),
+        Parameter("Upstream-Authorization", "Sent on as `Authorization`."),
         Parameter("If-None-Match", "ETags that the client has."),
         Parameter("Accept-Encoding", "Encodings that the client reads."),
         Parameter("X-Request-Id", "A name for this request in the server's log."),
@@ -74,6 +80,7 @@ RESPONSE: Final[dict[str, str]] = {
     "Stream-Next-Offset": "Where the read ended, or the end of the stream.",
     "Stream-Up-To-Date": "`true` when the read reaches the end of the stream.",
     "Stream-Closed": "`true` on a closed stream; on a read, only if it reaches the end.",
+    "Stream-Close-Reason": "Why a response ended that is not complete.",
     "Stream-Cursor": "The cursor for the next request.",
     "Stream-TTL": "The TTL of the stream.",
     "Stream-Expires-At": "The expiry of the stream, as it was given.",
@@ -91,6 +98,8 @@ RESPONSE: Final[dict[str, str]] = {
     "Producer-Seq": "The highest sequence stored.",
     "Producer-Expected-Seq": "The sequence that comes next.",
     "Producer-Received-Seq": "The sequence that was sent.",
+    "Upstream-Content-Type": "The content type that the upstream gave.",
+    "Upstream-Status": "The status of an upstream that refused.",
     "ETag": "Names this very content.",
     "Retry-After": "Seconds to wait before trying again.",
     "X-Request-Id": "The name that the client gave, or one that was made for a failure.",

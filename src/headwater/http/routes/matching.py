@@ -9,7 +9,8 @@ table mean:
   (`_details`, `_groups/{group}/ack`, …) is looked for from the end, the longest first;
 - `/v1/yjs/{service}/docs/{path}` is a document, whose path has any number of segments too. Its
   permissions are those of its stream;
-- below `/v1/stream/__ds/` names are single segments, and only the last one may have more.
+- below `/v1/stream/__ds/`, `/v1/proxy/` and the like, names are single segments, and only a
+  `{path}` at the end may have more.
 
 Any other target has no routes, which only administrators are told.
 """
@@ -28,6 +29,7 @@ from headwater.http.routes import ROUTES
 from headwater.http.routes.route import DOCUMENT, STREAM, Route
 from headwater.http.targets import (
     DOCUMENTS_ROOT,
+    PROXY_ROOT,
     STREAM_ALIAS,
     STREAM_ROOT,
     SUBSCRIPTIONS_ROOT,
@@ -36,7 +38,7 @@ from headwater.http.targets import (
     origin_form,
 )
 
-_METHODS: Final = ("GET", "HEAD", "PUT", "POST", "DELETE")
+_METHODS: Final = ("GET", "HEAD", "PUT", "POST", "PATCH", "DELETE")
 
 
 class Resource:
@@ -129,6 +131,8 @@ def _below(root: str) -> list[tuple[list[str], Resource]]:
 
 _OF_STREAMS: Final = _below(f"{STREAM}/")
 _OF_SUBSCRIPTIONS: Final = _below(SUBSCRIPTIONS_ROOT.decode())
+_LAYER_ROOTS: Final = (PROXY_ROOT,)
+_OF_LAYERS: Final = [(root, _below(root.decode())) for root in _LAYER_ROOTS]
 
 
 def locate(target: bytes, documents_root: bytes = DOCUMENTS_ROOT) -> Match:
@@ -145,6 +149,9 @@ def locate(target: bytes, documents_root: bytes = DOCUMENTS_ROOT) -> Match:
     for root, tree in _TREES:
         if target.startswith(root):
             return Match(tree, (target[len(root) :].decode("latin-1"),))
+    for root, templates in _OF_LAYERS:
+        if target.startswith(root):
+            return _find(templates, decode_segments(target[len(root) :])) or Match(NOWHERE)
     return Match(NOWHERE)
 
 
@@ -182,7 +189,12 @@ def _control(path: str) -> Match:
 
 
 def _reserved(segments: list[str]) -> Match:
-    for template, resource in _OF_SUBSCRIPTIONS:
+    is_known = any(template[0] == segments[0] for template, _ in _OF_SUBSCRIPTIONS)
+    return _find(_OF_SUBSCRIPTIONS, segments) or Match(NOWHERE if is_known else RESERVED)
+
+
+def _find(templates: list[tuple[list[str], Resource]], segments: list[str]) -> Match | None:
+    for template, resource in templates:
         given = segments
         if template[-1] == "{path}" and len(segments) > len(template):
             # A stream's path may come as it is or with its slashes encoded.
@@ -190,8 +202,7 @@ def _reserved(segments: list[str]) -> Match:
         args = _fit(template, given) if len(template) == len(given) else None
         if args is not None:
             return Match(resource, args)
-    is_known = any(template[0] == segments[0] for template, _ in _OF_SUBSCRIPTIONS)
-    return Match(NOWHERE if is_known else RESERVED)
+    return None
 
 
 def _fit(template: list[str], segments: list[str]) -> Args | None:

@@ -9,6 +9,7 @@ import msgspec
 
 from headwater.core import content_types, errors
 from headwater.core.limits import LIST_PAGE_MAX
+from headwater.core.responses import errors as response_errors
 from headwater.core.subscriptions import errors as subscription_errors
 from headwater.http import answers, messages
 from headwater.http.access.rules import Need
@@ -119,7 +120,10 @@ class Route(msgspec.Struct, frozen=True):
             return self.codes
         known = [(code, status) for status, codes in self.codes.items() for code in codes]
         found: dict[int, list[str]] = {}
-        for code, status in sorted({self.dialect.spell(*one) for one in known}):
+        spelled = {self.dialect.spell(*one) for one in known}
+        if self.method in self.dialect.keyless:
+            spelled.add((self.dialect.keyless[self.method], 401))
+        for code, status in sorted(spelled):
             found.setdefault(status, []).append(code)
         return dict(sorted(found.items()))
 
@@ -149,8 +153,8 @@ class Route(msgspec.Struct, frozen=True):
 
 
 def _core_codes() -> dict[str, int]:
-    known = [*vars(errors).values(), *vars(subscription_errors).values()]
-    kinds = [kind for kind in known if isinstance(kind, type)]
+    modules = (errors, subscription_errors, response_errors)
+    kinds = [kind for module in modules for kind in vars(module).values() if isinstance(kind, type)]
     return {
         kind.code: status_of(kind)
         for kind in kinds

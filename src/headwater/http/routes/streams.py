@@ -51,11 +51,13 @@ _APPEND_HEADERS: Final = headers.request(
     "Producer-Epoch",
     "Producer-Seq",
 )
-_READ_QUERY: Final = (
+READ_QUERY: Final = (
     Parameter("offset", "`-1` for the beginning, `now` for the end, or an offset."),
     Parameter("live", "Wait for news.", {"type": "string", "enum": ["false", "long-poll", "sse"]}),
     Parameter("cursor", "The cursor of the last answer."),
     Parameter("until", "Where to end at the latest: an offset."),
+)
+_SIGNED_QUERY: Final = (
     Parameter("expires", "Of a signed address: when it ends."),
     Parameter("key", "Of a signed address: on whose behalf."),
     Parameter("signature", "Of a signed address."),
@@ -64,7 +66,7 @@ _BULK_QUERY: Final = (
     Parameter("offset", "`-1` for the beginning, `now` for the end, or an offset."),
     Parameter("until", "Where to end at the latest: an offset."),
 )
-_READ_ERRORS: Final = (
+READ_ERRORS: Final = (
     *STREAM_ERRORS,
     "invalid_offset",
     "unknown_offset",
@@ -74,6 +76,13 @@ _READ_ERRORS: Final = (
     "history_unavailable",
 )
 _POSITION: Final = ("Stream-Next-Offset", "Stream-Up-To-Date", "Stream-Closed")
+READ_HEADERS: Final = (
+    *_POSITION,
+    "Stream-Earliest-Offset",
+    "Stream-Cursor",
+    "ETag",
+    "Stream-SSE-Data-Encoding",
+)
 _CREATED: Final = ("Stream-Next-Offset", "Stream-Closed")
 _CONFIG: Final = (
     "Stream-TTL",
@@ -179,21 +188,15 @@ _GET = Route(
     {
         200: Answer(
             "Data, as far as one answer goes; with `live=sse`, events.",
-            (
-                *_POSITION,
-                "Stream-Earliest-Offset",
-                "Stream-Cursor",
-                "ETag",
-                "Stream-SSE-Data-Encoding",
-            ),
+            READ_HEADERS,
             {ANY_TYPE: {}, EVENTS_TYPE: TEXT},
         ),
         204: Answer("A long-poll that ended without news.", (*_POSITION, "Stream-Cursor")),
         304: Answer("The client has this already.", (*_POSITION, "ETag")),
     },
     needs=Need.READ,
-    errors=(*_READ_ERRORS, "too_many_readers"),
-    query=_READ_QUERY,
+    errors=(*READ_ERRORS, "too_many_readers"),
+    query=(*READ_QUERY, *_SIGNED_QUERY),
     waits=True,
     headers=headers.request("If-None-Match", "Accept-Encoding"),
 )
@@ -286,7 +289,7 @@ _SEGMENTS = Route(
     lambda on: on.bulk.segments,
     {200: Answer("The ranges.", content={JSON_TYPE: ref("Ranges")})},
     needs=Need.READ,
-    errors=_READ_ERRORS,
+    errors=READ_ERRORS,
     query=(
         *_BULK_QUERY,
         Parameter("max_bytes", "About how large a range is.", COUNT),
@@ -306,7 +309,7 @@ _BULK = Route(
         )
     },
     needs=Need.READ,
-    errors=_READ_ERRORS,
+    errors=READ_ERRORS,
     query=(
         *_BULK_QUERY,
         Parameter("max_bytes", "About how much one answer holds.", COUNT),
