@@ -69,6 +69,8 @@ class GroupResource:
         found = await self._groups.streams(after, limit)
         shown = []
         for _, path in found:
+            if path is None:
+                continue
             if request.caller is None or request.caller.grants.allow(Permission.READ, path):
                 shown += await self._shown(path)
         following = found[-1][0] if len(found) == limit else None

@@ -180,14 +180,17 @@ class Groups(GroupRegistry):
 
     # ── Looking ──────────────────────────────────────────────────────────────────────────────
 
-    async def streams(self, after: int, limit: int) -> list[tuple[int, str]]:
-        """Streams that have groups by id, with their paths. Ephemeral groups count too."""
+    async def streams(self, after: int, limit: int) -> list[tuple[int, str | None]]:
+        """Streams that have groups by id, with their paths; None for those being deleted.
+
+        Ephemeral groups count too.
+        """
         engine = self._streams.engine
         stored = await self._streams.in_thread(engine.groups.streams, after, limit)
         loaded = (stream.stream_id for stream in self._by_path.values() if stream.groups)
         ids = sorted({*stored, *(one for one in loaded if one > after)})[:limit]
         paths = await self._streams.in_thread(lambda: [engine.streams.path_of(one) for one in ids])
-        return [(one, path) for one, path in zip(ids, paths, strict=True) if path is not None]
+        return list(zip(ids, paths, strict=True))
 
     async def info(self, group: Group) -> GroupInfo:
         state, entry = group.state, group.entry
