@@ -16,9 +16,9 @@ PATIENCE_S = 25
 class Item:
     """As much of a test as is asked for."""
 
-    def __init__(self, *markers: str, fixtures: tuple[str, ...] = ()) -> None:
+    def __init__(self, *markers: str, path: str = "tests/core/test_offsets.py") -> None:
         self.markers = markers
-        self.fixturenames = fixtures
+        self.path = Path(path)
 
     def get_closest_marker(self, name: str) -> object:
         return name if name in self.markers else None
@@ -56,7 +56,7 @@ class Holder:
 
 
 def test_spark_comes_first_and_alone_last_and_nothing_else_moves() -> None:
-    plain, spark, alone = Item(), Item(fixtures=("spark",)), Item("alone")
+    plain, spark, alone = Item(), Item(path="tests/spark/test_up.py"), Item("alone")
     later: Any = [Item(), alone, plain, spark]
     assert turns.in_order(later) == [spark, later[0], plain, alone]
 

@@ -1,6 +1,9 @@
 """How tests share the machine when several workers run them (`make test`, `pytest -n 2`).
 
-* Tests of Spark come first, so that one worker gets all of them and starts one session.
+* There is one more worker than there are cores, because tests wait a lot: for servers to start, for
+  disks, for time to pass.
+* Tests of Spark come first, so that one worker gets all of them and starts one session. They are
+  also the longest, and at the end the others would wait for them.
 * Tests that are marked `alone` come last, and each runs while no other worker runs anything. Those
   are the ones that load every core themselves, or that would prove less beside another load.
 * All others share the machine.
@@ -27,6 +30,10 @@ MACHINE = Path(__file__)
 TURNSTILE = MACHINE.with_name("server.py")
 
 
+def workers() -> int:
+    return (os.cpu_count() or 1) + 1
+
+
 def in_order(items: list[pytest.Item]) -> list[pytest.Item]:
     """The same tests, in the order of this module's opening comment."""
     return sorted(items, key=_turn)
@@ -35,7 +42,7 @@ def in_order(items: list[pytest.Item]) -> list[pytest.Item]:
 def _turn(item: pytest.Item) -> int:
     if item.get_closest_marker("alone"):
         return 2
-    return 0 if "spark" in getattr(item, "fixturenames", ()) else 1
+    return 0 if "spark" in item.path.parts else 1
 
 
 @contextmanager
