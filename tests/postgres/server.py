@@ -63,28 +63,35 @@ def _version(program: Path) -> int:
 class PostgresServer:
     """One server, with a database `postgres` and a superuser of the same name."""
 
-    def __init__(self, *, wal_level: str = "logical") -> None:
-        self._owner = _owner()
-        # Not below pytest's own directory, which other users may not enter.
-        place = "/tmp" if self._owner else None
-        self._directory = Path(tempfile.mkdtemp(prefix="headwater-postgres-", dir=place))
-        self._data = self._directory / "data"
-        self._binaries = find_binaries()
-        if self._owner is not None and not _open_to_all(self._binaries):
-            self._binaries = _copied(self._binaries, self._directory / "install")
-        self._process: subprocess.Popen[bytes] | None = None
-        self.port = free_port()
-        if self._owner is not None:
-            os.chown(self._directory, self._owner.pw_uid, self._owner.pw_gid)
+    def __init__(self, *, wal_level: str = "logical", more: str = "") -> None:
+        self._place()
         secret = self._directory / "password"
         secret.write_text(PASSWORD)
         secret.chmod(0o644)
         access = ["-U", "postgres", "-A", "scram-sha-256", "--pwfile", str(secret)]
         form = ["-E", "UTF8", "--no-locale", "--no-sync", "--wal-segsize", "1"]
         self._run(["initdb", "-D", str(self._data), *access, *form])
+        self.configure(CONFIGURATION.format(wal_level=wal_level) + more)
+
+    def _place(self, binaries: Path | None = None) -> None:
+        """A directory, programs and a port of its own."""
+        self._owner = _owner()
+        # Not below pytest's own directory, which other users may not enter.
+        place = "/tmp" if self._owner else None
+        self._directory = Path(tempfile.mkdtemp(prefix="headwater-postgres-", dir=place))
+        self._data = self._directory / "data"
+        self._binaries = binaries or find_binaries()
+        if self._owner is not None and not _open_to_all(self._binaries):
+            self._binaries = _copied(self._binaries, self._directory / "install")
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = free_port()
+        if self._owner is not None:
+            os.chown(self._directory, self._owner.pw_uid, self._owner.pw_gid)
+
+    def configure(self, more: str) -> None:
+        """Settings that take the place of earlier ones, from the next start on."""
         with (self._data / "postgresql.conf").open("a") as file:
-            file.write(CONFIGURATION.format(wal_level=wal_level))
-            file.write(f"port = {self.port}\n")
+            file.write(f"{more}\nport = {self.port}\n")
 
     @property
     def dsn(self) -> str:
@@ -110,6 +117,30 @@ class PostgresServer:
         """Stop it fast (SIGINT), or at once, as a crash would (SIGQUIT)."""
         assert self._process is not None
         self._process.send_signal(how)
+        self._process.wait(30)
+        self._process = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def processes(self) -> list[int]:
+        """All of its processes, the one that started the others first."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        return [self.pid, *map(int, children.split())]
+
+    def kill(self) -> None:
+        """All at once, as when a machine loses power."""
+        if self.is_running:
+            for pid in self.processes():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        assert self._process is not None
         self._process.wait(30)
         self._process = None
 

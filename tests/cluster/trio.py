@@ -1,0 +1,169 @@
+"""Three PostgreSQL servers on this machine: a primary and two replicas, with quorum commit.
+
+A commit is acknowledged when the primary and at least one replica have it. What Patroni or a
+managed service does when a primary is lost, `fail_over` does here by hand: it promotes the replica
+that has received most, which has everything that was acknowledged. That is safe because it is only
+done when the former primary has been killed with all of its processes: nobody has to find out
+whether it still lives. A server that was primary comes back as a copy of the new one.
+
+    with Trio() as trio:
+        url = trio.create_database("headwater")
+        trio.primary.kill()
+        trio.fail_over()
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Final, Self
+
+import psycopg
+
+from tests.postgres.server import PASSWORD, PostgresServer
+
+PATIENCE_S: Final = 60
+NAMES: Final = ("a", "b", "c")
+_QUORUM: Final = """
+synchronous_commit = on
+synchronous_standby_names = 'ANY 1 (*)'
+max_connections = 100
+wal_keep_size = '64MB'
+wal_receiver_timeout = '3s'
+wal_sender_timeout = '3s'
+wal_retrieve_retry_interval = '200ms'
+restart_after_crash = off
+"""
+
+
+class Member(PostgresServer):
+    """One of the three. All but the first begin as a copy of another one."""
+
+    def __init__(self, source: Member | None = None) -> None:
+        if source is None:
+            super().__init__(more=_QUORUM)
+        else:
+            self._place(source._binaries)
+            self.copy(source)
+
+    def copy(self, source: Member) -> None:
+        shutil.rmtree(self._data, ignore_errors=True)
+        backup = ["pg_basebackup", "-d", f"{source.dsn}?application_name={self.port}"]
+        self._run([*backup, "-D", str(self._data), "-X", "stream", "-c", "fast", "--no-sync"])
+        (self._data / "standby.signal").touch()
+        self.configure("")
+
+
+class Trio:
+    """A primary and two replicas, wherever they are at the moment."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        first = Member()
+        self.servers = [first]
+        self._stack.callback(first.close)
+        self.primary = first
+        # Commits wait for replicas, and there are none yet.
+        first.configure("synchronous_standby_names = ''")
+        first.start()
+        for _ in NAMES[1:]:
+            replica = Member(first)
+            self.servers.append(replica)
+            self._stack.callback(replica.close)
+        for server in self.servers[1:]:
+            self._follow(server)
+            server.start()
+        with first.connect() as connection:
+            connection.execute("ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (*)'")
+            connection.execute("SELECT pg_reload_conf()")
+        self.wait_for_replicas(2)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        # The primary first: a replica that goes makes it wait.
+        self._stack.close()
+
+    # ── Addresses ────────────────────────────────────────────────────────────────────────────
+
+    def name_of(self, server: Member) -> str:
+        return NAMES[self.servers.index(server)]
+
+    @property
+    def replicas(self) -> list[Member]:
+        return [server for server in self.servers if server is not self.primary]
+
+    def url(self, database: str, ports: dict[int, int] | None = None) -> str:
+        """All hosts, of which the one that takes writes is used; `ports` are stand-ins."""
+        through = ports or {}
+        hosts = ",".join(f"127.0.0.1:{through.get(s.port, s.port)}" for s in self.servers)
+        return f"postgresql://postgres:{PASSWORD}@{hosts}/{database}"
+
+    def create_database(self, name: str) -> str:
+        with self.primary.connect() as connection:
+            create = f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'"
+            connection.execute(create.encode())
+        return self.url(name)
+
+    # ── What happens to them ─────────────────────────────────────────────────────────────────
+
+    def _follow(self, server: Member) -> None:
+        """Let a server follow whoever is primary."""
+        hosts = ",".join(["127.0.0.1"] * len(self.servers))
+        ports = ",".join(str(one.port) for one in self.servers)
+        server.configure(
+            f"primary_conninfo = 'host={hosts} port={ports} user=postgres password={PASSWORD}"
+            f" target_session_attrs=read-write connect_timeout=3"
+            f" application_name={self.name_of(server)}'\n"
+            "synchronous_standby_names = 'ANY 1 (*)'"
+        )
+
+    def fail_over(self) -> Member:
+        """Promote the replica that has received most. The primary must have been killed."""
+        assert not self.primary.is_running, "two primaries would each accept writes"
+        living = [server for server in self.replicas if server.is_running]
+        self.primary = max(living, key=_received)
+        with self.primary.connect() as connection:
+            connection.execute("SELECT pg_promote(true, 30)")
+        return self.primary
+
+    def bring_back(self, server: Member) -> None:
+        """Start a server that was killed, as a replica."""
+        if server is self.primary:
+            server.start()
+            return
+        server.copy(self.primary)
+        self._follow(server)
+        server.start()
+
+    def wait_for_replicas(self, count: int) -> None:
+        def followed() -> bool:
+            with self.primary.connect() as connection:
+                sql = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'"
+                return bool(connection.execute(sql).fetchall()[0][0] >= count)
+
+        until(followed, f"{count} replicas follow")
+
+
+def _received(server: Member) -> int:
+    with server.connect() as connection:
+        sql = "SELECT pg_wal_lsn_diff(pg_last_wal_receive_lsn(), '0/0')::bigint"
+        return int(connection.execute(sql).fetchall()[0][0] or 0)
+
+
+def until(condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            if condition():
+                return
+        except psycopg.OperationalError:
+            pass
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        time.sleep(0.05)
