@@ -151,7 +151,7 @@ def test_a_server_of_the_wheel_has_its_console(binaries: Path, tmp_path: Path) -
         installed_server(binaries, tmp_path) as server,
         httpx.Client(base_url=f"http://{HOST}:{server.port}/console/", trust_env=False) as client,
     ):
-        for path in console.iterdir():
+        for path in console.rglob("*"):
             if path.suffix in (".js", ".css", ".svg", ".html"):
-                name = "" if path.name == "index.html" else path.name
+                name = "" if path.name == "index.html" else str(path.relative_to(console))
                 assert client.get(name).content == path.read_bytes(), path.name

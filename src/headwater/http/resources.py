@@ -21,6 +21,7 @@ from headwater.http.responses import ResponseResource
 from headwater.http.snapshots import SnapshotResource
 from headwater.http.streams import StreamResource
 from headwater.http.subscriptions import SubscriptionResource
+from headwater.http.tables import Ask, TableResource
 from headwater.http.transactions import TransactionResource
 from headwater.service.feeds import Feeds
 from headwater.service.groups.operations import Groups
@@ -46,6 +47,7 @@ class Resources:
     live: LiveResource
     subscriptions: SubscriptionResource
     pipelines: PipelineResource
+    tables: TableResource
     metrics: Metrics
     figures: Figures
     about: About
@@ -70,6 +72,7 @@ def resources_of(
     identity: Identity | None = None,
     metrics: Metrics | None = None,
     figures: Figures | None = None,
+    ask: Ask | None = None,
     documents: Documents | None = None,
     responses: Responses | None = None,
 ) -> Resources:
@@ -84,6 +87,7 @@ def resources_of(
         live=LiveResource(live),
         subscriptions=SubscriptionResource(subscriptions),
         pipelines=PipelineResource(log.clock),
+        tables=TableResource(ask),
         metrics=metrics or Metrics(),
         figures=figures or Figures(log.clock),
         about=About(log, console=console),

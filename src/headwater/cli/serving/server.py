@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
@@ -25,6 +26,7 @@ from headwater.cli.serving.access import (
 from headwater.cli.serving.banner import address, greet
 from headwater.cli.serving.reloading import Reloader
 from headwater.cli.serving.responses import open_responses
+from headwater.cli.serving.tables import Tables
 from headwater.core.quotas import parse_quotas
 from headwater.documents.figures import Figures as DocumentFigures
 from headwater.http import collectors
@@ -35,6 +37,7 @@ from headwater.http.heartbeat import Heartbeat
 from headwater.http.metrics import Metrics
 from headwater.http.resources import resources_of
 from headwater.http.server import Server
+from headwater.http.tables import Ask
 from headwater.http.tracing import Tracing, TracingUnavailable, open_tracing
 from headwater.http.traffic import Traffic, log_access
 from headwater.service.clock import wall_clock_ms
@@ -95,6 +98,10 @@ class Loss:
 class Sidecar(Protocol):
     """What runs beside a server, from when it listens to just before it stops."""
 
+    @property
+    def lake(self) -> Path:
+        """Where it keeps tables."""
+
     def running(self, url: str, hurry: asyncio.Event) -> AbstractAsyncContextManager[None]: ...
 
 
@@ -151,7 +158,8 @@ async def _serve(
         loop.add_signal_handler(number, end)
     loss.then(lambda: loop.call_soon_threadsafe(stop.set))
     reloader = Reloader()
-    async with listening(settings, engine, reloader, tracing) as (server, port):
+    ask = Tables(sidecar.lake) if sidecar else None
+    async with listening(settings, engine, reloader, tracing, ask) as (server, port):
         if reloader.has_work:
             # Without files to read again, it still means that the terminal was closed.
             loop.add_signal_handler(signal.SIGHUP, reloader.reload)
@@ -173,6 +181,7 @@ async def listening(
     engine: Engine,
     reloader: Reloader | None = None,
     tracing: Tracing | None = None,
+    ask: Ask | None = None,
 ) -> AsyncIterator[tuple[Server, int]]:
     """The whole system, from the engine to an open port, and its orderly end."""
     limits = settings.limits()
@@ -217,6 +226,7 @@ async def listening(
         identity=None if gate is None else gate.identity,
         metrics=metrics,
         figures=figures,
+        ask=ask,
         documents=documents,
         responses=responses,
     )

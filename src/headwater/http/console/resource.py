@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import blake2b
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Final
 
 from headwater.http.errors import plain_error
@@ -18,10 +20,11 @@ _TYPES: Final = {
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-# The page runs and asks for nothing but what this server sends, and nobody may frame it.
+# The page runs and asks for nothing but what this server sends, and nobody may frame it. Pictures
+# may also be made by the page itself, from the bytes of a message.
 _POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
 
@@ -29,11 +32,7 @@ class Console:
     """All parts are read once: they are few and small, and change only with the package."""
 
     def __init__(self) -> None:
-        self._parts = {
-            part.name: _part(part.name, part.read_bytes())
-            for part in files(__package__).iterdir()
-            if _ending(part.name) in _TYPES
-        }
+        self._parts = {name: _part(name, content) for name, content in parts(files(__package__))}
 
     def part(self, request: Request, name: str = "") -> Response:
         part = self._parts.get(name or _PAGE)
@@ -42,6 +41,15 @@ class Console:
         if request.headers.get(IF_NONE_MATCH) == dict(part.headers)["ETag"].encode():
             return Response(304, part.headers)
         return part
+
+
+def parts(directory: Traversable, below: str = "") -> Iterator[tuple[str, bytes]]:
+    """What a browser may have, by its path below the console."""
+    for one in directory.iterdir():
+        if one.is_dir():
+            yield from parts(one, f"{below}{one.name}/")
+        elif _ending(one.name) in _TYPES:
+            yield below + one.name, one.read_bytes()
 
 
 def _ending(name: str) -> str:

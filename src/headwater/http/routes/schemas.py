@@ -22,6 +22,7 @@ from headwater.http.live import ActivateBody, WaitBody
 from headwater.http.pipelines import PipelineReport
 from headwater.http.routes.route import TEXT, WHOLE, Schema, listing, nullable, obj, ref
 from headwater.http.subscriptions import ClaimBody, ReleaseBody, SettleBody, StreamsBody
+from headwater.http.tables import SqlBody
 from headwater.http.transactions import AckPart, ProducerPart
 from headwater.service.groups.operations import GroupInfo
 from headwater.service.live.metrics import camel
@@ -50,6 +51,7 @@ _PARSED: Final = (
     SignBody,
     PipelineReport,
     GrantsText,
+    SqlBody,
 )
 _BOOLEAN: Final[Schema] = {"type": "boolean"}
 _STREAM_FIELDS: Final[dict[str, Schema]] = {
@@ -231,6 +233,36 @@ _WRITTEN: Final[dict[str, Schema]] = {
                 "type": "object",
                 "additionalProperties": listing(nullable({"type": "number"})),
             },
+        }
+    ),
+    "Tables": obj(
+        {
+            "tables": listing(
+                obj(
+                    {
+                        "name": TEXT,
+                        "path": TEXT,
+                        "rows": WHOLE,
+                        "size_bytes": WHOLE,
+                        "version": WHOLE,
+                        "changed_ms": nullable(WHOLE),
+                    }
+                )
+            )
+        }
+    ),
+    "Rows": obj(
+        {
+            "columns": listing(
+                obj(
+                    {
+                        "name": TEXT,
+                        "kind": {"type": "string", "enum": ["number", "time", "text", "other"]},
+                    }
+                )
+            ),
+            "rows": listing(listing({})),
+            "more": _BOOLEAN,
         }
     ),
     "Pipelines": obj({"pipelines": listing(ref("PipelineReport"))}),

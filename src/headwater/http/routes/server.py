@@ -134,6 +134,26 @@ _REPORT = Route(
     body_required=True,
 )
 
+_TABLES = Route(
+    "GET",
+    "/v1/tables",
+    "The tables that pipelines keep beside this server.",
+    lambda on: on.tables.index,
+    {200: Answer("The tables.", content={JSON_TYPE: ref("Tables")})},
+    needs=Need.ADMIN,
+    errors=("not_found", "invalid_query", "too_busy"),
+)
+_SQL = Route(
+    "POST",
+    "/v1/sql",
+    "A question to these tables, in SQL.",
+    lambda on: on.tables.sql,
+    {200: Answer("The first 1,000 rows of the answer.", content={JSON_TYPE: ref("Rows")})},
+    needs=Need.ADMIN,
+    errors=("not_found", "invalid_body", "invalid_query", "too_busy"),
+    body={JSON_TYPE: ref("SqlBody")},
+    body_required=True,
+)
 _FIGURES = Route(
     "GET",
     "/v1/figures",
@@ -166,5 +186,6 @@ _LOOKED_AT: Final = (
     _INDEX,
     _CONSOLE,
     _PIPELINES,
+    _TABLES,
 )
-ROUTES: Final = (*(one for get in _LOOKED_AT for one in with_head(get)), _SIGN, _REPORT)
+ROUTES: Final = (*(one for get in _LOOKED_AT for one in with_head(get)), _SIGN, _REPORT, _SQL)
