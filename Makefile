@@ -75,7 +75,7 @@ bench: $(DEV_STAMP) ## Run the benchmarks (ARGS="--help")
 	$(BIN)/python -m benchmarks $(ARGS)
 
 package: $(DEV_STAMP) ## Build the wheel and the source distribution into dist/
-	$(BIN)/python -m build --no-isolation
+	$(BIN)/python -P -m build --no-isolation
 
 clean: ## Remove installs and caches; ./data and ./lake are kept
 	rm -rf $(VENV) $(HARNESS)/node_modules $(BROWSER)/node_modules build dist
@@ -96,7 +96,7 @@ lock: need-python need-node ## Bring requirements/*.txt and the npm locks in lin
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/pip install --quiet --no-input --upgrade uv
 	cp requirements/run.txt requirements/spark.txt requirements/dev.txt build/lock/
-	$(COMPILE) --output-file build/lock/run.txt
+	$(COMPILE) --output-file build/lock/run.txt --extra server
 	$(COMPILE) --output-file build/lock/spark.txt --extra spark --constraint build/lock/run.txt
 	$(COMPILE) --output-file build/lock/dev.txt --extra dev --constraint build/lock/spark.txt
 	for name in run spark dev; do \

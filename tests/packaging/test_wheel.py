@@ -36,7 +36,10 @@ class Built:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """The source distribution, and the wheel that is built from it."""
     directory = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", str(directory), str(ROOT))
+    # -P, because the directory `build` of a checkout is not the module.
+    run(
+        sys.executable, "-P", "-m", "build", "--no-isolation", "--outdir", str(directory), str(ROOT)
+    )
     (wheel,) = directory.glob("*.whl")
     (sdist,) = directory.glob("*.tar.gz")
     return Built(wheel, sdist)
@@ -155,3 +158,64 @@ def test_a_server_of_the_wheel_has_its_console(binaries: Path, tmp_path: Path) -
             if path.suffix in (".js", ".css", ".svg", ".html"):
                 name = "" if path.name == "index.html" else str(path.relative_to(console))
                 assert client.get(name).content == path.read_bytes(), path.name
+
+
+# ── Without extras ───────────────────────────────────────────────────────────────────────────
+
+EXTRAS = ("deltalake", "obstore", "pandas", "psycopg", "pyarrow", "pycrdt", "pyspark")
+
+
+@pytest.fixture(scope="module")
+def bare(binaries: Path) -> Iterator[Path]:
+    """The same commands, where nothing is installed but what the package always needs."""
+    (packages,) = binaries.parent.glob("lib/python*/site-packages")
+    absent = packages / "absent.pth"
+    absent.write_text(f"import sys; sys.modules.update(dict.fromkeys({EXTRAS!r}))\n")
+    yield binaries
+    absent.unlink()
+
+
+def test_without_extras_there_is_a_client_a_command_and_a_server(
+    bare: Path, tmp_path: Path
+) -> None:
+    headwater, data = str(bare / "headwater"), str(tmp_path / "data")
+    with ServerProcess("--data", data, python=bare / "python", cwd=tmp_path) as server:
+        at = ("--url", server.url)
+        run(headwater, "create", "orders", *at, cwd=tmp_path)
+        run(headwater, "append", "orders", '{"id": 1}', *at, cwd=tmp_path)
+        assert run(headwater, "read", "orders", *at, cwd=tmp_path) == '{"id": 1}\n'
+        bulk = f"{server.url}/v1/stream/orders/_bulk"
+        arrow = {"Accept": "application/vnd.apache.arrow.stream"}
+        assert httpx.get(bulk, trust_env=False).status_code == 200
+        refused = httpx.get(bulk, headers=arrow, trust_env=False)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (406, "arrow_unavailable")
+    run(headwater, "verify", data, cwd=tmp_path)
+    assert "Pipelines" in run(headwater, "--help", cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "arguments, extra",
+    [
+        (["serve", "--data", "d", "--history-store", "file:///nowhere"], "history"),
+        (["serve", "--data", "d", "--documents"], "documents"),
+        (["serve", "--engine", "postgresql://nowhere/x"], "postgres"),
+        (["sql", "SELECT 1"], "spark"),
+        (["restore", "--from", "s3://bucket/x", "--data", "d"], "history"),
+    ],
+)
+def test_what_needs_an_extra_says_which(
+    bare: Path, tmp_path: Path, arguments: list[str], extra: str
+) -> None:
+    ran = subprocess.run(
+        [bare / "headwater", *arguments],
+        cwd=tmp_path,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_TIMEOUT_S,
+        check=False,
+    )
+    assert ran.returncode in (1, 2)
+    assert f"pip install 'headwater[{extra}]'" in ran.stderr
+    assert "Traceback" not in ran.stderr

@@ -18,6 +18,15 @@ from headwater.cli.exits import CliError, ExitCode, one_line
 from headwater.contexts import ContextError
 
 DEBUG: Final = "HEADWATER_DEBUG"
+# The extra that brings a package, where a command can do without it.
+EXTRAS: Final = {
+    "deltalake": "spark",
+    "obstore": "history",
+    "psycopg": "postgres",
+    "pyarrow": "arrow",
+    "pycrdt": "documents",
+    "pyspark": "spark",
+}
 
 
 class Shell(TyperGroup):
@@ -80,6 +89,11 @@ class Shell(TyperGroup):
             raise
         except OSError as error:
             say(_os_error(error))
+            raise typer.Exit(ExitCode.FAILED) from None
+        except ModuleNotFoundError as error:
+            if (extra := EXTRAS.get((error.name or "").partition(".")[0])) is None:
+                raise
+            say(f"this needs {error.name}: pip install 'headwater[{extra}]'")
             raise typer.Exit(ExitCode.FAILED) from None
         except Exception as error:
             if os.environ.get(DEBUG):

@@ -203,6 +203,16 @@ class JsonRequired(StreamError):
         super().__init__("send this from a page with Content-Type: application/json")
 
 
+class ArrowUnavailable(StreamError):
+    code = "arrow_unavailable"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this server cannot make Arrow: accept application/x-ndjson, or have the server "
+            "installed with pip install 'headwater[arrow]'"
+        )
+
+
 class StreamNotFound(StreamError):
     code = "stream_not_found"
 

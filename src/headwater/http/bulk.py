@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import Final
 
 import msgspec
 
 from headwater.core import json_mode
+from headwater.core.errors import ArrowUnavailable
 from headwater.core.frames import Frame
 from headwater.core.limits import KIB, MIB
 from headwater.core.offsets import Anchor, Offset, parse_offset
@@ -95,7 +97,11 @@ def _span(query: dict[str, str]) -> tuple[Anchor | Offset, Offset | None]:
 
 def _choose(request: Request) -> tuple[str, Render]:
     accepted = request.header(b"accept") or ""
-    return (ARROW_TYPE, render_arrow) if ARROW_TYPE in accepted else (NDJSON_TYPE, render_ndjson)
+    if ARROW_TYPE not in accepted:
+        return NDJSON_TYPE, render_ndjson
+    if find_spec("pyarrow") is None:
+        raise ArrowUnavailable
+    return ARROW_TYPE, render_arrow
 
 
 def _range_json(config: StreamConfig, one: Range, is_local: bool) -> dict[str, object]:

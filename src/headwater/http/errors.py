@@ -36,6 +36,7 @@ STATUS: Final[dict[type[StreamError], int]] = {
     errors.OffsetExpired: 410,
     errors.BodyTooLarge: 413,
     errors.TooManyMessages: 413,
+    errors.ArrowUnavailable: 406,
     errors.JsonRequired: 415,
     errors.UnknownHost: 421,
     errors.MissingBefore: 422,

@@ -107,7 +107,7 @@ class Sidecar(Protocol):
 
 def serve(settings: Settings, sidecar: Sidecar | None = None) -> None:
     check_address(settings)
-    check_documents(settings)
+    check_packages(settings)
     loss = Loss()
     try:
         tracing = open_tracing() if settings.otel else None
@@ -295,10 +295,12 @@ async def listening(
             await asyncio.to_thread(tracing.stop)
 
 
-def check_documents(settings: Settings) -> None:
-    """Documents are loaded by other processes, so what those need would be missed late."""
+def check_packages(settings: Settings) -> None:
+    """What is loaded only when it is needed would be missed late."""
     if settings.documents and find_spec("pycrdt") is None:
         raise CannotServe("documents need pycrdt: pip install 'headwater[documents]'")
+    if settings.history_store and find_spec("obstore") is None:
+        raise CannotServe("history_store needs obstore: pip install 'headwater[history]'")
 
 
 def open_documents(settings: Settings, streams: Log) -> Documents | None:

@@ -309,7 +309,7 @@ _BULK = Route(
         )
     },
     needs=Need.READ,
-    errors=READ_ERRORS,
+    errors=(*READ_ERRORS, "arrow_unavailable"),
     query=(
         *_BULK_QUERY,
         Parameter("max_bytes", "About how much one answer holds.", COUNT),
