@@ -298,7 +298,7 @@ SUPERVISED = {
     "service/subscriptions/subscription.py",
     "service/timers.py",
     "service/writer.py",
-    "store/postgresql/engine.py",
+    "store/postgresql/membership.py",
 }
 ENDS_WITH_A_REQUEST = {
     "http/files.py",

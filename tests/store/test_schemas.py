@@ -9,10 +9,10 @@ import apsw
 from headwater.store.postgresql import schema as postgresql
 from headwater.store.sqlite import schema as sqlite
 
-# What only one of them has, and why: ids are counted by SQLite itself, PostgreSQL has shards and
-# no history in files.
+# What only one of them has, and why: PostgreSQL has nodes and shards, and no history in files; ids
+# are counted by SQLite itself, and by sequences there.
 ONLY_SQLITE = {"extents", "segments", "sqlite_sequence"}
-ONLY_POSTGRESQL = {"cluster", "shards", "ids"}
+ONLY_POSTGRESQL = {"cluster", "nodes", "shards", "ids"}
 OWN_COLUMNS = {("ops", "id"), ("streams", "shard"), ("subscriptions", "shard")}
 
 

@@ -112,6 +112,8 @@ class FaultyEngine:
         self.inner = inner
         self.name = inner.name
         self.history = inner.history
+        self.lease = inner.lease
+        self.membership = inner.membership
         self.commit_gate = Gate()
         self.fail_reads: StorageUnavailable | None = None
         self.commits: list[list[AnyMutation]] = []

@@ -93,7 +93,9 @@ class EngineDatabase:
         with self.connect() as connection:
             connection.execute(
                 (
-                    " ".join(deletes) + "UPDATE ids SET last = 0; UPDATE shards SET owner = NULL;"
+                    " ".join(deletes) + "DELETE FROM nodes; UPDATE shards SET node_id = NULL;"
+                    "ALTER SEQUENCE streams_ids RESTART; ALTER SEQUENCE groups_ids RESTART;"
+                    "ALTER SEQUENCE subscriptions_ids RESTART;"
                 ).encode()
             )
 

@@ -488,6 +488,16 @@ class StorageUnavailable(StreamError):
         super().__init__(message)
 
 
+class OwnedElsewhere(StreamError):
+    """Another node of the cluster owns this, or is about to. Only seen if it cannot be asked."""
+
+    code = "owned_elsewhere"
+
+    def __init__(self, shard: int) -> None:
+        super().__init__("the node that owns this cannot be reached right now; try again")
+        self.shard = shard
+
+
 class StorageFull(StorageUnavailable):
     """Nothing that grows can be stored."""
 

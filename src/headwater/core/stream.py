@@ -113,6 +113,8 @@ class StreamState:
 
 class Created(msgspec.Struct, frozen=True):
     config: StreamConfig
+    beside: int | None = None
+    """A stream that it was made for, and has to share an owner with."""
 
 
 class MessageId(NamedTuple):

@@ -45,6 +45,7 @@ STATUS: Final[dict[type[StreamError], int]] = {
     response_errors.UpstreamFailed: 502,
     response_errors.StorageFailed: 502,
     errors.StorageUnavailable: 503,
+    errors.OwnedElsewhere: 503,
     errors.BuffersFull: 503,
     errors.BodiesFull: 503,
     response_errors.UpstreamTimeout: 504,

@@ -103,8 +103,9 @@ class StreamResource:
 
     def post(self, request: Request, path: str) -> Deferred | Awaitable[Answer]:
         entry = self._log.ready(path)
-        if entry is None:
-            return self._post_cold(request, path)
+        return self._post_cold(request, path) if entry is None else self._post(request, entry)
+
+    def _post(self, request: Request, entry: Entry) -> Deferred | Awaitable[Answer]:
         try:
             command = _append_command(request)
         except StreamError:
@@ -118,8 +119,7 @@ class StreamResource:
 
     async def _post_cold(self, request: Request, path: str) -> Answer:
         # A path that cannot exist is simply not found, without being parsed.
-        await self._log.entry(path)
-        answer = self.post(request, path)
+        answer = self._post(request, await self._log.entry(path))
         return await (answer.resolve() if isinstance(answer, Deferred) else answer)
 
     async def _post_later(self, reply: Awaitable[AppendReply]) -> Answer:

@@ -46,6 +46,8 @@ class Event(Enum):
 
     CHANGED = "changed"
     DELETED = "deleted"
+    RELEASED = "released"
+    """Another node has it from now on. Whoever follows it comes back, and is led there."""
 
 
 Listener = Callable[[Event], None]
@@ -104,6 +106,8 @@ class Entry:
         "pending",
         "pins",
         "producers_complete",
+        "released",
+        "shard",
         "state",
         "view",
         "waiting",
@@ -117,6 +121,9 @@ class Entry:
         self.view: View | None = None
         self.loaded = False
         self.producers_complete = True
+        self.shard = 0
+        # Whether another node has it from now on: nothing may be decided on it any more.
+        self.released = False
         # Producers with changes that are not committed yet, and how many of those there are. What
         # the engine says of them is out of date.
         self.in_flight: dict[str, int] = {}
@@ -145,6 +152,15 @@ class Entry:
             and not self.pins
             and self._loading is None
         )
+
+    @property
+    def loading(self) -> bool:
+        return self._loading is not None
+
+    @property
+    def absent(self) -> bool:
+        """Whether there is nothing here, and nobody who counts on that."""
+        return (self.state is None or self.state.deleted) and self.idle
 
     @asynccontextmanager
     async def lock_ids(self) -> AsyncIterator[None]:
@@ -201,6 +217,7 @@ class Entry:
             # Readers know the stream by this object: it is the same stream as before.
             state.config = before.config
         self.producers_complete = loaded.producers_complete if loaded else True
+        self.shard = loaded.shard if loaded else 0
         self.view = View(state, self._held) if state else None
         if before is None or not self.listeners:
             return

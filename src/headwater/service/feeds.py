@@ -120,6 +120,7 @@ class Feed:
         self._at_tail: dict[Follower, None] = {}
         self._joining: list[Follower] = []
         self._sending = False
+        self._ended = False
         self._changed_s: float | None = None
         """When the oldest change came that no round has taken up."""
         self._round_s: float | None = None
@@ -188,7 +189,9 @@ class Feed:
 
     def _settle(self, follower: Follower) -> None:
         """From here on the follower hears of changes together with the others."""
-        if not self._sending and follower.position == self._position:
+        if self._ended:
+            follower.end()
+        elif not self._sending and follower.position == self._position:
             self._at_tail[follower] = None
         else:
             self._joining.append(follower)
@@ -197,6 +200,9 @@ class Feed:
 
     def on_event(self, event: Event) -> None:
         view = self.stream.view
+        if event is Event.RELEASED:
+            self._end()
+            return
         if event is Event.DELETED or view is None:
             self._dissolve()
             return
@@ -269,6 +275,16 @@ class Feed:
                 self._round(view)
 
     # ── The end ──────────────────────────────────────────────────────────────────────────────
+
+    def _end(self) -> None:
+        """Nobody can be served here any longer. They come back by their offset."""
+        self._ended = True
+        self.feeds.dismiss(self)
+        for follower in [*self._at_tail, *self._joining]:
+            if not follower.gone:
+                follower.end()
+        self._joining.clear()
+        self.polls.release()
 
     def _dissolve(self) -> None:
         """The stream is gone: everyone is told."""

@@ -53,11 +53,11 @@ class Forks:
             family: list[Entry] = []
             try:
                 await self._gather_family(path, family)
+                if self._is_family(family):
+                    return family[0], tuple(family[1:])
             finally:
                 for member in family:
                     member.pins -= 1
-            if self._is_family(family):
-                return family[0], tuple(family[1:])
 
     async def _gather_family(self, path: str, family: list[Entry]) -> None:
         """Load a stream and its next sources. They are pinned: they have to be there together."""

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from headwater.core import decisions
-from headwater.core.errors import StreamError
+from headwater.core.errors import OwnedElsewhere, StreamError
 from headwater.core.stream import Purged, StreamState
 from headwater.service.entries import Entry
+from headwater.service.writer import Owner
 from headwater.store.engine import LoadedStream
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 AT_ONCE_MAX: Final = 64
 _FOREVER_MS: Final = 2**62
+
+
+class _Nobody(Owner):
+    """Who is told of what concerns nobody."""
 
 
 class Grace:
@@ -112,7 +117,12 @@ class Grace:
     async def _purge(self, due: Sequence[tuple[int, str]]) -> None:
         replies = []
         for stream_id, path in due:
-            entry = await self._log.entry(path)
-            replies.append(self._log.writer.submit([(entry, Purged(stream_id))], None))
+            owner: Owner
+            try:
+                owner = await self._log.entry(path)
+            except OwnedElsewhere:
+                # Another stream has the path now, on another node; that does not concern it.
+                owner = _Nobody()
+            replies.append(self._log.writer.submit([(owner, Purged(stream_id))], None))
         for reply in replies:
             await reply

@@ -7,14 +7,14 @@ writer, and read back from the hot tail or the engine.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence, Set
 from dataclasses import replace
 from typing import TypeVar
 
 from headwater.core import decisions
 from headwater.core.content import Prepared
 from headwater.core.decisions import Create, CreateReply, Decision, expected_config
-from headwater.core.errors import StorageFull, StreamError
+from headwater.core.errors import OwnedElsewhere, StorageFull, StreamError
 from headwater.core.limits import Limits
 from headwater.core.producers import ProducerLimits
 from headwater.core.quotas import Quota
@@ -23,7 +23,7 @@ from headwater.core.stream import Created, Mutation, StreamState
 from headwater.service.appending import LARGE_BYTES, AppendingLog
 from headwater.service.background import Background, Watch
 from headwater.service.clock import Clock, wall_clock_ms
-from headwater.service.entries import Entry
+from headwater.service.entries import Entry, Event
 from headwater.service.forks import Forks
 from headwater.service.grace import Grace
 from headwater.service.history.archiving import Archiving, open_archive
@@ -38,7 +38,7 @@ from headwater.service.reordering import WaitingRoom
 from headwater.service.replies import Reply
 from headwater.service.retention import look
 from headwater.service.writer import Effect, Writer
-from headwater.store.engine import Engine, LoadedStream
+from headwater.store.engine import Engine, IdKind, LoadedStream, Membership
 from headwater.store.history.policies import ArchivePolicy, SealPolicy
 
 R = TypeVar("R")
@@ -62,11 +62,14 @@ class Log(AppendingLog):
         self.producer_limits = ProducerLimits(
             1000 * limits.producer_expiry_s, limits.producers_per_stream_max
         )
-        self._registry = Registry(limits, self._fetch)
+        self.membership = membership = engine.membership
+        self._registry = Registry(limits, self._fetch, shared=membership is not None)
         self._forks = Forks(self, self._registry)
         self.writer = Writer(engine, limits, linger_ms, self._registry.release_hot)
         self._waiting_room = WaitingRoom(limits.producer_wait_ms, self._append_again)
         self._next_stream_id = next_stream_id
+        if membership is not None:
+            self.writer.admit = _refuse_released
         self.grace = Grace(self)
         self.orphans: dict[str, None] = {}
         """Soft-deleted streams that have lost their last fork and are still to go."""
@@ -152,6 +155,16 @@ class Log(AppendingLog):
         self._threads.shutdown()
         self.engine.close()
 
+    async def release(self, shards: Set[int]) -> None:
+        """Finish what concerns shards that another node is to have, and forget all about them.
+
+        Raises StorageUnavailable if it is not certain what of it is committed.
+        """
+        released = self._registry.release(lambda entry: entry.shard in shards)
+        for entry in released:
+            entry.notify(Event.RELEASED)
+        await self.writer.reply_after_all(None)
+
     # ── Loading ──────────────────────────────────────────────────────────────────────────────
 
     def _fetch(self, path: str) -> Awaitable[LoadedStream | None]:
@@ -163,8 +176,11 @@ class Log(AppendingLog):
 
     # ── Create ───────────────────────────────────────────────────────────────────────────────
 
-    async def create(self, command: Create) -> CreateReply:
+    async def create(self, command: Create, beside: Entry | None = None) -> CreateReply:
+        """Make a stream, or find that it is there. If it is made for another one, it has to have
+        the same owner, so it goes beside it."""
         inherited_ids: set[str] = set()
+        new_id = await self.new_id("streams")
         if len(command.body) >= LARGE_BYTES:
             command = await self._prepare_create(command)
         while True:
@@ -184,6 +200,9 @@ class Log(AppendingLog):
             if is_current:
                 break
         family, now_ms = [entry, *ancestors], self.clock()
+        if self.membership is not None and not decisions.is_taken(entry.state, now_ms):
+            beside = measured.source if measured is not None else beside
+            command = self._placed(self.membership, command, entry, beside)
         try:
             fork_point = None
             if measured is not None:
@@ -194,7 +213,7 @@ class Log(AppendingLog):
                 _states(ancestors),
                 command,
                 fork_point,
-                self._next_stream_id,
+                new_id or self._next_stream_id,
                 now_ms,
                 inherited_ids.__contains__,
                 self.limits.messages_per_append_max,
@@ -210,6 +229,26 @@ class Log(AppendingLog):
         self._next_stream_id += 1
         effects = _effects(family, decision.mutations)
         return await self.writer.submit(effects, decision.reply, len(command.body))
+
+    async def new_id(self, kind: IdKind) -> int | None:
+        """The next id if the engine is shared: then only the engine knows it."""
+        if self.membership is None:
+            return None
+        return await self.in_thread(self.membership.new_id, kind)
+
+    def _placed(
+        self, membership: Membership, command: Create, entry: Entry, beside: Entry | None
+    ) -> Create:
+        """Find the shard of a new stream, which this node has to own."""
+        if beside is None and entry.state is not None and not entry.state.deleted:
+            # Its time is over, and it goes with the same commit.
+            beside = entry
+        if beside is not None and beside.state is not None:
+            entry.shard = beside.shard
+            return replace(command, beside=beside.state.config.id)
+        entry.shard = membership.home(command.path)
+        membership.demand(entry.shard)
+        return command
 
     async def _prepare_create(self, command: Create) -> Create:
         """The same for the first body of a stream, which is there only if it is a fork's source."""
@@ -296,6 +335,13 @@ class Log(AppendingLog):
         if last is not None and last.soft_deleted and not last.deleted and not last.forks:
             self.orphans[family[-1].path] = None
         return reply
+
+
+def _refuse_released(effects: Sequence[Effect]) -> None:
+    """Refuse what was decided on a stream that has been given to another node meanwhile."""
+    for owner, _ in effects:
+        if isinstance(owner, Entry) and owner.released:
+            raise OwnedElsewhere(owner.shard)
 
 
 def _states(entries: tuple[Entry, ...]) -> tuple[StreamState, ...]:

@@ -16,10 +16,16 @@ class Registry:
     """The entries, most recently used last."""
 
     def __init__(
-        self, limits: Limits, fetch: Callable[[str], Awaitable[LoadedStream | None]]
+        self,
+        limits: Limits,
+        fetch: Callable[[str], Awaitable[LoadedStream | None]],
+        *,
+        shared: bool = False,
     ) -> None:
         self._limits = limits
         self._fetch = fetch
+        self._shared = shared
+        """Whether other nodes can make streams too: that there is none is asked every time."""
         self._entries: OrderedDict[str, Entry] = OrderedDict()
         self._held = HeldBytes()
 
@@ -29,7 +35,7 @@ class Registry:
     def ready(self, path: str) -> Entry | None:
         """The entry if it is loaded: the fast path, without waiting for anything."""
         entry = self._entries.get(path)
-        if entry is None or not entry.loaded:
+        if entry is None or not entry.loaded or (self._shared and entry.absent):
             return None
         self._entries.move_to_end(path)
         return entry
@@ -41,8 +47,39 @@ class Registry:
             if loading is None:
                 self._shrink()
                 loading = self._entries[path] = Entry(path, self._held)
-            await loading.load(self._fetch)
+            if self._shared:
+                if await self._ask(loading):
+                    return loading
+            else:
+                await loading.load(self._fetch)
         return entry
+
+    async def _ask(self, entry: Entry) -> bool:
+        """Load it from an engine that others use too; False if that has to be done again.
+
+        What somebody else asked for may be an answer from before this question.
+        """
+        joined = entry.loading
+        if entry.loaded:
+            entry.forget_state()
+        try:
+            await entry.load(self._fetch)
+        except BaseException:
+            # It belongs to another node; what was known of it is of no use.
+            if self._entries.get(entry.path) is entry and entry.idle:
+                del self._entries[entry.path]
+            raise
+        held = self._entries.get(entry.path) is entry
+        return held and entry.loaded and not (joined and entry.absent)
+
+    def release(self, is_over: Callable[[Entry], bool]) -> list[Entry]:
+        """Let go of streams that another node is about to have, and of all that are being loaded:
+        what they are loaded with may be out of date by then."""
+        over = [e for e in self._entries.values() if not e.loaded or is_over(e)]
+        for entry in over:
+            entry.released = True
+            del self._entries[entry.path]
+        return over
 
     @property
     def hot_bytes(self) -> int:

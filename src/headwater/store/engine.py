@@ -15,11 +15,12 @@ thread, at any time, and sees only what is committed.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
+from headwater.core.cluster import ClusterSeen
 from headwater.core.errors import DataCorrupt
 from headwater.core.frames import Frame
 from headwater.core.groups.state import GroupState
@@ -45,6 +46,8 @@ class LoadedStream:
     state: StreamState
     producers_complete: bool
     """False when the stream has more producers than were loaded with it."""
+    shard: int = field(default=0, compare=False)
+    """Where a shared engine has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +189,65 @@ class IdleProducer(NamedTuple):
 
 Piece = bytes | FileRange
 SeekBy = Literal["first_message", "at_ms"]
+IdKind = Literal["streams", "groups", "subscriptions"]
+
+
+class Lease(Protocol):
+    """Until when it is certain that nobody else writes."""
+
+    @property
+    def is_good(self) -> bool: ...
+
+    def renew(self) -> None:
+        """Make it good again, or raise StorageUnavailable. Not on the event loop."""
+
+
+class Membership(Lease, Protocol):
+    """This node among those that share the engine; see `headwater.core.cluster`.
+
+    What is a property can be asked at any time. Everything else waits for the database."""
+
+    on_look: Callable[[], None]
+    """Called after every look, on some thread."""
+    taken_over: int
+
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def lease_s(self) -> float: ...
+    @property
+    def seen(self) -> ClusterSeen:
+        """The cluster when this node last looked."""
+
+    @property
+    def shards(self) -> frozenset[int]:
+        """What this node owns and uses."""
+
+    def excess(self) -> dict[int, int]:
+        """Shards that it has beyond its due, and the node that should have each."""
+
+    def home(self, name: str) -> int:
+        """The shard of a new path, or of a new subscription; at once."""
+
+    def demand(self, shard: int) -> None:
+        """Raise OwnedElsewhere unless this node owns a shard; at once."""
+
+    def new_id(self, kind: IdKind) -> int:
+        """An id that no other node gets, and larger than those given out before."""
+
+    def look(self) -> None: ...
+    def withhold(self, shards: Collection[int]) -> None:
+        """Use shards no longer, because they are about to be given away."""
+
+    def keep(self, shards: Collection[int]) -> None:
+        """Use them after all."""
+
+    def give(self, moves: Mapping[int, int]) -> None:
+        """Give away what was withheld, once nothing of it is under way."""
+
+    def drain(self, node_id: int, *, draining: bool = True) -> bool: ...
+    def secret(self, fresh: bytes) -> bytes:
+        """What nodes know each other by; the fresh one if there is none yet."""
 
 
 class Streams(Protocol):
@@ -195,7 +257,9 @@ class Streams(Protocol):
         """The smallest id that was never given out."""
 
     def load(self, path: str) -> LoadedStream | None:
-        """The stream at a path, soft-deleted ones included."""
+        """The stream at a path, soft-deleted ones included.
+
+        Raises OwnedElsewhere if another node owns it, as everything does that loads a stream."""
 
     def load_id(self, stream_id: int) -> LoadedStream | None:
         """A stream by id."""
@@ -340,6 +404,14 @@ class Engine(Protocol):
     @property
     def history(self) -> History | None:
         """Where older appends can be moved to, if the engine has such a place."""
+
+    @property
+    def lease(self) -> Lease | None:
+        """What reads from memory rest on, if another process could take over."""
+
+    @property
+    def membership(self) -> Membership | None:
+        """The nodes that share the engine, if it is shared."""
 
     def commit(self, mutations: Sequence[AnyMutation]) -> None:
         """Make all of it durable, or raise StorageUnavailable and change nothing.

@@ -36,6 +36,8 @@ class Create:
     relaxed: bool = False
     may_drop: bool = True
     """Whether it may have an existing stream keep less than before."""
+    beside: int | None = None
+    """The id of a stream that it is made for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ class DeadLetters:
         if state.config.dead_letter is not None:
             letters = await self._letters(group, messages)
             messages = messages[: len(letters)]
-            entry = await self._target(state.config.dead_letter)
+            entry = await self._target(state.config.dead_letter, group.entry)
         # Someone may have reset the group meanwhile.
         if group.gone or any(state.outstanding.get(m.ref.number) is not m for m in messages):
             return
@@ -110,11 +110,11 @@ class DeadLetters:
         await group.submit(settled, None, effects, sum(map(len, letters)))
         group.figures.dead_letters += len(messages)
 
-    async def _target(self, path: str) -> Entry:
+    async def _target(self, path: str, beside: Entry) -> Entry:
         entry = await self._streams.entry(path)
         if entry.state is None or entry.state.deleted:
             with suppress(ConfigConflict):
-                await self._streams.create(Create(path, JSON))
+                await self._streams.create(Create(path, JSON), beside)
             entry = await self._streams.entry(path)
         return entry
 

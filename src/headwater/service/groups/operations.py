@@ -77,15 +77,16 @@ class Groups(GroupRegistry):
         view = stream.entry.require_view()
         if config.order_by is not None and not is_json(view.config.content_type):
             raise InvalidBody("order_by points into JSON; this stream holds something else")
-        await self._prepare_dead_letters(stream.entry.path, config)
+        await self._prepare_dead_letters(stream.entry, config)
         cursor = await self.position(stream.entry, view, config.start)
+        new_id = await self._streams.new_id("groups")
         if not stream.entry.shows(view):
             # The stream is being deleted or replaced, or has been.
             await self._streams.writer.reply_after(stream.entry, None)
             return None
         if not stream.complete or name in stream.groups:
             return None
-        record = GroupRecord(self._next_id, stream.stream_id, name, self._streams.clock())
+        record = GroupRecord(new_id or self._next_id, stream.stream_id, name, self._streams.clock())
         self._next_id += 1
         group = self._group(GroupState(record, config, cursor), stream)
         try:
@@ -98,15 +99,15 @@ class Groups(GroupRegistry):
         self._watch(stream, group)
         return group
 
-    async def _prepare_dead_letters(self, path: str, config: GroupConfig) -> None:
+    async def _prepare_dead_letters(self, entry: Entry, config: GroupConfig) -> None:
         if config.dead_letter is None:
             return
         target = check_path(config.dead_letter)
-        if target == path:
+        if target == entry.path:
             raise InvalidBody("dead_letter must be another stream than the group's own")
         # If it is there, or on its way, this only waits until that is certain.
         with suppress(ConfigConflict):
-            await self._streams.create(Create(target, JSON))
+            await self._streams.create(Create(target, JSON), beside=entry)
         stream = self._streams.view(await self._streams.entry(target)).config
         if not stream.is_json or stream.unique_ids is not None:
             raise GroupConflict(
@@ -117,7 +118,7 @@ class Groups(GroupRegistry):
         """Whether the settings are what they have to be; not if the group changed meanwhile."""
         before = group.state.config
         config = decisions.decide_put(group.state, wanted).reply
-        await self._prepare_dead_letters(group.entry.path, config)
+        await self._prepare_dead_letters(group.entry, config)
         if group.gone or group.state.config != before:
             return False
         decision = decisions.decide_put(group.state, wanted)

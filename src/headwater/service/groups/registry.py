@@ -9,7 +9,13 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Final, Self
 
-from headwater.core.errors import GroupNotFound, StorageUnavailable, StreamError, StreamNotFound
+from headwater.core.errors import (
+    GroupNotFound,
+    OwnedElsewhere,
+    StorageUnavailable,
+    StreamError,
+    StreamNotFound,
+)
 from headwater.core.groups.state import GroupState
 from headwater.service.background import Retried
 from headwater.service.entries import Entry, Event
@@ -46,9 +52,10 @@ class StreamGroups:
         entry.listeners.add(self.on_event)
 
     def on_event(self, event: Event) -> None:
-        if event is Event.DELETED:
+        if event is not Event.CHANGED:
             self.ended = True
-            error = self.entry.missing()
+            released = event is Event.RELEASED
+            error = OwnedElsewhere(self.entry.shard) if released else self.entry.missing()
             for group in self.groups.values():
                 group.dismiss(error)
             return

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from headwater.core.errors import LiveNotEnabled, StreamError, TooBusy
+from headwater.core.errors import LiveNotEnabled, OwnedElsewhere, StreamError, TooBusy
 from headwater.core.limits import KIB
 from headwater.core.live.interest import Interest
 from headwater.core.live.journal import Waiter
@@ -91,7 +91,9 @@ class LiveStream(Owner):
 
     def _on_event(self, event: Event) -> None:
         self._live.figures.note(self)
-        if event is Event.DELETED or not self.is_current:
+        if event is Event.RELEASED:
+            self.close(OwnedElsewhere(self.stream.entry.shard))
+        elif event is Event.DELETED or not self.is_current:
             self.close(self.stream.missing())
         elif self.lag:
             self._plan_pump()

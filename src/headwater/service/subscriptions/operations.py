@@ -79,7 +79,8 @@ class Subscriptions(SubscriptionRegistry):
             return await self._create(name, config, base_url), True
 
     async def _create(self, name: str, config: SubscriptionConfig, base_url: str) -> Subscription:
-        record = SubscriptionRecord(self._next_id, name, self.streams.clock(), base_url)
+        new_id = await self.streams.new_id("subscriptions") or self._next_id
+        record = SubscriptionRecord(new_id, name, self.streams.clock(), base_url)
         self._next_id += 1
         state = SubscriptionState(record, config)
         named = [Mark(path, True, 0, NOTHING_ACKED) for path in config.streams]

@@ -42,6 +42,8 @@ from headwater.store.memory.templates import Templates
 
 class MemoryEngine:
     name = "memory"
+    lease = None
+    membership = None
     history = None
 
     def __init__(self, producers_preloaded_max: int = 1_000) -> None:

@@ -1,16 +1,18 @@
-"""Who may write: shards, epochs, and the lease of their owner.
+"""Who may write: nodes, their leases and epochs, and the shards that they own.
 
-- One node owns a shard at a time. The shard's row names the owner, its epoch, and a counter that
-  the owner raises three times per lease.
-- Who wants a shard that has an owner looks at the counter. If it moves, the owner lives. If it
-  stands still for the whole lease of the owner, by the looker's own monotonic clock, the shard may
-  be taken: clocks of two machines are never compared.
-- Taking a shard raises its epoch. Every transaction that writes begins with the epoch it believes
-  in (`fence`) and holds the row while it lasts. So taking waits for the transaction that is under
-  way, and lets none of the former owner begin after it.
-- An owner that does not know how a commit of its own ended raises its epoch as well, on a new
-  connection: after that, the commit has happened or never will.
-- An owner that stops in good order leaves the row without an owner, so the next one need not wait.
+The rules are in `headwater.core.cluster`. This is how they are kept in the database:
+
+- A node has a row with its epoch and its counter. Every transaction that writes begins with the
+  epoch it believes in (`fence`) and holds the row while it lasts. Whoever takes a node for gone
+  deletes its row. So that waits for the transaction that is under way, and lets none of the former
+  node begin after it; the shards that it had are free from then on.
+- A node that does not know how a commit of its own ended raises its epoch, on a new connection:
+  after that, the commit has happened or never will.
+- Only the owner of a shard gives it away, when nothing of it is under way any more, and to a node
+  that it names. A free shard goes to who takes it first.
+- A node without an address wants the database for itself: it begins only if nobody else lives, and
+  nobody else begins while it does.
+- A node that stops in good order removes its row, so nobody has to wait for it.
 """
 
 from __future__ import annotations
@@ -20,134 +22,252 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
 
+from headwater.core.cluster import ClusterSeen, NodeSeen, ShardSeen, Sightings, plan
+from headwater.core.errors import OwnedElsewhere
 from headwater.store.engine import CannotOpen
 from headwater.store.postgresql.database import Connection, LostShard
 
-SHARD: Final = 0
-"""The only one so far."""
 LEASE_MS: Final = 3_000
 _LOOKS_PER_LEASE: Final = 20
+_JOIN_LOCK: Final = 0x48574A4E  # "HWJN"
 
 Clock = Callable[[], float]
 
 
-class Seen(NamedTuple):
-    """A shard's row."""
-
-    epoch: int
-    owner: str | None
-    lease_ms: int
-    counter: int
-
-
 class Ownership:
-    """What this node owns. All methods may be called from any thread."""
+    """This node, and what it owns. All methods may be called from any thread."""
 
-    def __init__(self, lease_ms: int = LEASE_MS, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self,
+        lease_ms: int = LEASE_MS,
+        address: str | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
         self._lease_ms = lease_ms
+        self.address = address
         self._clock = clock
         self._lock = threading.Lock()
+        self._sightings = Sightings(lease_ms)
         self.name = f"{socket.gethostname()} (process {os.getpid()}, {secrets.token_hex(4)})"
+        self.id = 0
         self.epoch = 0
         self.good_until = 0.0
-        """Until when nobody else can have taken the shard, by this node's own clock."""
+        """Until when nobody else can have taken this node for gone, by its own clock."""
         self.is_lost = False
+        self.seen = ClusterSeen()
+        """The cluster when this node last looked."""
+        self.shards: frozenset[int] = frozenset()
+        """What this node owns and uses: not what it is about to give away."""
+        self._leaving: frozenset[int] = frozenset()
 
     @property
     def lease_s(self) -> float:
         return self._lease_ms / 1000
 
-    # ── Taking ───────────────────────────────────────────────────────────────────────────────
+    @property
+    def is_alone(self) -> bool:
+        return self.address is None
 
-    def take(
+    @property
+    def is_good(self) -> bool:
+        """Whether nobody else can have taken over."""
+        return self._clock() < self.good_until
+
+    def demand(self, shard: int) -> None:
+        if shard not in self.shards:
+            raise OwnedElsewhere(shard)
+
+    # ── Joining ──────────────────────────────────────────────────────────────────────────────
+
+    def join(
         self, connection: Connection, sleep: Callable[[float], None] = time.sleep
-    ) -> str | None:
-        """Own the shard; says who was outwaited for it. Raises CannotOpen if the owner lives."""
-        seen = _look(connection)
-        outwaited = seen.owner
-        if seen.owner is not None:
-            seen = self._outwait(connection, seen, sleep)
-        if not self._claim(connection, seen):
-            raise CannotOpen("another node has taken the database at the same moment")
-        return outwaited
-
-    def _outwait(self, connection: Connection, seen: Seen, sleep: Callable[[float], None]) -> Seen:
-        lease_ms = max(seen.lease_ms, self._lease_ms)
-        until = self._clock() + lease_ms / 1000
+    ) -> list[str]:
+        """Take part; says who was outwaited for it. Raises CannotOpen if somebody is in the way."""
+        outwaited: list[str] = []
+        watched = Sightings(self._lease_ms)
+        first = {node.id: node for node in _nodes(connection)}
         while True:
-            is_last = self._clock() >= until
-            now = _look(connection)
-            if now.owner is None:
-                return now
-            if now != seen:
-                raise CannotOpen(f"the database is in use by another node, {now.owner}; stop it")
-            if is_last:
-                return now
-            sleep(lease_ms / 1000 / _LOOKS_PER_LEASE)
-
-    def _claim(self, connection: Connection, seen: Seen) -> bool:
-        """Take a shard that is still as it was seen."""
-        with self._lock:
             asked = self._clock()
-            with connection.transaction():
-                if _look(connection, lock=True) != seen:
-                    return False
-                self._write_owner(connection, seen.epoch + 1)
-            self._hold(seen.epoch + 1, asked)
-            return True
+            nodes = [node for node in _nodes(connection) if self._is_in_the_way(node)]
+            for node in nodes:
+                if node.counter != first.setdefault(node.id, node).counter:
+                    raise CannotOpen(self._in_the_way(node))
+            for node in watched.note(nodes, asked, self._clock()):
+                if self.take_over(connection, node):
+                    outwaited.append(node.name)
+            if not nodes and self._enter(connection):
+                return outwaited
+            if nodes:
+                lease_ms = max(self._lease_ms, *(node.lease_ms for node in nodes))
+                sleep(lease_ms / 1000 / _LOOKS_PER_LEASE)
+
+    def _is_in_the_way(self, node: NodeSeen) -> bool:
+        return self.is_alone or node.address is None or node.address == self.address
+
+    def _in_the_way(self, node: NodeSeen) -> str:
+        if self.is_alone:
+            advice = "stop it, or let both advertise an address"
+            return f"the database is in use by another node, {node.name}; {advice}"
+        if node.address is None:
+            advice = "it was started without --advertise and wants it for itself; stop it"
+            return f"the database is in use by another node, {node.name}; {advice}"
+        return f"another node, {node.name}, advertises {node.address} too; give each its own"
+
+    def _enter(self, connection: Connection) -> bool:
+        with self._lock, connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_JOIN_LOCK,))
+            if any(self._is_in_the_way(node) for node in _nodes(connection)):
+                # Somebody has come at the same moment.
+                return False
+            asked = self._clock()
+            found = connection.execute(
+                "INSERT INTO nodes (name, address, lease_ms) VALUES (%s, %s, %s) RETURNING id",
+                (self.name, self.address, self._lease_ms),
+            ).fetchall()
+            self.id = int(found[0][0])
+            if self.is_alone:
+                connection.execute("UPDATE shards SET node_id = %s, epoch = epoch + 1", (self.id,))
+        self.epoch, self.good_until = 1, asked + self.lease_s
+        self.look(connection)
+        return True
 
     # ── Keeping ──────────────────────────────────────────────────────────────────────────────
 
     def renew(self, connection: Connection) -> None:
-        """Show that this node lives. Raises LostShard if it does not own the shard any more."""
+        """Show that this node lives. Raises LostShard if it was taken for gone."""
         asked = self._clock()
-        # By name, not by epoch: this node may be raising its own epoch at this very moment.
+        # Not by epoch: this node may be raising its own epoch at this very moment.
         renewed = connection.execute(
-            "UPDATE shards SET counter = counter + 1 WHERE id = %s AND owner = %s RETURNING 1",
-            (SHARD, self.name),
+            "UPDATE nodes SET counter = counter + 1 WHERE id = %s RETURNING 1", (self.id,)
         ).fetchall()
         if not renewed:
             self.is_lost = True
             raise LostShard
-        self.good_until = asked + self.lease_s
+        self.good_until = max(self.good_until, asked + self.lease_s)
 
     def raise_epoch(self, connection: Connection) -> None:
         """Let nothing that this node began before be committed any more; what is, is."""
         with self._lock:
             asked = self._clock()
             with connection.transaction():
-                seen = _look(connection, lock=True)
-                # An earlier attempt may have succeeded without our hearing of it.
-                if seen.owner != self.name:
+                held = "SELECT epoch FROM nodes WHERE id = %s FOR UPDATE"
+                found = connection.execute(held, (self.id,)).fetchall()
+                if not found:
                     self.is_lost = True
                     raise LostShard
-                self._write_owner(connection, seen.epoch + 1)
-            self._hold(seen.epoch + 1, asked)
+                # An earlier attempt may have succeeded without our hearing of it.
+                epoch = int(found[0][0]) + 1
+                connection.execute(
+                    "UPDATE nodes SET epoch = %s, counter = counter + 1 WHERE id = %s",
+                    (epoch, self.id),
+                )
+            self.epoch = epoch
+            self.good_until = max(self.good_until, asked + self.lease_s)
 
-    def release(self, connection: Connection) -> None:
-        """Leave the shard to whoever comes next."""
-        connection.execute(
-            "UPDATE shards SET owner = NULL WHERE id = %s AND owner = %s", (SHARD, self.name)
-        )
+    def leave(self, connection: Connection) -> None:
+        """Leave everything to the others."""
+        with connection.transaction():
+            connection.execute("DELETE FROM nodes WHERE id = %s", (self.id,))
+            _free(connection, self.id)
 
-    def _write_owner(self, connection: Connection, epoch: int) -> None:
-        connection.execute(
-            "UPDATE shards SET epoch = %s, owner = %s, lease_ms = %s, counter = counter + 1"
-            " WHERE id = %s",
-            (epoch, self.name, self._lease_ms, SHARD),
-        )
+    # ── Looking ──────────────────────────────────────────────────────────────────────────────
 
-    def _hold(self, epoch: int, asked: float) -> None:
-        self.epoch = epoch
-        self.good_until = asked + self.lease_s
+    def look(self, connection: Connection) -> tuple[NodeSeen, ...]:
+        """See who takes part and who owns what; says which nodes are gone."""
+        with self._lock:
+            asked = self._clock()
+            with connection.transaction():
+                # Of one moment.
+                connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                nodes = tuple(_nodes(connection))
+                found = connection.execute("SELECT id, epoch, node_id FROM shards ORDER BY id")
+                shards = tuple(ShardSeen(*row) for row in found.fetchall())
+            answered = self._clock()
+            if all(node.id != self.id for node in nodes):
+                self.is_lost = True
+                raise LostShard
+            self.seen = ClusterSeen(nodes, shards)
+            own = frozenset(shard.id for shard in shards if shard.node_id == self.id)
+            self._leaving &= own
+            self.shards = own - self._leaving
+            others = [node for node in nodes if node.id != self.id]
+            return self._sightings.note(others, asked, answered)
+
+    def take_over(self, connection: Connection, node: NodeSeen) -> bool:
+        """Remove a node that is gone, unless it has moved; its shards are free after that."""
+        with connection.transaction():
+            removed = connection.execute(
+                "DELETE FROM nodes WHERE id = %s AND epoch = %s AND counter = %s RETURNING 1",
+                (node.id, node.epoch, node.counter),
+            ).fetchall()
+            if removed:
+                _free(connection, node.id)
+        return bool(removed)
+
+    # ── Shards ───────────────────────────────────────────────────────────────────────────────
+
+    def planned(self) -> dict[int, int]:
+        """Who should own each shard, as this node sees it."""
+        wanting = [node.id for node in self.seen.nodes if not node.draining]
+        return plan({shard.id: shard.node_id for shard in self.seen.shards}, wanting)
+
+    def claim(self, connection: Connection) -> list[int]:
+        """Take the free shards that are due to this node."""
+        planned = self.planned()
+        free = [shard.id for shard in self.seen.shards if shard.node_id is None]
+        due = [shard for shard in free if planned.get(shard) == self.id]
+        if not due:
+            return []
+        found = connection.execute(
+            "UPDATE shards SET node_id = %s, epoch = epoch + 1"
+            " WHERE id = ANY(%s::bigint[]) AND node_id IS NULL RETURNING id",
+            (self.id, "{" + ",".join(map(str, due)) + "}"),
+        ).fetchall()
+        return [int(row[0]) for row in found]
+
+    def excess(self) -> dict[int, int]:
+        """What this node has beyond its due, and who is to have it."""
+        planned = self.planned()
+        return {
+            shard: planned[shard]
+            for shard in sorted(self.shards)
+            if planned.get(shard, self.id) != self.id
+        }
+
+    def withhold(self, shards: Collection[int]) -> None:
+        """Use these no longer; they are about to be given away."""
+        with self._lock:
+            self._leaving |= frozenset(shards)
+            self.shards -= self._leaving
+
+    def keep(self, shards: Collection[int]) -> None:
+        """Use these after all."""
+        with self._lock:
+            own = {shard.id for shard in self.seen.shards if shard.node_id == self.id}
+            self._leaving -= frozenset(shards)
+            self.shards |= own & frozenset(shards)
+
+    def give(self, connection: Connection, moves: Mapping[int, int]) -> None:
+        """Give shards away. Nothing of them may be under way any more."""
+        for shard, node_id in moves.items():
+            connection.execute(
+                "UPDATE shards SET epoch = epoch + 1,"
+                " node_id = (SELECT id FROM nodes WHERE id = %s) WHERE id = %s AND node_id = %s",
+                (node_id, shard, self.id),
+            )
 
 
-def _look(connection: Connection, *, lock: bool = False) -> Seen:
-    suffix = b" FOR UPDATE" if lock else b""
+def _free(connection: Connection, node_id: int) -> None:
+    connection.execute(
+        "UPDATE shards SET node_id = NULL, epoch = epoch + 1 WHERE node_id = %s", (node_id,)
+    )
+
+
+def _nodes(connection: Connection) -> list[NodeSeen]:
     found = connection.execute(
-        b"SELECT epoch, owner, lease_ms, counter FROM shards WHERE id = %s" + suffix, (SHARD,)
+        "SELECT id, name, address, epoch, counter, lease_ms, draining <> 0 FROM nodes ORDER BY id"
     ).fetchall()
-    return Seen(*found[0])
+    return [NodeSeen(*row) for row in found]

@@ -8,12 +8,14 @@ The tables are those of the SQLite engine, with the same columns (`headwater.sto
 different, or only here:
 
 - `cluster` has one row: whose database this is, its layout, and how many shards it has.
-- `shards` has a row per shard: who owns it, in which epoch, and a counter that the owner raises to
-  show that it lives. `fence` is the first statement of every transaction that writes: it fails
-  unless the epoch is the writer's, and holds the row, so that no other node can take the shard
-  before the transaction has ended. It takes the weakest lock that a take-over (`FOR UPDATE`)
-  conflicts with and that the counter's own updates do not.
-- `ids` has the last id of each kind that was given out. Rows go, ids never come back.
+- `nodes` has a row per node that takes part: where others reach it, its epoch, and a counter that
+  it raises to show that it lives. `fence` is the first statement of every transaction that writes:
+  it fails unless the node is there in that epoch, and holds the row, so that no other node can take
+  over before the transaction has ended. It takes the weakest lock that a take-over (which deletes
+  the row) conflicts with and that the counter's own updates do not.
+- `shards` has a row per shard: which node owns it, and an epoch that counts how often that changed.
+  `home` is the shard of a path, or of the name of a subscription.
+- A sequence per kind gives out ids: never one twice, and later ones are larger.
 - Streams and subscriptions carry their shard.
 - There are no foreign keys: core has decided that everything fits, and each would cost a look-up
   per row.
@@ -24,6 +26,8 @@ from __future__ import annotations
 
 import re
 from typing import Final
+
+from headwater.core.cluster import SHARDS_DEFAULT
 
 SCHEMA: Final = "headwater"
 PURPOSE: Final = "durable streams"
@@ -239,7 +243,60 @@ CREATE INDEX streams_kept ON streams (path, deleted_at, id) WHERE status = 3;
 CREATE INDEX streams_kept_until ON streams (kept_until) WHERE status = 3;
 """
 
-MIGRATIONS: Final = (_V1, _V2, _V3)
+_V4 = f"""
+CREATE TABLE nodes (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  name text NOT NULL,
+  address text,
+  epoch bigint NOT NULL DEFAULT 1,
+  counter bigint NOT NULL DEFAULT 0,
+  lease_ms integer NOT NULL,
+  draining smallint NOT NULL DEFAULT 0,
+  joined_at timestamptz NOT NULL DEFAULT now()
+) WITH (fillfactor = 20);
+
+DROP FUNCTION fence(integer, bigint);
+CREATE FUNCTION fence(wanted bigint, held bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM 1 FROM {SCHEMA}.nodes WHERE id = wanted AND epoch = held FOR KEY SHARE;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'node % is not there in epoch % any more', wanted, held
+      USING ERRCODE = '{LOST_SHARD}';
+  END IF;
+END $$;
+
+ALTER TABLE shards DROP COLUMN owner, DROP COLUMN lease_ms, DROP COLUMN counter,
+  ADD COLUMN node_id bigint;
+UPDATE shards SET epoch = epoch + 1;
+
+CREATE FUNCTION home(name text) RETURNS integer LANGUAGE sql STABLE AS $$
+  SELECT (('x' || encode(substr(sha256(convert_to(name, 'UTF8')), 1, 4), 'hex'))::bit(32)::bigint
+    & 4294967295) % (SELECT shards FROM {SCHEMA}.cluster)
+$$;
+
+CREATE FUNCTION reshard(wanted integer) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE {SCHEMA}.cluster SET shards = wanted;
+  DELETE FROM {SCHEMA}.shards WHERE id >= wanted;
+  INSERT INTO {SCHEMA}.shards (id) SELECT generate_series(0, wanted - 1) ON CONFLICT DO NOTHING;
+  WITH RECURSIVE family (id, shard) AS (
+    SELECT s.id, {SCHEMA}.home(s.path) FROM {SCHEMA}.streams s WHERE NOT EXISTS (
+      SELECT 1 FROM {SCHEMA}.streams f WHERE f.id = s.source_id)
+    UNION ALL SELECT s.id, f.shard FROM {SCHEMA}.streams s JOIN family f ON s.source_id = f.id
+  )
+  UPDATE {SCHEMA}.streams s SET shard = f.shard FROM family f WHERE f.id = s.id;
+  UPDATE {SCHEMA}.subscriptions SET shard = {SCHEMA}.home(name);
+END $$;
+SELECT reshard({SHARDS_DEFAULT});
+
+CREATE SEQUENCE streams_ids;
+CREATE SEQUENCE groups_ids;
+CREATE SEQUENCE subscriptions_ids;
+SELECT setval(kind || '_ids', last) FROM ids WHERE last > 0;
+DROP TABLE ids;
+"""
+
+MIGRATIONS: Final = (_V1, _V2, _V3, _V4)
 LAYOUT: Final = len(MIGRATIONS)
 
 _DECLARED: Final = re.compile(

@@ -29,6 +29,7 @@ from headwater.store.postgresql.releases import (
     release_trimmed,
 )
 from headwater.store.postgresql.tables import StatementTables
+from headwater.store.postgresql.values import bigints
 from headwater.store.rows import (
     CREATED_COLUMNS,
     DELETED,
@@ -47,6 +48,7 @@ WORDS: Final = Words(
     last_byte="last_byte",
     last_message="last_message",
     producers="producers p JOIN streams s ON s.id = p.stream_id",
+    shard="s.shard",
 )
 _STATUS: Final = "status, deleted_at, kept_until"
 
@@ -60,6 +62,8 @@ class StreamChanges:
 
     def __init__(self) -> None:
         self._created: dict[int, StreamConfig] = {}
+        self._beside: dict[int, int] = {}
+        """Streams that live in the shard of another one."""
         self._status: dict[int, tuple[int, int | None, int | None]] = {}
         """Status, since when it is deleted, until when it is kept."""
         self._undeleted: dict[int, int] = {}
@@ -79,8 +83,11 @@ class StreamChanges:
                     self._stream_seqs[mutation.stream_id] = mutation.stream_seq
                 if mutation.trim_due_ms is not None:
                     self._trim_dues[mutation.stream_id] = mutation.trim_due_ms
-            case Created(config):
+            case Created(config, beside):
                 self._created[config.id] = config
+                source_id = config.source_id or beside
+                if source_id is not None:
+                    self._beside[config.id] = source_id
             case Closed(stream_id, at_ms, producer):
                 self._closed[stream_id] = (at_ms, *(producer or (None, None, None)))
             case Reconfigured(stream_id, at_ms, config):
@@ -117,6 +124,12 @@ class StreamChanges:
             tables.use_ids("streams", max(self._created))
         created = [self._created_row(config) for config in self._created.values()]
         tables.insert("streams", f"{CREATED_COLUMNS}, {_STATUS}", created)
+        if self._beside:
+            tables.execute(
+                "UPDATE streams t SET shard = s.shard FROM unnest(?, ?) AS v (id, beside)"
+                " JOIN streams s ON s.id = v.beside WHERE t.id = v.id",
+                (bigints(list(self._beside)), bigints(list(self._beside.values()))),
+            )
         settings = [(i, *row) for i, row in self._settings.items()]
         tables.update("streams", "id", SETTINGS_COLUMNS, settings)
         closed = [(i, *row) for i, row in self._closed.items()]

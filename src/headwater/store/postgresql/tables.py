@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
-from headwater.store.postgresql.ownership import SHARD
 from headwater.store.postgresql.schema import COLUMN_TYPES
 from headwater.store.postgresql.values import Array, bigints, byteas, texts
 from headwater.store.rows import Query, Row
@@ -17,7 +16,8 @@ _ARRAYS: Final[dict[str, Callable[..., Array]]] = {
     "text": texts,
     "bytea": byteas,
 }
-_SHARDED: Final = ("streams", "subscriptions")
+# The column that says which shard a row belongs to.
+_NAMES: Final = {"streams": "path", "subscriptions": "name"}
 
 
 @lru_cache(1_000)
@@ -27,24 +27,36 @@ def native(sql: str) -> bytes:
 
 
 def next_id(query: Query, table: str) -> int:
-    return int(query("SELECT last + 1 FROM ids WHERE kind = ?", (table,))[0][0])
+    """The smallest that was never given out, without giving it out."""
+    return int(query(f"SELECT last_value + is_called::int FROM {table}_ids", ())[0][0])
+
+
+def new_id(query: Query, table: str) -> int:
+    """One that nobody else gets, and larger than those before it."""
+    return int(query(f"SELECT nextval('{table}_ids')", ())[0][0])
 
 
 class StatementTables:
-    def __init__(self) -> None:
+    def __init__(self, home: Callable[[str], int]) -> None:
+        self._home = home
         self.statements: list[Statement] = []
 
     def execute(self, sql: str, values: tuple[object, ...]) -> None:
         self.statements.append((native(sql), values))
 
     def use_ids(self, table: str, last: int) -> None:
-        self.execute("UPDATE ids SET last = greatest(last, ?) WHERE kind = ?", (last, table))
+        self.execute(
+            f"SELECT setval('{table}_ids', ?) FROM {table}_ids"
+            " WHERE last_value + is_called::int <= ?",
+            (last, last),
+        )
 
     def insert(self, table: str, columns: str, rows: Sequence[Row], suffix: str = "") -> None:
         if not rows:
             return
-        if table in _SHARDED:
-            columns, rows = f"{columns}, shard", [(*row, SHARD) for row in rows]
+        if table in _NAMES:
+            at = columns.split(", ").index(_NAMES[table])
+            columns, rows = f"{columns}, shard", [(*row, self._home(row[at])) for row in rows]
         source, values = _unnest(columns.split(", "), rows)
         self.execute(f"INSERT INTO {table} ({columns}) SELECT * FROM {source}{suffix}", values)
 

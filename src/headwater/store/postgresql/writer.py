@@ -32,13 +32,13 @@ from headwater.store.postgresql.database import (
     explained,
     translated,
 )
-from headwater.store.postgresql.ownership import SHARD, Ownership
+from headwater.store.postgresql.ownership import Ownership
 from headwater.store.postgresql.tables import Statement, native
 from headwater.store.rows import Query, Row
 
 _SETTLE_WITHIN_S: Final = 2.0
 _PAUSE_S: Final = 0.05
-_FENCE: Final = b"SELECT fence(%s::integer, %s)"
+_FENCE: Final = b"SELECT fence(%s, %s)"
 _REPLICATION_WARNING: Final = "01000"
 
 log = structlog.get_logger()
@@ -67,7 +67,7 @@ class Writer:
             began = perf_counter()
             with connection.pipeline(), connection.cursor() as cursor:
                 cursor.execute(b"BEGIN")
-                cursor.execute(_FENCE, (SHARD, self._ownership.epoch))
+                cursor.execute(_FENCE, (self._ownership.id, self._ownership.epoch))
                 for sql, values in statements:
                     cursor.execute(sql, values)
                 cursor.execute(b"COMMIT")
@@ -83,7 +83,7 @@ class Writer:
                 return cursor.fetchall() if cursor.description else []
 
             connection.execute(b"BEGIN")
-            connection.execute(_FENCE, (SHARD, self._ownership.epoch))
+            connection.execute(_FENCE, (self._ownership.id, self._ownership.epoch))
             yield execute
             connection.execute(b"COMMIT")
 

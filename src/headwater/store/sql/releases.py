@@ -27,8 +27,10 @@ _STREAMS_PER_STEP: Final = 32
 class StoredReleases:
     """Within one transaction."""
 
-    def __init__(self, write: Query) -> None:
+    def __init__(self, write: Query, own: str = "") -> None:
         self._write = write
+        self._own = own
+        """Further condition: that a stream belongs to this node."""
 
     def member(self, stream_id: int) -> Member | None:
         found = self._write(f"{_MEMBER} WHERE id = ? AND status < 2", (stream_id,))
@@ -43,7 +45,9 @@ class StoredReleases:
         return [_member(row) for row in found]
 
     def next_release(self) -> Release | None:
-        found = self._write(f"SELECT {RELEASE_COLUMNS} FROM releases LIMIT 1", ())
+        own = f" WHERE stream_id IN (SELECT id FROM streams WHERE true{self._own})"
+        own = own if self._own else ""
+        found = self._write(f"SELECT {RELEASE_COLUMNS} FROM releases{own} LIMIT 1", ())
         return Release(*found[0]) if found else None
 
     def release(self, release: Release) -> None:
@@ -62,7 +66,7 @@ class StoredReleases:
     def drop_deleted(self, most: int) -> bool:
         """Remove some of what deleted streams left; False when there was nothing."""
         write = self._write
-        deleted = f"SELECT id FROM streams WHERE status = {DELETED} LIMIT ?"
+        deleted = f"SELECT id FROM streams WHERE status = {DELETED}{self._own} LIMIT ?"
         found = write(deleted, (_STREAMS_PER_STEP,))
         left = most
         for (stream_id,) in found:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from headwater.core.errors import OwnedElsewhere
 from headwater.core.lineage import Lineage
 from headwater.core.producers import ProducerState
 from headwater.core.stream import StreamState
@@ -45,15 +47,26 @@ class Words(NamedTuple):
     """How many messages lie before that."""
     producers: str
     """Producers as `p` in the order of their last use, with their streams as `s`."""
+    shard: str = "0"
+    """The shard of a stream."""
+    own: str = ""
+    """Further condition: that a stream belongs to this node."""
 
 
 class Streams:
     def __init__(
-        self, query: Query, next_id: NextId, words: Words, producers_preloaded_max: int
+        self,
+        query: Query,
+        next_id: NextId,
+        words: Words,
+        producers_preloaded_max: int,
+        demand: Callable[[int], None] = lambda shard: None,
     ) -> None:
         self._query = query
         self._next_id = next_id
         self._words = words
+        self._demand = demand
+        """Raises OwnedElsewhere unless this node owns a shard."""
         self._producers_max = producers_preloaded_max
         self._states = (
             f"{CONFIG_COLUMNS}, {STATE_COLUMNS}, {words.last_byte}, {words.last_message}, {_FORKS}"
@@ -72,13 +85,21 @@ class Streams:
         return self._load("id = ? AND status < 2", stream_id)
 
     def load_deleted(self, path: str) -> LoadedStream | None:
-        return self._load(f"status = {KEPT} AND path = ? {_NEWEST_FIRST}", path)
+        try:
+            return self._load(f"status = {KEPT} AND path = ? {_NEWEST_FIRST}", path)
+        except OwnedElsewhere:
+            if self._query("SELECT 1 FROM streams WHERE path = ? AND status < 2", (path,)):
+                # It cannot come back, wherever it is.
+                return None
+            raise
 
     def _load(self, condition: str, value: str | int) -> LoadedStream | None:
-        found = self._query(f"SELECT {self._states}{condition}", (value,))
+        found = self._query(f"SELECT {self._words.shard}, {self._states}{condition}", (value,))
         if not found:
             return None
-        state = _read_state(found[0])
+        shard, *row = found[0]
+        self._demand(shard)
+        state = _read_state(tuple(row))
         stream_id = state.config.id
         producers = self._query(
             "SELECT producer_id, epoch, seq, used_at FROM producers WHERE stream_id = ? LIMIT ?",
@@ -93,7 +114,7 @@ class Streams:
                 "SELECT count(*) FROM producers WHERE stream_id = ?", (stream_id,)
             )
             state.producer_count = counted[0][0]
-        return LoadedStream(state, complete)
+        return LoadedStream(state, complete, shard)
 
     def path_of(self, stream_id: int) -> str | None:
         found = self._query("SELECT path FROM streams WHERE id = ? AND status < 2", (stream_id,))
@@ -137,7 +158,7 @@ class Streams:
     def idle_producers(self, before_ms: int, limit: int) -> list[IdleProducer]:
         found = self._query(
             f"SELECT s.path, s.id, p.producer_id FROM {self._words.producers}"
-            " WHERE p.used_at < ? AND s.status < 2 ORDER BY p.used_at LIMIT ?",
+            f" WHERE p.used_at < ? AND s.status < 2{self._words.own} ORDER BY p.used_at LIMIT ?",
             (before_ms, limit),
         )
         return [IdleProducer(*row) for row in found]
@@ -145,15 +166,16 @@ class Streams:
     def purgeable(self, now_ms: int, limit: int) -> list[tuple[int, str]]:
         found = self._query(
             f"SELECT id, path FROM streams WHERE status = {KEPT} AND kept_until <= ?"
-            " ORDER BY kept_until LIMIT ?",
+            f"{self._words.own} ORDER BY kept_until LIMIT ?",
             (now_ms, limit),
         )
         return [(row[0], row[1]) for row in found]
 
     def kept_beyond(self, most: int, limit: int) -> list[tuple[int, str]]:
         found = self._query(
-            f"SELECT id, path FROM streams WHERE status = {KEPT}"
-            " ORDER BY kept_until DESC LIMIT ? OFFSET ?",
+            f"SELECT id, path FROM (SELECT * FROM streams WHERE status = {KEPT}"
+            " ORDER BY kept_until DESC LIMIT ? OFFSET ?) AS beyond"
+            f" WHERE status = {KEPT}{self._words.own}",
             (limit, most),
         )
         return [(row[0], row[1]) for row in found]
@@ -162,7 +184,7 @@ class Streams:
         found = self._query(
             "SELECT id, path, EXISTS (SELECT 1 FROM streams f WHERE f.source_id = s.id"
             " AND f.status < 2) FROM streams s"
-            " WHERE status = 1 AND id > ? ORDER BY id LIMIT ?",
+            f" WHERE status = 1 AND id > ?{self._words.own} ORDER BY id LIMIT ?",
             (after_id, limit),
         )
         return [SoftDeletedStream(one, path, bool(forks)) for one, path, forks in found]
@@ -170,7 +192,7 @@ class Streams:
     def trimmable(self, now_ms: int, limit: int) -> list[str]:
         found = self._query(
             "SELECT path FROM streams WHERE trim_due <= ? AND trim_due IS NOT NULL AND status = 0"
-            " ORDER BY trim_due LIMIT ?",
+            f"{self._words.own} ORDER BY trim_due LIMIT ?",
             (now_ms, limit),
         )
         return [row[0] for row in found]
@@ -178,14 +200,16 @@ class Streams:
     def expired(self, now_ms: int, limit: int) -> list[str]:
         found = self._query(
             "SELECT path FROM streams WHERE deadline <= ? AND deadline IS NOT NULL AND status = 0"
-            " ORDER BY deadline LIMIT ?",
+            f"{self._words.own} ORDER BY deadline LIMIT ?",
             (now_ms, limit),
         )
         return [row[0] for row in found]
 
     def next_deadline_ms(self) -> int | None:
         found = self._query(
-            "SELECT min(deadline) FROM streams WHERE deadline IS NOT NULL AND status = 0", ()
+            "SELECT min(deadline) FROM streams WHERE deadline IS NOT NULL AND status = 0"
+            f"{self._words.own}",
+            (),
         )
         deadline: int | None = found[0][0]
         return deadline

@@ -81,9 +81,11 @@ class SubscriptionChanges:
 
 
 class Subscriptions:
-    def __init__(self, query: Query, next_id: NextId) -> None:
+    def __init__(self, query: Query, next_id: NextId, own: str = "") -> None:
         self._query = query
         self._next_id = next_id
+        self._own = own
+        """Further condition: that a subscription belongs to this node."""
 
     def next_id(self) -> int:
         return self._next_id(self._query, "subscriptions")
@@ -91,9 +93,9 @@ class Subscriptions:
     def load(self, subscription_id: int | None = None) -> list[StoredSubscription]:
         sql = f"SELECT {SUBSCRIPTION_COLUMNS} FROM subscriptions"
         if subscription_id is None:
-            found = self._query(f"{sql} ORDER BY name", ())
+            found = self._query(f"{sql} WHERE true{self._own} ORDER BY name", ())
         else:
-            found = self._query(f"{sql} WHERE id = ?", (subscription_id,))
+            found = self._query(f"{sql} WHERE id = ?{self._own}", (subscription_id,))
         return [rows.read_subscription(row, self._links(row[0])) for row in found]
 
     def _links(self, subscription_id: int) -> list[Row]:

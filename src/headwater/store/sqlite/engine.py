@@ -64,6 +64,8 @@ _PRODUCER_USED: Final = (
 
 class SqliteEngine:
     name = "sqlite"
+    lease = None
+    membership = None
 
     def __init__(
         self, directory: Path, producers_preloaded_max: int = 1_000, step: Step = nothing

@@ -1,0 +1,253 @@
+"""Living among nodes: a thread that shows that this node lives, and sees what the others do.
+
+Three times per lease it settles what is in doubt, raises this node's counter and looks at the
+cluster. Nodes that are gone are removed, and free shards that are due to this node are taken. What
+this node has beyond its due it does not give away by itself: something of it may be under way, so
+that is for those who use the shards (`headwater.cluster`), who are told whenever it has looked.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from typing import Final, TypeVar
+
+import psycopg
+import structlog
+
+from headwater.core.cluster import ClusterSeen, shard_of
+from headwater.core.errors import StorageUnavailable
+from headwater.store.engine import CannotOpen, IdKind
+from headwater.store.postgresql.database import (
+    Connection,
+    Database,
+    LostShard,
+    explained,
+    translated,
+)
+from headwater.store.postgresql.ownership import Ownership
+from headwater.store.postgresql.tables import new_id
+from headwater.store.rows import Query
+
+_BEATS_PER_LEASE: Final = 3
+_BEATS_PER_MEASUREMENT: Final = 20
+_NODE_SECRET: Final = "node"
+
+R = TypeVar("R")
+log = structlog.get_logger()
+
+
+class Membership:
+    def __init__(
+        self,
+        database: Database,
+        ownership: Ownership,
+        connection: Connection,
+        query: Query,
+        settle: Callable[[], object],
+        check: Callable[[], None],
+        lost: Callable[[], None],
+    ) -> None:
+        self._database = database
+        self._ownership = ownership
+        self._connection: Connection | None = connection
+        self._query = query
+        self._settle = settle
+        self._check = check
+        self._lost = lost
+        self._turn = threading.RLock()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="headwater-lease", daemon=True)
+        self._is_abandoned = False
+        self.on_look: Callable[[], None] = lambda: None
+        """Called after every look, on some thread."""
+        self.size_bytes = 0
+        self.taken_over = 0
+        """Nodes that this one has found to be gone."""
+        self._measure(connection)
+
+    # ── What is known ────────────────────────────────────────────────────────────────────────
+
+    @property
+    def node_id(self) -> int:
+        return self._ownership.id
+
+    @property
+    def lease_s(self) -> float:
+        return self._ownership.lease_s
+
+    @property
+    def seen(self) -> ClusterSeen:
+        return self._ownership.seen
+
+    @property
+    def shards(self) -> frozenset[int]:
+        return self._ownership.shards
+
+    @property
+    def is_good(self) -> bool:
+        return self._ownership.is_good
+
+    def excess(self) -> dict[int, int]:
+        return self._ownership.excess()
+
+    def home(self, name: str) -> int:
+        return shard_of(name, len(self.seen.shards))
+
+    def demand(self, shard: int) -> None:
+        self._ownership.demand(shard)
+
+    # ── What can be done ─────────────────────────────────────────────────────────────────────
+
+    def renew(self) -> None:
+        """Make sure that nobody else has taken over. Raises StorageUnavailable if that fails."""
+        with self._turn:
+            if not self._ownership.is_good:
+                self._asked(self._ownership.renew)
+
+    def look(self) -> None:
+        """See now what the others do."""
+        with self._turn:
+            self._asked(self._ownership.look)
+        self.on_look()
+
+    def withhold(self, shards: Collection[int]) -> None:
+        self._ownership.withhold(shards)
+
+    def keep(self, shards: Collection[int]) -> None:
+        self._ownership.keep(shards)
+
+    def give(self, moves: Mapping[int, int]) -> None:
+        """Give shards away that were withheld and of which nothing is under way any more."""
+        self._check()
+        with self._turn:
+            self._asked(lambda connection: self._ownership.give(connection, moves))
+            self._asked(self._ownership.look)
+        self.on_look()
+
+    def drain(self, node_id: int, *, draining: bool = True) -> bool:
+        """Let a node have no shards any more, or again; False if there is no such node."""
+        sql = "UPDATE nodes SET draining = %s WHERE id = %s RETURNING 1"
+        with self._turn:
+            found = self._asked(lambda c: c.execute(sql, (int(draining), node_id)).fetchall())
+            self._asked(self._ownership.look)
+        self.on_look()
+        return bool(found)
+
+    def secret(self, fresh: bytes) -> bytes:
+        """What nodes know each other by; the fresh one if there is none yet."""
+
+        def find(connection: Connection) -> bytes:
+            with connection.transaction():
+                connection.execute("LOCK TABLE secrets IN SHARE ROW EXCLUSIVE MODE")
+                connection.execute(
+                    "INSERT INTO secrets (kind, value, created_at) SELECT %s, %s,"
+                    " (extract(epoch FROM now()) * 1000)::bigint"
+                    " WHERE NOT EXISTS (SELECT 1 FROM secrets WHERE kind = %s)",
+                    (_NODE_SECRET, fresh, _NODE_SECRET),
+                )
+                sql = "SELECT value FROM secrets WHERE kind = %s ORDER BY id LIMIT 1"
+                return bytes(connection.execute(sql, (_NODE_SECRET,)).fetchall()[0][0])
+
+        with self._turn:
+            return self._asked(find)
+
+    def new_id(self, kind: IdKind) -> int:
+        return new_id(self._query, kind)
+
+    def _asked(self, work: Callable[[Connection], R]) -> R:
+        """Ask on the connection of this thread's turn; what goes wrong is put in words."""
+        try:
+            return work(self._connected())
+        except LostShard:
+            raise
+        except CannotOpen as error:
+            self._hang_up()
+            raise StorageUnavailable(f"{error}; try again") from None
+        except psycopg.Error as error:
+            self._hang_up()
+            raise translated(error) from error
+
+    # ── The thread ───────────────────────────────────────────────────────────────────────────
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _keep(self) -> None:
+        beats = 0
+        while not self._closing.wait(self._ownership.lease_s / _BEATS_PER_LEASE):
+            beats += 1
+            try:
+                self._beat(measure=beats % _BEATS_PER_MEASUREMENT == 0)
+            except LostShard as error:
+                log.error("shard_lost", error=error.message)
+                self._lost()
+                return
+            except (psycopg.Error, CannotOpen) as error:
+                self._hang_up()
+                reason = explained(error) if isinstance(error, psycopg.Error) else str(error)
+                log.warning("postgresql_unavailable", reason=reason)
+            except Exception:
+                # Without this thread the node would be taken for gone, and nobody would know.
+                log.exception("lease_failed")
+        if self._is_abandoned:
+            self._hang_up()
+
+    def _beat(self, *, measure: bool) -> None:
+        self._settle()
+        if self._ownership.is_lost:
+            raise LostShard
+        with self._turn:
+            connection = self._connected()
+            self._ownership.renew(connection)
+            if not self._ownership.is_alone:
+                self._meet(connection)
+            if measure:
+                self._measure(connection)
+        self.on_look()
+
+    def _meet(self, connection: Connection) -> None:
+        """See who is gone and what is free."""
+        gone = self._ownership.look(connection)
+        for node in gone:
+            if self._ownership.take_over(connection, node):
+                self.taken_over += 1
+                log.warning("taken_over", former=node.name, address=node.address)
+        if gone:
+            self._ownership.look(connection)
+        if self._ownership.claim(connection):
+            self._ownership.look(connection)
+
+    def _measure(self, connection: Connection) -> None:
+        found = connection.execute("SELECT pg_database_size(current_database())").fetchall()
+        self.size_bytes = int(found[0][0])
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            self._connection = self._database.connect()
+        return self._connection
+
+    def _hang_up(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    # ── The end ──────────────────────────────────────────────────────────────────────────────
+
+    def stop(self) -> None:
+        """Show no more signs of life."""
+        self._closing.set()
+        if self._thread.ident is not None:
+            self._thread.join(self._ownership.lease_s)
+
+    def leave(self) -> None:
+        """Leave in good order, so that nobody has to wait."""
+        if self._thread.is_alive():
+            # It waits for a replica, perhaps for ever; the next owner has to wait for the lease.
+            self._is_abandoned = True
+            return
+        if not self._ownership.is_lost:
+            with suppress(psycopg.Error, CannotOpen):
+                self._ownership.leave(self._connected())
+        self._hang_up()
