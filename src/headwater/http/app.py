@@ -36,7 +36,7 @@ class App:
 
     def __call__(self, request: Request) -> Reply:
         try:
-            return self._answer(request)
+            return self.answer(request)
         except StreamError as error:
             return error_response(error)
 
@@ -56,9 +56,11 @@ class App:
             match = request.match = locate(request.path, self._documents_root)
         return match
 
-    def _answer(self, request: Request) -> Reply:
+    def answer(self, request: Request) -> Reply:
+        """The same, but a refusal is raised."""
         match = self._match(request)
-        self._browsers.check(request, match)
+        if not request.hops:
+            self._browsers.check(request, match)
         if request.method == "OPTIONS":
             return Response(204, self._preflight)
         request.route = match.resource.path

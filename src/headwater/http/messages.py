@@ -57,6 +57,7 @@ class Request:
         "claim",
         "head",
         "headers",
+        "hops",
         "keep_alive",
         "match",
         "method",
@@ -76,6 +77,8 @@ class Request:
         self.headers = headers
         """Names in lower case; of a repeated header, the first value."""
         self.body = b""
+        self.hops = 0
+        """How often other nodes of a cluster have passed it on."""
         self.keep_alive = True
         self.on_disconnect: Callable[[], None] | None = None
         """Set by `wait`: called when the client hangs up."""

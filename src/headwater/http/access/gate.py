@@ -83,7 +83,7 @@ class Gate:
 
     def _charge(self, request: Request, name: str) -> None:
         accounts = self.accounts
-        if accounts is None:
+        if accounts is None or request.hops:
             return
         accounts.charge_request(name, len(request.body))
         if accounts.counts_bytes:

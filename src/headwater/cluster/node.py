@@ -1,0 +1,198 @@
+"""This node among the others, as the event loop sees it.
+
+The engine's membership looks at the cluster on a thread of its own. After every look, this finds
+out what has changed: shards that were gained are announced to those who keep something by shard,
+shards beyond this node's due are handed over, and whoever waits for an owner looks again.
+
+A hand-over loses nothing and shows nobody an error. From its beginning on, nothing new is decided
+about the shards: requests wait, as they do for an owner that is not known yet. What is under way is
+committed, those who follow a stream are sent to come back, everything is forgotten, and then the
+shards are given to the node that is to have them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Set
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from time import monotonic
+from typing import Final, TypeVar
+
+import structlog
+
+from headwater.core.cluster import ClusterSeen, NodeSeen
+from headwater.core.errors import OwnedElsewhere, StreamError
+from headwater.service.log import Log
+from headwater.store.engine import Membership
+
+_THREADS: Final = 2
+_GIVE_UP_AFTER_S: Final = 1.0
+
+R = TypeVar("R")
+Keeper = Callable[[Set[int]], Awaitable[None]]
+
+log = structlog.get_logger()
+
+
+class Node:
+    def __init__(self, streams: Log, membership: Membership) -> None:
+        self._streams = streams
+        self._membership = membership
+        self._loop = asyncio.get_running_loop()
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="headwater-cluster")
+        self._changed = asyncio.Event()
+        self._shards: Set[int] = frozenset()
+        self._moving: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._refreshing: asyncio.Future[None] | None = None
+        self._rest_until = 0.0
+        self.on_gain: list[Keeper] = []
+        """Told of shards that this node has from now on."""
+        self.on_release: list[Keeper] = []
+        """Told of shards that are about to go; the hand-over waits for them."""
+        self.watch = streams.watch("cluster")
+        self.handed_over = 0
+
+    # ── What is known ────────────────────────────────────────────────────────────────────────
+
+    @property
+    def id(self) -> int:
+        return self._membership.node_id
+
+    @property
+    def seen(self) -> ClusterSeen:
+        return self._membership.seen
+
+    @property
+    def shards(self) -> Set[int]:
+        return self._membership.shards
+
+    @property
+    def lease_s(self) -> float:
+        return self._membership.lease_s
+
+    @property
+    def takeovers(self) -> int:
+        return self._membership.taken_over
+
+    def home(self, name: str) -> int:
+        return self._membership.home(name)
+
+    def demand(self, shard: int) -> None:
+        self._membership.demand(shard)
+
+    def others(self) -> list[NodeSeen]:
+        return [node for node in self.seen.nodes if node.id != self.id]
+
+    # ── Looking ──────────────────────────────────────────────────────────────────────────────
+
+    def start(self) -> None:
+        self._membership.on_look = self._on_look
+        self._looked()
+
+    def _on_look(self) -> None:
+        # Without a loop the process is going down.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._looked)
+
+    def _looked(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+        gained, self._shards = self.shards - self._shards, self.shards
+        if gained:
+            for keeper in self.on_gain:
+                self._spawn(keeper(gained))
+        if self._moving is None and monotonic() >= self._rest_until and self._membership.excess():
+            self._moving = self._loop.create_task(self._hand_over())
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(self._watched(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _watched(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except Exception as error:
+            self.watch.failed(error)
+
+    async def refresh(self) -> None:
+        """Look at the cluster now. Everyone who asks meanwhile waits for the next look."""
+        while self._refreshing is not None:
+            await asyncio.shield(self._refreshing)
+        self._refreshing = self._loop.create_future()
+        try:
+            await self._in_thread(self._membership.look)
+        finally:
+            self._refreshing.set_result(None)
+            self._refreshing = None
+
+    async def change(self, timeout_s: float) -> None:
+        """Wait until somebody has looked, but not for ever."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), timeout_s)
+
+    async def renew(self) -> None:
+        """Make sure that nobody has taken over."""
+        await self._in_thread(self._membership.renew)
+
+    @property
+    def is_good(self) -> bool:
+        return self._membership.is_good
+
+    async def drain(self, node_id: int, *, draining: bool = True) -> bool:
+        return await self._in_thread(self._membership.drain, node_id, draining)
+
+    async def _in_thread(self, work: Callable[..., R], *arguments: object) -> R:
+        return await self._loop.run_in_executor(self._threads, work, *arguments)
+
+    # ── Handing over ─────────────────────────────────────────────────────────────────────────
+
+    async def _hand_over(self) -> None:
+        moves = self._membership.excess()
+        shards = frozenset(moves)
+        self._membership.withhold(shards)
+        self._shards -= shards
+        try:
+            for keeper in self.on_release:
+                await keeper(shards)
+            await self._streams.release(shards)
+            await self._in_thread(self._membership.give, moves)
+            self.handed_over += len(shards)
+            log.info("handed_over", shards=sorted(shards))
+            self.watch.succeeded()
+        except Exception as error:
+            # Nothing was given away, or the next look shows that it was.
+            self._rest_until = monotonic() + _GIVE_UP_AFTER_S
+            self._membership.keep(shards)
+            self.watch.failed(error, _GIVE_UP_AFTER_S)
+        finally:
+            self._moving = None
+
+    async def empty(self, timeout_s: float) -> None:
+        """Hand everything over before this node ends, if there is anybody to have it."""
+        deadline = monotonic() + timeout_s
+        if not any(not node.draining for node in self.others()):
+            return
+        try:
+            await self.drain(self.id)
+            while self.seen_shards() and monotonic() < deadline:
+                await self.change(self.lease_s)
+        except StreamError as error:
+            self.watch.failed(error)
+
+    def seen_shards(self) -> int:
+        """How many this node has, those included that are about to go."""
+        return sum(shard.node_id == self.id for shard in self.seen.shards)
+
+    async def stop(self) -> None:
+        self._membership.on_look = lambda: None
+        if self._moving is not None:
+            await self._moving
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._threads.shutdown(wait=False)
+
+

@@ -1,0 +1,54 @@
+"""The cluster over HTTP: GET /v1/cluster, and POST /v1/cluster/drain."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from headwater.cluster.node import Node
+from headwater.core.errors import InvalidBody
+from headwater.core.json_bodies import decode_body
+from headwater.http.answers import done, json_answer
+from headwater.http.messages import Request, Response
+
+
+class DrainBody(msgspec.Struct, forbid_unknown_fields=True):
+    node: Annotated[int, msgspec.Meta(ge=0)]
+    draining: bool = True
+
+
+class ClusterResource:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def index(self, request: Request) -> Response:
+        await self._node.refresh()
+        seen = self._node.seen
+        nodes = [
+            {
+                "id": node.id,
+                "name": node.name,
+                "address": node.address,
+                "epoch": node.epoch,
+                "lease_ms": node.lease_ms,
+                "draining": node.draining,
+                "shards": sum(shard.node_id == node.id for shard in seen.shards),
+            }
+            for node in seen.nodes
+        ]
+        shards = [
+            {"id": shard.id, "owner": shard.node_id, "epoch": shard.epoch} for shard in seen.shards
+        ]
+        leases = [
+            {"node": node.id, "lease_ms": node.lease_ms, "counter": node.counter}
+            for node in seen.nodes
+        ]
+        body = {"node": self._node.id, "nodes": nodes, "shards": shards, "leases": leases}
+        return json_answer(body)
+
+    async def drain(self, request: Request) -> Response:
+        body = decode_body(request.body, DrainBody)
+        if not await self._node.drain(body.node, draining=body.draining):
+            raise InvalidBody(f"there is no node {body.node}; GET /v1/cluster names them")
+        return done()
