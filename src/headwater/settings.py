@@ -57,6 +57,11 @@ class Settings(BaseSettings):
         le=600_000,
         description="How long a node that is gone keeps others out of its PostgreSQL database.",
     )
+    advertise: str = Field(
+        "",
+        description="Where other nodes that share the PostgreSQL database reach this one "
+        "(http://HOST:PORT); empty: it has the database for itself.",
+    )
     insecure: bool = Field(
         False, description="Allow an address other than loopback although access is open to all."
     )
@@ -380,6 +385,10 @@ class Settings(BaseSettings):
             raise ValueError("engine must be sqlite, memory or postgresql://HOST/DATABASE")
         if self.memory and self.engine_kind != "memory":
             raise ValueError("choose one: memory, or an engine that keeps the streams")
+        if self.advertise and self.engine_kind != "postgresql":
+            raise ValueError("only nodes that share a PostgreSQL database advertise an address")
+        if self.advertise and self.quotas:
+            raise ValueError("quotas count what one node has; leave them out in a cluster")
         if self.history_store and self.engine_kind == "postgresql":
             raise ValueError(
                 "the PostgreSQL engine keeps everything in the database so far; leave "
@@ -424,6 +433,17 @@ class Settings(BaseSettings):
         if value == "":
             raise ValueError("must name a directory; . is the current one")
         return value
+
+    @field_validator("advertise")
+    @classmethod
+    def _check_advertise(cls, value: str) -> str:
+        with suppress(ValueError):
+            address = urlsplit(value)
+            _ = address.port
+            plain = not (address.path.strip("/") or address.query or address.username)
+            if not value or (address.scheme in ("http", "https") and address.hostname and plain):
+                return value.rstrip("/")
+        raise ValueError("must be an address such as http://node1.example.com:4437")
 
     @field_validator("public_url")
     @classmethod

@@ -22,7 +22,7 @@ from typing import Final, TypeVar
 import structlog
 
 from headwater.core.cluster import ClusterSeen, NodeSeen
-from headwater.core.errors import OwnedElsewhere, StreamError
+from headwater.core.errors import StreamError
 from headwater.service.log import Log
 from headwater.store.engine import Membership
 
@@ -51,6 +51,7 @@ class Node:
         """Told of shards that this node has from now on."""
         self.on_release: list[Keeper] = []
         """Told of shards that are about to go; the hand-over waits for them."""
+        self.on_look: list[Callable[[], None]] = []
         self.watch = streams.watch("cluster")
         self.handed_over = 0
 
@@ -99,6 +100,8 @@ class Node:
     def _looked(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
+        for listener in self.on_look:
+            listener()
         gained, self._shards = self.shards - self._shards, self.shards
         if gained:
             for keeper in self.on_gain:
@@ -142,7 +145,7 @@ class Node:
         return self._membership.is_good
 
     async def drain(self, node_id: int, *, draining: bool = True) -> bool:
-        return await self._in_thread(self._membership.drain, node_id, draining)
+        return await self._in_thread(lambda: self._membership.drain(node_id, draining=draining))
 
     async def _in_thread(self, work: Callable[..., R], *arguments: object) -> R:
         return await self._loop.run_in_executor(self._threads, work, *arguments)
@@ -158,7 +161,8 @@ class Node:
             for keeper in self.on_release:
                 await keeper(shards)
             await self._streams.release(shards)
-            await self._in_thread(self._membership.give, moves)
+            # Between two commits, so that nothing of the collector is under way either.
+            await self._streams.writer.run(lambda: self._membership.give(moves))
             self.handed_over += len(shards)
             log.info("handed_over", shards=sorted(shards))
             self.watch.succeeded()
@@ -194,5 +198,3 @@ class Node:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._threads.shutdown(wait=False)
-
-

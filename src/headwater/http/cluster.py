@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from headwater.cluster.node import Node
 from headwater.core.errors import InvalidBody
 from headwater.core.json_bodies import decode_body
 from headwater.http.answers import done, json_answer
+from headwater.http.errors import plain_error
 from headwater.http.messages import Request, Response
+
+if TYPE_CHECKING:
+    from headwater.cluster.node import Node
 
 
 class DrainBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -19,10 +22,12 @@ class DrainBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ClusterResource:
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node | None = None) -> None:
         self._node = node
 
     async def index(self, request: Request) -> Response:
+        if self._node is None:
+            return _alone()
         await self._node.refresh()
         seen = self._node.seen
         nodes = [
@@ -48,7 +53,14 @@ class ClusterResource:
         return json_answer(body)
 
     async def drain(self, request: Request) -> Response:
+        if self._node is None:
+            return _alone()
         body = decode_body(request.body, DrainBody)
         if not await self._node.drain(body.node, draining=body.draining):
             raise InvalidBody(f"there is no node {body.node}; GET /v1/cluster names them")
         return done()
+
+
+def _alone() -> Response:
+    message = "this server is not part of a cluster: it was started without --advertise"
+    return plain_error(404, "not_found", message)

@@ -182,7 +182,7 @@ class Forwarding:
         )
         if request.method == "GET":
             # Nobody waits for news for somebody who is gone.
-            request.on_disconnect = asked.cancel
+            request.on_disconnect = lambda: _give_up(asked)
         with self._waiting(owner.id, asked):
             reply = await _or_broken(asked)
         content_type = next((v for n, v in reply.headers if n.lower() == "content-type"), "")
@@ -270,6 +270,10 @@ class _Waiting:
 
     def __exit__(self, *error: object) -> None:
         self._among.discard(self._what)
+
+
+def _give_up(asked: asyncio.Task[Reply]) -> None:
+    asked.cancel()
 
 
 async def _or_broken(asked: asyncio.Task[Reply]) -> Reply:

@@ -10,6 +10,7 @@ from headwater.http.access.identity import Identity
 from headwater.http.access.signing import Signing
 from headwater.http.bulk import BulkResource
 from headwater.http.catalog import Catalog
+from headwater.http.cluster import ClusterResource
 from headwater.http.console.resource import Console
 from headwater.http.figures import Figures
 from headwater.http.groups import GroupResource
@@ -57,6 +58,7 @@ class Resources:
     responses: ResponseResource | None = None
     """Only where addresses are allowed."""
     documents: DocumentResource | None = None
+    cluster: ClusterResource
 
 
 def resources_of(
@@ -75,6 +77,7 @@ def resources_of(
     ask: Ask | None = None,
     documents: Documents | None = None,
     responses: Responses | None = None,
+    cluster: ClusterResource | None = None,
 ) -> Resources:
     streams = StreamResource(log, groups, feeds, heartbeat, long_poll_timeout_ms / 1000)
     return Resources(
@@ -95,6 +98,7 @@ def resources_of(
         signing=None if identity is None else Signing(identity.secret, log.clock),
         documents=None if documents is None else _documents(streams, log, documents),
         responses=None if responses is None else ResponseResource(responses, streams),
+        cluster=cluster or ClusterResource(),
     )
 
 

@@ -7,6 +7,7 @@ import gc
 import resource
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from importlib.util import find_spec
@@ -24,6 +25,7 @@ from headwater.cli.serving.access import (
     open_gate,
 )
 from headwater.cli.serving.banner import address, greet
+from headwater.cli.serving.clustering import Clustering, handler_of
 from headwater.cli.serving.reloading import Reloader
 from headwater.cli.serving.responses import open_responses
 from headwater.cli.serving.tables import Tables
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from headwater.documents.documents import Documents
 
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_JOIN_AGAIN_S: Final = 1.0
 
 log = structlog.get_logger()
 
@@ -73,7 +76,9 @@ def open_engine(settings: Settings, lost: Callable[[], None] = lambda: None) -> 
         raise CannotOpen(
             "the PostgreSQL engine needs psycopg: pip install 'headwater[postgres]'"
         ) from None
-    return PostgresqlEngine(settings.engine, producers_max, settings.engine_lease_ms, lost)
+    return PostgresqlEngine(
+        settings.engine, producers_max, settings.engine_lease_ms, lost, settings.advertise or None
+    )
 
 
 class Loss:
@@ -114,14 +119,35 @@ def serve(settings: Settings, sidecar: Sidecar | None = None) -> None:
         engine = open_engine(settings, loss)
     except (CannotOpen, TracingUnavailable) as error:
         raise CannotServe(str(error)) from None
+    _prepare_process()
+    uvloop.run(_serve(settings, engine, loss, tracing, sidecar))
+    while loss.happened:
+        if not settings.advertise:
+            raise CannotServe("another node has taken over the database; this one has stopped")
+        loss = Loss()
+        engine = _open_again(settings, loss)
+        uvloop.run(_serve(settings, engine, loss, tracing, sidecar))
+
+
+def _open_again(settings: Settings, loss: Loss) -> Engine:
+    """Others took this node for gone. It begins anew, as soon as it can."""
+    log.warning("joining_again")
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    while True:
+        try:
+            return open_engine(settings, loss)
+        except CannotOpen as error:
+            log.warning("cannot_join", reason=str(error))
+            time.sleep(_JOIN_AGAIN_S)
+
+
+def _prepare_process() -> None:
     # The commit thread and the event loop hand the interpreter lock to each other with every
     # batch; at the usual 5 ms, each commit would wait that long for a busy loop to let go.
     sys.setswitchinterval(0.0002)
     _rest_collector()
     _raise_file_limit()
-    uvloop.run(_serve(settings, engine, loss, tracing, sidecar))
-    if loss.happened:
-        raise CannotServe("another node has taken over the database; this one has stopped")
 
 
 def _rest_collector() -> None:
@@ -212,6 +238,7 @@ async def listening(
     webhooks = Webhooks(limits, development=settings.allows_local_webhooks)
     subscriptions = await Subscriptions.start(streams, webhooks, public_url=settings.public_url)
     documents = open_documents(settings, streams)
+    clustering = await Clustering.start(streams)
     metrics, figures = Metrics(), Figures(streams.clock)
     responses = None if responses_of is None else responses_of(streams)
     resources = resources_of(
@@ -229,6 +256,7 @@ async def listening(
         ask=ask,
         documents=documents,
         responses=responses,
+        cluster=None if clustering is None else clustering.resource,
     )
     knows_callers = gate is not None and gate.identity is not None
     origins = settings.origins(access=knows_callers)
@@ -245,7 +273,7 @@ async def listening(
         traffic.watchers.append(tracing.watch)
         streams.writer.on_commit = tracing.committed
     server = Server(
-        app,
+        handler_of(app, streams, clustering),
         limits,
         origins=origins,
         certificate=certificate,
@@ -273,9 +301,13 @@ async def listening(
     reloader.start()
     if responses is not None:
         responses.start()
+    if clustering is not None:
+        clustering.node.start()
     try:
         yield server, port
     finally:
+        if clustering is not None:
+            await clustering.node.empty(settings.shutdown_grace_ms / 1000)
         await reloader.stop()
         feeds.release_polls()
         groups.stop()
@@ -290,6 +322,8 @@ async def listening(
         if documents is not None:
             await documents.stop()
         await live.stop()
+        if clustering is not None:
+            await clustering.stop()
         await streams.stop()
         if tracing is not None:
             await asyncio.to_thread(tracing.stop)

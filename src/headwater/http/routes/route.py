@@ -57,6 +57,7 @@ ALWAYS: Final = (
     "storage_unavailable",
     "storage_full",
     "outcome_unknown",
+    "owned_elsewhere",
     "too_many_connections",
     "unknown_host",
 )

@@ -17,6 +17,7 @@ from headwater.core.live.state import Totals
 from headwater.core.subscriptions.config import SubscriptionConfig
 from headwater.core.subscriptions.state import StreamInfo
 from headwater.http.access.signing import SignBody
+from headwater.http.cluster import DrainBody
 from headwater.http.groups import FetchBody, SeekBody
 from headwater.http.live import ActivateBody, WaitBody
 from headwater.http.pipelines import PipelineReport
@@ -50,6 +51,7 @@ _PARSED: Final = (
     ReleaseBody,
     SignBody,
     PipelineReport,
+    DrainBody,
     GrantsText,
     SqlBody,
 )
@@ -263,6 +265,26 @@ _WRITTEN: Final[dict[str, Schema]] = {
             ),
             "rows": listing(listing({})),
             "more": _BOOLEAN,
+        }
+    ),
+    "Cluster": obj(
+        {
+            "node": WHOLE,
+            "nodes": listing(
+                obj(
+                    {
+                        "id": WHOLE,
+                        "name": TEXT,
+                        "address": nullable(TEXT),
+                        "epoch": WHOLE,
+                        "lease_ms": WHOLE,
+                        "draining": _BOOLEAN,
+                        "shards": WHOLE,
+                    }
+                )
+            ),
+            "shards": listing(obj({"id": WHOLE, "owner": nullable(WHOLE), "epoch": WHOLE})),
+            "leases": listing(obj({"node": WHOLE, "lease_ms": WHOLE, "counter": WHOLE})),
         }
     ),
     "Pipelines": obj({"pipelines": listing(ref("PipelineReport"))}),

@@ -175,6 +175,27 @@ _WHOAMI = Route(
     query=(Parameter("stream", "The path of a stream, to learn what is allowed on it."),),
 )
 
+_CLUSTER = Route(
+    "GET",
+    "/v1/cluster",
+    "The nodes that share a database, and what each of them owns. Only in a cluster.",
+    lambda on: on.cluster.index,
+    {200: Answer("Nodes, shards and leases.", content={JSON_TYPE: ref("Cluster")})},
+    needs=Need.ADMIN,
+    errors=("not_found",),
+)
+_DRAIN = Route(
+    "POST",
+    "/v1/cluster/drain",
+    "Let a node hand over everything that it owns, or have its share again. Only in a cluster.",
+    lambda on: on.cluster.drain,
+    {204: Answer("It begins at once; `GET /v1/cluster` shows how far it is.")},
+    needs=Need.ADMIN,
+    errors=("invalid_body", "not_found"),
+    body={JSON_TYPE: ref("DrainBody")},
+    body_required=True,
+)
+
 _LOOKED_AT: Final = (
     _LIST,
     _HEALTHZ,
@@ -187,5 +208,7 @@ _LOOKED_AT: Final = (
     _CONSOLE,
     _PIPELINES,
     _TABLES,
+    _CLUSTER,
 )
-ROUTES: Final = (*(one for get in _LOOKED_AT for one in with_head(get)), _SIGN, _REPORT, _SQL)
+_CHANGES: Final = (_SIGN, _REPORT, _SQL, _DRAIN)
+ROUTES: Final = (*(one for get in _LOOKED_AT for one in with_head(get)), *_CHANGES)

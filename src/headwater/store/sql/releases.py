@@ -45,9 +45,12 @@ class StoredReleases:
         return [_member(row) for row in found]
 
     def next_release(self) -> Release | None:
-        own = f" WHERE stream_id IN (SELECT id FROM streams WHERE true{self._own})"
-        own = own if self._own else ""
-        found = self._write(f"SELECT {RELEASE_COLUMNS} FROM releases{own} LIMIT 1", ())
+        foreign = (
+            " WHERE NOT EXISTS (SELECT 1 FROM streams WHERE id = releases.stream_id"
+            f" AND NOT (true{self._own}))"
+        )
+        condition = foreign if self._own else ""
+        found = self._write(f"SELECT {RELEASE_COLUMNS} FROM releases{condition} LIMIT 1", ())
         return Release(*found[0]) if found else None
 
     def release(self, release: Release) -> None:

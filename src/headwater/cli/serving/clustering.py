@@ -1,0 +1,61 @@
+"""The part of a server that has to do with other nodes: put together only if there can be any."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Final
+
+from headwater.http.leases import Leased
+from headwater.service.log import Log
+from headwater.store.engine import Membership
+
+if TYPE_CHECKING:
+    from headwater.cluster.node import Node
+    from headwater.http.app import App
+    from headwater.http.cluster import ClusterResource
+    from headwater.http.forwarding import Forwarding
+    from headwater.http.messages import Handler
+
+_SECRET_BYTES: Final = 32
+
+
+class Clustering:
+    """This node among others."""
+
+    def __init__(self, streams: Log, membership: Membership, secret: bytes) -> None:
+        from headwater.cluster.node import Node
+        from headwater.http.cluster import ClusterResource
+
+        self.node: Node = Node(streams, membership)
+        self.resource: ClusterResource = ClusterResource(self.node)
+        self._secret = secret
+        self._forwarding: Forwarding | None = None
+
+    @classmethod
+    async def start(cls, streams: Log) -> Clustering | None:
+        membership = streams.engine.membership
+        if membership is None:
+            return None
+        fresh = secrets.token_hex(_SECRET_BYTES).encode()
+        return cls(streams, membership, await streams.in_thread(membership.secret, fresh))
+
+    def in_front_of(self, app: App) -> Handler:
+        from headwater.http.forwarding import Forwarding
+
+        self._forwarding = Forwarding(app, self.node, self._secret)
+        self.node.on_look.append(self._forwarding.looked)
+        return self._forwarding
+
+    async def stop(self) -> None:
+        await self.node.stop()
+        if self._forwarding is not None:
+            self._forwarding.stop()
+
+
+def handler_of(app: App, streams: Log, clustering: Clustering | None) -> Handler:
+    """Who answers requests: the app, and before it what an engine elsewhere makes necessary."""
+    lease = streams.engine.lease
+    if lease is None:
+        return app
+    inner = app if clustering is None else clustering.in_front_of(app)
+    return Leased(inner, lease, streams.in_thread)
