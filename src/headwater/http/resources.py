@@ -52,13 +52,13 @@ class Resources:
     metrics: Metrics
     figures: Figures
     about: About
+    cluster: ClusterResource
     console: Console | None
     signing: Signing | None
     """Only where callers are known."""
     responses: ResponseResource | None = None
     """Only where addresses are allowed."""
     documents: DocumentResource | None = None
-    cluster: ClusterResource
 
 
 def resources_of(

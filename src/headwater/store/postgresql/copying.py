@@ -1,9 +1,9 @@
 """PostgreSQL databases as the source and the target of a copy; see `headwater.store.copying`.
 
-A copy is one transaction, so a target has all of it or nothing. It holds the table of shards, which
-keeps every node from taking a shard, from renewing its lease and from writing. Whoever owns a shard
-must have shown no sign of life for its whole lease before, and finds its epoch raised afterwards:
-nothing that it began before can be committed into what was copied.
+A copy is one transaction, so a target has all of it or nothing. It holds the table of nodes, which
+keeps every node from joining, from renewing its lease and from writing. Whoever is in it must have
+shown no sign of life for its whole lease before, and is not in it afterwards: nothing that it began
+before can be committed into what was copied.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import psycopg
 
 from headwater.store.copying import COUNTED, TABLES, CopyError
 from headwater.store.postgresql.database import Connection, Database, explained
-from headwater.store.postgresql.tables import StatementTables
+from headwater.store.postgresql.tables import StatementTables, native, next_id
 from headwater.store.rows import Row
 
 _LOOKS_PER_LEASE: Final = 10
@@ -69,26 +69,29 @@ class PostgresqlCopy:
         yield from self._connection.cursor().stream(query.encode())
 
     def last_ids(self) -> dict[str, int]:
-        found = self._connection.execute("SELECT kind, last FROM ids").fetchall()
-        return {kind: last for kind, last in found if kind in COUNTED}
+        return {kind: next_id(self._query, kind) - 1 for kind in COUNTED}
 
     def insert(self, table: str, batch: list[Row]) -> None:
-        tables = StatementTables()
+        tables = StatementTables(lambda name: 0)
         tables.insert(table, TABLES[table], batch)
         self._run(tables)
 
     def use_ids(self, last: dict[str, int]) -> None:
-        tables = StatementTables()
+        tables = StatementTables(lambda name: 0)
         for kind, value in last.items():
             tables.use_ids(kind, value)
         self._run(tables)
+
+    def _query(self, sql: str, values: tuple[object, ...]) -> list[Row]:
+        return self._connection.execute(native(sql), values).fetchall()
 
     def _run(self, tables: StatementTables) -> None:
         for sql, values in tables.statements:
             self._connection.execute(sql, values)
 
     def finish(self) -> None:
-        """What was copied counts when the transaction ends."""
+        """Give everything its shard. What was copied counts when the transaction ends."""
+        self._connection.execute("SELECT reshard((SELECT shards FROM cluster))")
 
 
 @contextmanager
@@ -107,31 +110,29 @@ def _held(database: Database, sleep: Sleep) -> Iterator[Connection]:
         seen = _outwaited(database, connection, sleep)
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_PATIENCE}'")
-        connection.execute("LOCK TABLE shards IN EXCLUSIVE MODE")
+        connection.execute("LOCK TABLE nodes IN EXCLUSIVE MODE")
         if _look(connection) != seen:
             raise CopyError(f"{database.name} is in use by a node; stop it first")
-        connection.execute("UPDATE shards SET epoch = epoch + 1, owner = NULL")
+        connection.execute("DELETE FROM nodes")
+        connection.execute("UPDATE shards SET epoch = epoch + 1, node_id = NULL")
         yield connection
         connection.execute("COMMIT")
 
 
 def _outwaited(database: Database, connection: Connection, sleep: Sleep) -> list[Any]:
-    """The shards, once it is certain that nobody who owns one lives."""
+    """The nodes, once it is certain that none of them lives."""
     seen = _look(connection)
-    owned = [row for row in seen if row[2] is not None]
-    if owned:
-        lease_s = max(row[3] for row in owned) / 1000
+    if seen:
+        lease_s = max(row[3] for row in seen) / 1000
         until = time.monotonic() + lease_s
         while time.monotonic() < until:
             sleep(lease_s / _LOOKS_PER_LEASE)
             if _look(connection) != seen:
-                raise CopyError(
-                    f"{database.name} is in use by a node, {owned[0][2]}; stop it first"
-                )
+                raise CopyError(f"{database.name} is in use by a node, {seen[0][2]}; stop it first")
     return seen
 
 
 def _look(connection: Connection) -> list[Any]:
     return connection.execute(
-        "SELECT id, epoch, owner, lease_ms, counter FROM shards ORDER BY id"
+        "SELECT id, epoch, name, lease_ms, counter FROM nodes ORDER BY id"
     ).fetchall()
