@@ -259,9 +259,9 @@ def test_a_database_in_use_is_refused(
 def test_a_node_that_was_paused_cannot_write_into_a_copy(
     directory: Path, database: EngineDatabase
 ) -> None:
-    with closing(PostgresqlEngine(database.url)) as paused:
-        # Another node's, which shows no sign of life.
-        database.query("UPDATE shards SET owner = 'gone', lease_ms = 200")
+    with closing(PostgresqlEngine(database.url, lease_ms=LEASE_MS)) as paused:
+        # It shows no sign of life any more.
+        paused._keeper.stop()
         there(directory, database.url)
         with pytest.raises(StorageUnavailable, match="another node has taken over"):
             fill(CommittedStreams(paused), "late", 1)

@@ -57,8 +57,6 @@ _HOP_BY_HOP: Final = frozenset(
         b"content-length",
         b"expect",
         b"keep-alive",
-        b"proxy-authorization",
-        b"proxy-connection",
         b"te",
         b"trailer",
         b"transfer-encoding",
