@@ -43,7 +43,6 @@ CLASSES = {
 # What a method returns in the blocking client is wrapped if it is one of these.
 WRAPPED = {**CLASSES, "AsyncDelivery": "Delivery"}
 METHODS = {
-    "__aenter__": "__enter__",
     "__aexit__": "__exit__",
     "__aiter__": "__iter__",
     "__anext__": "__next__",
@@ -85,14 +84,13 @@ T = TypeVar("T")
 IMPORTS = {
     "collections.abc": ("Awaitable", "Callable", "Iterable", "Mapping"),
     "datetime": ("datetime",),
-    "types": ("TracebackType",),
     "typing": ("Any", "Generic", "Self", "TypeVar", "overload"),
     "headwater.client.aio.client": ("AsyncHeadwater",),
     "headwater.client.aio.consumer": ("AsyncConsumer",),
     "headwater.client.aio.group": ("AsyncGroup",),
     "headwater.client.aio.live": ("WAIT_S", "AsyncLiveQuery", "AsyncLiveStream", "_settled"),
     "headwater.client.aio.message": ("AsyncMessage", "AsyncTransaction"),
-    "headwater.client.sync.portal": ("Delivery", "Portal"),
+    "headwater.client.sync.portal": ("Blocking", "BlockingContext", "Delivery", "Portal"),
     "headwater.client.aio.producer": ("AsyncProducer", "ProducerOptions"),
     "headwater.client.aio.reader": ("AsyncItems", "AsyncReader"),
     "headwater.client.aio.sender": ("Token", "Values"),
@@ -204,16 +202,12 @@ def import_line(module: str, names: list[str]) -> str:
 
 def generate_class(node: ast.ClassDef, source: str) -> Iterator[str]:
     """The blocking counterpart of one class, line by line."""
-    generic = "(Generic[T])" if node.bases else ""
-    yield f"class {CLASSES[node.name]}{generic}:"
-    yield from docstring_lines(node, source)
     functions = [n for n in node.body if isinstance(n, FunctionNode)]
-    if node.name != "AsyncHeadwater":
-        wrapped = f"{node.name}[T]" if node.bases else node.name
-        yield ""
-        yield f"    def __init__(self, portal: Portal, wrapped: {wrapped}) -> None:"
-        yield "        self._portal = portal"
-        yield "        self._async = wrapped"
+    is_context = any(function.name == "__aenter__" for function in functions)
+    base = "BlockingContext" if is_context else "Blocking"
+    wrapped = f"{base}[{node.name}[T]], Generic[T]" if node.bases else f"{base}[{node.name}]"
+    yield f"class {CLASSES[node.name]}({wrapped}):"
+    yield from docstring_lines(node, source)
     for function in functions:
         if is_public(node.name, function.name):
             if not is_overload_sibling(function, functions):
@@ -222,7 +216,7 @@ def generate_class(node: ast.ClassDef, source: str) -> Iterator[str]:
 
 
 def is_public(class_name: str, name: str) -> bool:
-    if name == "__init__":
+    if name in ("__init__", "__aexit__"):
         return class_name == "AsyncHeadwater"
     return not name.startswith("_") or name in METHODS or name == "__repr__"
 
@@ -263,7 +257,9 @@ def parameter_texts(arguments: ast.arguments) -> Iterator[str]:
     for index, argument in enumerate(positional):
         default = arguments.defaults[index - first_default] if index >= first_default else None
         yield parameter_text(argument, default)
-    if arguments.kwonlyargs:
+    if arguments.vararg is not None:
+        yield f"*{parameter_text(arguments.vararg, None)}"
+    elif arguments.kwonlyargs:
         yield "*"
     for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
         yield parameter_text(argument, default)
@@ -282,9 +278,7 @@ def body_lines(class_name: str, function: FunctionNode, *, is_property: bool) ->
     if function.name == "__init__":
         yield "        self._portal = Portal()"
         yield from indented(f"self._async = {class_name}({call_arguments(function)})")
-    elif function.name in ("__aiter__", "__aenter__"):
-        if function.name == "__aenter__":
-            yield "        self._portal.call(self._async.__aenter__())"
+    elif function.name == "__aiter__":
         yield "        return self"
     elif function.name == "__repr__":
         yield f'        return repr(self._async).replace("{class_name}", type(self).__name__)'
@@ -354,6 +348,8 @@ class KeepHere(ast.NodeTransformer):
 
 def call_arguments(function: FunctionNode) -> str:
     positional = [passed_on(argument) for argument in function.args.args[1:]]
+    if function.args.vararg is not None:
+        positional.append(f"*{function.args.vararg.arg}")
     named = [f"{argument.arg}={passed_on(argument)}" for argument in function.args.kwonlyargs]
     return ", ".join(positional + named)
 

@@ -44,7 +44,7 @@ def test_every_substituted_sentence_exists() -> None:
 
 def public_names(cls: type) -> set[str]:
     special = {*RENAMED, *RENAMED.values()}
-    return {n for n in vars(cls) if not n.startswith("_") or n in special}
+    return {n for n in dir(cls) if not n.startswith("_") or n in special}
 
 
 @pytest.mark.parametrize("blocking, counterpart", CLASSES, ids=lambda cls: cls.__name__)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import suppress
-from types import TracebackType
 from typing import Final, Self
 
 from headwater.client.aio.link import ConsumerLink, GroupLink, Settled
@@ -65,12 +64,7 @@ class AsyncConsumer:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
         await self.aclose()
 
     def __del__(self) -> None:

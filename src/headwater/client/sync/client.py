@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from headwater.client.aio.client import AsyncHeadwater
 from headwater.client.aio.sender import Token, Values
@@ -14,12 +13,12 @@ from headwater.client.protocol.retry import RetryPolicy
 from headwater.client.protocol.streams import Response
 from headwater.client.protocol.subscriptions import SubscriptionInfo, WebhookKeys
 from headwater.client.sync.message import Transaction
-from headwater.client.sync.portal import Portal
+from headwater.client.sync.portal import BlockingContext, Portal
 from headwater.client.sync.stream import Stream
 from headwater.client.sync.subscription import Subscription
 
 
-class Headwater:
+class Headwater(BlockingContext[AsyncHeadwater]):
     """A Durable Streams server.
 
         with Headwater("http://localhost:4437") as client:
@@ -162,17 +161,8 @@ class Headwater:
         """Close all connections."""
         self._portal.finish(self._async.aclose())
 
-    def __enter__(self) -> Self:
-        self._portal.call(self._async.__aenter__())
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._portal.finish(self._async.__aexit__(exc_type, exc, traceback))
+    def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
+        self._portal.finish(self._async.__aexit__(exc_type, *_))
 
     def __repr__(self) -> str:
         return repr(self._async).replace("AsyncHeadwater", type(self).__name__)

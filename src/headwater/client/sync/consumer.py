@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Self
 
 from headwater.client.aio.consumer import AsyncConsumer
 from headwater.client.sync.message import Message
-from headwater.client.sync.portal import Portal
+from headwater.client.sync.portal import BlockingContext
 
 
-class Consumer:
+class Consumer(BlockingContext[AsyncConsumer]):
     """The messages of a group, as they come. It ends when it is closed, or empty if so asked.
 
         group = stream.group("workers")
@@ -26,10 +25,6 @@ class Consumer:
     connections and restarts of the server are ridden out; what it raises is final.
     """
 
-    def __init__(self, portal: Portal, wrapped: AsyncConsumer) -> None:
-        self._portal = portal
-        self._async = wrapped
-
     def __iter__(self) -> Self:
         return self
 
@@ -42,15 +37,3 @@ class Consumer:
     def close(self) -> None:
         """Stop, and give back what was not handed out. What was is still with us."""
         self._portal.call(self._async.aclose())
-
-    def __enter__(self) -> Self:
-        self._portal.call(self._async.__aenter__())
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._portal.call(self._async.__aexit__(exc_type, exc, traceback))

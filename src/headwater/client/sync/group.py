@@ -9,10 +9,10 @@ from headwater.client.protocol.batch import Position
 from headwater.client.protocol.groups import GroupInfo
 from headwater.client.sync.consumer import Consumer
 from headwater.client.sync.message import Message, Transaction
-from headwater.client.sync.portal import Portal
+from headwater.client.sync.portal import Blocking
 
 
-class Group:
+class Group(Blocking[AsyncGroup]):
     """A group hands the messages of a stream to its members, each to one member at a time.
 
         group = client.stream("orders").group("workers")
@@ -24,10 +24,6 @@ class Group:
 
     Making a handle costs nothing and sends nothing.
     """
-
-    def __init__(self, portal: Portal, wrapped: AsyncGroup) -> None:
-        self._portal = portal
-        self._async = wrapped
 
     @property
     def name(self) -> str:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, overload
 
 from headwater.client.aio.live import WAIT_S, AsyncLiveQuery, AsyncLiveStream, _settled
 from headwater.client.live_keys import Keyset, Template
 from headwater.client.protocol.live import NOW, Activation, LiveMeta, WaitResult
-from headwater.client.sync.portal import Portal
+from headwater.client.sync.portal import Blocking, BlockingContext
 from headwater.core.live.encodings import Encoding
 from headwater.core.live.profile import Profile
 
 T = TypeVar("T")
 
 
-class LiveStream:
+class LiveStream(Blocking[AsyncLiveStream]):
     """The live side of a stream: queries wait for changes that are appended to it.
 
         todos = client.stream("orders")
@@ -30,10 +29,6 @@ class LiveStream:
 
     Making one costs nothing and sends nothing.
     """
-
-    def __init__(self, portal: Portal, wrapped: AsyncLiveStream) -> None:
-        self._portal = portal
-        self._async = wrapped
 
     @overload
     def query(
@@ -173,7 +168,7 @@ class LiveStream:
         return repr(self._async).replace("AsyncLiveStream", type(self).__name__)
 
 
-class LiveQuery(Generic[T]):
+class LiveQuery(BlockingContext[AsyncLiveQuery[T]], Generic[T]):
     """The results of a query: the first at once, the next when it may have changed.
 
     Restarts of the server and lost connections are ridden out: the query is then run again. What
@@ -183,10 +178,6 @@ class LiveQuery(Generic[T]):
     While the caller works on a result nothing is waited for and nothing is missed: the next step
     takes up all that happened since the query was run.
     """
-
-    def __init__(self, portal: Portal, wrapped: AsyncLiveQuery[T]) -> None:
-        self._portal = portal
-        self._async = wrapped
 
     @property
     def keyset(self) -> Keyset:
@@ -206,15 +197,3 @@ class LiveQuery(Generic[T]):
     def close(self) -> None:
         """End the iteration, also where it waits in another task."""
         self._portal.call(self._async.aclose())
-
-    def __enter__(self) -> Self:
-        self._portal.call(self._async.__aenter__())
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._portal.call(self._async.__aexit__(exc_type, exc, traceback))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from headwater.client.aio.message import AsyncMessage, AsyncTransaction
 from headwater.client.protocol.groups import Committed, DeliveredProducer, OnDuplicate
-from headwater.client.sync.portal import Portal
+from headwater.client.sync.portal import BlockingContext
 
 
-class Transaction:
+class Transaction(BlockingContext[AsyncTransaction]):
     """Messages to be published together, and maybe one to be acknowledged with them.
 
         transaction = client.transaction()
@@ -21,10 +20,6 @@ class Transaction:
     Either everything happens or nothing. `with` commits at the end of the block, unless an
     exception leaves it.
     """
-
-    def __init__(self, portal: Portal, wrapped: AsyncTransaction) -> None:
-        self._portal = portal
-        self._async = wrapped
 
     def publish(
         self,
@@ -61,20 +56,8 @@ class Transaction:
         """
         return self._portal.call(self._async.commit())
 
-    def __enter__(self) -> Self:
-        self._portal.call(self._async.__aenter__())
-        return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._portal.call(self._async.__aexit__(exc_type, exc, traceback))
-
-
-class Message:
+class Message(BlockingContext[AsyncMessage]):
     """A message that is with us until it is settled or its time is over.
 
         for message in stream.group("workers").fetch(max=10):
@@ -85,10 +68,6 @@ class Message:
     be delivered again. While the block runs, its time is extended as often as necessary. What was
     settled inside the block stays as it is.
     """
-
-    def __init__(self, portal: Portal, wrapped: AsyncMessage) -> None:
-        self._portal = portal
-        self._async = wrapped
 
     @property
     def id(self) -> str:
@@ -168,18 +147,6 @@ class Message:
         transaction.commit()
         """
         return Transaction(self._portal, self._async.transaction())
-
-    def __enter__(self) -> Self:
-        self._portal.call(self._async.__aenter__())
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._portal.call(self._async.__aexit__(exc_type, exc, traceback))
 
     def __repr__(self) -> str:
         return repr(self._async).replace("AsyncMessage", type(self).__name__)

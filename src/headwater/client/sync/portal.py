@@ -12,11 +12,14 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Generic, Self, TypeVar
 
 from headwater.client.protocol.streams import Receipt
 
 T = TypeVar("T")
+A = TypeVar("A")
+C = TypeVar("C", bound=AbstractAsyncContextManager[Any])
 
 
 class Portal:
@@ -104,6 +107,23 @@ def _stop_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> Non
     if threading.current_thread() is not thread:
         thread.join()
         loop.close()
+
+
+class Blocking(Generic[A]):
+    """What every blocking class has: its async counterpart, and the way to its event loop."""
+
+    def __init__(self, portal: Portal, wrapped: A) -> None:
+        self._portal = portal
+        self._async = wrapped
+
+
+class BlockingContext(Blocking[C]):
+    def __enter__(self) -> Self:
+        self._portal.call(self._async.__aenter__())
+        return self
+
+    def __exit__(self, exc_type: type[BaseException] | None, *_: Any) -> None:
+        self._portal.call(self._async.__aexit__(exc_type, *_))
 
 
 class Delivery:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from headwater.client.aio.producer import AsyncProducer
 from headwater.client.errors import BufferFull
 from headwater.client.protocol.streams import NOTHING, Receipt
-from headwater.client.sync.portal import Delivery, Portal
+from headwater.client.sync.portal import BlockingContext, Delivery
 from headwater.core.payloads import encode_append
 
 
-class Producer:
+class Producer(BlockingContext[AsyncProducer]):
     """Appends messages in order, in batches, each exactly once.
 
         with stream.producer("checkout-1") as producer:
@@ -27,10 +26,6 @@ class Producer:
     because writing them would leave a hole. Whether a failed message may have been stored all the
     same is told by its error's `in_doubt`.
     """
-
-    def __init__(self, portal: Portal, wrapped: AsyncProducer) -> None:
-        self._portal = portal
-        self._async = wrapped
 
     @property
     def producer_id(self) -> str:
@@ -80,15 +75,3 @@ class Producer:
     def close_stream(self, final: Any = NOTHING) -> Receipt:
         """Flush, then close the stream for good, with a last message in the same step."""
         return self._portal.call(self._async.close_stream(final))
-
-    def __enter__(self) -> Self:
-        self._portal.call(self._async.__aenter__())
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._portal.call(self._async.__aexit__(exc_type, exc, traceback))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, overload
 
 from headwater.client.aio.reader import AsyncItems, AsyncReader
 from headwater.client.protocol.batch import Batch, Position
 from headwater.client.protocol.state import Change, MaterializedState
-from headwater.client.sync.portal import Portal
+from headwater.client.sync.portal import Blocking, BlockingContext
 
 T = TypeVar("T")
 
 
-class Reader:
+class Reader(BlockingContext[AsyncReader]):
     """One pass over a stream, from a position to its end or for as long as it lives.
 
     Iterate over the reader itself for batches, or over one of `messages`, `text`, `bytes` and
@@ -28,10 +27,6 @@ class Reader:
     yielded, and the same reader can be asked again. The reader rides out lost connections and
     busy servers by itself; what it raises is final.
     """
-
-    def __init__(self, portal: Portal, wrapped: AsyncReader) -> None:
-        self._portal = portal
-        self._async = wrapped
 
     @property
     def position(self) -> Position:
@@ -89,25 +84,9 @@ class Reader:
         """Let go of the connection. The reader may be used again; it would connect anew."""
         self._portal.call(self._async.aclose())
 
-    def __enter__(self) -> Self:
-        self._portal.call(self._async.__aenter__())
-        return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._portal.call(self._async.__aexit__(exc_type, exc, traceback))
-
-
-class Items(Generic[T]):
+class Items(Blocking[AsyncItems[T]], Generic[T]):
     """The items of a reader, one at a time."""
-
-    def __init__(self, portal: Portal, wrapped: AsyncItems[T]) -> None:
-        self._portal = portal
-        self._async = wrapped
 
     def __iter__(self) -> Self:
         return self

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from headwater.client.aio.snapshots import AsyncSnapshots
 from headwater.client.protocol.resources import LATEST, Snapshot, SnapshotInfo
-from headwater.client.sync.portal import Portal
+from headwater.client.sync.portal import Blocking
 
 
-class Snapshots:
+class Snapshots(Blocking[AsyncSnapshots]):
     """States of a stream at an offset, left at the server for readers to begin with.
 
     stream.snapshots.put(offset, b"...", content_type="application/json")
     state = stream.snapshots.get()
     reader = stream.read(state.offset)
     """
-
-    def __init__(self, portal: Portal, wrapped: AsyncSnapshots) -> None:
-        self._portal = portal
-        self._async = wrapped
 
     def get(self, offset: str = LATEST) -> Snapshot:
         """A snapshot; the latest by default."""

@@ -23,7 +23,7 @@ from headwater.client.protocol.streams import (
 )
 from headwater.client.sync.group import Group
 from headwater.client.sync.live import LiveStream
-from headwater.client.sync.portal import Portal
+from headwater.client.sync.portal import Blocking
 from headwater.client.sync.producer import Producer
 from headwater.client.sync.reader import Reader
 from headwater.client.sync.snapshots import Snapshots
@@ -32,7 +32,7 @@ from headwater.core.payloads import encode_batches, encode_body
 T = TypeVar("T")
 
 
-class Stream:
+class Stream(Blocking[AsyncStream]):
     """One stream on a server. Making a handle costs nothing and sends nothing.
 
         orders = client.stream("orders")
@@ -42,10 +42,6 @@ class Stream:
 
     Appends have to name the stream's content type. A handle that was not told asks for it once.
     """
-
-    def __init__(self, portal: Portal, wrapped: AsyncStream) -> None:
-        self._portal = portal
-        self._async = wrapped
 
     @property
     def path(self) -> str:

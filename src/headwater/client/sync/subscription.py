@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from types import TracebackType
-from typing import Self
 
 from headwater.client.aio.subscription import AsyncClaim, AsyncSubscription
 from headwater.client.protocol.subscriptions import LinkedStream, SubscriptionInfo, WebhookWake
-from headwater.client.sync.portal import Portal
+from headwater.client.sync.portal import Blocking, BlockingContext
 
 
-class Claim:
+class Claim(BlockingContext[AsyncClaim]):
     """A wake that this worker holds until it is done, gives it back, or is silent for too long.
 
         with client.subscription("mail").claim() as claim:
@@ -22,10 +20,6 @@ class Claim:
     At the end of the block everything that the claim showed is acknowledged, but for streams that
     were acknowledged within it. If it ends with an exception, the wake goes back.
     """
-
-    def __init__(self, portal: Portal, wrapped: AsyncClaim) -> None:
-        self._portal = portal
-        self._async = wrapped
 
     @property
     def wake_id(self) -> str:
@@ -65,23 +59,11 @@ class Claim:
         """Give the wake back undone, so that another worker can have it."""
         self._portal.call(self._async.release())
 
-    def __enter__(self) -> Self:
-        self._portal.call(self._async.__aenter__())
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._portal.call(self._async.__aexit__(exc_type, exc, traceback))
-
     def __repr__(self) -> str:
         return repr(self._async).replace("AsyncClaim", type(self).__name__)
 
 
-class Subscription:
+class Subscription(Blocking[AsyncSubscription]):
     """Someone is woken when streams have something new.
 
         mail = client.subscription("mail")
@@ -89,10 +71,6 @@ class Subscription:
 
     Making a handle costs nothing and sends nothing.
     """
-
-    def __init__(self, portal: Portal, wrapped: AsyncSubscription) -> None:
-        self._portal = portal
-        self._async = wrapped
 
     @property
     def name(self) -> str:
