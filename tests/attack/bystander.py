@@ -1,7 +1,8 @@
-"""The well-behaved client beside the attack: it appends, it follows, it asks how the server is.
+"""The well-behaved client beside the attack: it appends, follows, reads, works, looks after health.
 
 It notes how long each of its requests took and what was acknowledged, so that afterwards both can
-be held against what was promised.
+be held against what was promised. Of what happens while the server is down, only the
+acknowledgements count.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tests.crash.wire import HOST, Lost, Reply, Wire, encode_request, read_head
 
 JSON: Final = {"Content-Type": "application/json"}
 WRITERS: Final = 3
+KINDS: Final = ("append", "delivery", "read", "work", "health")
 _PAUSE_S: Final = 0.02
 _PROBE_PAUSE_S: Final = 0.1
 
@@ -29,19 +31,30 @@ def percentile(times: list[float], share: float) -> float:
 class Bystander:
     port: int
     token: str = field(repr=False)
-    appends: list[float] = field(default_factory=list)
-    """How long each append took."""
-    deliveries: list[float] = field(default_factory=list)
-    """From sending a message to having it back by long-poll."""
-    probes: list[float] = field(default_factory=list)
+    times: dict[str, list[float]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
+    """How long each took. A delivery is from sending a message to having it by long-poll."""
     acknowledged: dict[str, list[int]] = field(default_factory=dict)
     refused: Counter[str] = field(default_factory=Counter)
     """Anything but success."""
     _over: bool = False
+    _down_s: float | None = None
+    """When the server went down, while it is."""
+    _back_s: float = 0.0
+    """When it last came back."""
 
     @property
     def login(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.token}"}
+
+    def server_goes(self) -> None:
+        self._down_s = time.monotonic()
+
+    def server_is_back(self) -> None:
+        self._down_s, self._back_s = None, time.monotonic()
+
+    def _counts(self, began: float) -> bool:
+        """Whether something that began then has nothing to do with the server being down."""
+        return self._down_s is None and began > self._back_s
 
     async def run(self, seconds: float) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -49,6 +62,8 @@ class Bystander:
                 name = f"good/{number}"
                 tasks.create_task(self._write(name))
                 tasks.create_task(self._follow(name))
+            tasks.create_task(self._read("good/0"))
+            tasks.create_task(self._work("good/0"))
             for path in ("/healthz", "/readyz"):
                 tasks.create_task(self._probe(path))
             await asyncio.sleep(seconds)
@@ -59,7 +74,11 @@ class Bystander:
         for number in range(WRITERS):
             reply = await wire.request("PUT", f"good/{number}", {**self.login, **JSON})
             assert reply.status in (200, 201), reply
+        group = await wire.request("PUT", "good/0/_groups/g", {**self.login, **JSON}, b"{}")
+        assert group.status in (200, 201), group
         await wire.close()
+
+    # ── What it does ─────────────────────────────────────────────────────────────────────────
 
     async def _write(self, name: str) -> None:
         wire = Wire(self.port)
@@ -68,22 +87,19 @@ class Bystander:
         while not self._over:
             number += 1
             body = json.dumps({"n": number, "sent": time.monotonic()}).encode()
-            began = time.monotonic()
-            reply = await self._ask(wire, "POST", name, JSON, body)
-            self.appends.append(time.monotonic() - began)
+            reply = await self._ask(wire, "append", "POST", name, body)
             if reply is not None and reply.status == 204:
                 acknowledged.append(number)
             await asyncio.sleep(_PAUSE_S)
         # The last message lets the one who follows see that it is over.
-        await self._ask(wire, "POST", name, JSON, b'{"over":true}')
+        await self._ask(wire, None, "POST", name, b'{"over":true}')
         await wire.close()
 
     async def _follow(self, name: str) -> None:
         wire = Wire(self.port)
         offset, over = "now", False
         while not over:
-            query = f"?offset={offset}&live=long-poll"
-            reply = await self._ask(wire, "GET", f"{name}{query}")
+            reply = await self._ask(wire, None, "GET", f"{name}?offset={offset}&live=long-poll")
             if reply is None or reply.status not in (200, 204):
                 await asyncio.sleep(_PAUSE_S)
                 over = self._over
@@ -91,31 +107,54 @@ class Bystander:
             offset, now = reply.next_offset, time.monotonic()
             for message in json.loads(reply.body or b"[]"):
                 over = over or "over" in message
-                if "sent" in message:
-                    self.deliveries.append(now - message["sent"])
+                if "sent" in message and self._counts(message["sent"]):
+                    self.times["delivery"].append(now - message["sent"])
+        await wire.close()
+
+    async def _read(self, name: str) -> None:
+        """Read what has come since the last time, as someone who catches up."""
+        wire, offset = Wire(self.port), "-1"
+        while not self._over:
+            reply = await self._ask(wire, "read", "GET", f"{name}?offset={offset}")
+            offset = reply.next_offset if reply is not None and reply.status == 200 else offset
+            await asyncio.sleep(_PROBE_PAUSE_S)
+        await wire.close()
+
+    async def _work(self, name: str) -> None:
+        """Take messages of a group and acknowledge them."""
+        wire, group = Wire(self.port), f"{name}/_groups/g"
+        fetch = json.dumps({"consumer": "good", "max": 100}).encode()
+        while not self._over:
+            reply = await self._ask(wire, "work", "POST", f"{group}/fetch", fetch)
+            messages = json.loads(reply.body)["messages"] if reply and reply.status == 200 else ()
+            if messages:
+                receipts = json.dumps({"receipts": [each["receipt"] for each in messages]})
+                await self._ask(wire, "work", "POST", f"{group}/ack", receipts.encode())
+            await asyncio.sleep(_PROBE_PAUSE_S)
         await wire.close()
 
     async def _ask(
-        self,
-        wire: Wire,
-        method: str,
-        name: str,
-        headers: dict[str, str] | None = None,
-        body: bytes = b"",
+        self, wire: Wire, kind: str | None, method: str, name: str, body: bytes = b""
     ) -> Reply | None:
+        headers = {**self.login, **JSON} if body else self.login
+        began = time.monotonic()
         try:
-            reply = await wire.request(method, name, {**self.login, **(headers or {})}, body)
+            reply = await wire.request(method, name, headers, body)
         except Lost as lost:
-            self.refused[f"{method}: {lost}"] += 1
+            if self._counts(began):
+                self.refused[f"{method}: {lost}"] += 1
             return None
-        if reply.status >= 300:
-            self.refused[f"{method}: {reply.status} {reply.body[:80]!r}"] += 1
+        if self._counts(began):
+            if reply.status >= 300:
+                self.refused[f"{method}: {reply.status} {reply.body[:80]!r}"] += 1
+            if kind is not None:
+                self.times[kind].append(time.monotonic() - began)
         return reply
 
     async def _probe(self, path: str) -> None:
         """Ask as an orchestrator does: each time on a new connection, without a key."""
         while not self._over:
-            began = time.monotonic()
+            began, problem = time.monotonic(), None
             try:
                 reader, writer = await asyncio.open_connection(HOST, self.port)
                 writer.write(encode_request("GET", path, {"Connection": "close"}, b""))
@@ -123,11 +162,15 @@ class Bystander:
                 body = await reader.readexactly(int(headers["content-length"]))
                 writer.close()
                 if status != 200 or b"degraded" in body:
-                    self.refused[f"{path}: {status} {body[:120]!r}"] += 1
+                    problem = f"{path}: {status} {body[:120]!r}"
             except (OSError, asyncio.IncompleteReadError) as error:
-                self.refused[f"{path}: {error!r}"] += 1
-            self.probes.append(time.monotonic() - began)
+                problem = f"{path}: {error!r}"
+            if self._counts(began):
+                self.times["health"].append(time.monotonic() - began)
+                self.refused.update([problem] if problem else [])
             await asyncio.sleep(_PROBE_PAUSE_S)
+
+    # ── What it finds ────────────────────────────────────────────────────────────────────────
 
     async def missing(self) -> dict[str, list[int]]:
         """What was acknowledged and is not there, or not once, or not in order."""

@@ -6,16 +6,19 @@ import asyncio
 import json
 import struct
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from socket import SO_LINGER, SOL_SOCKET
-from typing import Any
+from typing import Any, Final
 
 from tests.crash.wire import HOST, Reply, encode_request, read_head
 
-_READ_LIMIT = 1 << 22
-_PATIENCE_S = 60.0
+MIB: Final = 1024 * 1024
+JSON: Final = {"Content-Type": "application/json"}
+TEXT: Final = {"Content-Type": "text/plain"}
+_READ_LIMIT: Final = 4 * MIB
+_PATIENCE_S: Final = 60.0
 
 
 @dataclass
@@ -24,7 +27,7 @@ class Target:
 
     port: int
     token: str
-    """A key that is good for everything below `rogue/`."""
+    """The key of the attacker, mostly one that is good for everything below `rogue/`."""
     source: str = HOST
     """Where this attacker comes from: the server counts some things by address."""
     answers: Counter[str] = field(default_factory=Counter)
@@ -66,9 +69,23 @@ class Peer:
     async def ask(
         self, method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> Reply:
+        return await self.ask_at(method, f"/v1/stream/rogue/{target}", body, headers)
+
+    async def ask_at(
+        self, method: str, target: str, body: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> Reply:
+        """The same anywhere on the server."""
         head = {**self.target.login, **(headers or {})}
-        await self.send(encode_request(method, f"/v1/stream/rogue/{target}", head, body))
+        await self.send(encode_request(method, target, head, body))
         return await self.reply(bodiless=method == "HEAD")
+
+    async def ask_all(self, requests: Sequence[tuple[str, str, Mapping[str, str], bytes]]) -> None:
+        """Many requests (method, target, headers, body) at once, then their answers."""
+        login = self.target.login
+        heads = [(m, f"/v1/stream/{at}", {**login, **head}, body) for m, at, head, body in requests]
+        await self.send(b"".join(encode_request(*request) for request in heads))
+        for _ in requests:
+            await self.reply()
 
     async def ask_json(self, method: str, target: str, body: object) -> Any:
         reply = await self.ask(method, target, {}, json.dumps(body).encode())

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from headwater.core import json_mode
 from headwater.core.errors import EmptyBody, InvalidJson, StreamError, TooManyMessages
+from headwater.core.large_json import WINDOW_BYTES, survey
 from tests.support.properties import THOROUGH, json_blanks, json_texts
 
 
@@ -282,3 +283,36 @@ def test_one_message_may_hold_more_commas_than_an_append_may_hold_messages() -> 
     assert json_mode.encode(body, messages_max=2)[1] == 2
     with pytest.raises(TooManyMessages):
         json_mode.encode(body, messages_max=1)
+
+
+@pytest.mark.parametrize(
+    "message", [b"1", b'"m,[\\"%s"' % (b"m" * 600), b'{"a":[1,{"b":"]"}],"c":"\\\\"}']
+)
+def test_the_parser_never_gets_much_at_a_time(message: bytes) -> None:
+    """It keeps every other thread waiting meanwhile."""
+    count = 4_000_000 // len(message)
+    body = b" [" + b" , ".join([message] * count) + b"] "
+    found = survey(body)
+    pieces = list(found.pieces(body))
+    assert found.messages == count
+    assert len(pieces) > 10
+    assert max(len(piece) for _, piece in pieces) < 2 * WINDOW_BYTES
+    assert json_mode.encode(body) == ((message + b",") * count, count)
+
+
+def test_an_error_in_a_large_body_says_where_it_is() -> None:
+    body = b"[" + b"1," * 1_000_000 + b"x,1]"
+    with pytest.raises(InvalidJson, match=r"byte 2000001\)"):
+        json_mode.encode(body)
+    with pytest.raises(InvalidJson, match=r"UTF-8 \(byte 1000001\)"):
+        json_mode.encode(b'"' + "é".encode() * 500_000 + b"\xff" + b'"' + b" " * 1_000_000)
+
+
+@pytest.mark.parametrize("text", [b"1,,1", b"1,]", b",1", b"1, ,1"])
+def test_a_missing_message_is_missed_at_every_place(text: bytes) -> None:
+    for before in range(40):
+        body = b"[" + b"1," * before + text + b",1" * 20 + b"]"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(json_mode, "_WINDOW_BYTES", 7)
+            with pytest.raises(InvalidJson):
+                json_mode.encode(body, messages_max=8)

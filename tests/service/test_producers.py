@@ -438,6 +438,46 @@ async def test_there_is_a_bound_until_idle_ones_are_forgotten(
     await log.append("s", data(b"x", ("one more", 0, 0)))
 
 
+async def test_room_is_made_for_one_more_when_it_comes(
+    start_log: StartLog, clock: ManualClock
+) -> None:
+    """The next round is some seconds away; nobody has to wait for it."""
+    log = await start_log(Limits(producers_per_stream_max=3))
+    await log.create(Create("s"))
+    for name in "pqr":
+        await log.append("s", data(b"x", (name, 0, 0)))
+    clock.now_ms += 8 * DAY_MS
+    await log.append("s", data(b"x", ("one more", 0, 0)))
+    entry = await log.entry("s")
+    assert entry.state is not None
+    assert entry.state.producer_count == 1
+
+
+async def test_looking_for_room_is_bounded(
+    start_log: StartLog, clock: ManualClock, engine: FaultyEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await start_log(Limits(producers_per_stream_max=3))
+    await log.create(Create("s"))
+    for name in "pqr":
+        await log.append("s", data(b"x", (name, 0, 0)))
+    looks: list[int] = []
+    stored = log.engine.streams.idle_producers_of
+
+    def look(stream_id: int, before_ms: int, limit: int) -> list[str]:
+        looks.append(stream_id)
+        return stored(stream_id, before_ms, limit)
+
+    monkeypatch.setattr(log.engine.streams, "idle_producers_of", look, raising=False)
+    for number in range(20):
+        with pytest.raises(TooManyProducers):
+            await log.append("s", data(b"x", (f"new {number}", 0, 0)))
+    assert len(looks) == 1
+    clock.now_ms += 1_000
+    with pytest.raises(TooManyProducers):
+        await log.append("s", data(b"x", ("later", 0, 0)))
+    assert len(looks) == 2
+
+
 async def test_quotas_count_producers_that_are_stored(
     engine: FaultyEngine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

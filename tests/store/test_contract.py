@@ -143,6 +143,9 @@ def test_idle_producers_are_found_and_forgotten(streams: CommittedStreams) -> No
     assert engine.streams.idle_producers(3 * HOUR_MS, 10) == idle[:2]
     assert engine.streams.idle_producers(3 * HOUR_MS + 1, 10) == idle
     assert engine.streams.idle_producers(3 * HOUR_MS + 1, 1) == idle[:1]
+    assert engine.streams.idle_producers_of(1, 3 * HOUR_MS + 1, 10) == ["p", "q"]
+    assert engine.streams.idle_producers_of(1, 3 * HOUR_MS + 1, 1) == ["p"]
+    assert engine.streams.idle_producers_of(99, 3 * HOUR_MS + 1, 10) == []
     # Who is used again is not idle any more; within the hour, nothing changes.
     again = append(b"x", producer=ProducerStamp("p", 0, 1))
     streams.append("s", again, 9 * HOUR_MS)

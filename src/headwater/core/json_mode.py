@@ -9,21 +9,20 @@ Messages are stored one after the other, each followed by a comma. That way any 
 messages becomes a JSON array by dropping the last comma and adding brackets, and the end of every
 message is a position in the stream.
 
-An append has a limited number of messages. The parser makes an object of each, so a body that may
-hold too many is validated as a whole first, which makes none, and then counted window by window.
+An append has a limited number of messages. The parser makes an object of each, and keeps other
+threads waiting, so a large body is taken in pieces; see `headwater.core.large_json`.
 """
 
 from __future__ import annotations
 
 import re
 from array import array
-from itertools import accumulate, compress
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from headwater.core.errors import EmptyBody, InvalidJson, TooManyMessages
-from headwater.core.limits import KIB
+from headwater.core.large_json import WINDOW_BYTES, check_utf8, survey
 
 _ONE: Final = msgspec.json.Decoder(msgspec.Raw)
 _MANY: Final = msgspec.json.Decoder(list[msgspec.Raw])
@@ -32,13 +31,10 @@ _WHITESPACE: Final = b" \t\r\n"
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 _TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},]')
 
-
-_ESCAPE: Final = re.compile(rb"\\.", re.DOTALL)
-_WINDOW_BYTES: Final = 256 * KIB
-_STRUCTURE: Final = b'",[]{}'
-_NO_STRUCTURE: Final = bytes(byte for byte in range(256) if byte not in _STRUCTURE)
-_STEPS: Final = bytes.maketrans(b",[]{}", b"\x00\x01\xff\x01\xff")
-_COMMAS: Final = bytes.maketrans(b",[]{}", b"\x01\x00\x00\x00\x00")
+_BYTE: Final = re.compile(r"(?<=\(byte )\d+")
+_WINDOW_BYTES: Final = WINDOW_BYTES
+_LARGE_BYTES: Final = 4 * WINDOW_BYTES
+R = TypeVar("R")
 MESSAGES_ANY: Final = 2**62
 
 
@@ -49,61 +45,57 @@ def encode(
 
     Only creating a stream may come with no messages (`allow_empty`).
     """
+    check_utf8(body)
+    if body.lstrip(_WHITESPACE)[:1] != b"[":
+        return b"".join((_parse(_ONE, body), b",")), 1
+    # No message is shorter than one byte and the comma after it.
+    if len(body) > min(2 * messages_max, _LARGE_BYTES):
+        stored, count = _encode_large(body, messages_max)
+    else:
+        stored, count = _joined(_parse(_MANY, body))
+    if not count and not allow_empty:
+        raise EmptyBody("an empty array holds no messages; send at least one")
+    return stored, count
+
+
+def _encode_large(body: bytes, messages_max: int) -> tuple[bytes, int]:
+    """The same piece by piece. If there are too many messages, the body is only validated."""
+    found = survey(body, _WINDOW_BYTES)
+    stored: list[bytes] = []
+    count = 0
+    for start, piece in found.pieces(body):
+        if found.cuts and piece[1:].lstrip(_WHITESPACE)[:1] == b"]":
+            raise InvalidJson(f"the body is not valid JSON: a value is missing (byte {start})")
+        if found.messages > messages_max:
+            _parse(_ONE, piece, start)
+        else:
+            part, messages = _joined(_parse(_MANY, piece, start))
+            stored.append(part)
+            count += messages
+    if found.messages > messages_max:
+        raise TooManyMessages(messages_max)
+    return b"".join(stored), count
+
+
+def _joined(messages: list[msgspec.Raw]) -> tuple[bytes, int]:
+    if not messages:
+        return b"", 0
+    messages.append(_NOTHING)
+    return b",".join(messages), len(messages) - 1
+
+
+def _parse(decoder: msgspec.json.Decoder[R], text: bytes, start: int = 0) -> R:
+    """Parse a body, or a piece of it that begins at some place."""
     try:
-        if not body.isascii():
-            body.decode("utf-8")
-        if body.lstrip(_WHITESPACE)[:1] != b"[":
-            return b"".join((_ONE.decode(body), b",")), 1
-        # No message is shorter than one byte and the comma after it.
-        if len(body) > 2 * messages_max and body.count(b",") >= messages_max:
-            _ONE.decode(body)
-            if _count(body, messages_max) > messages_max:
-                raise TooManyMessages(messages_max)
-        messages = _MANY.decode(body)
-    except UnicodeDecodeError as error:
-        raise InvalidJson(f"the body is not valid UTF-8 (byte {error.start})") from None
+        return decoder.decode(text)
     except msgspec.DecodeError as error:
-        if _SURROGATE.search(body):
+        if _SURROGATE.search(text):
             problem = "a string in it holds half of a surrogate pair, which is not a character"
             raise InvalidJson(f"the body cannot be kept as JSON: {problem}") from None
-        raise InvalidJson(f"the body is not valid JSON: {error}") from None
+        reason = _BYTE.sub(lambda place: str(start + int(place.group())), str(error))
+        raise InvalidJson(f"the body is not valid JSON: {reason}") from None
     except RecursionError:
         raise InvalidJson("the body is nested too deeply") from None
-    if not messages:
-        if allow_empty:
-            return b"", 0
-        raise EmptyBody("an empty array holds no messages; send at least one")
-    count = len(messages)
-    if count > messages_max:
-        raise TooManyMessages(messages_max)
-    messages.append(_NOTHING)
-    return b",".join(messages), count
-
-
-def _count(body: bytes, most: int) -> int:
-    """How many messages a valid array has that is not empty; it may stop counting past `most`.
-
-    Of each window only what gives structure is left, and of that what is in no string.
-    """
-    count, depth, in_string, escaped = 1, 0, 0, False
-    for start in range(0, len(body), _WINDOW_BYTES):
-        window = body[start + escaped : start + _WINDOW_BYTES]
-        if b"\\" in window:
-            window = _ESCAPE.sub(b"", window)
-            escaped = window.endswith(b"\\")
-        else:
-            escaped = False
-        parts = window.translate(None, _NO_STRUCTURE).split(b'"')
-        outside = b"".join(parts[in_string::2])
-        in_string ^= (len(parts) - 1) & 1
-        depths = accumulate(array("b", outside.translate(_STEPS)), initial=depth)
-        # Each character with the depth after it, which for a comma is the one that it is at.
-        after = list(depths)[1:]
-        count += list(compress(after, outside.translate(_COMMAS))).count(1)
-        depth = after[-1] if after else depth
-        if count > most:
-            break
-    return count
 
 
 def decode(stored: bytes) -> list[bytes]:

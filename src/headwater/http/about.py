@@ -31,6 +31,7 @@ class About:
     def __init__(self, log: Log, *, console: bool) -> None:
         self._log = log
         self._console = console
+        self._document: bytes | None = None
 
     def index(self, request: Request) -> Response:
         if self._console and "text/html" in (request.header(b"accept") or ""):
@@ -48,5 +49,8 @@ class About:
             return json_answer({"status": "degraded", "problems": problems})
         return json_answer({"status": "ready"})
 
-    def openapi(self, request: Request) -> Response:
-        return Response(200, list(JSON_HEADERS), openapi.document())
+    async def openapi(self, request: Request) -> Response:
+        if self._document is None:
+            # It takes a while to make, once.
+            self._document = await self._log.in_thread(openapi.document)
+        return Response(200, list(JSON_HEADERS), self._document)

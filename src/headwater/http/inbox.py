@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headwater.http.server import Server
 
 # After so many requests and pieces of bodies from one peer, everyone else on the loop gets a turn.
-_TURN_STEPS: Final = 256
+_TURN_STEPS: Final = 32
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 

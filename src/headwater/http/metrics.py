@@ -9,7 +9,9 @@ several servers.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from time import monotonic
 from typing import Final
 
 from prometheus_client import GCCollector, ProcessCollector
@@ -30,12 +32,16 @@ Collect = Callable[[], Iterable[Metric]]
 Prepare = Callable[[], Awaitable[None]]
 
 PREFIX: Final = "headwater_"
+_REST_PER_WORK: Final = 3.0
 
 
 class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._prepare: list[Prepare] = []
+        self._turns = asyncio.Lock()
+        """Scrapes take turns, with a rest after each: nobody can keep the processor busy so."""
+        self._rested_s = 0.0
         ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
 
@@ -50,12 +56,31 @@ class Metrics:
             self._prepare.append(prepare)
 
     async def handle(self, request: Request) -> Response:
-        for prepare in self._prepare:
-            await prepare()
         accept = request.headers.get(b"accept", b"").decode("latin-1")
         encode, content_type = choose_encoder(accept)
         headers = [("Content-Type", content_type), NO_STORE]
-        return Response(200, headers, encode(self._registry))
+        async with self._turns:
+            await asyncio.sleep(self._rested_s - monotonic())
+            for prepare in self._prepare:
+                await prepare()
+            figures = _Collected(list(self._registry.collect()))
+            began_s = monotonic()
+            # Reading the figures is quick, writing them down is not.
+            text = await asyncio.get_running_loop().run_in_executor(None, encode, figures)
+            now_s = monotonic()
+            self._rested_s = now_s + _REST_PER_WORK * (now_s - began_s)
+        return Response(200, headers, text)
+
+
+class _Collected(CollectorRegistry):
+    """Figures as they were at some moment."""
+
+    def __init__(self, figures: list[Metric]) -> None:
+        super().__init__()
+        self._figures = figures
+
+    def collect(self) -> Iterator[Metric]:
+        return iter(self._figures)
 
 
 class _Adapter(Collector):

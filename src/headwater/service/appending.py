@@ -16,6 +16,7 @@ from headwater.core.producers import ProducerLimits, worth_waiting
 from headwater.core.stream import StreamConfig
 from headwater.service.entries import Entry
 from headwater.service.forks import ids_of
+from headwater.service.producers import Forgetting
 from headwater.service.reading import ReadingLog
 from headwater.service.reordering import WaitingRoom
 from headwater.service.replies import Reply
@@ -26,6 +27,7 @@ LARGE_BYTES: Final = 128 * KIB
 
 class AppendingLog(ReadingLog):
     producer_limits: ProducerLimits
+    forgetting: Forgetting
     _waiting_room: WaitingRoom
 
     def append(self, path: str, command: Append) -> Awaitable[AppendReply]:
@@ -37,6 +39,7 @@ class AppendingLog(ReadingLog):
         """Append to a stream that is in memory: a `Reply` if that needs nothing else."""
         if (
             self._lacks_producer(entry, command)
+            or self._is_crowded(entry, command)
             or _checks_ids(entry)
             or (len(command.body) >= LARGE_BYTES and _is_json(entry))
         ):
@@ -49,6 +52,16 @@ class AppendingLog(ReadingLog):
             and not entry.producers_complete
             and entry.state is not None
             and command.producer.id not in entry.state.producers
+        )
+
+    def _is_crowded(self, entry: Entry, command: Append) -> bool:
+        """Whether the stream knows as many producers as it may, and here is one more."""
+        state = entry.state
+        return (
+            command.producer is not None
+            and state is not None
+            and state.producer_count >= self.producer_limits.count_max
+            and command.producer.id not in state.producers
         )
 
     async def with_producer(self, path: str, command: Append) -> Entry:
@@ -64,6 +77,9 @@ class AppendingLog(ReadingLog):
                 if known is None or producer_id in entry.in_flight:
                     break
                 state.producers[producer_id] = known
+        if self._is_crowded(entry, command):
+            await self.forgetting.make_room(entry)
+            entry = await self._registry.get(path)
         return entry
 
     async def _append_cold(

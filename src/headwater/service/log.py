@@ -73,10 +73,11 @@ class Log(AppendingLog):
         self.grace = Grace(self)
         self.orphans: dict[str, None] = {}
         """Soft-deleted streams that have lost their last fork and are still to go."""
+        self.forgetting = Forgetting(self)
         self.tasks: list[Background] = [
             Expiry(self),
             Trimming(self),
-            Forgetting(self),
+            self.forgetting,
             Collection(self),
         ]
         """Everything that runs without a request, in rounds."""

@@ -1,4 +1,8 @@
-"""Producers that were idle for too long are forgotten, a few at a time; see `core.producers`."""
+"""Producers that were idle for too long are forgotten, a few at a time; see `core.producers`.
+
+That is done in rounds. A stream that knows as many as it may is looked at when one more comes, but
+not more than once a second: whoever invents producers must not keep others busy.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,8 @@ if TYPE_CHECKING:
 _AT_ONCE_MAX: Final = 256
 _IDLE_S: Final = 10.0
 _SHORTEST_S: Final = 0.05
+_LOOK_AGAIN_MS: Final = 1_000
+_LOOKS_REMEMBERED_MAX: Final = 1_000
 
 
 class Forgetting(Background):
@@ -27,6 +33,8 @@ class Forgetting(Background):
     def __init__(self, streams: Log) -> None:
         super().__init__()
         self._streams = streams
+        self._looked_ms: dict[int, int] = {}
+        """When streams were last looked at for somebody who waits."""
 
     async def round(self) -> float:
         streams = self._streams
@@ -46,8 +54,27 @@ class Forgetting(Background):
                 by_stream.setdefault(one.path, []).append(one)
             for path, found in by_stream.items():
                 if path in held:
-                    await self._forget(*held[path], found)
+                    entry, state = held[path]
+                    ids = [one.producer_id for one in found if one.stream_id == _id_of(state)]
+                    await self._forget(entry, state, ids)
         return _SHORTEST_S
+
+    async def make_room(self, entry: Entry) -> None:
+        """Forget some idle producers of a stream now, because there is one more."""
+        streams, state = self._streams, entry.state
+        now_ms = streams.clock()
+        if state is None or now_ms < self._looked_ms.get(state.config.id, 0) + _LOOK_AGAIN_MS:
+            return
+        if len(self._looked_ms) >= _LOOKS_REMEMBERED_MAX:
+            self._looked_ms.clear()
+        self._looked_ms[state.config.id] = now_ms
+        before_ms = streams.producer_limits.idle_before(now_ms)
+        stored = streams.engine.streams
+        with entry.pinned():
+            ids = await streams.in_thread(
+                stored.idle_producers_of, state.config.id, before_ms, _AT_ONCE_MAX
+            )
+            await self._forget(entry, state, ids)
 
     async def _idle(self) -> list[IdleProducer]:
         streams = self._streams
@@ -55,14 +82,15 @@ class Forgetting(Background):
         stored = streams.engine.streams
         return await streams.in_thread(stored.idle_producers, before_ms, _AT_ONCE_MAX)
 
-    async def _forget(
-        self, entry: Entry, state: StreamState | None, found: list[IdleProducer]
-    ) -> None:
+    async def _forget(self, entry: Entry, state: StreamState | None, ids: list[str]) -> None:
         streams = self._streams
         if state is None or entry.state is not state:
             return
-        ids = [one.producer_id for one in found if one.stream_id == state.config.id]
         decision = decisions.decide_forget(state, ids, streams.producer_limits, streams.clock())
         effects = [(entry, mutation) for mutation in decision.mutations]
         if effects:
             await streams.writer.submit(effects, None)
+
+
+def _id_of(state: StreamState | None) -> int | None:
+    return None if state is None else state.config.id

@@ -284,6 +284,9 @@ class Streams(Protocol):
     def idle_producers(self, before_ms: int, limit: int) -> list[IdleProducer]:
         """Producers of streams that were last used before a moment, the longest idle first."""
 
+    def idle_producers_of(self, stream_id: int, before_ms: int, limit: int) -> list[str]:
+        """The same of one stream, by their ids alone."""
+
     def summaries(self, prefix: str, after: str, limit: int) -> list[StreamSummary]:
         """Streams whose path starts with the prefix and sorts after `after`, in order."""
 

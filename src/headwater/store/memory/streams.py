@@ -95,6 +95,13 @@ class Streams:
             paths = self._paths([stream_id for stream_id, _ in found])
             return [IdleProducer(path, *key) for path, key in zip(paths, found, strict=True)]
 
+    def idle_producers_of(self, stream_id: int, before_ms: int, limit: int) -> list[str]:
+        with self._tables.lock:
+            log = self._tables.logs.get(stream_id)
+            known = log.state.producers.items() if log is not None else ()
+            idle = [(one.used_at_ms, name) for name, one in known if one.used_at_ms < before_ms]
+            return [name for _, name in nsmallest(limit, idle)]
+
     def summaries(self, prefix: str, after: str, limit: int) -> list[StreamSummary]:
         with self._tables.lock:
             states = self._tables.listed(prefix, after)

@@ -163,6 +163,14 @@ class Streams:
         )
         return [IdleProducer(*row) for row in found]
 
+    def idle_producers_of(self, stream_id: int, before_ms: int, limit: int) -> list[str]:
+        found = self._query(
+            f"SELECT p.producer_id FROM {self._words.producers}"
+            " WHERE p.used_at < ? AND p.stream_id = ? ORDER BY p.used_at LIMIT ?",
+            (before_ms, stream_id, limit),
+        )
+        return [row[0] for row in found]
+
     def purgeable(self, now_ms: int, limit: int) -> list[tuple[int, str]]:
         found = self._query(
             f"SELECT id, path FROM streams WHERE status = {KEPT} AND kept_until <= ?"
