@@ -26,6 +26,8 @@ DESCRIPTION_CHARS_MAX = 1024
 VERSION_MAX = 2**31 - 1
 # Bodies that say what to do, other than data to keep.
 CONTROL_BODY_BYTES_MAX = 4 * MIB
+# Streams that one connection can follow.
+FOLLOWED_MAX = 256
 
 # Of groups: how much goes to a member at a time. A single message may be larger.
 FETCH_BYTES_MAX = 8 * MIB

@@ -13,8 +13,10 @@ from headwater.http.catalog import Catalog
 from headwater.http.cluster import ClusterResource
 from headwater.http.console.resource import Console
 from headwater.http.figures import Figures
+from headwater.http.follow import FollowResource
 from headwater.http.groups import GroupResource
 from headwater.http.heartbeat import Heartbeat
+from headwater.http.js.resource import BrowserModule
 from headwater.http.live import LiveResource
 from headwater.http.metrics import Metrics
 from headwater.http.pipelines import PipelineResource
@@ -42,6 +44,7 @@ class Resources:
     streams: StreamResource
     catalog: Catalog
     bulk: BulkResource
+    follow: FollowResource
     snapshots: SnapshotResource
     groups: GroupResource
     transactions: TransactionResource
@@ -53,6 +56,7 @@ class Resources:
     figures: Figures
     about: About
     cluster: ClusterResource
+    module: BrowserModule
     console: Console | None
     signing: Signing | None
     """Only where callers are known."""
@@ -84,6 +88,7 @@ def resources_of(
         streams=streams,
         catalog=Catalog(log, feeds),
         bulk=BulkResource(log),
+        follow=FollowResource(log, feeds, heartbeat),
         snapshots=SnapshotResource(log),
         groups=GroupResource(groups, heartbeat),
         transactions=TransactionResource(log, Transactions(log, groups)),
@@ -94,6 +99,7 @@ def resources_of(
         metrics=metrics or Metrics(),
         figures=figures or Figures(log.clock),
         about=About(log, console=console),
+        module=BrowserModule(),
         console=Console() if console else None,
         signing=None if identity is None else Signing(identity.secret, log.clock),
         documents=None if documents is None else _documents(streams, log, documents),

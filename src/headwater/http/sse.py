@@ -51,6 +51,20 @@ def deleted_event(next_offset: str) -> bytes:
     return _event(b"deleted", msgspec.json.encode({"streamNextOffset": next_offset}))
 
 
+def stream_event(path: str, config: StreamConfig) -> bytes:
+    """Whose events come next, on a connection that several streams share."""
+    fields = {"stream": path, "contentType": config.content_type}
+    if needs_base64(config):
+        fields["encoding"] = "base64"
+    return _event(b"stream", msgspec.json.encode(fields))
+
+
+def failed_event(path: str, code: str, message: str) -> bytes:
+    """Why a stream is not followed, on a connection that several share."""
+    fields = {"stream": path, "error": {"code": code, "message": message}}
+    return _event(b"failed", msgspec.json.encode(fields))
+
+
 def message_event(message: bytes) -> bytes:
     """A message for a member of a group."""
     return _event(b"message", message)

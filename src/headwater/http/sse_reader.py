@@ -31,9 +31,11 @@ class SseReader:
         self.gone = False
         feed.admit()
 
-    def begin(self, sink: Sink, heartbeat: Heartbeat) -> None:
+    def begin(self, sink: Sink, heartbeat: Heartbeat | None = None) -> None:
+        """Without a heartbeat, someone else sees to it that the connection has one."""
         self.sink = sink
-        heartbeat.add(self)
+        if heartbeat is not None:
+            heartbeat.add(self)
         self._feed.join(self)
 
     def leave(self) -> None:

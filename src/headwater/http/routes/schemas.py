@@ -12,6 +12,7 @@ import msgspec
 from headwater.core.access.grants import GrantsText
 from headwater.core.groups.commands import Ack, Extend, Nack, Reject
 from headwater.core.groups.config import GroupConfig
+from headwater.core.limits import FOLLOWED_MAX
 from headwater.core.live.profile import ProfileEnvelope
 from headwater.core.live.state import Totals
 from headwater.core.subscriptions.config import SubscriptionConfig
@@ -335,6 +336,19 @@ _WRITTEN: Final[dict[str, Schema]] = {
         {"subscriptions": listing(ref("Subscription")), "next": nullable(TEXT)}
     ),
     "PublishPart": _PUBLISH,
+    "FollowBody": {
+        **obj(
+            {
+                "streams": {
+                    "type": "object",
+                    "additionalProperties": TEXT,
+                    "minProperties": 1,
+                    "maxProperties": FOLLOWED_MAX,
+                }
+            }
+        ),
+        "additionalProperties": False,
+    },
     "TransactionBody": {
         "type": "object",
         "properties": {

@@ -8,6 +8,7 @@ from headwater.http.access.rules import Need
 from headwater.http.access.whoami import whoami
 from headwater.http.routes import headers
 from headwater.http.routes.route import (
+    EVENTS_TYPE,
     FLAG,
     JSON_TYPE,
     TEXT,
@@ -195,6 +196,30 @@ _DRAIN = Route(
     body={JSON_TYPE: ref("DrainBody")},
     body_required=True,
 )
+_FOLLOW = Route(
+    "POST",
+    "/v1/follow",
+    "Follow several streams over one connection.",
+    lambda on: on.follow.run,
+    {200: Answer("Events of all of them.", content={EVENTS_TYPE: {}})},
+    needs=Need.KNOWN,
+    errors=("invalid_body",),
+    body={JSON_TYPE: ref("FollowBody")},
+    body_required=True,
+    waits=True,
+)
+_MODULE = Route(
+    "GET",
+    "/js/",
+    "The browser module. Its files are below this path.",
+    lambda on: on.module.file,
+    {
+        200: Answer("The names of the files.", content={"text/plain": TEXT}),
+        304: Answer("It has not changed."),
+    },
+    needs=Need.NOTHING,
+    headers=headers.request("If-None-Match", "Accept-Encoding"),
+)
 
 _LOOKED_AT: Final = (
     _LIST,
@@ -206,9 +231,10 @@ _LOOKED_AT: Final = (
     _OPENAPI,
     _INDEX,
     _CONSOLE,
+    _MODULE,
     _PIPELINES,
     _TABLES,
     _CLUSTER,
 )
-_CHANGES: Final = (_SIGN, _REPORT, _SQL, _DRAIN)
+_CHANGES: Final = (_SIGN, _REPORT, _SQL, _DRAIN, _FOLLOW)
 ROUTES: Final = (*(one for get in _LOOKED_AT for one in with_head(get)), *_CHANGES)
