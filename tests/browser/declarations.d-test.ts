@@ -6,6 +6,7 @@ import * as keys from "../../src/headwater/http/js/keys.js";
 import * as live from "../../src/headwater/http/js/live.js";
 import * as producer from "../../src/headwater/http/js/producer.js";
 import * as requests from "../../src/headwater/http/js/requests.js";
+import * as responses from "../../src/headwater/http/js/responses.js";
 import * as state from "../../src/headwater/http/js/state.js";
 import * as streams from "../../src/headwater/http/js/streams.js";
 
@@ -21,6 +22,7 @@ export const checks: true[] = [
   fits<Fits<live.LiveStream, declared.LiveStream>>(true),
   fits<Fits<producer.Producer, declared.Producer>>(true),
   fits<Fits<requests.HeadwaterError, declared.HeadwaterError>>(true),
+  fits<Fits<responses.DurableResponse, declared.DurableResponse>>(true),
   fits<Fits<state.State, Omit<declared.State, "collection">>>(true),
   fits<Fits<state.Collection, declared.Collection>>(true),
   fits<Fits<state.Fold, declared.Fold>>(true),

@@ -13,10 +13,10 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def test_a_page_of_the_server(browser: Browser, server: ServerProcess, tmp_path: Path) -> None:
-    page = browser.open(f"{server.url}/ui/")
+    page = browser.open(f"{server.url}/console/")
     assert page.evaluate("return (await fetch('/healthz')).status") == 200
     assert page.evaluate("return args.a + args.b", a=1, b=2) == 3
-    assert page.run("return page.url()") == f"{server.url}/ui/"
+    assert page.run("return page.url()") == f"{server.url}/console/"
     page.screenshot(tmp_path / "page.png")
     assert (tmp_path / "page.png").read_bytes().startswith(PNG)
     assert page.errors == []

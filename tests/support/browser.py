@@ -1,7 +1,7 @@
 """A real browser for tests: Chromium without a window, driven over a pipe.
 
     def test_the_page_greets(browser: Browser, server: ServerProcess, tmp_path: Path) -> None:
-        page = browser.open(f"{server.url}/ui/")
+        page = browser.open(f"{server.url}/console/")
         page.fill("#name", "Ada")
         page.click("text=Greet")
         page.wait_for("return document.title === args.title", title="Hello Ada")

@@ -20,7 +20,30 @@ export declare class Headwater {
   readonly isLeader: boolean;
   stream(path: string): Stream;
   transaction(parts: { ack?: Delivery[]; group?: Group; publish?: Publish[] }): Promise<any>;
+  /** Have the server make a request, and keep the answer while it arrives. */
+  fetch(url: string, options?: FetchOptions): Promise<DurableResponse>;
+  response(location: string): DurableResponse;
   close(): void;
+}
+
+export interface FetchOptions {
+  method?: string;
+  /** Sent on to the upstream, `Authorization` too. */
+  headers?: Record<string, string>;
+  body?: BodyInit;
+  signal?: AbortSignal;
+}
+
+export declare class DurableResponse {
+  readonly location: string;
+  readonly contentType: string;
+  readonly offset: string;
+  /** Why it ended early, if it did. */
+  readonly closeReason: string;
+  readonly body: ReadableStream<Uint8Array>;
+  pieces(options?: ReadOptions): AsyncGenerator<Uint8Array>;
+  text(options?: ReadOptions): Promise<string>;
+  abort(): Promise<void>;
 }
 
 export declare class HeadwaterError extends Error {

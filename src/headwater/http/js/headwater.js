@@ -7,6 +7,7 @@
 
 import { transact } from "./groups.js";
 import { Requests } from "./requests.js";
+import { durableFetch, DurableResponse } from "./responses.js";
 import { Stream } from "./streams.js";
 import { Tabs } from "./tabs.js";
 
@@ -15,6 +16,7 @@ export { encodeValue, keyId, keyset, membershipKey, projectedKey, tableKey, temp
 export { LiveStream } from "./live.js";
 export { Producer } from "./producer.js";
 export { HeadwaterError } from "./requests.js";
+export { DurableResponse } from "./responses.js";
 export { Collection, Fold, State } from "./state.js";
 export { Batch, NOW, START, Stream } from "./streams.js";
 
@@ -55,6 +57,19 @@ export class Headwater {
   /** Acknowledge and publish, all or nothing. @param {Parameters<typeof transact>[1]} parts */
   transaction(parts) {
     return transact(this.#requests, parts);
+  }
+
+  /**
+   * Have the server make a request, and keep the answer while it arrives.
+   * @param {string} url @param {import("./responses.js").FetchOptions} [options]
+   */
+  fetch(url, options) {
+    return durableFetch(this.#requests, url, options);
+  }
+
+  /** A response that was made before, here or elsewhere. @param {string} location its signed address */
+  response(location) {
+    return new DurableResponse(this.#requests, location);
   }
 
   /** End everything that goes on. */
