@@ -13,7 +13,7 @@ from typing import Final, Literal, cast, get_args
 
 import msgspec
 
-from headwater.client.protocol.streams import stream_root
+from headwater.client.protocol.addresses import stream_root
 from pyspark_headwater.errors import InvalidOption
 
 Use = Literal["batch read", "stream read", "batch write", "stream write"]

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.client import errors
+from headwater.client.protocol.addresses import stream_path, stream_root, stream_url
 from headwater.client.protocol.refusals import failure, retry_after_s
 from headwater.client.protocol.streams import (
     ProducerTag,
@@ -24,9 +25,6 @@ from headwater.client.protocol.streams import (
     producer_receipt,
     read_request,
     stream_info,
-    stream_path,
-    stream_root,
-    stream_url,
 )
 from headwater.core.payloads import encode_append, encode_batches, encode_body, encode_message
 

@@ -13,6 +13,7 @@ from headwater.client.aio.sender import Sender, Token, Values
 from headwater.client.aio.stream import AsyncStream
 from headwater.client.aio.subscription import AsyncSubscription
 from headwater.client.aio.transport import HttpxTransport, Timeouts, Transport
+from headwater.client.protocol.addresses import stream_root
 from headwater.client.protocol.resources import (
     PAGE,
     StreamPage,
@@ -21,7 +22,7 @@ from headwater.client.protocol.resources import (
     list_request,
 )
 from headwater.client.protocol.retry import RetryPolicy
-from headwater.client.protocol.streams import Request, Response, merged, stream_root
+from headwater.client.protocol.streams import Request, Response, merged
 from headwater.client.protocol.subscriptions import (
     SubscriptionInfo,
     WebhookKeys,

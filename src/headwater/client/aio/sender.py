@@ -20,10 +20,11 @@ from headwater.client.errors import (
     ServerUnreachable,
     UnexpectedAnswer,
 )
+from headwater.client.protocol.addresses import origin_of
 from headwater.client.protocol.refusals import failure
 from headwater.client.protocol.resources import not_supported, parse
 from headwater.client.protocol.retry import Retries, RetryPolicy
-from headwater.client.protocol.streams import Request, Response, check_headers, merged, origin_of
+from headwater.client.protocol.streams import Request, Response, check_headers, merged
 
 T = TypeVar("T")
 

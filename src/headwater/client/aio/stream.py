@@ -15,6 +15,7 @@ from headwater.client.aio.reader import AsyncReader
 from headwater.client.aio.sender import Sender
 from headwater.client.aio.snapshots import AsyncSnapshots
 from headwater.client.errors import HeadwaterError, StreamExists, StreamNotFound
+from headwater.client.protocol.addresses import stream_path, stream_url
 from headwater.client.protocol.batch import Position
 from headwater.client.protocol.groups import GroupInfo, group_infos, groups_url
 from headwater.client.protocol.resources import (
@@ -49,8 +50,6 @@ from headwater.client.protocol.streams import (
     read_request,
     receipt,
     stream_info,
-    stream_path,
-    stream_url,
 )
 from headwater.core.content_types import DEFAULT, JSON
 from headwater.core.payloads import encode_append, encode_batches, encode_body, encode_message

@@ -14,8 +14,9 @@ from urllib.parse import urljoin
 import msgspec
 
 from headwater.client.errors import BadRequest, NotSupported, ResponseError, StreamNotFound
+from headwater.client.protocol.addresses import DEFAULT_ROOT
 from headwater.client.protocol.batch import Position
-from headwater.client.protocol.streams import DEFAULT_ROOT, START, Request, Response
+from headwater.client.protocol.streams import START, Request, Response
 
 PAGE: Final = 1_000
 BULK_BYTES: Final = 8 << 20
