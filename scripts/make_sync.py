@@ -20,6 +20,7 @@ from pathlib import Path
 CLIENT = Path(__file__).parent.parent / "src" / "headwater" / "client"
 SOURCES = (
     *("reader", "producer", "message", "consumer", "group", "live", "snapshots"),
+    "response",
     *("stream", "subscription", "client"),
 )
 LINE_LENGTH = 100
@@ -37,6 +38,7 @@ CLASSES = {
     "AsyncLiveStream": "LiveStream",
     "AsyncLiveQuery": "LiveQuery",
     "AsyncSnapshots": "Snapshots",
+    "AsyncDurableResponse": "DurableResponse",
     "AsyncSubscription": "Subscription",
     "AsyncClaim": "Claim",
 }
@@ -93,6 +95,7 @@ IMPORTS = {
     "headwater.client.sync.portal": ("Blocking", "BlockingContext", "Delivery", "Portal"),
     "headwater.client.aio.producer": ("AsyncProducer", "ProducerOptions"),
     "headwater.client.aio.reader": ("AsyncItems", "AsyncReader"),
+    "headwater.client.aio.response": ("AsyncDurableResponse",),
     "headwater.client.aio.sender": ("Token", "Values"),
     "headwater.client.aio.snapshots": ("AsyncSnapshots",),
     "headwater.client.aio.stream": ("BATCH_BYTES_MAX", "AsyncStream"),
@@ -102,7 +105,8 @@ IMPORTS = {
     "headwater.client.sync.live": ("LiveStream",),
     "headwater.client.sync.message": ("Message", "Transaction"),
     "headwater.client.sync.producer": ("Producer",),
-    "headwater.client.sync.reader": ("Reader",),
+    "headwater.client.sync.reader": ("Items", "Reader"),
+    "headwater.client.sync.response": ("DurableResponse",),
     "headwater.client.sync.snapshots": ("Snapshots",),
     "headwater.client.sync.stream": ("Stream",),
     "headwater.client.sync.subscription": ("Subscription",),

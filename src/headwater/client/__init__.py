@@ -24,6 +24,7 @@ from headwater.client.aio.live import AsyncLiveQuery, AsyncLiveStream
 from headwater.client.aio.message import AsyncMessage, AsyncTransaction
 from headwater.client.aio.producer import AsyncDelivery, AsyncProducer, ProducerOptions
 from headwater.client.aio.reader import AsyncItems, AsyncReader
+from headwater.client.aio.response import AsyncDurableResponse
 from headwater.client.aio.snapshots import AsyncSnapshots
 from headwater.client.aio.stream import AsyncStream
 from headwater.client.aio.subscription import AsyncClaim, AsyncSubscription
@@ -49,6 +50,7 @@ from headwater.client.errors import (
     RateLimited,
     RequestTimedOut,
     ResponseError,
+    ResponseIncomplete,
     SequenceConflict,
     ServerUnavailable,
     ServerUnreachable,
@@ -63,6 +65,7 @@ from headwater.client.errors import (
     Unauthorized,
     UnexpectedAnswer,
     UnknownSigningKey,
+    UpstreamRefused,
 )
 from headwater.client.live_keys import Encoded, Keyset, Template, keyset
 from headwater.client.protocol.batch import Batch, Position
@@ -110,6 +113,7 @@ from headwater.client.sync.message import Message, Transaction
 from headwater.client.sync.portal import Delivery
 from headwater.client.sync.producer import Producer
 from headwater.client.sync.reader import Items, Reader
+from headwater.client.sync.response import DurableResponse
 from headwater.client.sync.snapshots import Snapshots
 from headwater.client.sync.stream import Stream
 from headwater.client.sync.subscription import Claim, Subscription
@@ -122,6 +126,7 @@ __all__ = [
     "AsyncClaim",
     "AsyncConsumer",
     "AsyncDelivery",
+    "AsyncDurableResponse",
     "AsyncGroup",
     "AsyncHeadwater",
     "AsyncItems",
@@ -147,6 +152,7 @@ __all__ = [
     "Consumer",
     "Delivery",
     "DuplicateId",
+    "DurableResponse",
     "Encoded",
     "Fenced",
     "Forbidden",
@@ -184,6 +190,7 @@ __all__ = [
     "RequestTimedOut",
     "Response",
     "ResponseError",
+    "ResponseIncomplete",
     "RetryPolicy",
     "SealedFile",
     "SequenceConflict",
@@ -216,6 +223,7 @@ __all__ = [
     "Unauthorized",
     "UnexpectedAnswer",
     "UnknownSigningKey",
+    "UpstreamRefused",
     "WaitResult",
     "WebhookKeys",
     "WebhookWake",

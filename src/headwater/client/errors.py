@@ -23,6 +23,7 @@
     │   │   ├── AlreadyClaimed    another worker has the wake
     │   │   └── NoPendingWork     there is no wake to claim
     │   ├── RateLimited           429, with `retry_after_s`
+    │   ├── UpstreamRefused       502: what was to be fetched is an error itself
     │   ├── ServerUnavailable     5xx
     │   └── UnexpectedAnswer      an answer that the protocol does not allow here
     ├── ConnectionFailed          no complete answer came back
@@ -31,6 +32,7 @@
     ├── InvalidSignature          a request to a webhook is not genuine, or too old
     │   └── UnknownSigningKey     … or signed with a key that is not known here
     ├── NotSupported              the server does not offer this
+    ├── ResponseIncomplete        a durable response ended early
     ├── InvalidMessage            stored data is not what the reader asked it to be
     ├── BufferFull                `Producer.append_nowait` without room
     └── ProducerStopped           the producer has ended and takes no more messages
@@ -216,6 +218,15 @@ class RateLimited(ResponseError):
     """The server is busy or the caller over its limit; nothing was written."""
 
 
+class UpstreamRefused(ResponseError):
+    """The upstream of a durable response answered with an error."""
+
+    @property
+    def upstream_status(self) -> int | None:
+        """The status of that answer."""
+        return self._integer_header("upstream-status")
+
+
 class ServerUnavailable(ResponseError):
     """The server, or something in front of it, could not do its work."""
 
@@ -246,6 +257,20 @@ class UnknownSigningKey(InvalidSignature):
 
 class NotSupported(HeadwaterError):
     """The server speaks the public protocol, and does not offer this beyond it."""
+
+
+class ResponseIncomplete(HeadwaterError):
+    """A durable response ended before the upstream had sent everything.
+
+    Attributes:
+        reason: why, such as `aborted`, `upstream_failed` or `interrupted`.
+        body: what has arrived.
+    """
+
+    def __init__(self, reason: str, body: bytes) -> None:
+        super().__init__(f"the response ended early: {reason}")
+        self.reason = reason
+        self.body = body
 
 
 class InvalidMessage(HeadwaterError):

@@ -9,6 +9,7 @@ from urllib.parse import urljoin
 import msgspec
 
 from headwater.client.aio.message import AsyncTransaction
+from headwater.client.aio.response import AsyncDurableResponse
 from headwater.client.aio.sender import Sender, Token, Values
 from headwater.client.aio.stream import AsyncStream
 from headwater.client.aio.subscription import AsyncSubscription
@@ -21,6 +22,7 @@ from headwater.client.protocol.resources import (
     check_deleted,
     list_request,
 )
+from headwater.client.protocol.responses import address_of, upstream_request
 from headwater.client.protocol.retry import RetryPolicy
 from headwater.client.protocol.streams import Request, Response, merged
 from headwater.client.protocol.subscriptions import (
@@ -160,6 +162,42 @@ class AsyncHeadwater:
         """The keys that requests to webhooks are signed with."""
         answer = await self._sender.perform(Request("GET", jwks_url(self._root)))
         return WebhookKeys(answer.response.body)
+
+    async def durable_request(
+        self,
+        url: str,
+        *,
+        method: str = "POST",
+        headers: Mapping[str, str] | None = None,
+        json: Any = None,
+        body: bytes | None = None,
+    ) -> AsyncDurableResponse:
+        """Have the server make a request elsewhere and keep the answer while it arrives.
+
+        Returns when the upstream has begun to answer. The request is made once, whatever happens
+        to our connection. The server has to allow the address (`--proxy-allow`).
+
+        Args:
+            url: the address to fetch.
+            method: GET, POST, PUT, PATCH or DELETE.
+            headers: for the upstream. `Authorization` goes there too; the client's token does not.
+            json: a body, encoded here.
+            body: a body as it is.
+
+        Raises:
+            UpstreamRefused: the upstream answered with an error.
+        """
+        typed = {"Content-Type": JSON} if json is not None else None
+        encoded = body or b"" if json is None else msgspec.json.encode(json)
+        request = upstream_request(self._root, url, method, merged(typed, headers), encoded)
+        response = (await self._sender.perform(request)).response
+        content_type = response.headers.get("upstream-content-type")
+        address = address_of(self._root, response)
+        return AsyncDurableResponse(self._sender, address, content_type=content_type)
+
+    def durable_response(self, url: str) -> AsyncDurableResponse:
+        """The durable response with a signed address, to read or to abort it."""
+        return AsyncDurableResponse(self._sender, url)
 
     async def request(
         self,

@@ -68,6 +68,11 @@ class AsyncReader:
         """Whether the stream is closed and has been yielded to its end."""
         return self._session.closed and not self._holds_something
 
+    @property
+    def close_reason(self) -> str | None:
+        """Why a durable response ended early, once it has been yielded to its end."""
+        return self._session.close_reason if self.closed else None
+
     async def next_batch(self, timeout_s: float | None = None) -> Batch | None:
         """The next batch; None at the end. Raises `TimeoutError` when nothing came in time."""
         if self._items is not None:

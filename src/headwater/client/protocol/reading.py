@@ -60,6 +60,7 @@ class Step:
     cursor: str | None
     up_to_date: bool
     closed: bool
+    close_reason: str | None = None
 
 
 class ReadSession:
@@ -72,6 +73,7 @@ class ReadSession:
         self.content_type: str | None = None
         self.up_to_date = False
         self.closed = False
+        self.close_reason: str | None = None
         self._url = url
         self._skip = start.skip
         self._cursor: str | None = None
@@ -104,6 +106,7 @@ class ReadSession:
             response.headers.get("stream-cursor"),
             up_to_date=response.up_to_date or response.closed or stands_still,
             closed=response.closed,
+            close_reason=response.headers.get("stream-close-reason"),
         )
         self.advance(step, response)
 
@@ -134,6 +137,7 @@ class ReadSession:
         news = (step.up_to_date and not self.up_to_date) or step.closed
         self.offset = step.next_offset
         self.up_to_date, self.closed = step.up_to_date, step.closed
+        self.close_reason = step.close_reason
         self._cursor = step.cursor or self._cursor
         if batch or news:
             self.ready.append(batch)
@@ -219,6 +223,7 @@ class EventSession:
             control.streamCursor,
             up_to_date=control.upToDate or control.streamClosed,
             closed=control.streamClosed,
+            close_reason=control.streamCloseReason,
         )
 
 
@@ -229,3 +234,4 @@ class _Control(msgspec.Struct):
     streamCursor: str | None = None
     upToDate: bool = False
     streamClosed: bool = False
+    streamCloseReason: str | None = None

@@ -25,6 +25,7 @@ from headwater.client.errors import (
     StaleReceipt,
     StreamClosed,
     SubscriptionNotFound,
+    UpstreamRefused,
     class_for_status,
 )
 from headwater.client.protocol.streams import Request, Response, media_type
@@ -82,6 +83,8 @@ def retry_after_s(text: str | None, *, now: float) -> float | None:
 
 def _error_class(request: Request, response: Response, code: str | None) -> type[ResponseError]:
     by_status = class_for_status(response.status)
+    if "upstream-status" in response.headers:
+        return UpstreamRefused
     # Inside a transaction, a fenced producer is a conflict.
     if code == "stale_epoch" or (by_status is Forbidden and "producer-epoch" in response.headers):
         return StaleEpoch

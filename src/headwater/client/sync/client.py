@@ -14,6 +14,7 @@ from headwater.client.protocol.streams import Response
 from headwater.client.protocol.subscriptions import SubscriptionInfo, WebhookKeys
 from headwater.client.sync.message import Transaction
 from headwater.client.sync.portal import BlockingContext, Portal
+from headwater.client.sync.response import DurableResponse
 from headwater.client.sync.stream import Stream
 from headwater.client.sync.subscription import Subscription
 
@@ -135,6 +136,47 @@ class Headwater(BlockingContext[AsyncHeadwater]):
     def webhook_keys(self) -> WebhookKeys:
         """The keys that requests to webhooks are signed with."""
         return self._portal.call(self._async.webhook_keys())
+
+    def durable_request(
+        self,
+        url: str,
+        *,
+        method: str = "POST",
+        headers: Mapping[str, str] | None = None,
+        json: Any = None,
+        body: bytes | None = None,
+    ) -> DurableResponse:
+        """Have the server make a request elsewhere and keep the answer while it arrives.
+
+        Returns when the upstream has begun to answer. The request is made once, whatever happens
+        to our connection. The server has to allow the address (`--proxy-allow`).
+
+        Args:
+            url: the address to fetch.
+            method: GET, POST, PUT, PATCH or DELETE.
+            headers: for the upstream. `Authorization` goes there too; the client's token does not.
+            json: a body, encoded here.
+            body: a body as it is.
+
+        Raises:
+            UpstreamRefused: the upstream answered with an error.
+        """
+        return DurableResponse(
+            self._portal,
+            self._portal.call(
+                self._async.durable_request(
+                    url,
+                    method=method,
+                    headers=headers,
+                    json=json,
+                    body=body,
+                )
+            ),
+        )
+
+    def durable_response(self, url: str) -> DurableResponse:
+        """The durable response with a signed address, to read or to abort it."""
+        return DurableResponse(self._portal, self._async.durable_response(url))
 
     def request(
         self,

@@ -43,6 +43,11 @@ class Reader(BlockingContext[AsyncReader]):
         """Whether the stream is closed and has been yielded to its end."""
         return self._async.closed
 
+    @property
+    def close_reason(self) -> str | None:
+        """Why a durable response ended early, once it has been yielded to its end."""
+        return self._async.close_reason
+
     def next_batch(self, timeout_s: float | None = None) -> Batch | None:
         """The next batch; None at the end. Raises `TimeoutError` when nothing came in time."""
         return self._portal.call(self._async.next_batch(timeout_s))
