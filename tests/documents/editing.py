@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from io import BytesIO
 from typing import Any, Final
 
 from pycrdt import Doc, Text
 
-from headwater.core.documents.framing import frame
+from headwater.core.documents.framing import frame, read_frames
 from tests.http.client import Client, eventually
 from tests.http.wire import Reply
 from tests.support.server import ServerProcess
@@ -85,18 +86,14 @@ class Documents:
 
 
 def frames(body: bytes) -> list[bytes]:
-    from io import BytesIO
-
-    from headwater.core.documents.framing import read_frames
-
     return list(read_frames(BytesIO(body).read))
 
 
 class Writer:
     """Someone who types, and the updates that come of it."""
 
-    def __init__(self) -> None:
-        self.doc: Doc[Any] = Doc()
+    def __init__(self, client_id: int | None = None) -> None:
+        self.doc: Doc[Any] = Doc(client_id=client_id)
         self.text = self.doc.get("text", type=Text)
         self._updates: list[bytes] = []
         self._kept = self.doc.observe(lambda event: self._updates.append(event.update))
@@ -105,6 +102,10 @@ class Writer:
         """Updates, one for each word."""
         for word in words.split():
             self.text += f"{word} "
+        return self.take()
+
+    def take(self) -> list[bytes]:
+        """The updates since the last time."""
         taken, self._updates[:] = list(self._updates), []
         return taken
 

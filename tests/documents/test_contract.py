@@ -68,6 +68,7 @@ def test_create_again_with_another_configuration(
         {"Stream-Forked-From": "other"},
         {"Stream-Config-Version": "1"},
         {"Stream-Unique-Ids": "fail"},
+        {"Stream-Closed": "true"},
     ],
 )
 def test_what_no_document_can_be(documents: Documents, headers: dict[str, str]) -> None:
@@ -159,6 +160,22 @@ def test_a_body_that_is_not_whole_frames(documents: Documents, body: bytes) -> N
 def test_an_empty_body(documents: Documents) -> None:
     reply = documents.send("POST", documents.create(), headers=OCTETS)
     assert (reply.status, error_code(reply)) == (400, "INVALID_REQUEST")
+
+
+def test_nobody_closes_a_document_for_the_others(documents: Documents) -> None:
+    """The published provider tries to when it disconnects."""
+    path, closing = documents.create(), {"Stream-Closed": "true"}
+    for headers in (closing, closing | producer(0, 0)):
+        reply = documents.send("POST", path, headers=headers)
+        assert reply.status == 204
+        assert reply.headers["Stream-Next-Offset"] == BEGINNING
+        assert documents.send("POST", path, "awareness=default", headers=headers).status == 204
+    last = documents.send("POST", path, headers=closing | producer(0, 0), body=frame(b"\0\0"))
+    assert last.status == 200
+    assert "Stream-Closed" not in last.headers
+    assert documents.add(path, b"\0\0").status == 204
+    assert documents.send("POST", path, "awareness=default", body=b"\x01a").status == 204
+    assert documents.send("POST", fresh(), headers=closing).status == 404
 
 
 def test_a_large_body_is_taken(documents: Documents) -> None:

@@ -94,6 +94,21 @@ class Documents:
             raise SnapshotNotFound from None
         return at, pieces
 
+    async def beginning(self, document: str) -> tuple[tuple[Offset, list[Piece]], bool] | None:
+        """What stands for the first updates if they were dropped, and whether nothing follows."""
+        for _ in range(_ATTEMPTS):
+            view = self._log.view(await self._log.entry(document))
+            newest = await self.newest(document) if view.config.kept_from else None
+            if newest is None:
+                return None
+            try:
+                found = await self.snapshot(document, str(newest.offset))
+            except SnapshotNotFound:
+                # Another one has taken its place.
+                continue
+            return found, newest.offset.position == view.tail
+        raise TooBusy("the document changes too fast to be read; try again shortly")
+
     async def _pieces(self, path: str) -> list[Piece]:
         entry = await self._log.entry(path)
         if not self._log.view(entry).closed:

@@ -14,6 +14,7 @@ from headwater.core import content_types
 from headwater.core.decisions import AppendReply
 from headwater.core.documents import addresses, framing
 from headwater.core.errors import InvalidHeader, InvalidQuery, StreamGone, StreamNotFound
+from headwater.core.offsets import BEGINNING
 from headwater.documents.documents import Documents
 from headwater.http import headers as names
 from headwater.http.answers import NO_STORE, stored
@@ -35,6 +36,7 @@ _NOT_FOR_DOCUMENTS: Final = (
     names.STREAM_FORKED_FROM,
     names.STREAM_UNIQUE_IDS,
     names.STREAM_CONFIG_VERSION,
+    names.STREAM_CLOSED,
 )
 _AWARENESS: Final = b"awareness"
 
@@ -80,6 +82,8 @@ class DocumentResource:
 
     def post(self, request: Request, service: str, path: str) -> Deferred | Awaitable[Answer]:
         document = addresses.stream_of(service, path)
+        if names.STREAM_CLOSED in request.headers and not request.body:
+            return self._leave(request, service, path)
         name = _awareness(request) if _AWARENESS in request.query else None
         if name is not None:
             return self._post_awareness(request, document, name)
@@ -87,6 +91,12 @@ class DocumentResource:
             return self._post_large(request, document)
         framing.check_frames(request.body)
         return self._append(request, document)
+
+    async def _leave(self, request: Request, service: str, path: str) -> Response:
+        """The published provider closes the stream when someone leaves, but others go on."""
+        view = self._log.view(await self._log.entry(_stream(request, service, path)))
+        offset = view.config.lineage.token_at(view.tail)
+        return Response(204, [("Stream-Next-Offset", offset), NO_STORE])
 
     async def _post_large(self, request: Request, document: str) -> Answer:
         await self._check_frames(request.body)
@@ -151,13 +161,40 @@ class DocumentResource:
         snapshot = addresses.parse_snapshot_name(offset)
         if snapshot is not None:
             return self._snapshot(document, snapshot)
+        if offset in ("", BEGINNING):
+            return self._beginning(request, document, query)
         return self._streams.get(request, document)
+
+    async def _beginning(
+        self, request: Request, document: str, query: dict[str, list[str]]
+    ) -> Answer:
+        """All updates from the first one on. If that was dropped, the snapshot stands for it.
+
+        Pages cannot see where a redirect leads to, so the published provider begins here in
+        browsers, and would miss what was dropped.
+        """
+        is_live = _only(query, "live") == "sse"
+        found = await self._documents.beginning(document)
+        if found is None:
+            answer = self._streams.get(request, document)
+            return answer if isinstance(answer, Answer) else await answer
+        if is_live:
+            raise InvalidQuery("the first updates were dropped; begin with offset=snapshot")
+        (offset, pieces), is_all = found
+        head = framing.write_number(sum(map(len, pieces)))
+        headers: Headers = [
+            *stored(content_types.DEFAULT),
+            ("Stream-Next-Offset", str(offset)),
+            *([("Stream-Up-To-Date", "true")] if is_all else []),
+            NO_STORE,
+        ]
+        return Response(200, headers, FileBody([head, *pieces]))
 
     async def _discover(
         self, request: Request, document: str, query: dict[str, list[str]]
     ) -> Response:
         newest = await self._documents.newest(document)
-        offset = "-1" if newest is None else addresses.snapshot_name(str(newest.offset))
+        offset = BEGINNING if newest is None else addresses.snapshot_name(str(newest.offset))
         target = origin_form(request.path).decode("ascii", "replace")
         location = f"{target}?{urlencode({**query, 'offset': [offset]}, doseq=True)}"
         return Response(307, [("Location", location), ("Cache-Control", DISCOVERY_CACHE)])
@@ -216,9 +253,13 @@ def _only(query: dict[str, list[str]], name: str) -> str | None:
 
 
 def _typed(request: Request) -> Request:
-    """Documents have one type, which need not be said."""
-    if names.CONTENT_TYPE not in request.headers:
-        request.headers = {**request.headers, names.CONTENT_TYPE: content_types.DEFAULT.encode()}
+    """Documents have one type, which need not be said, and nobody closes one for the others."""
+    headers = request.headers
+    if names.CONTENT_TYPE not in headers:
+        headers = {**headers, names.CONTENT_TYPE: content_types.DEFAULT.encode()}
+    if names.STREAM_CLOSED in headers and request.method == "POST":
+        headers = {name: value for name, value in headers.items() if name != names.STREAM_CLOSED}
+    request.headers = headers
     return request
 
 

@@ -86,9 +86,7 @@ _POST = Route(
         "too_busy",
     ),
     query=(_AWARENESS,),
-    headers=headers.request(
-        "Content-Type", "Stream-Closed", "Producer-Id", "Producer-Epoch", "Producer-Seq"
-    ),
+    headers=headers.request("Content-Type", "Producer-Id", "Producer-Epoch", "Producer-Seq"),
     body=_BYTES,
     holds_data=True,
     body_required=True,
