@@ -310,8 +310,8 @@ def test_a_large_document_is_compacted_beside_other_appends(large_server: Server
         writer.text += rng.randbytes(2 * MIB).hex()
         expected.append(str(writer.text))
         assert documents.add(path, *writer.take()).status == 204
-    size = 0
-    between = 0
+    closed: list[dict[str, Any]] = []
+    size = between = 0
     # Until a snapshot covers everything, others append.
     while size < 50_000_000:
         before = figure(large_server, "document_workers")

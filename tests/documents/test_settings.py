@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from headwater.cli.serving import server as serving
 from headwater.cli.serving.access import CannotServe
-from headwater.settings import Settings
+from headwater.settings import load_settings
 from tests.conftest import StartServer
 from tests.support.server import ServerProcess
 
@@ -20,7 +20,7 @@ def test_off(server: ServerProcess) -> None:
     for method in ("PUT", "GET", "POST", "DELETE", "PATCH"):
         answer = httpx.request(method, f"{server.url}/v1/yjs/notes/docs/a")
         assert answer.status_code == 404
-        assert answer.json()["error"]["code"] == "not_found"
+        assert answer.json()["error"]["code"] == "NOT_FOUND"
 
 
 def test_off_loads_nothing() -> None:
@@ -49,11 +49,11 @@ def test_another_prefix(start_server: StartServer) -> None:
 )
 def test_prefixes_that_cannot_be(prefix: str) -> None:
     with pytest.raises(ValidationError):
-        Settings(documents_prefix=prefix)
+        load_settings(None, {"documents_prefix": prefix})
 
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "find_spec", lambda name: None)
-    serving.check_documents(Settings())
+    serving.check_documents(load_settings(None, {}))
     with pytest.raises(CannotServe, match=r"pip install 'headwater\[documents\]'"):
-        serving.check_documents(Settings(documents=True))
+        serving.check_documents(load_settings(None, {"documents": True}))

@@ -13,7 +13,7 @@ from headwater.http.cors import METHODS, preflight_headers
 from headwater.http.errors import error_response, not_allowed, plain_error
 from headwater.http.messages import Answer, Deferred, Request, Response
 from headwater.http.resources import Resources
-from headwater.http.routes.matching import NOWHERE, RESERVED, RESOURCES, Match, Resource, locate
+from headwater.http.routes.matching import RESERVED, RESOURCES, Match, Resource, locate
 from headwater.http.routes.route import Handler, Reply
 from headwater.http.targets import DOCUMENTS_ROOT
 
@@ -74,8 +74,6 @@ class App:
         resource, args = match
         handlers = self._handlers.get(resource)
         if not handlers:
-            # Whatever it is elsewhere, here it is nothing.
-            request.match = Match(NOWHERE)
             return _nowhere(resource)
         handler = handlers.get(request.method)
         if resource.is_control:
