@@ -54,6 +54,6 @@ def test_prefixes_that_cannot_be(prefix: str) -> None:
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "find_spec", lambda name: None)
-    serving.check_documents(load_settings(None, {}))
+    serving.check_packages(load_settings(None, {}))
     with pytest.raises(CannotServe, match=r"pip install 'headwater\[documents\]'"):
-        serving.check_documents(load_settings(None, {"documents": True}))
+        serving.check_packages(load_settings(None, {"documents": True}))
