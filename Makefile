@@ -19,7 +19,7 @@ BROWSER_STAMP := $(BROWSER)/node_modules/.package-lock.json
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help install install-spark install-dev run serve test coverage check fmt generate conformance \
-	sim attack bench package lock clean need-python need-node
+	sim attack bench docs package lock clean need-python need-node
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,10 @@ attack: $(DEV_STAMP) ## Attack a server in every known way at once (MINUTES=10)
 
 bench: $(DEV_STAMP) ## Run the benchmarks (ARGS="--help")
 	$(BIN)/python -m benchmarks $(ARGS)
+
+docs: $(DEV_STAMP) ## Build the documentation as a site, with search, into build/docs
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs build/docs
+	@echo "headwater: open build/docs/index.html"
 
 package: $(DEV_STAMP) ## Build the wheel and the source distribution into dist/
 	$(BIN)/python -P -m build --no-isolation
