@@ -37,8 +37,10 @@ from headwater.core.payloads import encode_append, encode_body
 from headwater.core.producers import ProducerStamp
 from headwater.core.retention import Retention, locate
 from headwater.service.chunks import Chunk
+from headwater.service.clearing import clear
 from headwater.service.entries import Event
 from headwater.service.following import FollowedStream
+from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
 from headwater.store.engine import Engine, StreamSummary
 from headwater.store.history.policies import SealPolicy
@@ -176,8 +178,24 @@ class EmbeddedLog:
         """Close a stream for good. Closing it again is no error."""
         return await self._log.append(path, Append(close=True))
 
-    async def delete(self, path: str) -> None:
-        await self._log.delete(path)
+    async def delete(self, path: str, *, purge: bool = False) -> None:
+        """Delete a stream. It can be undeleted for as long as `Limits.undelete_grace_s` says.
+
+        If it is to be purged, nothing is kept, of what was deleted at its path before neither.
+        """
+        await (self._log.purge if purge else self._log.delete)(path)
+
+    async def undelete(self, path: str) -> str:
+        """Bring a deleted stream back as it was; returns where it ends."""
+        return await self._log.grace.undelete(check_path(path))
+
+    async def clear(self, path: str) -> str:
+        """Drop all messages and keep the stream; returns where it begins from then on."""
+        groups = await Groups.start(self._log)
+        try:
+            return str(await clear(self._log, groups, path))
+        finally:
+            groups.stop()
 
     async def read(self, path: str, offset: str = BEGINNING) -> ReadResult:
         """One chunk from an offset on; go on at its `next_offset` until it is `up_to_date`."""

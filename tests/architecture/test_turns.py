@@ -84,6 +84,9 @@ def test_nobody_runs_beside_one_that_is_alone() -> None:
     others = [Holder(), Holder("alone")]
     assert not any(other.began.wait(0.1) for other in others)
     alone.end()
+    # Which of them comes first is open, so neither may keep the other waiting.
+    for other in others:
+        other.release.set()
     for other in others:
         other.end()
 

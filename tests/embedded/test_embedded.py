@@ -73,6 +73,30 @@ async def test_a_fork_goes_its_own_way() -> None:
         assert (await log.read("main")).messages == [1, 2, 3]
 
 
+async def test_deleted_streams_come_back_unless_they_were_purged(tmp_path: Path) -> None:
+    async with headwater.open(tmp_path, limits=Limits(undelete_grace_s=60)) as log:
+        await log.create("a", data=b"x", content_type="text/plain")
+        await log.delete("a")
+        assert await log.undelete("a") == (await log.read("a")).next_offset
+        assert (await log.read("a")).data == b"x"
+        await log.delete("a")
+        await log.delete("a", purge=True)
+        for attempt in (log.undelete("a"), log.delete("a", purge=True), log.read("a")):
+            with pytest.raises(StreamNotFound):
+                await attempt
+
+
+async def test_a_cleared_stream_begins_anew(tmp_path: Path) -> None:
+    async with headwater.open(tmp_path) as log:
+        await log.create("a", data=b"x", content_type="text/plain")
+        end = (await log.read("a")).next_offset
+        assert await log.clear("a") == end
+        await log.append("a", b"y")
+        assert (await log.read("a", end)).data == b"y"
+        with pytest.raises(StreamNotFound):
+            await log.clear("nothing")
+
+
 async def test_list_pages_by_name() -> None:
     async with headwater.open(memory=True) as log:
         for name in ("a/1", "a/2", "b/1"):

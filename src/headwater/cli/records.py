@@ -67,13 +67,21 @@ class DeletedRecord(StreamRecord):
 
 
 class ChangeRecord(Record):
-    """A stream that was created, forked, closed, cleared or undeleted."""
+    """A stream that was created, forked, closed or undeleted."""
 
     name: Name
     url: A[str, _doc("its address")]
     content_type: A[str | None, _doc("its media type")]
     next_offset: NextOffset
     closed: Closed
+
+
+class ClearRecord(Record):
+    """A stream without its messages."""
+
+    name: Name
+    url: A[str, _doc("its address")]
+    next_offset: A[str, _doc("where it begins from now on")]
 
 
 class RemovalRecord(Record):
@@ -457,7 +465,7 @@ BY_COMMAND: dict[str, tuple[type[Record], ...]] = {
     "info": (DetailRecord,),
     "fork": (ChangeRecord,),
     "close": (ChangeRecord,),
-    "clear": (ChangeRecord,),
+    "clear": (ClearRecord,),
     "rm": (RemovalRecord,),
     "undelete": (ChangeRecord,),
     "consume": (

@@ -16,7 +16,7 @@ from headwater.cli.failures import explain
 from headwater.cli.inputs import check_json
 from headwater.cli.output import Json, report
 from headwater.cli.positions import GRAMMAR, locate, parse_seconds, parse_size, parse_where
-from headwater.cli.records import ChangeRecord, RemovalRecord
+from headwater.cli.records import ChangeRecord, ClearRecord, RemovalRecord
 from headwater.cli.shell import say
 from headwater.cli.target import Target, with_target
 from headwater.cli.units import Unit
@@ -222,8 +222,9 @@ def clear(
         confirm(target, f"all messages of {_listed(streams)}")
 
     def clear_one(stream: Stream) -> None:
-        stream.clear()
-        _report(stream, stream.head(), "cleared", json=json)
+        # No HEAD: who may delete need not be allowed to read.
+        record = ClearRecord(name=stream.path, url=stream.url, next_offset=stream.clear())
+        report(record, f"cleared {stream.path}", json=json)
 
     _each(target, streams, clear_one)
 

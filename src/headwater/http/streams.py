@@ -8,7 +8,7 @@ from headwater.core import content_types
 from headwater.core.access import Permission
 from headwater.core.decisions import Append, AppendReply, Create
 from headwater.core.durability import RELAXED, SYNCED, parse_relaxed
-from headwater.core.errors import InvalidPath, StreamError, StreamGone, StreamNotFound
+from headwater.core.errors import InvalidPath, StreamError
 from headwater.core.expiry import parse_lifetime
 from headwater.core.lineage import ForkRequest, parse_fork
 from headwater.core.offsets import Anchor
@@ -206,15 +206,7 @@ class StreamResource:
 
     async def delete(self, request: Request, path: str) -> Response:
         purge = flag_in(query_of(request), "purge")
-        absent: StreamError | None = None
-        try:
-            await self._log.delete(check_path(path), purge=purge)
-        except (StreamNotFound, StreamGone) as error:
-            absent = error
-        # What was deleted at the path before goes too, whether or not there was a stream now.
-        purged = purge and await self._log.grace.purge(path)
-        if absent is not None and not purged:
-            raise absent
+        await (self._log.purge if purge else self._log.delete)(check_path(path))
         return done()
 
     async def clear(self, request: Request, path: str) -> Response:

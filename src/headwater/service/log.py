@@ -14,7 +14,13 @@ from typing import TypeVar
 from headwater.core import decisions
 from headwater.core.content import Prepared
 from headwater.core.decisions import Create, CreateReply, Decision, expected_config
-from headwater.core.errors import OwnedElsewhere, StorageFull, StreamError
+from headwater.core.errors import (
+    OwnedElsewhere,
+    StorageFull,
+    StreamError,
+    StreamGone,
+    StreamNotFound,
+)
 from headwater.core.limits import Limits
 from headwater.core.producers import ProducerLimits
 from headwater.core.quotas import Quota
@@ -280,6 +286,16 @@ class Log(AppendingLog):
             await self.writer.fail_after(entry, error)
             raise
         return await self._remove((entry, *ancestors), decision)
+
+    async def purge(self, path: str) -> None:
+        """Delete a stream and keep nothing, of what was deleted at its path before neither."""
+        absent: StreamError | None = None
+        try:
+            await self.delete(path, purge=True)
+        except (StreamNotFound, StreamGone) as error:
+            absent = error
+        if not await self.grace.purge(path) and absent is not None:
+            raise absent
 
     async def clear(self, path: str, stream_id: int, position: int) -> None:
         """Drop what a stream holds before a position, unless it is another stream by now."""
