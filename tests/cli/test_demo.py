@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from headwater.cli.serving import demo
 from headwater.client import AsyncHeadwater, Headwater
+from tests.cli.conftest import Run
 from tests.conftest import StartServer
 
 TICKS = st.integers(0, demo.TICKS_MAX)
@@ -96,3 +97,16 @@ def test_a_stream_that_takes_no_more(start_server: StartServer) -> None:
     said = run_feed(url, 1)
     assert len(said) == 2
     assert said[0].startswith("the demo feed has ended: demo/sales: ")
+
+
+def test_the_command_writes_and_goes_on_where_it_stopped(run: Run, client: Headwater) -> None:
+    for _ in range(2):
+        run("demo", "--seconds", "1", "--rate", "5")
+    sales = [sale["sale"] for sale in client.stream(demo.SALES).read().messages()]
+    assert sales == [*range(1, len(sales) + 1)]
+    assert len(sales) == len(demo.sales_at(0)) + 10 * len(demo.sales_at(1))
+    assert len([*client.stream(demo.CUSTOMERS).read().messages()]) > 40
+
+
+def test_the_command_needs_a_server(run: Run) -> None:
+    assert "cannot reach" in run("demo", "--url", "http://127.0.0.1:1", code=6).err

@@ -46,6 +46,7 @@ COMMANDS: Final[dict[str, dict[str, str]]] = {
         "restore": "backup:restore",
         "copy": "copy:copy",
         "top": "top:top",
+        "demo": "demo:demo",
         "bench": "bench:bench",
         "segments": "segments:app",
         "ctx": "contexts:app",
