@@ -19,7 +19,7 @@ BROWSER_STAMP := $(BROWSER)/node_modules/.package-lock.json
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help install install-spark install-dev run serve test coverage check fmt generate conformance \
-	sim attack bench docs package lock clean need-python need-node
+	sim attack cluster nemesis bench docs package lock clean need-python need-node
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +70,12 @@ sim: $(DEV_STAMP) ## Run the seeded simulation (SEED=7)
 
 attack: $(DEV_STAMP) ## Attack a server in every known way at once (MINUTES=10)
 	$(BIN)/python -m tests.attack $(or $(MINUTES),10) $(ARGS)
+
+cluster: $(DEV_STAMP) ## Run three PostgreSQL, three nodes and some load, to break parts of
+	@exec $(BIN)/python -m tests.cluster.demo $(ARGS)
+
+nemesis: $(DEV_STAMP) ## Kill, pause and cut off parts of a cluster (SEED=7 MINUTES=10)
+	$(BIN)/python -m tests.cluster $(or $(SEED),1) $(or $(MINUTES),10)
 
 bench: $(DEV_STAMP) ## Run the benchmarks (ARGS="--help")
 	$(BIN)/python -m benchmarks $(ARGS)

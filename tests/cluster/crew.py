@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from tests.cluster.history import Delivered, Fate, History, Seen, Sent, Settled
 from tests.crash.wire import EventStream, Lost, Reply, Wire
@@ -21,6 +21,7 @@ PATIENCE_S: Final = 20.0
 GROUP: Final = "desk"
 _REST_S: Final = 0.02
 _ACK_TIMEOUT_MS: Final = 3_000
+_SETTLING_S: Final = 120
 
 now = time.monotonic
 
@@ -48,15 +49,15 @@ class Desk:
         self.errors[text] = self.errors.get(text, 0) + 1
 
     async def prepare(self) -> None:
-        client = Client("setup", self)
-        for stream in self.streams:
-            headers = dict(JSON)
-            if stream in self.unique:
-                headers |= {"Stream-Unique-Ids": "succeed", "Stream-Id-Pointer": "/id"}
-            await client.insist("PUT", f"/v1/stream/{stream}", headers)
         body = json.dumps({"ack_timeout_ms": _ACK_TIMEOUT_MS}).encode()
-        for stream in self.work:
-            await client.insist("PUT", f"/v1/stream/{stream}/_groups/{GROUP}", JSON, body)
+        async with Client("setup", self) as client:
+            for stream in self.streams:
+                headers = dict(JSON)
+                if stream in self.unique:
+                    headers |= {"Stream-Unique-Ids": "succeed", "Stream-Id-Pointer": "/id"}
+                await client.insist("PUT", f"/v1/stream/{stream}", headers)
+            for stream in self.work:
+                await client.insist("PUT", f"/v1/stream/{stream}/_groups/{GROUP}", JSON, body)
 
 
 class Client:
@@ -108,13 +109,21 @@ class Client:
             await asyncio.sleep(0.1)
 
     async def run(self) -> None:
-        while not self.desk.is_over:
-            try:
-                await self.step()
-            except Lost as error:
-                self.desk.note(error)
-                await asyncio.sleep(0.05)
-            await asyncio.sleep(self.rng.uniform(0, 2 * _REST_S))
+        async with self:
+            while not self.desk.is_over:
+                try:
+                    await self.step()
+                except Lost as error:
+                    self.desk.note(error)
+                    await asyncio.sleep(0.05)
+                await asyncio.sleep(self.rng.uniform(0, 2 * _REST_S))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for wire in self._wires.values():
+            await wire.close()
 
     async def step(self) -> None:
         raise NotImplementedError
@@ -160,9 +169,9 @@ class Repeating(Client):
 class Producer(Repeating):
     """Numbers its appends."""
 
-    def __init__(self, name: str, desk: Desk) -> None:
+    def __init__(self, name: str, desk: Desk, stream: str) -> None:
         super().__init__(name, desk)
-        self._stream = self.rng.choice([*desk.plain, *desk.work])
+        self._stream = stream
         self._seq = -1
 
     async def step(self) -> None:
@@ -296,7 +305,8 @@ class Worker(Client):
 def crew(desk: Desk) -> list[Client]:
     return [
         *(Writer(f"w{n}", desk) for n in range(3)),
-        *(Producer(f"p{n}", desk) for n in range(4)),
+        *(Producer(f"p{n}", desk, stream) for n, stream in enumerate(desk.plain)),
+        *(Producer(f"q{n}", desk, stream) for n, stream in enumerate(desk.work * 2)),
         UniqueWriter("u0", desk),
         UniqueWriter("u1", desk),
         Transactor("t0", desk),
@@ -312,23 +322,32 @@ def crew(desk: Desk) -> list[Client]:
 
 async def conclude(desk: Desk) -> None:
     """When everything works again: settle what is left, and read every stream from its start."""
-    worker = Worker("last", desk)
-    for stream in desk.work:
-        target = f"/v1/stream/{stream}/_groups/{GROUP}"
-        deadline = now() + 60
-        while now() < deadline:
-            with suppress(Lost):
-                await worker.work_on(stream)
-            state = json.loads((await worker.insist("GET", target)).body)
-            desk.history.unsettled[stream] = state["lag"] + state["in_flight"]
-            if not desk.history.unsettled[stream]:
-                break
-    reader = Client("final", desk)
-    for stream in desk.streams:
-        messages: list[str] = []
-        offset, is_done = "-1", False
-        while not is_done:
-            reply = await reader.insist("GET", f"/v1/stream/{stream}?offset={offset}")
-            messages += [one["id"] for one in json.loads(reply.body)]
-            offset, is_done = reply.next_offset, reply.up_to_date
-        desk.history.final[stream] = messages
+    async with Worker("last", desk) as worker:
+        for stream in desk.work:
+            await _settle(worker, stream)
+    async with Client("final", desk) as reader:
+        for stream in desk.streams:
+            desk.history.final[stream] = await _read(reader, stream)
+
+
+async def _settle(worker: Worker, stream: str) -> None:
+    target = f"/v1/stream/{stream}/_groups/{GROUP}"
+    deadline = now() + _SETTLING_S
+    while now() < deadline:
+        with suppress(Lost):
+            await worker.work_on(stream)
+        state = json.loads((await worker.insist("GET", target)).body)
+        unsettled = state["lag"] + state["in_flight"]
+        worker.desk.history.unsettled[stream] = unsettled
+        if not unsettled:
+            return
+
+
+async def _read(reader: Client, stream: str) -> list[str]:
+    messages: list[str] = []
+    offset, is_done = "-1", False
+    while not is_done:
+        reply = await reader.insist("GET", f"/v1/stream/{stream}?offset={offset}")
+        messages += [one["id"] for one in json.loads(reply.body)]
+        offset, is_done = reply.next_offset, reply.up_to_date
+    return messages

@@ -231,8 +231,8 @@ class _Checker:
                 yield f"transactions: of one of {sent.client}, {missing} is missing"
             known = min((first_seen.get(key, inf) for key in places), default=inf)
             for (stream, message), place in places.items():
-                for seen in tails[stream] if place is not None else ():
-                    if seen.began > known and place >= seen.count:
+                for seen in tails[stream]:
+                    if place is not None and seen.began > known and place >= seen.count:
                         yield (
                             f"transactions: {seen.reader} saw no {message} in {stream}, and"
                             " another part had been seen"

@@ -32,7 +32,9 @@ class Proxy:
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
+        links = set(self._links)
         self.reset()
+        await asyncio.gather(*links, return_exceptions=True)
 
     def cut(self, directions: frozenset[int]) -> None:
         """From now on nothing gets through in these directions, and nobody is told."""
@@ -67,6 +69,8 @@ class Proxy:
             for one in (writer, other):
                 if one is not None:
                     one.transport.abort()
+                    with suppress(OSError):
+                        await one.wait_closed()
 
     async def _pump(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: int
