@@ -12,6 +12,8 @@ from typing import Any, ClassVar, Final
 
 import typer
 import typer.main
+
+# Typer uses the first itself and does not re-export it.
 from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
 
 from headwater.cli.exits import CliError, ExitCode, one_line

@@ -91,8 +91,10 @@ def with_target(
     def with_options(ctx: typer.Context, **values: Any) -> None:
         chosen = {name: values.pop(name) or ctx.find_root().params.get(name) for name in OPTIONS}
         target = find_target(**chosen)
+        # Typer has checked the values against the signature below.
         command(target, **values)  # type: ignore[call-arg]
 
+    # `inspect` reads it, and no stub declares it.
     with_options.__signature__ = inspect.Signature(chosen)  # type: ignore[attr-defined]
     with_options.__annotations__ = {p.name: p.annotation for p in chosen}
     return with_options

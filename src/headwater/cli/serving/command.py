@@ -131,6 +131,7 @@ def _settings(config: Path | None, flags: dict[str, Any]) -> Settings:
 def _show_all(ctx: typer.Context, wanted: bool) -> None:
     if wanted:
         for parameter in ctx.command.params:
+            # Options and arguments both have it; their common base does not declare it.
             parameter.hidden = False  # type: ignore[attr-defined]
         typer.echo(ctx.get_help())
         raise typer.Exit

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from headwater.core.errors import HistoryUnavailable
 
@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 class Calls:
     def __init__(self) -> None:
-        self._under_way: set[Future[object]] = set()
+        self._under_way: set[Future[Any]] = set()
         self._ended = False
         self._lock = threading.Lock()
 
@@ -28,7 +28,7 @@ class Calls:
         with self._lock:
             if self._ended:
                 raise _given_up()
-            self._under_way.add(outcome)  # type: ignore[arg-type]
+            self._under_way.add(outcome)
         try:
             threading.Thread(target=_carry_out, args=(call, outcome), daemon=True).start()
             return outcome.result()

@@ -14,6 +14,7 @@ from headwater.store.engine import Problem
 from headwater.store.history.extent import Extent
 from headwater.store.history.open_segments import DIRECTORY_NAME, OpenSegments
 from headwater.store.history.segment import Segment, SegmentRow
+from headwater.store.rows import Row
 from headwater.store.sqlite.database import connect
 from headwater.store.sqlite.segments import SEGMENT_COLUMNS, ExtentRow
 
@@ -77,10 +78,10 @@ class HistoryCheck:
 
     def _segment(self, segment_id: int) -> Segment | None:
         """A file of this machine, if the database knows it as one."""
-        found = self._connection.execute(
+        found: list[Row] = self._connection.execute(
             f"SELECT {SEGMENT_COLUMNS} FROM segments WHERE id = ? AND local = 1", (segment_id,)
         ).fetchall()
-        return self._segments.segment(SegmentRow(*found[0])) if found else None  # type: ignore[arg-type]
+        return self._segments.segment(SegmentRow(*found[0])) if found else None
 
     def _is_elsewhere(self, segment_id: int) -> bool:
         return bool(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, cast
 
 from psycopg.adapt import AdaptersMap, Buffer, Dumper, Loader
 from psycopg.pq import Format
@@ -63,7 +63,7 @@ def bigints(values: Sequence[int | None]) -> Bigints:
         items = b"".join(_NULL if v is None else struct.pack("!iq", 8, v) for v in values)
         return Bigints(_HEADER.pack(1, 1, _BIGINT, count, 1) + items)
     flat = [8] * (2 * count)
-    flat[1::2] = values  # type: ignore[assignment]
+    flat[1::2] = cast("Sequence[int]", values)
     return Bigints(_HEADER.pack(1, 0, _BIGINT, count, 1) + struct.pack("!" + "iq" * count, *flat))
 
 
