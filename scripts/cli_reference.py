@@ -34,7 +34,7 @@ Data goes to stdout, messages go to stderr. `headwater COMMAND --help` shows the
 
 ## Which server
 
-Commands that talk to a server take these options, in front of the command's name or behind it:
+Commands that talk to a server take these options, before or after the command's name:
 
 {{server_options}}
 
@@ -57,12 +57,12 @@ error came from.
   So `-1` is the last one; the protocol's own `-1`, the beginning, is `start` here.
 - `@1h` is a time ago, by the clock of this machine, in `ms`, `s`, `m`, `h`, `d` and `w`, which can
   be put together: `@1h30m`. A moment needs its time zone.
-- An offset may have `/` and a number behind it, as `next` in JSON output and the hint after Ctrl-C
-  have: so many messages (bytes, unless it is a JSON stream) further on.
+- An offset may have `/` and a number after it, as `next` in JSON output and the hint after Ctrl-C
+  have: that many messages (bytes, unless it is a JSON stream) further on.
 
-Groups begin and go on (`--start`, `group seek`) at: {PLACES}. There, `-10` counts messages in any
-stream; outside of JSON, each append is one. `first` is another word for `start`, and `latest` is
-one for `now`.
+Groups start and continue (`--start`, `group seek`) at: {PLACES}. There, `-10` counts messages in
+any stream; outside of JSON, each append is one. `first` is another word for `start`, and `latest`
+for `now`.
 
 On servers other than Headwater, the last ones are found by reading the stream from its start, and
 times cannot be found.

@@ -56,7 +56,7 @@ def test_a_key_ends_at_its_moment(house: House) -> None:
 
 
 def test_a_key_with_other_grants_is_another_key(house: House) -> None:
-    """Whoever reads by the old grants is out when they change."""
+    """Readers with the old grants are disconnected when those change."""
     path = house.fresh()
     house.owner.put(path)
     key_id, guest = house.key_guest(read=[path])

@@ -109,7 +109,7 @@ def test_guesses_are_slowed_down(strict_house: House) -> None:
     statuses = [reply.status for reply in guesses]
     assert statuses[0] == 401
     assert statuses.count(429) >= 10
-    # Whoever has a key is not hindered by those who try from the same address.
+    # Callers with a key are not held up by others who guess from the same address.
     assert guest_named(strict_house, "honest").send("GET", "/v1/streams").status == 200
 
 
@@ -261,7 +261,7 @@ async def test_nobody_is_let_in_while_too_much_is_unread(spring: Spring) -> None
     for target in ("/events", "/ok"):
         assert b" 503 " in await spring.ask(target)
     assert b" 200 " in await spring.ask("/ok", "POST")
-    # Whoever reads what is there makes room for others.
+    # Reading what is there makes room for others.
     async with asyncio.timeout(PATIENCE_S):
         await reader.readexactly(30_000 * KIB)
     await spring.until(lambda: not room.is_full)

@@ -1,4 +1,4 @@
-"""Whoever wants to stop the server for others: one coroutine for each way, for ever.
+"""Attackers who want to stop the server for others: a coroutine for each way, forever.
 
 Every attack was a way to stall the server, to fill its memory or to keep others out once. Some need
 no key; most have one for `rogue/**`, as a tenant would; a few have that of an administrator, for

@@ -167,7 +167,7 @@ def test_revoking_the_last_key_does_not_open_the_server(run: Run, data: Path) ->
 
 @pytest.fixture
 def terminal() -> Iterator[None]:
-    """Whoever runs the tests may be deaf to the end of its terminal, and children inherit that."""
+    """The process that runs the tests may ignore the end of its terminal; children inherit that."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)

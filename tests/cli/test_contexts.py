@@ -80,7 +80,7 @@ def test_a_broken_file_is_named(run: Run, config_file: Path, content: str) -> No
     config_file.write_text(content)
     assert str(config_file) in run("ls", STREAM_URL=None, code=2).err
     assert str(config_file) in run("ctx", "ls", code=2).err
-    # Whoever says where the server is has no need of contexts.
+    # With an address given, contexts are not needed.
     run("ls")
 
 

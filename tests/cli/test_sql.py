@@ -132,7 +132,7 @@ def test_a_name_means_one_table(found: list[str]) -> None:
     names = names_of(tables)
     for name, table in names.items():
         alike = [one for one in tables if name in (one.word, one.last_word)]
-        # Whoever shares a name gives way to a state, or is called by a longer one.
+        # Tables that share a name give way to a state, or get a longer name.
         assert table in alike
         assert [one for one in alike if one.word == name] in ([], [table])
     for table in tables:

@@ -135,7 +135,7 @@ async def test_what_cannot_run_is_left(witness: Witness, tmp_path: Path) -> None
     code = "tell(**{'is': 'failed', 'why': 'no Java', 'final': True})"
     async with Running(code, witness, tmp_path) as task:
         await task
-    assert witness.said == ["the pipelines do not run: no Java; the server goes on without"]
+    assert witness.said == ["the pipelines do not run: no Java; the server continues without them"]
 
 
 @pytest.mark.parametrize("hurried", [False, True])

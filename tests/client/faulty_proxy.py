@@ -86,7 +86,7 @@ class FaultyProxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            # Whoever hangs up first, and however, is no news here.
+            # Who hangs up first, and how, does not matter here.
             with suppress(OSError, EOFError):
                 while True:
                     request = await _read_request(reader)

@@ -76,7 +76,7 @@ def new_state(*, auto_claim: bool = False, retry: RetryPolicy = PATIENT) -> Prod
 
 
 def established(count: int, **options: Any) -> tuple[ProducerState[str], list[Entry[str]]]:
-    """A producer known to the server, with so many batches under way (from 1 on)."""
+    """A producer known to the server, with that many batches under way (from 1 on)."""
     state = new_state(**options)
     state.add(b"first", "first")
     [first] = state.take_due(0.0)

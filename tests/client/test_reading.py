@@ -75,7 +75,7 @@ class ModelServer:
         return Response(200, headers, self.payload(start, end))
 
     def events(self, request: Request, sizes: list[int]) -> bytes:
-        """The event stream from an offset to the end, cut into events of so many appends."""
+        """The event stream from an offset to the end, cut into events of that many appends."""
         start, text = self.index(request.params["offset"]), b""
         for size in [*sizes, len(self.appends)]:
             end = min(self.visible, start + max(1, size))

@@ -205,7 +205,7 @@ CHANGES = st.one_of(
 
 @given(st.lists(CHANGES, max_size=30))
 def test_the_changes_tell_the_whole_story(messages: list[dict[str, Any]]) -> None:
-    """Whoever applies only the reported changes ends up with the same table."""
+    """Applying only the reported changes gives the same table."""
     state, mirror = MaterializedState(), dict[tuple[str, str], Any]()
     for message in messages:
         for one in state.apply_messages([message]):

@@ -167,7 +167,7 @@ class GroupMachine(RuleBasedStateMachine):
         for number in self.command(Extend(data.draw(self.some_receipts()), more_ms)):
             consumer, receipt, _ = self.leases[number]
             self.leases[number] = (consumer, receipt, self.now_ms + more_ms)
-            # Whoever asks for more time has it.
+            # Members that ask for more time get it.
             self.unread.discard(number)
 
     @rule(consumer=CONSUMERS)

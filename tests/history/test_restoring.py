@@ -161,7 +161,7 @@ def test_what_was_not_uploaded_is_missing_and_can_be_sent_again(site: Site) -> N
         assert group.cursor == MessageRef(3, 30, 0)
         assert site.content(engine, "a") == b"0" * 10 + b"1" * 10 + b"q" * 10
         assert site.content(engine, "new") == b""
-        # And it goes on from there, as if the rest had never been.
+        # And it continues from there, as if the rest had never been.
         again = CommittedStreams(engine)
         again.by_path["a"] = again.by_id[1] = state
         again.appends[1] = []

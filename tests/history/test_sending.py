@@ -60,7 +60,7 @@ def sealed(data: Path) -> int:
 
 
 def fill(client: Client, data: Path, count: int) -> tuple[str, bytes]:
-    """A stream of so many appends that is history all of it."""
+    """A stream of `count` appends, all of it history."""
     before = sealed(data) if data.exists() else 0
     path, bodies = fresh("history"), [text(number) for number in range(count)]
     client.create(TEXT, *bodies, path=path)

@@ -105,7 +105,7 @@ def test_an_upload_that_hangs(storage: ObjectStorage, silence: Silence, tmp_path
 
 
 def test_a_read_that_hangs(storage: ObjectStorage, silence: Silence, tmp_path: Path) -> None:
-    """Whoever waits is told to try again, and the server ends."""
+    """Clients that wait are told to try again, and the server ends."""
     data = tmp_path / "read"
     server = serve(data, storage, "--history-local-bytes-max", "0")
     with server, ThreadPoolExecutor() as threads:

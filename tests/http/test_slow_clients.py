@@ -225,7 +225,7 @@ def test_a_body_in_many_tiny_chunks(client: Client) -> None:
 
 
 def test_writers_that_hang_up_are_still_served(client: Client) -> None:
-    """Whoever does not wait for the answer may have its append stored, but nothing breaks."""
+    """A client that does not wait for the answer may have its append stored, but nothing breaks."""
     path = client.create(TEXT, path=fresh())
     for _ in range(50):
         with client.wire() as wire:

@@ -29,7 +29,7 @@ def http(server: ServerProcess) -> Iterator[httpx.Client]:
 
 
 def offsets(http: httpx.Client, appends: int) -> list[str]:
-    """The offsets of a new stream with so many appends."""
+    """The offsets of a new stream with `count` appends."""
     found = [http.put(URL, headers=JSON).headers["stream-next-offset"]]
     for number in range(appends):
         answer = http.post(URL, json=[number, number])

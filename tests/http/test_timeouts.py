@@ -201,7 +201,7 @@ async def test_an_answer_that_is_not_read(place: Place, target: bytes) -> None:
 
 
 async def test_a_file_that_is_read_slowly(place: Place) -> None:
-    """Whoever takes something now and then has all the time it needs."""
+    """A reader that takes something now and then has all the time it needs."""
     peer = await place.open(only(write_s=4 * SHORT_S, head_s=SHORT_S))
     peer.send(b"GET /file HTTP/1.1\r\n\r\n")
     await peer.reader.readuntil(b"\r\n\r\n")

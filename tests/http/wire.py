@@ -168,7 +168,7 @@ class Wire:
         return not self.receive()
 
     def take(self, size: int) -> bytes:
-        """Exactly so many bytes."""
+        """Exactly `count` bytes."""
         parts = [self._buffer]
         missing = size - len(self._buffer)
         self._buffer = b""

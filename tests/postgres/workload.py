@@ -40,7 +40,7 @@ class Writer(threading.Thread):
         self.transactions = 0
 
     def wait_for(self, transactions: int) -> None:
-        """Wait until so many have been made."""
+        """Wait until that many have been made."""
         with self._progress:
             assert self._progress.wait_for(lambda: self.transactions >= transactions, PATIENCE_S)
 

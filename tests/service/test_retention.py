@@ -121,7 +121,7 @@ async def test_what_is_left_survives_being_dropped_from_memory(
         pass
     for number in range(40):
         await log.create(Create(f"other/{number}"))
-    # Even when nothing is left, the stream goes on where it ended.
+    # Even when nothing is left, the stream continues where it ended.
     reply = await log.append("s", data(b"new"))
     assert parse_offset(reply.next_offset) == Offset(1, 103)
     assert await read_all(log, "s") == b"new"

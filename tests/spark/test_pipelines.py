@@ -265,7 +265,7 @@ def test_any_history_folds_as_the_client_folds_it(
 
 
 def check_columns(spark: SparkSession, world: World, kind: str, values: dict[str, Any]) -> None:
-    """Whoever reads the table finds in its columns what is in the values."""
+    """The columns of the table hold what is in the values."""
     uri = f"{world.directory}/lake/state/{world.table()}/{kind}"
     columns = columns_of(delta.open_table(uri))
     theirs = rows_of(uri) if columns else []

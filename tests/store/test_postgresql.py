@@ -214,7 +214,7 @@ def test_a_commit_that_no_replica_has_is_not_acknowledged(
     wait_for_replica: Callable[[str], None],
     how: str,
 ) -> None:
-    """It may well have happened here. Whoever asks again is told what holds."""
+    """It may well have happened here. Asking again gives the answer that holds."""
     # Its signs of life would wait as well, and nothing else is to be in the way.
     vanish(engine)
     wait_for_replica("nobody")

@@ -260,7 +260,7 @@ def _messages_in(append: bytes) -> int:
 
 
 def _first(following: list[bytes], count: int, *, json: bool) -> bytes | None:
-    """The first so many bytes or messages of the next append, if it has as many."""
+    """The first `count` bytes or messages of the next append, if it has that many."""
     if not following:
         return None
     append = following[0]

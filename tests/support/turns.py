@@ -9,8 +9,8 @@
 * All others share the machine.
 
 A lock on this very file does it: everyone shares it for the length of a test, `alone` has it to
-itself. Whoever wants it to himself holds a second lock meanwhile, which the others have to pass, so
-he waits for the tests that run already and for no later ones. Time spent waiting is no part of what
+itself. A test that wants it to itself also holds a second lock, which the others have to pass, so
+it waits for the tests that already run and for no later ones. Time spent waiting is no part of what
 pytest reports as the duration of a test.
 
 Without workers there is nothing to share, and nothing is locked.

@@ -97,7 +97,7 @@ def append(
             show_default=False,
         ),
     ] = None,
-    close: Annotated[bool, typer.Option("--close", help="Close the stream behind it.")] = False,
+    close: Annotated[bool, typer.Option("--close", help="Close the stream afterwards.")] = False,
     json: Json = False,
 ) -> None:
     """Append messages to a stream.

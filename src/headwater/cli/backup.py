@@ -32,7 +32,7 @@ def backup(
     ],
     json: Json = False,
 ) -> None:
-    """Copy a data directory while a server goes on using it.
+    """Copy a data directory while a server is using it.
 
     The copy holds everything that was acknowledged before it began, and
     nothing by halves: streams, history in files, keys. What is only in object

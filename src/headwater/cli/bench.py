@@ -32,10 +32,10 @@ def bench(
     ] = 200,
     count: Annotated[
         int,
-        typer.Option("-n", "--count", min=1, max=100_000_000, help="Stop after so many appends."),
+        typer.Option("-n", "--count", min=1, max=100_000_000, help="Stop after this many appends."),
     ] = 10_000,
     seconds: Annotated[
-        float, typer.Option("--seconds", min=0.1, max=3600, help="Stop after so long.")
+        float, typer.Option("--seconds", min=0.1, max=3600, help="Stop after this long.")
     ] = 10.0,
     rate: Annotated[
         float | None,
@@ -50,7 +50,7 @@ def bench(
         bool, typer.Option("--follow", help="Follow every stream (SSE) and time the delivery too.")
     ] = False,
     prefix: Annotated[str, typer.Option("--prefix", help="Where to put the streams.")] = "bench",
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the streams behind.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the streams.")] = False,
     json: Json = False,
 ) -> None:
     """Measure a server: append latency and throughput, and delivery.

@@ -78,7 +78,7 @@ def consume(
             min=1,
             max=1000,
             metavar="COUNT",
-            help="Run so many commands at a time. Without it: 1.",
+            help="How many commands to run at a time. Without it: 1.",
         ),
     ] = None,
     batch: Annotated[
@@ -88,13 +88,13 @@ def consume(
             min=1,
             max=1000,
             metavar="COUNT",
-            help="Fetch so many messages at once. Without it: as many as run at a time; "
+            help="How many messages to fetch at once. Without it: as many as run at a time; "
             f"{_PRINT_BATCH} without --exec.",
         ),
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option("-n", "--max", min=1, metavar="COUNT", help="End after so many messages."),
+        typer.Option("-n", "--max", min=1, metavar="COUNT", help="Stop after this many messages."),
     ] = None,
     until_empty: Annotated[
         bool,
@@ -105,7 +105,7 @@ def consume(
         typer.Option(
             "--nack-delay",
             metavar="TIME",
-            help=f"Deliver a message that failed again after so long. Without it: {_NACK_DELAY}.",
+            help=f"How long until a failed message is delivered again. Without it: {_NACK_DELAY}.",
         ),
     ] = None,
     reject_code: Annotated[

@@ -19,7 +19,7 @@ AckTimeout = Annotated[
     typer.Option(
         "--ack-timeout",
         metavar="TIME",
-        help="A message that is not settled for so long goes to someone else. Without it: 30s.",
+        help="How long a member may keep a message before another gets it. Without it: 30s.",
     ),
 ]
 MaxDeliveries = Annotated[
@@ -28,7 +28,7 @@ MaxDeliveries = Annotated[
         "--max-deliveries",
         min=0,
         metavar="COUNT",
-        help="Give a message up after so many deliveries. Without it, or 0: never.",
+        help="Give up a message after this many deliveries. Without it, or 0: never.",
     ),
 ]
 DeadLetter = Annotated[

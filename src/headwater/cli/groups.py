@@ -185,7 +185,7 @@ def create(
             "--max-in-flight",
             min=1,
             metavar="COUNT",
-            help="Hand out at most so many at a time, to all members together. Without it: 1000.",
+            help="How many messages all members together may hold. Without it: 1000.",
         ),
     ] = None,
     order_by: Annotated[
@@ -267,10 +267,10 @@ def seek(
     target: Target,
     stream: remote.StreamPath,
     group: remote.GroupName,
-    to: Annotated[str, typer.Argument(metavar="TO", help=f"Where to go on: {PLACES}.")],
+    to: Annotated[str, typer.Argument(metavar="TO", help=f"Where to continue: {PLACES}.")],
     json: Json = False,
 ) -> None:
-    """Let a group go on elsewhere: repeat messages, or skip some.
+    """Move a group to another place: repeat messages, or skip some.
 
     What is handed out is forgotten: those who have it cannot acknowledge it
     any more. On a terminal, the place that the group leaves is shown.

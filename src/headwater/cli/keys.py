@@ -82,7 +82,8 @@ def create(
         _patterns("admin", "read, write and delete; '**' includes the server itself"),
     ] = None,
     expires: Annotated[
-        str | None, typer.Option("--expires", metavar="TIME", help="Ends after so long: 12h, 30d.")
+        str | None,
+        typer.Option("--expires", metavar="TIME", help="Expires after this long: 12h, 30d."),
     ] = None,
     data: Data = DEFAULT_DATA,
     keys_file: KeysFile = None,
@@ -161,7 +162,7 @@ def revoke(
     data: Data = DEFAULT_DATA,
     keys_file: KeysFile = None,
 ) -> None:
-    """Revoke keys. Whoever uses one is out within seconds.
+    """Revoke keys. Anyone using one is disconnected within seconds.
 
     Live reads that are under way end as well, and so do signed addresses
     that were made with the key.

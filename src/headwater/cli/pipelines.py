@@ -39,7 +39,7 @@ Root = Annotated[
 def _pipeline() -> None:
     """Turn streams into tables, and back, with Spark.
 
-    Each pipeline remembers how far it got and goes on from there, so it can
+    Each pipeline remembers how far it got and continues from there, so it can
     be stopped at any time. Needs the extra: pip install 'headwater[spark]'.
 
     Examples:
@@ -79,7 +79,7 @@ def run(
     """Run a pipeline: take in what is there and end, or follow.
 
     Prints a line for each micro-batch on stderr. Ctrl-C stops it; the next run
-    goes on where it stopped.
+    continues where it stopped.
 
     Examples:
 

@@ -103,7 +103,7 @@ def follow(
     """Append every committed change to a stream, in order, exactly once.
 
     Runs until SIGTERM or Ctrl-C, and waits out failures of both sides. It
-    can be ended and killed at any time: the next run goes on where the
+    can be ended and killed at any time: the next run continues where the
     stream ends. Until then PostgreSQL keeps what is missing, so drop a slot
     that is not needed any more.
 

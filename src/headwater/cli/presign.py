@@ -27,13 +27,13 @@ def presign(
     target: Target,
     stream: remote.StreamPath,
     expires: Annotated[
-        str, typer.Option("--expires", metavar="TIME", help="Good for so long: 30s, 15m, 7d.")
+        str, typer.Option("--expires", metavar="TIME", help="Valid for this long: 30s, 15m, 7d.")
     ] = "1h",
     json: Json = False,
 ) -> None:
     """Make an address that reads one stream without a token.
 
-    For browsers and links. Whoever has it can read the stream, live too,
+    For browsers and links. Anyone who has it can read the stream, live too,
     until it expires or the key that it was made with is revoked. Add
     &offset=-1&live=sse to follow the stream with an EventSource.
 

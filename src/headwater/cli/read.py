@@ -32,7 +32,7 @@ def read(
     where: From = "start",
     count: Annotated[
         int | None,
-        typer.Option("-n", "--count", min=1, metavar="COUNT", help="Stop after so many."),
+        typer.Option("-n", "--count", min=1, metavar="COUNT", help="Stop after this many."),
     ] = None,
     follow: Annotated[
         bool, typer.Option("-f", "--follow", help="At the end, wait for more, until it is closed.")
@@ -46,7 +46,7 @@ def read(
 
     COUNT and -10 count messages in a JSON stream, lines in a text stream
     and bytes in any other. --json writes one record a line, each with the
-    position behind it, from which --from goes on.
+    position after it, where --from continues.
 
     Examples:
 
@@ -69,7 +69,7 @@ def tail(
             "--last",
             min=0,
             metavar="COUNT",
-            help="Begin with the last so many "
+            help="Start with this many of the last messages "
             f"(default: {TAIL_DEFAULT}; 0 in a stream of neither JSON nor text).",
             show_default=False,
         ),
@@ -147,11 +147,11 @@ def _copy(
 
 def _say_where(position: Position) -> None:
     if sys.stderr.isatty():
-        say(f"to go on from here: --from {show(position)}")
+        say(f"to continue from here: --from {show(position)}")
 
 
 class _Printer:
-    """Writes batches to stdout, up to a limit. `position` is behind what has been written."""
+    """Writes batches to stdout, up to a limit. `position` is after what has been written."""
 
     def __init__(self, unit: Unit, *, limit: int | None, json: bool, position: Position) -> None:
         self.position = position

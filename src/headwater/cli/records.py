@@ -19,8 +19,8 @@ def _doc(text: str) -> Meta:
 
 Name = A[str, _doc("the stream's path")]
 Closed = A[bool, _doc("whether it takes no more messages")]
-NextOffset = A[str | None, _doc("the offset behind its last message")]
-Next = A[str, _doc("the position behind this; `--from` goes on there")]
+NextOffset = A[str | None, _doc("the offset after its last message")]
+Next = A[str, _doc("the position after this; `--from` continues there")]
 
 GroupNameField = A[str, _doc("the group's name")]
 LagMessages = A[int, _doc("how many messages are not acknowledged yet")]
@@ -98,7 +98,7 @@ class AppendRecord(Record):
     messages: A[int, _doc("messages in the input")]
     bytes: A[int, _doc("their size")]
     duplicates: A[int, _doc("how many of them an earlier run had stored already")]
-    next_offset: A[str | None, _doc("the offset behind the last one; null if the server hid it")]
+    next_offset: A[str | None, _doc("the offset after the last one; null if the server hid it")]
     closed: A[bool, _doc("whether the stream was closed as well")]
 
 
@@ -129,7 +129,7 @@ class GroupRecord(Record):
     stream: Name
     name: GroupNameField
     paused: A[bool, _doc("whether it hands out nothing at present")]
-    position: A[str, _doc("where it goes on, as `group seek` takes it")]
+    position: A[str, _doc("where it continues, as `group seek` takes it")]
     lag_messages: LagMessages
     lag_bytes: LagBytes
     lag_s: LagSeconds
@@ -139,7 +139,7 @@ class GroupRecord(Record):
     start: A[str, _doc("where it began")]
     max_in_flight: A[int, _doc("how many messages may be with members at a time")]
     ack_timeout_s: A[float, _doc("how long a member may keep a message, in seconds")]
-    max_deliveries: A[int, _doc("after so many a message is given up; 0 means never")]
+    max_deliveries: A[int, _doc("deliveries after which a message is given up; 0 means never")]
     dead_letter: A[str | None, _doc("the stream that takes what is given up")]
     order_by: A[str | None, _doc("a JSON pointer to the key that keeps its order")]
     version: A[int, _doc("the version of its settings; 0 if nobody gave one")]
@@ -280,7 +280,7 @@ class AddressRecord(Record):
     """A signed address."""
 
     name: Name
-    url: A[str, _doc("the address; whoever has it can read the stream")]
+    url: A[str, _doc("the address; anyone who has it can read the stream")]
     expires_at: A[str | None, _doc("when it ends")]
 
 
@@ -406,7 +406,7 @@ class LinkRecord(Record):
     name: Name
     explicit: A[bool, _doc("whether it was named; else the pattern takes it in")]
     acked_offset: A[str, _doc("the last offset that was acknowledged; -1 if none was")]
-    tail_offset: A[str, _doc("the offset behind its last message")]
+    tail_offset: A[str, _doc("the offset after its last message")]
     pending: A[bool, _doc("whether there is something to do between the two")]
 
 
@@ -418,7 +418,7 @@ class SubscriptionRecord(Record):
     pattern: A[str | None, _doc("which streams it takes in")]
     webhook: A[str | None, _doc("the address that is woken")]
     wake_stream: A[str | None, _doc("the stream that gets an event for each wake")]
-    lease_s: A[float, _doc("how long whoever is woken may be silent")]
+    lease_s: A[float, _doc("how long the worker that is woken may stay silent")]
     description: A[str | None, _doc("what it is for")]
     status: A[str, _doc("`active`, or `failed` while waking fails and is tried again")]
     state: A[str, _doc("`idle`, `due`, `offered` or `leased`")]

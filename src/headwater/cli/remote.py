@@ -119,7 +119,7 @@ def find_details(stream: Stream) -> StreamDetails | None:
 
 
 def find_last(stream: Stream, count: int) -> Position | None:
-    """Where the last so many messages begin; appends, where there are no messages."""
+    """Where the last `count` messages begin; appends, where there are no messages."""
     return _if_offered(lambda: stream.position(last=count))
 
 

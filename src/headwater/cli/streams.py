@@ -42,7 +42,7 @@ TYPES: Final = {
 Ttl = Annotated[
     str | None,
     typer.Option(
-        "--ttl", metavar="TIME", help="Delete it after so long without access: 90s, 1h, 30d."
+        "--ttl", metavar="TIME", help="Delete it after this long without access: 90s, 1h, 30d."
     ),
 ]
 ExpiresAt = Annotated[
@@ -191,7 +191,7 @@ def fork(
 def close(target: Target, streams: remote.StreamPaths, json: Json = False) -> None:
     """Close streams: they keep what they have and take no more.
 
-    Whoever follows one reaches its end. Closing a closed stream is fine.
+    Readers that follow one reach its end. Closing a closed stream is fine.
 
     Examples:
 

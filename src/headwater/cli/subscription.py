@@ -76,7 +76,9 @@ def create(
     ] = None,
     lease: Annotated[
         float | None,
-        typer.Option("--lease", metavar="SECONDS", help="How long whoever is woken may be silent."),
+        typer.Option(
+            "--lease", metavar="SECONDS", help="How long the worker that is woken may stay silent."
+        ),
     ] = None,
     description: Annotated[
         str | None, typer.Option("--description", metavar="TEXT", help="What it is for.")

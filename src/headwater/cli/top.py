@@ -52,7 +52,9 @@ def top(
     sort: Annotated[Order, typer.Option("--sort", help="What comes first.")] = "rate",
     rows: Annotated[
         int | None,
-        typer.Option("-n", "--rows", min=1, metavar="COUNT", help="Show only so many streams."),
+        typer.Option(
+            "-n", "--rows", min=1, metavar="COUNT", help="Show at most this many streams."
+        ),
     ] = None,
     once: Annotated[
         bool, typer.Option("--once", help="Look twice, an interval apart, show it and end.")

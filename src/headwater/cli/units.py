@@ -36,7 +36,7 @@ class Unit(Enum):
 
 
 def behind(batch: Batch, count: int) -> Position:
-    """The position behind the first so many messages or bytes of a batch."""
+    """The position after the first `count` messages or bytes of a batch."""
     return Position(batch.start.offset, batch.start.skip + count)
 
 
@@ -87,7 +87,7 @@ class _LastMessages:
 
 
 class _LastLines(_LastMessages):
-    """A line begins at the start of the stream and behind each line feed that something follows."""
+    """A line begins at the start of the stream and after each line feed that something follows."""
 
     def __init__(self, count: int, *, at_line_start: bool) -> None:
         super().__init__(count)

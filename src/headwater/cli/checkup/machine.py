@@ -92,7 +92,7 @@ def _taken(address: str, error: OSError, *, in_use: bool) -> Finding:
     if error.errno == errno.EADDRINUSE and in_use:
         return ok("address", f"{address} is taken, it seems by the server of this directory")
     advice = {
-        errno.EADDRINUSE: "stop whoever listens there, or choose another --port",
+        errno.EADDRINUSE: "stop the process that listens there, or choose another --port",
         errno.EACCES: "choose a --port from 1024 on, or allow this user to use it",
         errno.EADDRNOTAVAIL: "use --host with an address of this machine",
     }.get(error.errno or 0, "choose another --host or --port")

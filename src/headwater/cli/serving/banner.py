@@ -44,7 +44,7 @@ def _access(settings: Settings) -> str:
             else "To change that, serve a data directory and make a key for it."
         )
         return (
-            "Access control is off: whoever can reach this address may read, write and delete.\n"
+            "Access control is off: anyone who can reach this address may read, write and delete.\n"
             f"  {way}"
         )
     if settings.jwt_secret_file or settings.jwt_jwks:

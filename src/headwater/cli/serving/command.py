@@ -69,10 +69,10 @@ def _up(
     Beside the server run the pipelines archive, materialize and rollup, in one
     Spark session on this machine. They take in all JSON streams, also those
     that are created later; `headwater sql` asks their tables. If they die they
-    are started again. Where Spark or Java is missing, the server goes on
+    are started again. Where Spark or Java is missing, the server continues
     without them.
 
-    Ctrl-C ends everything in good order, and the next start goes on from
+    Ctrl-C ends everything in good order, and the next start continues from
     there. All options of `headwater serve` are understood too; --help-all
     shows them.
 

@@ -85,7 +85,7 @@ class Plan:
             # Never released: it is ours for as long as this process lives.
             prepare_directory(directory)
         except (CannotRun, DataDirectoryError) as error:
-            say(f"the pipelines do not run: {error}; the server goes on without")
+            say(f"the pipelines do not run: {error}; the server continues without them")
             return None
         arguments = ("--endpoint", url, "--root", str(self.lake.absolute()))
         environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
@@ -141,7 +141,7 @@ def _require_packages() -> None:
 
 
 async def _guarded(work: Coroutine[Any, Any, None]) -> None:
-    """Whatever happens to it, the server goes on, and somebody is told."""
+    """Whatever happens to it, the server continues, and somebody is told."""
     try:
         await work
     except Exception as error:

@@ -72,7 +72,9 @@ class Supervisor:
         while True:
             status = await self._run_once()
             if self._is_final:
-                self._say(f"{self._name} do not run: {self._why}; the server goes on without")
+                self._say(
+                    f"{self._name} do not run: {self._why}; the server continues without them"
+                )
                 return
             pause_s = self._first_pause_s if self._does_well else next_pause_s
             next_pause_s = min(pause_s * 2, PAUSE_S_MAX)
