@@ -48,10 +48,6 @@ class App:
         await self.stream.ensure(content_type="application/json")
         await self.live.set_profile({"kind": "state-protocol", "touch": {"enabled": True}})
 
-    @property
-    def touch_url(self) -> str:
-        return f"{self.stream.url}/touch"
-
     # --- Queries ---------------------------------------------------------------------------------
 
     async def follow_open(self, tenant: str) -> AsyncIterator[list[Row]]:
@@ -181,7 +177,7 @@ async def run(arguments: argparse.Namespace, server: str) -> None:
         def on_commit() -> None:
             loop.call_soon_threadsafe(app.relay.ring)
 
-        application = Application(app.database, app.touch_url, on_commit)
+        application = Application(app.database, server, STREAM, on_commit)
         with web_server(application, arguments.port) as page_url:
             screen = Screen(arguments.tenant, page_url)
             await show(app, screen, arguments.tenant, arguments.traffic, arguments.seconds)

@@ -1,7 +1,6 @@
-"""The browser's side: a page, its queries, and what to wait on for each of them.
+"""The browser's side: a page, and the queries that it asks for.
 
-The page waits at the stream server itself, with `fetch`. What to wait on it is told together with
-the address of the query, so that it needs no hash function and knows nothing about templates.
+The page waits for changes at the stream server itself, with the module that it gets from there.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from examples.live_todos.database import ENTITY, Database
-from headwater.client import keyset
 
 PAGE: Final = Path(__file__).parent / "page.html"
 TENANTS: Final = ("acme", "globex")
@@ -30,35 +28,26 @@ _BODY_BYTES_MAX: Final = 10_000
 class Application:
     """What the page asks for, as plain values."""
 
-    def __init__(self, database: Database, touch_url: str, on_commit: Callable[[], None]) -> None:
+    def __init__(
+        self, database: Database, server: str, stream: str, on_commit: Callable[[], None]
+    ) -> None:
         self._database = database
-        self._touch_url = touch_url
+        self._server = server
+        self._stream = stream
         self._on_commit = on_commit
 
     def config(self) -> Any:
-        return {"touch": self._touch_url, "tenants": TENANTS}
-
-    def subscriptions(self, tenant: str) -> Any:
-        """The queries of the page: where to ask, and the part of a wait that says what for."""
-        is_open = {"tenant": tenant, "status": "open"}
-        is_done = {"tenant": tenant, "status": "done"}
         return {
-            "open": {
-                "url": f"/open?tenant={tenant}",
-                "wait": keyset(ENTITY, is_open, project=["title"]).wire(),
-            },
-            "done": {
-                "url": f"/done?tenant={tenant}",
-                "wait": keyset(ENTITY, is_done, membership_only=True).wire(),
-            },
+            "server": self._server,
+            "stream": self._stream,
+            "entity": ENTITY,
+            "tenants": TENANTS,
         }
 
     def get(self, path: str, tenant: str) -> Any:
         match path:
             case "/config":
                 return self.config()
-            case "/subscriptions":
-                return self.subscriptions(tenant)
             case "/open":
                 return self._database.todos(tenant, "open")
             case "/done":

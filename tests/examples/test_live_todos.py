@@ -14,12 +14,13 @@ from typing import Any
 import httpx
 import pytest
 
-from examples.live_todos.app import App, free_port, own_server
+from examples.live_todos.app import STREAM, App, free_port, own_server
 from examples.live_todos.database import Database
-from examples.live_todos.relay import Relay
 from examples.live_todos.web import PAGE, TENANTS, Application, web_server
 from headwater.client import AsyncHeadwater, MaterializedState
 from tests.docs.markdown import ROOT
+from tests.examples.running import running
+from tests.support.browser import Browser
 from tests.support.server import ServerProcess
 
 HANG_S = 60.0
@@ -117,59 +118,52 @@ async def test_the_page_and_what_it_asks_for(tmp_path: Path) -> None:
         async with AsyncHeadwater(server) as client:
             app = App(client, Database(tmp_path / "todos.db"))
             await app.prepare()
-            await use_the_page(app, port)
+            await use_the_page(app, server, port)
 
 
-async def use_the_page(app: App, port: int) -> None:
-    application = Application(app.database, app.touch_url, lambda: None)
+async def use_the_page(app: App, server: str, port: int) -> None:
+    application = Application(app.database, server, STREAM, lambda: None)
     with web_server(application, port) as url:
         async with httpx.AsyncClient(base_url=url, trust_env=False) as browser:
             assert (await browser.get("/")).text == PAGE.read_text()
-            config = (await browser.get("/config")).json()
+            assert (await browser.get("/config")).json()["server"] == server
             added = await browser.post("/todos", json={"tenant": "acme", "title": "Water"})
             todo = added.json()["id"]
             assert (await browser.get("/open?tenant=acme")).json() == [
                 {"id": todo, "title": "Water"}
             ]
-            await app.relay.send_some()
-            queries = (await browser.get("/subscriptions?tenant=acme")).json()
-            woken = await wake(browser, config["touch"], queries, app.relay, f"/todos/{todo}")
-            assert woken == {"open": True, "done": True}
+            await browser.post(f"/todos/{todo}", json={"status": "done"})
             assert (await browser.get("/done?tenant=acme")).json() == 1
             assert (await browser.delete(f"/todos/{todo}")).status_code == 200
             assert (await browser.delete(f"/todos/{todo}")).status_code == 404
             assert (await browser.post("/todos", json={"tenant": "acme"})).status_code == 400
             assert (await browser.get("/nothing")).status_code == 404
+            # What the page needs from the other origin, its browser asks for first.
+            origin = url.rstrip("/")
+            module = await browser.get(f"{server}/js/headwater.js", headers={"Origin": origin})
+            assert module.headers["Access-Control-Allow-Origin"] == origin
 
 
-async def wake(
-    browser: httpx.AsyncClient, touch: str, queries: Any, relay: Relay, todo: str
-) -> dict[str, bool]:
-    """What the page does: activate, take the cursor, (run the query,) wait."""
-    for query in queries.values():
-        await browser.post(
-            f"{touch}/templates/activate", json={"templates": query["wait"]["declareTemplates"]}
-        )
-    # As a browser does before it talks to another address.
-    origin = str(browser.base_url).rstrip("/")
-    preflight = await browser.options(
-        f"{touch}/wait",
-        headers={
-            "Origin": origin,
-            "Access-Control-Request-Method": "POST",
-            "Access-Control-Request-Headers": "content-type",
-        },
-    )
-    assert preflight.headers["Access-Control-Allow-Origin"] == origin
-    assert "content-type" in preflight.headers["Access-Control-Allow-Headers"].lower()
-    cursor = (await browser.get(f"{touch}/meta")).json()["cursor"]
-    await browser.post(todo, json={"status": "done"})
-    await relay.send_some()
-    answers = [
-        await browser.post(f"{touch}/wait", json={"cursor": cursor, **query["wait"]})
-        for query in queries.values()
-    ]
-    return {name: answer.json()["touched"] for name, answer in zip(queries, answers, strict=True)}
+def test_two_windows_show_each_others_changes(browser: Browser) -> None:
+    with running("-m", "examples.live_todos", "--traffic", "0", "--port", "{port}") as url:
+        first = browser.open(url)
+        first.wait_for_text("Nothing is open.")
+        second = first.tab(url)
+        second.wait_for_text("Nothing is open.")
+        for title in ("Water the plants", "Call the plumber", "Return the ladder"):
+            first.fill("#add input", title)
+            first.click("#add button")
+            second.wait_for_text(title)
+        second.run("await page.locator('li', {hasText: 'plumber'}).locator('input').check()")
+        for window in (first, second):
+            window.wait_for("return document.querySelectorAll('#open li').length === 2")
+            window.wait_for("return document.querySelector('#done').textContent === '1'")
+        first.picture(PAGE.with_suffix(".png"), width=760, height=470)
+        second.click("text=globex")
+        second.wait_for_text("Nothing is open.")
+        for window in (first, second):
+            assert window.errors == []
+            window.close()
 
 
 @pytest.mark.parametrize(

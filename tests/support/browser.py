@@ -20,6 +20,7 @@ Where there is no browser, the `browser` fixture of `tests/conftest.py` skips wi
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -164,6 +165,12 @@ class Page:
             size={"width": width, "height": height},
             path=str(path),
         )
+
+    def picture(self, path: Path, *, width: int = 1200, height: int = 750) -> None:
+        """The picture of a README: taken anew when `PICTURES` is set, and there in any case."""
+        if os.environ.get("PICTURES"):
+            self.screenshot(path, width=width, height=height)
+        assert path.exists(), f"run this test with PICTURES=1 to take {path.name}"
 
     @property
     def errors(self) -> list[str]:
