@@ -1,0 +1,1 @@
+"""A shop whose orders are packed by workers that may die at any moment."""

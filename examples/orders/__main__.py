@@ -1,0 +1,3 @@
+from examples.orders.app import main
+
+main()
