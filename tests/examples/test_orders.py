@@ -33,6 +33,7 @@ def test_each_order_is_shipped_once_whoever_dies(browser: Browser) -> None:
         page.wait_for(
             "return document.querySelector('#n-shipped').textContent > 2"
             " && document.querySelectorAll('#packing li').length > 0"
+            " && !document.querySelector('#worker-ann.works')"
         )
         page.picture(PAGE.with_suffix(".png"), width=1000, height=760)
         other.click("#worker-ben .kill")
