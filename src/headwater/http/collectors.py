@@ -20,11 +20,13 @@ from headwater.http.metrics import (
     histogram,
     histograms,
 )
-from headwater.store.engine import HistoryFigures
+from headwater.store.engine import HistoryFigures, ReplicationFigures
 
 if TYPE_CHECKING:
+    from headwater.cluster.node import Node
     from headwater.documents.figures import Figures as DocumentFigures
     from headwater.http.access.gate import Gate
+    from headwater.http.forwarding import ForwardFigures
     from headwater.http.server import Server
     from headwater.responses.responses import Responses
     from headwater.service.feeds import Feeds
@@ -110,11 +112,12 @@ class Storage:
         self._sync_seconds = Histogram(SECONDS)
         self._disk_bytes: dict[str, int] = {}
         self._history = HistoryFigures()
+        self._replication = ReplicationFigures()
 
     async def prepare(self) -> None:
         figures = await self._log.in_thread(self._log.engine.figures)
         self._sync_seconds, self._disk_bytes = figures.sync_seconds, figures.disk_bytes
-        self._history = figures.history
+        self._history, self._replication = figures.history, figures.replication
 
     def collect(self) -> Iterator[Metric]:
         yield histogram(
@@ -122,6 +125,10 @@ class Storage:
         )
         yield gauges("disk_bytes", "Size of the files, by part.", "part", self._disk_bytes)
         yield from self._of_history()
+        copies = self._replication
+        yield gauge("replicas", "Replicas that commits wait for (PostgreSQL).", copies.replicas)
+        text = "What the slowest replica has not on its disk yet."
+        yield gauge("replication_lag_bytes", text, copies.lag_bytes)
 
     def _of_history(self) -> Iterator[Metric]:
         history, archiving = self._history, self._log.archiving
@@ -232,6 +239,27 @@ def of_documents(figures: DocumentFigures) -> Iterator[Metric]:
     yield gauge("document_compacting", "Documents that are or wait to be compacted.", compacting)
     yield gauge("document_workers", "Processes that load a document.", workers)
     yield histogram("document_compaction_seconds", "Time of a compaction.", figures.seconds)
+
+
+def of_cluster(node: Node | None, forwards: ForwardFigures | None) -> Iterator[Metric]:
+    """Zeros where there is no cluster."""
+    nodes, shards = (len(node.seen.nodes), len(node.shards)) if node else (0, 0)
+    yield gauge("cluster_nodes", "Nodes of the cluster, as this one sees it.", nodes)
+    yield gauge("cluster_shards", "Shards that this node owns.", shards)
+    good = node is not None and node.is_good
+    yield gauge("cluster_lease_good", "1 while nobody can have taken over this node.", good)
+    taken, handed = (node.takeovers, node.handed_over) if node else (0, 0)
+    yield counter("cluster_takeovers", "Nodes that this one has found to be gone.", taken)
+    yield counter("cluster_handovers", "Shards that this node gave to another one.", handed)
+    for name, text in _FORWARDS:
+        yield counter(f"cluster_{name}", text, getattr(forwards, name, 0))
+
+
+_FORWARDS: Final = (
+    ("forwarded", "Requests that were passed on to the node that owns their stream."),
+    ("waited", "Those of them that had to wait for an owner."),
+    ("received", "Requests that came from other nodes."),
+)
 
 
 def of_access(server: Server, gate: Gate | None) -> Iterator[Metric]:

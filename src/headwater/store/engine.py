@@ -114,6 +114,16 @@ class HistoryFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicationFigures:
+    """Who has a copy of what is committed, where the engine's database is replicated."""
+
+    replicas: int = 0
+    """Those that a commit waits for, or for some of them."""
+    lag_bytes: int = 0
+    """How much the slowest replica has not on its disk yet."""
+
+
+@dataclass(frozen=True, slots=True)
 class EngineFigures:
     """What an engine tells those who watch it."""
 
@@ -122,6 +132,7 @@ class EngineFigures:
     disk_bytes: dict[str, int]
     """What it occupies on disk, by part; empty when it has no files."""
     history: HistoryFigures = HistoryFigures()
+    replication: ReplicationFigures = ReplicationFigures()
 
 
 @dataclass(frozen=True, slots=True)

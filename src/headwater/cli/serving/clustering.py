@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from headwater.cluster.node import Node
     from headwater.http.app import App
     from headwater.http.cluster import ClusterResource
-    from headwater.http.forwarding import Forwarding
+    from headwater.http.forwarding import ForwardFigures, Forwarding
     from headwater.http.messages import Handler
 
 _SECRET_BYTES: Final = 32
@@ -45,6 +45,10 @@ class Clustering:
         self._forwarding = Forwarding(app, self.node, self._secret)
         self.node.on_look.append(self._forwarding.looked)
         return self._forwarding
+
+    @property
+    def forwards(self) -> ForwardFigures | None:
+        return self._forwarding.figures if self._forwarding else None
 
     async def stop(self) -> None:
         await self.node.stop()

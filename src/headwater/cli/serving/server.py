@@ -286,6 +286,8 @@ async def listening(
     )
     of_documents = documents.compaction.figures if documents else DocumentFigures()
     metrics.add(lambda: collectors.of_documents(of_documents))
+    node, forwards = (clustering.node, clustering.forwards) if clustering else (None, None)
+    metrics.add(lambda: collectors.of_cluster(node, forwards))
     try:
         port = await server.start(settings.host, settings.port)
     except OSError as error:

@@ -164,7 +164,9 @@ class PostgresqlEngine:
         return verify(self._readers.query)
 
     def figures(self) -> EngineFigures:
-        return EngineFigures(self._writer.sync_seconds, {"database": self._keeper.size_bytes})
+        keeper = self._keeper
+        sizes = {"database": keeper.size_bytes}
+        return EngineFigures(self._writer.sync_seconds, sizes, replication=keeper.replication)
 
     def close(self) -> None:
         if self._is_closed:

@@ -18,7 +18,7 @@ import structlog
 
 from headwater.core.cluster import ClusterSeen, shard_of
 from headwater.core.errors import StorageUnavailable
-from headwater.store.engine import CannotOpen, IdKind
+from headwater.store.engine import CannotOpen, IdKind, ReplicationFigures
 from headwater.store.postgresql.database import (
     Connection,
     Database,
@@ -33,6 +33,13 @@ from headwater.store.rows import Query
 _BEATS_PER_LEASE: Final = 3
 _BEATS_PER_MEASUREMENT: Final = 20
 _NODE_SECRET: Final = "node"
+# Who may not see what replicas do (pg_monitor) sees none.
+_MEASURE: Final = """
+SELECT pg_database_size(current_database()),
+  count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')),
+  coalesce(max(pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn)), 0)::bigint
+FROM pg_stat_replication
+"""
 
 R = TypeVar("R")
 log = structlog.get_logger()
@@ -63,6 +70,7 @@ class Membership:
         self.on_look: Callable[[], None] = lambda: None
         """Called after every look, on some thread."""
         self.size_bytes = 0
+        self.replication = ReplicationFigures()
         self.taken_over = 0
         """Nodes that this one has found to be gone."""
         self._measure(connection)
@@ -220,8 +228,9 @@ class Membership:
             self._ownership.look(connection)
 
     def _measure(self, connection: Connection) -> None:
-        found = connection.execute("SELECT pg_database_size(current_database())").fetchall()
-        self.size_bytes = int(found[0][0])
+        found = connection.execute(_MEASURE).fetchall()
+        self.size_bytes, *replication = map(int, found[0])
+        self.replication = ReplicationFigures(*replication)
 
     def _connected(self) -> Connection:
         if self._connection is None:
