@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from headwater.cli.read import on_one_line
+from headwater.cli.output import on_one_line
 from headwater.client import Headwater
 from tests.cli.conftest import Run
 from tests.cli.plain_server import plain_server
@@ -220,3 +220,44 @@ def test_a_stream_of_many_chunks(run: Run, client: Headwater, text_stream: str) 
     assert len(ran.out) == 3_000_000
     assert len(run("read", text_stream, "--json").lines) == 3_000
     assert len(run("read", text_stream, "--from", "-2500").lines) == 2_500
+
+
+# ── Details ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_details_are_the_id_the_time_and_the_producer(
+    run: Run, client: Headwater, json_stream: str
+) -> None:
+    stream = client.stream(json_stream)
+    stream.append_all([1, 2])
+    stream.append({"n": 3}, id="order-3")
+    with stream.producer("till", epoch=7) as producer:
+        producer.append(4)
+    records = run("read", json_stream, "--details").records
+    assert [record["value"] for record in records] == [1, 2, {"n": 3}, 4]
+    assert [record["index"] for record in records] == [0, 1, 0, 0]
+    assert [record["id"] for record in records] == [None, None, "order-3", None]
+    who = [
+        (record["producer_id"], record["producer_epoch"], record["producer_seq"])
+        for record in records
+    ]
+    assert who == [(None, None, None)] * 3 + [("till", 7, 0)]
+    assert all(record["time"].endswith("Z") for record in records)
+    for number, record in enumerate(records, 1):
+        rest = run("read", json_stream, "--details", "--from", record["next"]).records
+        assert rest == records[number:]
+
+
+def test_details_of_bytes_come_append_by_append(run: Run, lines: str) -> None:
+    records = run("read", lines, "--details").records
+    data = [base64.b64decode(record["data"]) for record in records]
+    assert data == [b"1\n2\n3", b"\n", b"4\n5\n6\n7\n", b"8\n9\n1", b"0\n"]
+    run("read", lines, "--details", "-n", "1", code=2)
+
+
+def test_details_count_and_follow_to_the_end(run: Run, client: Headwater, orders: str) -> None:
+    records = run("read", orders, "--details", "-n", "5").records
+    assert [record["value"] for record in records] == [1, 2, 3, 4, 5]
+    client.stream(orders).close()
+    rest = run("read", orders, "--details", "--follow", "--from", records[-1]["next"]).records
+    assert [record["value"] for record in rest] == [6, 7, 8, 9, 10]

@@ -18,8 +18,7 @@ from typing import IO, Final, Protocol
 import msgspec
 
 from headwater.cli.exits import CliError
-from headwater.cli.output import stdout
-from headwater.cli.read import on_one_line
+from headwater.cli.output import on_one_line, stdout
 from headwater.cli.records import (
     DeliveredDataRecord,
     DeliveredTextRecord,

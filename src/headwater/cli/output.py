@@ -110,6 +110,17 @@ def instant(at_ms: int | None) -> str | None:
     return moment.isoformat(timespec=precision).replace("+00:00", "Z")
 
 
+def on_one_line(message: bytes) -> bytes:
+    """JSON text without line ends, otherwise as it was appended; a line feed in it is only layout.
+
+    >>> on_one_line(b'{"large": 1.0,\\n "n": 100000000000000000000}')
+    b'{"large":1.0,"n":100000000000000000000}'
+    """
+    if b"\n" in message or b"\r" in message:
+        return msgspec.json.format(message, indent=-1)
+    return message
+
+
 def size(count: float) -> str:
     """A number of bytes for people.
 

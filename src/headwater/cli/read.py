@@ -11,8 +11,16 @@ import msgspec
 import typer
 
 from headwater.cli import remote
+from headwater.cli.details import copy_details
 from headwater.cli.exits import usage
-from headwater.cli.output import Json, Progress, is_terminal, stdout, watched_pipe
+from headwater.cli.output import (
+    Json,
+    Progress,
+    is_terminal,
+    on_one_line,
+    stdout,
+    watched_pipe,
+)
 from headwater.cli.positions import GRAMMAR, Last, Where, locate, parse_where, show
 from headwater.cli.records import DataRecord, Record, TextRecord, ValueRecord
 from headwater.cli.shell import say
@@ -37,6 +45,10 @@ def read(
     follow: Annotated[
         bool, typer.Option("-f", "--follow", help="At the end, wait for more, until it is closed.")
     ] = False,
+    details: Annotated[
+        bool,
+        typer.Option("--details", help="Records with the time, id and producer of each message."),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Write a stream to stdout.
@@ -46,7 +58,9 @@ def read(
 
     COUNT and -10 count messages in a JSON stream, lines in a text stream
     and bytes in any other. --json writes one record a line, each with the
-    position after it, where --from continues.
+    position after it, where --from continues. --details does the same with
+    all that a Headwater server knows of a message: its offset, when it was
+    stored, the id it was sent with and the producer that sent it.
 
     Examples:
 
@@ -54,7 +68,11 @@ def read(
       headwater read orders -n 5 --from @1h
       headwater read orders --from -10 --follow
       headwater read orders --json | jq .value
+      headwater read orders --details --from -1
     """
+    if details:
+        _copy_details(target, stream, parse_where(where), count=count, follow=follow)
+        return
     _copy(target, stream, parse_where(where), count=count, follow=follow, json=json)
 
 
@@ -143,6 +161,21 @@ def _copy(
             raise
     if printer.full:
         _say_where(printer.position)
+
+
+def _copy_details(
+    target: Target, path: str, where: Where, *, count: int | None, follow: bool
+) -> None:
+    with target.connect(stream=path) as client, watched_pipe():
+        stream = remote.open_stream(client, path)
+        unit = Unit.of(stream.head().content_type)
+        if unit is not Unit.MESSAGE and (count is not None or isinstance(where, Last)):
+            raise usage("--details counts messages, which only a JSON stream has")
+        start = locate(client, stream, where, unit)
+        position = copy_details(stream, start, count=count, follow=follow)
+        stdout().flush()
+    if count is not None:
+        _say_where(position)
 
 
 def _say_where(position: Position) -> None:
@@ -238,17 +271,6 @@ class _Printer:
     @staticmethod
     def _write_record(record: Record) -> None:
         stdout().write(msgspec.json.encode(record) + b"\n")
-
-
-def on_one_line(message: bytes) -> bytes:
-    """JSON text without line ends, otherwise as it was appended; a line feed in it is only layout.
-
-    >>> on_one_line(b'{"large": 1.0,\\n "n": 100000000000000000000}')
-    b'{"large":1.0,"n":100000000000000000000}'
-    """
-    if b"\n" in message or b"\r" in message:
-        return msgspec.json.format(message, indent=-1)
-    return message
 
 
 def _end_of_line(data: bytes, number: int) -> int:

@@ -123,6 +123,31 @@ class DataRecord(Record):
     next: Next
 
 
+class MessageRecord(Record):
+    """A message with what the server knows of it, as `read --details` writes it."""
+
+    offset: A[str, _doc("the offset of the append that it came in")]
+    index: A[int, _doc("its place in that append, from 0 on")]
+    time: A[str | None, _doc("when it was stored")]
+    id: A[str | None, _doc("the `Message-Id` that it was sent with")]
+    producer_id: A[str | None, _doc("who sent it, if that was an idempotent producer")]
+    producer_epoch: A[int | None, _doc("and its epoch")]
+    producer_seq: A[int | None, _doc("and the number of the request")]
+    next: Next
+
+
+class MessageValueRecord(MessageRecord):
+    """The same of a JSON stream."""
+
+    value: A[msgspec.Raw, _doc("the message, any JSON value")]
+
+
+class MessageDataRecord(MessageRecord):
+    """The same of any other stream, append by append."""
+
+    data: A[str, _doc("the bytes, in base64")]
+
+
 class GroupRecord(Record):
     """One group of a stream."""
 
@@ -459,7 +484,7 @@ class RowRecord(Record):
 BY_COMMAND: dict[str, tuple[type[Record], ...]] = {
     "create": (ChangeRecord,),
     "append": (AppendRecord,),
-    "read": (ValueRecord, TextRecord, DataRecord),
+    "read": (ValueRecord, TextRecord, DataRecord, MessageValueRecord, MessageDataRecord),
     "tail": (ValueRecord, TextRecord, DataRecord),
     "ls": (StreamRecord, DeletedRecord),
     "info": (DetailRecord,),
