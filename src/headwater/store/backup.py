@@ -47,14 +47,9 @@ from headwater.store.history.open_segments import CACHE_NAME, DIRECTORY_NAME
 from headwater.store.history.segment import Segment, SegmentRow
 from headwater.store.key_file import KEYS_NAME, SECRET_NAME
 from headwater.store.permissions import FILE_MODE, create_file, make_directory
-from headwater.store.sqlite.database import (
-    DATABASE_NAME,
-    DataDirectoryError,
-    connect,
-    open_reader,
-    sync_directory,
-)
+from headwater.store.sqlite.database import DATABASE_NAME, DataDirectoryError, connect, open_reader
 from headwater.store.sqlite.segments import SEGMENT_COLUMNS
+from headwater.store.syncing import sync
 
 MANIFEST_NAME: Final = "backup.json"
 FORMAT: Final = 1
@@ -119,14 +114,14 @@ def make_backup(directory: Path, target: Path) -> Iterator[Progress | Manifest]:
         manifest = copying.manifest()
         create_file(draft / MANIFEST_NAME)
         (draft / MANIFEST_NAME).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
-        _sync(draft / MANIFEST_NAME)
-        sync_directory(draft)
+        sync(draft / MANIFEST_NAME)
+        sync(draft)
         if target.suffix == _TAR:
             _pack(draft, packed, [MANIFEST_NAME, *manifest.files])
             packed.rename(target)
         else:
             draft.rename(target)
-        sync_directory(target.parent)
+        sync(target.parent)
     yield manifest
 
 
@@ -253,7 +248,7 @@ class _Copying:
             (self._draft / name).unlink()
             del self._files[name]
         if named:
-            sync_directory(self._draft / DIRECTORY_NAME)
+            sync(self._draft / DIRECTORY_NAME)
 
     def _copy(self, name: str) -> FileRecord:
         digest, size = hashlib.sha256(), 0
@@ -281,7 +276,7 @@ class _Copying:
                     yield Progress("copying", job.page_count - job.remaining, job.page_count)
             # A copy of a database with a log wants to have one too. This one is complete in itself.
             copy.pragma("journal_mode", "delete")
-        _sync(path)
+        sync(path)
         self._files[DATABASE_NAME] = record_of(path)
 
 
@@ -302,15 +297,7 @@ def _pack(draft: Path, target: Path, names: list[str]) -> None:
     ):
         for name in names:
             archive.add(draft / name, arcname=name, recursive=False)
-    _sync(target)
-
-
-def _sync(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
+    sync(target)
 
 
 # ── Shared with restoring ──────────────────────────────────────────────────────────────────────

@@ -24,6 +24,7 @@ from headwater.core.access.grants import grants_from
 from headwater.core.access.keys import KeyBook
 from headwater.core.errors import InvalidRequest
 from headwater.store.permissions import make_directory
+from headwater.store.syncing import sync
 
 KEYS_NAME: Final = "keys.json"
 SECRET_NAME: Final = "signing.secret"
@@ -113,8 +114,4 @@ def _replace(path: Path, content: bytes) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    sync(path.parent)

@@ -30,13 +30,9 @@ from headwater.store.backup import (
 from headwater.store.engine import Problem
 from headwater.store.history.open_segments import DIRECTORY_NAME
 from headwater.store.permissions import FILE_MODE, make_directory
-from headwater.store.sqlite.database import (
-    DATABASE_NAME,
-    LOCK_NAME,
-    prepare_directory,
-    sync_directory,
-)
+from headwater.store.sqlite.database import DATABASE_NAME, LOCK_NAME, prepare_directory
 from headwater.store.sqlite.schema import SCHEMA_VERSION
+from headwater.store.syncing import sync
 from headwater.store.verify import verify_database
 
 SCRATCH_NAME: Final = "restoring"
@@ -155,10 +151,10 @@ def _copy_file(
 def _move(scratch: Path, directory: Path) -> None:
     for entry in sorted(scratch.iterdir(), key=lambda entry: entry.name == DATABASE_NAME):
         if entry.is_dir():
-            sync_directory(entry)
+            sync(entry)
         entry.rename(directory / entry.name)
         # Each before the next: the database is there only if everything else is.
-        sync_directory(directory)
+        sync(directory)
 
 
 def _verify(database: Path) -> Iterator[Progress]:

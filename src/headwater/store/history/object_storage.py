@@ -10,7 +10,6 @@ up is `HistoryUnavailable`; whoever asked may try again.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -28,7 +27,7 @@ from headwater.core.errors import DataCorrupt, HistoryUnavailable
 from headwater.store.history import segment_format
 from headwater.store.history.abandonable_calls import Calls
 from headwater.store.history.segment import SegmentRow, check_blocks, find_trailer
-from headwater.store.history.segment_writer import sync_directory
+from headwater.store.syncing import sync
 
 R = TypeVar("R")
 SEGMENTS: Final = "segments"
@@ -163,12 +162,8 @@ class Remote:
         if self._directory is not None and isinstance(self._store, LocalStore):
             # A directory of this machine gives no promise of its own.
             path = self._directory / key
-            file = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(file)
-            finally:
-                os.close(file)
-            sync_directory(path.parent)
+            sync(path)
+            sync(path.parent)
 
 
 def _short(error: Exception) -> str:

@@ -27,12 +27,12 @@ from headwater.store.history.segment_writer import (
     SegmentDraft,
     Step,
     nothing,
-    sync_directory,
 )
 from headwater.store.permissions import make_directory
 from headwater.store.rows import OP_COLUMNS, Query
 from headwater.store.sqlite import segments as tables
 from headwater.store.sqlite.database import translating
+from headwater.store.syncing import sync
 
 # One transaction drops about this much, so that commits are not held up for long.
 _SLICE_APPENDS: Final = 500
@@ -163,7 +163,7 @@ class History:
         """Write the rows of some runs into a file that is synced and verified."""
         if not self.directory.is_dir():
             make_directory(self.directory)
-            sync_directory(self.directory.parent)
+            sync(self.directory.parent)
         builder = self.begin_file()
         try:
             empty = True

@@ -11,6 +11,7 @@ from headwater.store.history import segment_format
 from headwater.store.history.segment import SegmentRow
 from headwater.store.history.segment_format import BLOCK_BYTES, Entry, IndexDraft
 from headwater.store.permissions import FILE_MODE
+from headwater.store.syncing import sync
 
 Step = Callable[[str], None]
 """Called with the name of each step that was just taken. Tests end the process there."""
@@ -127,7 +128,7 @@ class SegmentBuilder:
         name = segment_format.segment_name(self.id, trailer.root)
         self._path = self._path.rename(self._directory / name)
         self._step("renamed")
-        sync_directory(self._directory)
+        sync(self._directory)
         self._step("directory synced")
         size = self._written + segment_format.trailer_bytes(self._written)
         return SegmentDraft(self.id, name, size, trailer.root, tuple(extents))
@@ -152,11 +153,3 @@ def write_all(file: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(file, view) :]
-
-
-def sync_directory(directory: Path) -> None:
-    file = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

@@ -6,7 +6,6 @@ and on disk: without its database a directory is empty, whatever happened to a c
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -32,11 +31,11 @@ from headwater.store.sqlite.database import (
     empty_log,
     open_writer,
     prepare_directory,
-    sync_directory,
 )
 from headwater.store.sqlite.engine import SqliteEngine
 from headwater.store.sqlite.segments import EXTENT_COLUMNS, ExtentRow
 from headwater.store.sqlite.tables import SqliteTables
+from headwater.store.syncing import sync
 
 SCRATCH_NAME: Final = "copying"
 _FRAME_BYTES: Final = 1024 * 1024
@@ -165,13 +164,9 @@ class SqliteTarget:
             raise DataDirectoryError(f"{self._scratch} is in use by another process; try again")
         self._write.close()
         draft = self._scratch / DATABASE_NAME
-        file = os.open(draft, os.O_RDONLY)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
+        sync(draft)
         draft.rename(self._directory / DATABASE_NAME)
-        sync_directory(self._directory)
+        sync(self._directory)
 
 
 def table_rows(connection: apsw.Connection, table: str) -> Iterator[Row]:

@@ -22,6 +22,7 @@ from headwater.store.engine import CannotOpen
 from headwater.store.permissions import FILE_MODE, create_file, make_directory, tighten
 from headwater.store.sqlite.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
 from headwater.store.sqlite.wal import find_damage
+from headwater.store.syncing import sync
 
 DATABASE_NAME: Final = "headwater.db"
 LOCK_NAME: Final = "LOCK"
@@ -162,16 +163,7 @@ def _create(path: Path) -> None:
     finally:
         connection.close()
     draft.rename(path)
-    sync_directory(path.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    """Make sure that names just given in a directory survive."""
-    file = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
+    sync(path.parent)
 
 
 def _open_existing(path: Path) -> apsw.Connection:
