@@ -111,3 +111,26 @@ def test_the_server_goes_on_without(
     said = capsys.readouterr().err
     assert "pyspark is missing" in said
     assert said.count("\n") == 1
+
+
+async def test_what_fails_beside_the_server_is_seen_and_begun_again(
+    base_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As everything else that runs without a request."""
+    attempts: list[int] = []
+    done = asyncio.Event()
+
+    async def feed(client: object, say: object) -> None:
+        attempts.append(len(attempts))
+        if len(attempts) == 1:
+            raise ValueError("as the test wanted")
+        done.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(demo, "feed", feed)
+    plan = Plan(tmp_path / "lake", pipelines=False, demo=True)
+    async with asyncio.timeout(30), plan.running(base_url, asyncio.Event()):
+        await done.wait()
+    feeding = plan.watches[0]
+    assert (feeding.name, feeding.failures) == ("demo_feed", 1)
+    assert "as the test wanted" in (feeding.problem or "")

@@ -8,7 +8,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,6 +42,7 @@ from headwater.http.server import Server
 from headwater.http.tables import Ask
 from headwater.http.tracing import Tracing, TracingUnavailable, open_tracing
 from headwater.http.traffic import Traffic, log_access
+from headwater.service.background import Watch
 from headwater.service.clock import wall_clock_ms
 from headwater.service.feeds import Feeds
 from headwater.service.groups.operations import Groups
@@ -106,6 +107,10 @@ class Sidecar(Protocol):
     @property
     def lake(self) -> Path:
         """Where it keeps tables."""
+
+    @property
+    def watches(self) -> Iterable[Watch]:
+        """How it is doing."""
 
     def running(self, url: str, hurry: asyncio.Event) -> AbstractAsyncContextManager[None]: ...
 
@@ -185,6 +190,7 @@ async def _serve(
     loss.then(lambda: loop.call_soon_threadsafe(stop.set))
     reloader = Reloader()
     ask = Tables(sidecar.lake) if sidecar else None
+    reloader.watches += sidecar.watches if sidecar else ()
     async with listening(settings, engine, reloader, tracing, ask) as (server, port):
         if reloader.has_work:
             # Without files to read again, it still means that the terminal was closed.

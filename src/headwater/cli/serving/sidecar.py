@@ -7,18 +7,19 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from headwater.cli.serving import demo
 from headwater.cli.serving.supervisor import Report, Supervisor
 from headwater.cli.shell import say
 from headwater.client import AsyncHeadwater
 from headwater.core import pipelines
+from headwater.service.background import Retried, Watch
 from headwater.store.sqlite.database import DataDirectoryError, prepare_directory
 
 TOKEN_VARIABLE: Final = "HEADWATER_TOKEN"
@@ -46,6 +47,8 @@ class Plan:
         demo: whether there is a demo feed.
         token: what they show to the server.
         command: what the pipelines are.
+        watches: how the feed and the pipelines are doing. What fails in an unexpected way is
+            logged and begun again, and the server says so.
     """
 
     lake: Path
@@ -53,6 +56,9 @@ class Plan:
     demo: bool
     token: str | None = field(default=None, repr=False)
     command: tuple[str, ...] = (sys.executable, "-m", "pyspark_headwater.pipelines.together")
+    watches: tuple[Watch, Watch] = field(
+        default_factory=lambda: (Watch("demo_feed"), Watch("pipelines")), repr=False
+    )
 
     @asynccontextmanager
     async def running(self, url: str, hurry: asyncio.Event) -> AsyncIterator[None]:
@@ -60,18 +66,17 @@ class Plan:
         url = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
         self._greet()
         supervisor = self._supervisor(url)
-        tasks: list[asyncio.Task[None]] = []
+        feeding, running = (Retried(watch) for watch in self.watches)
         async with AsyncHeadwater(url, token=self.token) as client:
             if self.demo:
-                tasks.append(asyncio.create_task(_guarded(demo.feed(client, say))))
+                feeding.start(lambda: demo.feed(client, say))
             if supervisor is not None:
-                tasks.append(asyncio.create_task(_guarded(supervisor.keep_running())))
+                running.start(supervisor.keep_running)
             try:
                 yield
             finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+                await feeding.stop()
+                await running.stop()
                 if supervisor is not None:
                     await supervisor.stop(hurry)
 
@@ -138,14 +143,6 @@ def _require_packages() -> None:
     for name in ("pyspark", "deltalake"):
         if find_spec(name) is None:
             raise CannotRun(f"they need Spark ({name} is missing): pip install 'headwater[spark]'")
-
-
-async def _guarded(work: Coroutine[Any, Any, None]) -> None:
-    """Whatever happens to it, the server continues, and somebody is told."""
-    try:
-        await work
-    except Exception as error:
-        say(f"unexpected {type(error).__name__}: {error}; report it")
 
 
 QUIET_S: Final = 10.0
