@@ -1,0 +1,1 @@
+"""An AI chat whose answers survive a reload."""

@@ -1,0 +1,3 @@
+from examples.chat.app import main
+
+main()

@@ -1,0 +1,91 @@
+"""An AI chat whose answers survive a reload.
+
+Starts a Headwater server, a model that knows nothing, and a page. With `--model-url` it talks to
+any model with the API of OpenAI instead; its key is taken from OPENAI_API_KEY.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from threading import Event
+from urllib.parse import urlsplit
+from urllib.request import urlopen
+
+from examples.chat.chats import Chats
+from examples.chat.model import model_server
+from examples.chat.web import web_server
+from headwater.client import Headwater
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def stream_server(data: Path, page_port: int, model_url: str) -> Iterator[str]:
+    """A stream server that fetches from the model, and lets the page read."""
+    port = free_port()
+    origins = ",".join(f"http://{host}:{page_port}" for host in ("127.0.0.1", "localhost"))
+    model = urlsplit(model_url)
+    command = [sys.executable, "-m", "headwater", "serve"]
+    command += ["--data", str(data), "--port", str(port), "--log-level", "error"]
+    command += ["--cors-origin", origins]
+    command += ["--proxy-allow", f"{model.scheme}://{model.netloc}{model.path.rstrip('/')}/*"]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        _wait_until_ready(url, process)
+        yield url
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
+    """The page asks for the server's module at once, so the server has to be there first."""
+    while process.poll() is None:
+        with suppress(OSError), urlopen(f"{url}/healthz", timeout=5):
+            return
+        time.sleep(0.05)
+    raise SystemExit("the stream server did not start")
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m examples.chat", description=__doc__)
+    parser.add_argument("--port", type=int, default=8000, help="where to serve the page (8000)")
+    parser.add_argument("--data", type=Path, help="where to keep chats; else they are not kept")
+    parser.add_argument("--model-url", help="an API like https://api.openai.com/v1")
+    parser.add_argument("--model", default="gpt-5-mini", help="the name of the model there")
+    parser.add_argument("--pace", type=float, default=0.15, help="seconds a word of our own takes")
+    parser.add_argument("--seconds", type=float, default=0.0, help="end after so long; 0: never")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    chosen = parse(arguments)
+    pause = partial(time.sleep, chosen.pace)
+    key = os.environ.get("OPENAI_API_KEY", "") if chosen.model_url else ""
+    with ExitStack() as stack, suppress(KeyboardInterrupt):
+        data = chosen.data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="chat-")))
+        model_url = chosen.model_url or stack.enter_context(model_server(pause))[0]
+        port = chosen.port or free_port()
+        streams = stack.enter_context(stream_server(data, port, model_url))
+        client = stack.enter_context(Headwater(streams))
+        chats = Chats(client, model_url, chosen.model, key)
+        chats.open("hello")
+        page = stack.enter_context(web_server(chats, streams, port))
+        print(f"Open {page}, ask something, and reload in the middle of the answer.", flush=True)
+        Event().wait(chosen.seconds or None)
