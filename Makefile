@@ -18,7 +18,7 @@ BROWSER_STAMP := $(BROWSER)/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-spark install-dev run serve test coverage check fmt generate conformance \
+.PHONY: help install install-spark install-dev run serve test coverage check fmt generate tour conformance \
 	sim attack cluster nemesis bench docs package lock clean need-python need-node
 
 help: ## Show this list
@@ -61,6 +61,10 @@ fmt: $(DEV_STAMP) ## Format the code and fix what the linter can fix
 
 generate: $(DEV_STAMP) ## Write what is made from the code: the blocking client, tables of the docs
 	$(BIN)/python -m scripts.generate $(ARGS)
+
+tour: need-node $(DEV_STAMP) $(BROWSER_STAMP) ## Take the pictures of the console for the docs, while its tests run
+	HEADWATER_TOUR=$(CURDIR)/docs/images/console $(BIN)/python -m pytest $(BROWSER)/test_console_pages.py \
+		$(BROWSER)/test_console_journeys.py $(ARGS)
 
 conformance: need-node $(DEV_STAMP) $(NODE_STAMP) ## Run the public protocol suite against every engine
 	$(BIN)/python -m pytest -m conformance $(HARNESS) $(ARGS)

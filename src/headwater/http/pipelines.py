@@ -34,6 +34,8 @@ class PipelineReport(msgspec.Struct, frozen=True):
     batch_ms: Count
     lag_messages: Count | None = None
     lag_s: Amount | None = None
+    error: Annotated[str, Meta(max_length=2_000)] | None = None
+    """What it failed with last, if it fails."""
 
 
 class PipelineResource:

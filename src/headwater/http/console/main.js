@@ -60,7 +60,6 @@ async function show() {
   const [name = "", ...rest] = parts;
   const found = Object.hasOwn(PAGES, name) ? PAGES[name] : undefined;
   document.title = `${[...rest.slice(0, 2).reverse(), found?.title ?? "Not found"].join(" · ")} · Headwater`;
-  root.setAttribute("aria-busy", "true");
   try {
     if (!caller()) await identify();
     shownPlace = found?.above ?? `#/${name}`;
@@ -71,8 +70,6 @@ async function show() {
     else await found.page(root, signal, rest, query);
   } catch (error) {
     if (!signal.aborted) explain(root, error);
-  } finally {
-    root.removeAttribute("aria-busy");
   }
 }
 

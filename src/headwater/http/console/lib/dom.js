@@ -85,7 +85,7 @@ export function table(caption, columns, rows, whenEmpty) {
  * @param {string} label
  * @param {Content} content
  */
-export const scrolled = (label, content) => h("div.scroll", { tabindex: "0", role: "region", "aria-label": label }, content);
+export const scrolled = (label, content) => h("div.scroll", { tabindex: "0", role: "group", "aria-label": label }, content);
 
 /**
  * Names with what they stand for; what is not known is left out.

@@ -1,0 +1,159 @@
+"""Every page of the console: it shows what it is about, shuts nobody out, and fits any screen."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from tests.browser.console import NARROW, TOUR, Console, Shop
+from tests.support.browser import Browser
+from tests.support.server import free_port
+
+MINUTE = datetime(2026, 1, 2, 3, 0, tzinfo=UTC)
+ASK = "SELECT window_start, messages FROM rollup ORDER BY window_start"
+
+# What each page shows when it is there, and under which name it is in the tour.
+PAGES = {
+    "overview": ("#/", "Messages", "Time of a commit", "Engine", "shop/orders"),
+    "streams": ("#/streams", "shop/customers", "application/octet-stream"),
+    "messages": ("#/stream/shop%2Forders", "the last 200, newest first", "every order of the shop"),
+    "state": ("#/stream/shop%2Fcustomers/state", "c003", "after 31 messages"),
+    "stream-groups": ("#/stream/shop%2Forders/groups", "kitchen", "shop/failed"),
+    "live": ("#/stream/shop%2Fcustomers/live", "name (string)", "Templates followed"),
+    "snapshots": ("#/stream/shop%2Fcustomers/snapshots", "application/json", "Delete"),
+    "stream-storage": ("#/stream/shop%2Forders/storage", "the database"),
+    "about": ("#/stream/shop%2Forders/about", "Next offset", "Live readers now"),
+    "groups": ("#/groups", "kitchen", "shop/orders"),
+    "group": ("#/group/shop%2Forders/kitchen", "Dead letters", "max_deliveries", "ann"),
+    "subscriptions": ("#/subscriptions", "mail", "shop/*"),
+    "subscription": ("#/subscription/mail", "pull-wake", "shop/orders"),
+    "live-queries": ("#/live", "shop/customers"),
+    "storage": ("#/storage", "shop/gone", "Undelete", "sealing"),
+    "pipelines": ("#/pipelines", "archive", "3 (2 s)", "rollup", "the disk said no"),
+    "sql": (f"#/sql?ask={ASK.replace(' ', '+')}", "5 rows", "window_start", "Chart"),
+    "account": ("#/account", "no access control"),
+    "nowhere": ("#/nowhere", "There is no such page."),
+}
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server with tables beside it."""
+    root = tmp_path_factory.mktemp("console")
+    windows = [MINUTE + timedelta(minutes=at) for at in range(5)]
+    counts = {"window_start": windows, "messages": [3, 9, 4, 12, 7], "stream": ["shop/orders"] * 5}
+    write_deltalake(root / "lake" / "rollup", pa.table(counts))
+    items = {"item": ["tea", "cake", "bread"], "sold": [12, 7, 3]}
+    write_deltalake(root / "lake" / "archive" / "shop.items", pa.table(items))
+    port = free_port()
+    command = [sys.executable, "-m", "headwater", "up", "--no-pipelines", "--port", str(port)]
+    places = ["--data", str(root / "data"), "--lake", str(root / "lake")]
+    process = subprocess.Popen([*command, *places], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert b"listens on" in process.stdout.readline()
+        address = f"http://127.0.0.1:{port}"
+        shop = Shop(address)
+        shop.open()
+        report = {"name": "archive-all", "kind": "archive", "batch": 7, "rows": 500}
+        speed = {"rows_per_s": 250.0, "batch_ms": 2000, "lag_messages": 3, "lag_s": 2.0}
+        shop.post(f"{address}/v1/pipelines", report | speed | {"error": "the disk said no"})
+        yield address
+        shop.http.close()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="module")
+def console(browser: Browser, url: str) -> Iterator[Console]:
+    opened = Console(browser, url)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page(console: Console, name: str) -> None:
+    place, *texts = PAGES[name]
+    console.show(place, *texts)
+    console.check()
+    assert console.page.evaluate("return document.title").endswith("Headwater")
+    if name != "overview":
+        console.picture(name)
+    # The same in the dark and on a telephone.
+    console.show(place, *texts, size=NARROW, dark=True)
+    console.check()
+
+
+def test_a_page_of_nodes_where_there_are_some(console: Console) -> None:
+    nodes = '{"nodes": [{"name": "one", "state": "ready"}], "shards": 16}'
+    console.show("#/", "Overview")
+    assert not console.has("Cluster")
+    console.page.run(
+        "await page.route('**/v1/cluster', (route) => route.fulfill({body: args.body,"
+        " contentType: 'application/json'}))",
+        body=nodes,
+    )
+    console.show("#/cluster", "one", "ready", "16")
+    assert console.has("Cluster")
+    console.check()
+    console.page.run("await page.unroute('**/v1/cluster')")
+    console.show("#/cluster", "not a node of a cluster")
+
+
+def test_charts_tell_their_points(console: Console) -> None:
+    if TOUR is not None:
+        shop = Shop(console.url)
+        shop.put("shop/events")
+        shop.bustle(75)
+        shop.http.close()
+    console.show("#/", "Requests")
+    described = "return document.querySelector('.figure svg').getAttribute('aria-label')"
+    console.page.wait_for(f"{described.replace('return', 'return (')}).includes('from')")
+    console.page.run("await page.locator('.figure svg').first().focus()")
+    console.keys("ArrowLeft")
+    shown = "return document.querySelector('.figure time')?.title ?? ''"
+    assert console.page.evaluate(shown).endswith("UTC")
+    console.press("5 min")
+    console.picture("overview")
+    pressed = "return document.querySelector('.choice [aria-pressed=true]').textContent"
+    assert console.page.evaluate(pressed) == "5 min"
+
+
+def test_bars_by_name(console: Console) -> None:
+    console.show("#/sql?ask=SELECT+*+FROM+items", "cake", "Chart")
+    assert console.page.evaluate("return document.querySelectorAll('meter').length") == 3
+    console.check()
+
+
+def test_a_question_that_is_refused(console: Console) -> None:
+    console.show("#/sql", "Question")
+    console.write("Question in SQL", "DROP TABLE rollup")
+    console.keys("Control+Enter")
+    console.sees("only questions are answered")
+    console.write("Question in SQL", "SELECT 41 + 1 AS answer")
+    console.press("Ask")
+    console.sees("42")
+
+
+def test_the_keyboard_goes_everywhere(console: Console) -> None:
+    console.show("#/", "Overview")
+    console.keys("g", "s")
+    console.page.wait_for("return location.hash === '#/streams'")
+    console.sees("shop/orders")
+    console.keys("/")
+    console.page.wait_for("return document.activeElement?.type === 'search'")
+    console.page.run("await page.keyboard.type('shop/p')")
+    console.page.wait_for("return document.querySelectorAll('tbody tr').length === 1")
+    console.keys("Escape", "?")
+    console.sees("Search on this page")
+    console.check()
+    console.press("Close")
+    console.keys("g", "g")
+    console.sees("kitchen")
