@@ -51,7 +51,7 @@ async def test_tables_are_described_by_their_log(lake: Path) -> None:
     assert (table["name"], table["path"]) == ("orders", "archive/shop.orders")
     assert (table["rows"], table["version"]) == (6, 1)
     assert table["size_bytes"] > 0
-    assert table["changed_ms"] > 0
+    assert table["changed"] > 0
 
 
 async def test_rows_come_with_the_kinds_of_their_columns(lake: Path) -> None:

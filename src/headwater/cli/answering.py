@@ -78,7 +78,7 @@ def _described(table: LakeTable, names: dict[str, LakeTable]) -> dict[str, objec
         "rows": sum(count or 0 for count in parts.get("num_records", [])),
         "size_bytes": sum(parts.get("size_bytes", [])),
         "version": found.version(),
-        "changed_ms": history[0].get("timestamp") if history else None,
+        "changed": history[0].get("timestamp") if history else None,
     }
 
 

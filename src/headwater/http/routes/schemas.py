@@ -248,7 +248,7 @@ _WRITTEN: Final[dict[str, Schema]] = {
                         "rows": WHOLE,
                         "size_bytes": WHOLE,
                         "version": WHOLE,
-                        "changed_ms": nullable(WHOLE),
+                        "changed": nullable(WHOLE),
                     }
                 )
             )

@@ -27,7 +27,7 @@ const TABLES = [
   ["Rows", (one) => number(one.rows), "number"],
   ["Size", (one) => size(one.size_bytes), "number"],
   ["Version", (one) => number(one.version), "number"],
-  ["Last batch", (one) => instant(one.changed_ms), "when"],
+  ["Last batch", (one) => instant(one.changed), "when"],
 ];
 
 /** @param {{lag_messages: number | null, lag_s: number}} report */
