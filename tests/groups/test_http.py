@@ -746,6 +746,20 @@ def test_whatever_was_stored_can_become_a_dead_letter(
     assert api.info(jobs, "g")["lag"] == 0
 
 
+def test_dead_letters_name_the_id_that_a_message_has_in_it(api: Api, jobs: str) -> None:
+    stream = f"{jobs}-ids"
+    api.put(stream, Stream_Unique_Ids="fail", Stream_Id_Pointer="/order")
+    api.append(stream, {"order": 7}, {"order": "eight"})
+    api.group(stream, "g", dead_letter=f"{jobs}-dead")
+    found = api.fetch(stream, "g", max=2)
+    assert [message["id"] for message in found] == ["7", "eight"]
+    api.call(stream, "g", "reject", receipts=[message["receipt"] for message in found])
+    deadline = time.monotonic() + 30
+    while len(letters := api.read(f"{jobs}-dead")) < 2 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert [letter["origin"]["id"] for letter in letters] == ["7", "eight"]
+
+
 def test_a_group_is_not_its_own_dead_letter_stream(api: Api, jobs: str) -> None:
     assert code(api.group(jobs, "g", dead_letter=jobs)) == (400, "invalid_body")
 

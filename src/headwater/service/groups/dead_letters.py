@@ -23,7 +23,9 @@ from headwater.core.errors import ConfigConflict, InvalidJson, StreamError
 from headwater.core.groups.decisions import decide_settle
 from headwater.core.groups.state import Outstanding
 from headwater.core.limits import DEAD_LETTERS_BYTES_MAX
-from headwater.core.stream import Appended
+from headwater.core.pointers import pointer_steps
+from headwater.core.stream import Appended, StreamConfig
+from headwater.core.unique_ids import id_at
 from headwater.service.background import Watch
 from headwater.service.entries import Entry, View
 from headwater.service.groups.group import Group
@@ -146,16 +148,25 @@ def _letter(
     }
     if append is not None:
         origin["time"] = append.at_ms
-        if append.message_id is not None:
-            origin["id"] = append.message_id
         if append.producer is not None:
             origin["producer"] = append.producer._asdict()
+    message_id = _id_of(view.config, data, append)
+    if message_id is not None:
+        origin["id"] = message_id
     if view.config.is_json:
         letter = msgspec.json.encode({"origin": origin, "value": msgspec.Raw(data)})
         if _is_valid(letter):
             return letter
         # What was just not too deep by itself is now.
     return msgspec.json.encode({"origin": origin, "data": b64encode(data).decode()})
+
+
+def _id_of(config: StreamConfig, data: bytes, append: Appended | None) -> str | None:
+    """The id that a message has in it, if its stream goes by those, or was sent with."""
+    if config.unique_ids is not None and config.unique_ids.pointer is not None:
+        found = id_at(data, pointer_steps(config.unique_ids.pointer))
+        return None if found is None else str(found)
+    return None if append is None else append.message_id
 
 
 def _is_valid(letter: bytes) -> bool:
