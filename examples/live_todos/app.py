@@ -27,11 +27,13 @@ if __package__ in (None, ""):
 from examples.live_todos.database import ENTITY, Database, Row
 from examples.live_todos.relay import Relay
 from examples.live_todos.web import TENANTS, Application, web_server
-from headwater.client import AsyncHeadwater, AsyncLiveStream
+from headwater.client import AsyncHeadwater, AsyncLiveStream, RetryPolicy
 
 STREAM: Final = "app.wal"
 THINGS: Final = ("tea", "bread", "stamps", "a lamp", "paint", "seeds", "string", "a map")
 _ROWS_SHOWN: Final = 12
+# A server that has just been started may take its time on a busy machine.
+START_S: Final = 60.0
 
 
 class App:
@@ -170,7 +172,7 @@ async def show(app: App, screen: Screen, tenant: str, traffic_s: float, seconds:
 
 async def run(arguments: argparse.Namespace, server: str) -> None:
     loop = asyncio.get_running_loop()
-    async with AsyncHeadwater(server) as client:
+    async with AsyncHeadwater(server, retry=RetryPolicy(unreachable_after_s=START_S)) as client:
         app = App(client, Database(arguments.database))
         await app.prepare()
 

@@ -24,13 +24,15 @@ if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from examples.orders.worker import ORDERS, PACKERS, SHIPMENTS, STATE
-from headwater.client import Headwater
+from headwater.client import Headwater, RetryPolicy
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = Path(__file__).parent / "page.html"
 NAMES: Final = ("ann", "ben", "cleo", "dan", "eva")
 # How soon another worker gets what a dead one was packing.
 ACK_TIMEOUT_S: Final = 5.0
+# A server that has just been started may take its time on a busy machine.
+START_S: Final = 60.0
 
 
 class Workers:
@@ -161,7 +163,7 @@ def run(chosen: argparse.Namespace, home: Path) -> None:
     port = chosen.port or free_port()
     spark = not chosen.no_spark and find_spec("pyspark") is not None
     with own_server(home, port, spark=spark) as server:
-        with Headwater(server) as client:
+        with Headwater(server, retry=RetryPolicy(unreachable_after_s=START_S)) as client:
             prepare(client)
         workers = Workers(server, chosen.packing)
         page = ThreadingHTTPServer(("127.0.0.1", port), partial(Handler, server, workers))

@@ -14,7 +14,7 @@ import random
 import time
 from typing import Any, Final
 
-from headwater.client import Headwater, Message, StaleReceipt
+from headwater.client import Headwater, Message, RetryPolicy, StaleReceipt
 
 ORDERS: Final = "shop/orders"
 STATE: Final = "shop/state"
@@ -58,7 +58,8 @@ def main() -> None:
     parser.add_argument("--name", required=True)
     parser.add_argument("--packing", type=float, default=1.5, help="seconds that an order takes")
     arguments = parser.parse_args()
-    with Headwater(arguments.server) as client:
+    # A server that is away comes back.
+    with Headwater(arguments.server, retry=RetryPolicy(give_up_after_s=None)) as client:
         work(client, arguments.name, arguments.packing)
 
 

@@ -17,13 +17,14 @@ import pytest
 from examples.live_todos.app import STREAM, App, free_port, own_server
 from examples.live_todos.database import Database
 from examples.live_todos.web import PAGE, TENANTS, Application, web_server
-from headwater.client import AsyncHeadwater, MaterializedState
+from headwater.client import AsyncHeadwater, MaterializedState, RetryPolicy
 from tests.docs.markdown import ROOT
 from tests.examples.running import running
 from tests.support.browser import Browser
 from tests.support.server import ServerProcess
 
 HANG_S = 60.0
+PATIENT = RetryPolicy(unreachable_after_s=HANG_S)
 OPTIONS = ["--seconds", "2", "--traffic", "0.05", "--port", "0"]
 
 
@@ -115,7 +116,7 @@ async def test_the_page_and_what_it_asks_for(tmp_path: Path) -> None:
     """The page is of another origin than the stream server that the example starts."""
     port = free_port()
     with own_server(tmp_path / "streams", port) as server:
-        async with AsyncHeadwater(server) as client:
+        async with AsyncHeadwater(server, retry=PATIENT) as client:
             app = App(client, Database(tmp_path / "todos.db"))
             await app.prepare()
             await use_the_page(app, server, port)
