@@ -11,10 +11,11 @@ from headwater.core.offsets import format_offset
 from headwater.core.stream import Appended
 from headwater.store import rows
 from headwater.store.checksums import append_checksum
-from headwater.store.engine import Outline, Piece, SealedExtent, SeekBy
+from headwater.store.engine import Piece, SealedExtent, SeekBy
 from headwater.store.postgresql.values import texts
-from headwater.store.rows import OP_COLUMNS, Query, Row
+from headwater.store.rows import OP_COLUMNS, Row
 from headwater.store.seeking import last_before
+from headwater.store.sql.appends import RowAppends
 from headwater.store.sql.tables import Tables
 
 
@@ -26,10 +27,7 @@ def write_appends(tables: Tables, appends: Sequence[Appended], producers: rows.P
     tables.upsert("producers", "stream_id, producer_id", rows.PRODUCER_COLUMNS, found)
 
 
-class Appends:
-    def __init__(self, query: Query) -> None:
-        self._query = query
-
+class Appends(RowAppends):
     # ── Many ─────────────────────────────────────────────────────────────────────────────────
 
     def read(self, span: Span, max_bytes: int) -> list[bytes]:
@@ -95,27 +93,6 @@ class Appends:
         return found
 
     # ── One ──────────────────────────────────────────────────────────────────────────────────
-
-    def append_at(self, run: int, position: int) -> Appended | None:
-        found = self._query(
-            f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = ? AND start <= ?"
-            " ORDER BY start DESC LIMIT 1",
-            (run, position),
-        )
-        if not found:
-            return None
-        if not rows.op_is_intact(found[0]):
-            raise DataCorrupt(f"stream {run} at {found[0][1]}")
-        append = rows.read_op(found[0])
-        return append if position < append.end else None
-
-    def outline_at(self, run: int, position: int) -> Outline | None:
-        found = self._query(
-            "SELECT start, start + octet_length(body), first_message, created_at FROM ops"
-            " WHERE stream_id = ? AND start <= ? ORDER BY start DESC LIMIT 1",
-            (run, position),
-        )
-        return Outline(*found[0]) if found and position < found[0][1] else None
 
     def seek(self, span: Span, by: SeekBy, value: int) -> Appended | None:
         found = last_before(self.outline_at, span.run, (span.start, span.end), by, value)

@@ -25,6 +25,7 @@ from headwater.store.history.extent import Extent
 from headwater.store.history.open_segments import OpenSegments
 from headwater.store.rows import OP_COLUMNS, Query
 from headwater.store.seeking import last_before
+from headwater.store.sql.appends import RowAppends
 from headwater.store.sqlite.database import translating
 from headwater.store.sqlite.segments import FoundExtent, extent_at, sealed_extents
 
@@ -34,12 +35,12 @@ _IDS_PER_QUERY: Final = 500
 _EXTENT_KEYS: Final[dict[SeekBy, str]] = {"first_message": "first_message", "at_ms": "first_at"}
 
 
-class Appends:
+class Appends(RowAppends):
     def __init__(
         self, reader: Callable[[], apsw.Connection], query: Query, open_segments: OpenSegments
     ) -> None:
+        super().__init__(query)
         self._reader = reader
-        self._query = query
         self._segments = open_segments
         self._known = ChunkCache(open_segments)
 
@@ -195,30 +196,17 @@ class Appends:
     # ── Single appends ───────────────────────────────────────────────────────────────────────
 
     def append_at(self, run: int, position: int) -> Appended | None:
-        found = self._query(
-            f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = ? AND start <= ?"
-            " ORDER BY start DESC LIMIT 1",
-            (run, position),
-        )
-        if found:
-            if not rows.op_is_intact(found[0]):
-                raise DataCorrupt(f"stream {run} at {found[0][1]}")
-            append = rows.read_op(found[0])
-            return append if position < append.end else None
+        append = super().append_at(run, position)
+        if append is not None:
+            return append
         sealed = self._extent(run, position)
         return sealed[1].appended(sealed[1].number_at(position)) if sealed else None
 
     def outline_at(self, run: int, position: int) -> Outline | None:
-        found = self._query(
-            "SELECT start, start + length(body), first_message, created_at FROM ops"
-            " WHERE stream_id = ? AND start <= ? ORDER BY start DESC LIMIT 1",
-            (run, position),
-        )
-        if found:
-            return Outline(*found[0]) if position < found[0][1] else None
-        sealed = self._extent(run, position)
+        outline = super().outline_at(run, position)
+        sealed = None if outline is not None else self._extent(run, position)
         if sealed is None:
-            return None
+            return outline
         extent = sealed[1]
         number = extent.number_at(position)
         append = extent.append(number)
