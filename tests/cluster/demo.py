@@ -164,7 +164,7 @@ class Demo:
             (f"{tally.acknowledged:,} acknowledged", "bold"),
             f"  ({self.rate}/s)   {tally.checked:,} read back   ",
             (f"lost {tally.lost}   stored twice {tally.doubled}", style),
-            f"   {tally.retried:,} retries   longest silence {tally.silence_s:.1f} s",
+            f"   {tally.retried:,} retries   longest wait {tally.wait_s:.1f} s",
         )
         return Panel(text)
 
@@ -302,7 +302,7 @@ def main() -> int:
     print(
         f"{tally.acknowledged:,} acknowledged, {tally.checked:,} read back, lost {tally.lost}, "
         f"stored twice {tally.doubled}, {tally.retried:,} retries, "
-        f"longest silence {tally.silence_s:.1f} s"
+        f"longest wait {tally.wait_s:.1f} s"
     )
     return 1 if tally.lost or tally.doubled else 0
 

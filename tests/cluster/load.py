@@ -26,15 +26,11 @@ class Tally:
 
     def __init__(self) -> None:
         self.acknowledged = self.checked = self.lost = self.doubled = self.retried = 0
-        self.last_at = 0.0
-        self.silence_s = 0.0
-        """The longest time without an acknowledgement after the first one."""
+        self.wait_s = 0.0
+        """The longest time that a writer has waited for an acknowledgement."""
 
-    def note(self) -> None:
-        now = time.monotonic()
-        if self.last_at:
-            self.silence_s = max(self.silence_s, now - self.last_at)
-        self.last_at = now
+    def note(self, wait_s: float) -> None:
+        self.wait_s = max(self.wait_s, wait_s)
         self.acknowledged += 1
 
 
@@ -75,9 +71,10 @@ class Writer:
                 "Producer-Epoch": "0",
                 "Producer-Seq": str(number),
             }
+            began = time.monotonic()
             await self._ask("POST", f"/v1/stream/{self._path}", _JSON | stamp, b"%d" % number)
             self._acked += 1
-            self._tally.note()
+            self._tally.note(time.monotonic() - began)
             await asyncio.sleep(self._rest_s)
 
     async def check(self) -> None:

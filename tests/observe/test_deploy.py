@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import typer.main
 
 from headwater.cli.main import app
 from headwater.core import errors
 from headwater.settings import Settings
+from headwater.store.key_file import load_secret
 from tests.docs.markdown import DOCS, ROOT, Page
 from tests.support.server import ServerProcess
 
@@ -25,7 +29,7 @@ UNIT = (ROOT / "deploy" / "systemd" / "headwater.service").read_text(encoding="u
 def check_command(words: list[str]) -> None:
     """Whether the command line knows the command and every option."""
     root: Any = typer.main.get_command(app)
-    command = root.commands[words[0]]
+    command = root.get_command(typer.Context(root), words[0])
     known = {name for parameter in command.params for name in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= known
     arguments, rest = command.make_parser(typer.Context(command)).parse_args(list(words[1:]))[:2]
@@ -114,3 +118,54 @@ def test_settings_that_the_guide_names_exist() -> None:
     others |= {"commit_failed", "archiving_failed", "degraded", "page", "ticket"}
     metrics = {name for name in settings if name.startswith("headwater_")}
     assert settings - codes - others - metrics <= set(Settings.model_fields)
+
+
+# ── Kubernetes ───────────────────────────────────────────────────────────────────────────────
+
+
+def manifests() -> dict[str, Any]:
+    yaml: Any = importlib.import_module("yaml")
+    text = (ROOT / "deploy" / "kubernetes" / "headwater.yaml").read_text(encoding="utf-8")
+    return {found["kind"]: found for found in yaml.safe_load_all(text)}
+
+
+def test_the_nodes_run_a_command_that_exists() -> None:
+    spec = manifests()["Deployment"]["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    check_command(container["args"])
+    named = {one["name"] for one in container["env"]} - {"POD_IP"}
+    named |= {"HEADWATER_ENGINE"}
+    assert {name.removeprefix("HEADWATER_").lower() for name in named} <= {*Settings.model_fields}
+    port = Settings.model_fields["port"].default
+    assert container["ports"] == [{"name": "http", "containerPort": port}]
+    assert f"$(POD_IP):{port}" in str(container["env"])
+    grace_s = spec["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert grace_s * 1000 > Settings.model_fields["shutdown_grace_ms"].default
+
+
+def test_the_manifests_select_the_nodes() -> None:
+    found = manifests()
+    labels = found["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert found["Service"]["spec"]["selector"] == labels
+    assert found["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
+    assert found["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"] == labels
+
+
+@pytest.mark.parametrize("probe", ["livenessProbe", "readinessProbe"])
+def test_the_probes_are_answered(server: ServerProcess, probe: str) -> None:
+    (container,) = manifests()["Deployment"]["spec"]["template"]["spec"]["containers"]
+    path = container[probe]["httpGet"]["path"]
+    assert httpx.get(f"{server.url}{path}").status_code == 200
+
+
+def test_keys_and_the_signing_secret_may_be_where_nobody_can_write(
+    tmp_path: Path,
+) -> None:
+    """As in a pod, which has them from a secret."""
+    keys = tmp_path / "keys"
+    keys.mkdir()
+    (keys / "signing.secret").write_text("5" * 64)
+    secret = load_secret(keys / "signing.secret")
+    assert secret == b"5" * 64
+    # Nothing was made beside it.
+    assert [entry.name for entry in keys.iterdir()] == ["signing.secret"]

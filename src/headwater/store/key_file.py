@@ -68,10 +68,12 @@ def change_keys(path: Path, change: Callable[[KeyBook], KeyBook]) -> None:
 def load_secret(path: Path) -> bytes:
     """The secret that addresses are signed with; made the first time."""
     try:
-        with _turn(path):
-            if not path.exists():
-                _replace(path, secrets.token_hex(signed.SECRET_BYTES).encode() + b"\n")
-            text = path.read_bytes().strip()
+        if not path.exists():
+            with _turn(path):
+                if not path.exists():
+                    _replace(path, secrets.token_hex(signed.SECRET_BYTES).encode() + b"\n")
+        # Whoever made it, it may lie where this process cannot write.
+        text = path.read_bytes().strip()
     except OSError as error:
         raise KeyFileError(f"cannot use {path}: {error.strerror}") from None
     if len(text) < signed.SECRET_BYTES:
