@@ -71,14 +71,15 @@ def test_micro_batches(spark: SparkSession, world: World) -> None:
     assert sorted(world.read()) == [*range(12)]
 
 
-def test_producers_as_columns(spark: SparkSession, world: World) -> None:
-    world.stream("events", [1])
+def test_producers_and_ids_as_columns(spark: SparkSession, world: World) -> None:
+    world.stream("events", [1]).append({"n": 2}, id="order-2")
     world.stream("sink")
     world.run(world.live(spark).select("value"))
     row = world.batch(spark, "sink", includeHeaders="true").collect()[0]
     assert (row.producer_id[-2:], row.producer_epoch, row.producer_seq) == ("/0", 0, 0)
-    plain = world.batch(spark, includeHeaders="true").collect()[0]
+    plain, named = world.batch(spark, includeHeaders="true").sort("offset").collect()
     assert (plain.producer_id, plain.producer_epoch) == (None, None)
+    assert (plain.message_id, named.message_id) == (None, "order-2")
 
 
 def test_wrong_input_is_said_clearly(spark: SparkSession, world: World) -> None:
