@@ -49,8 +49,10 @@ _BOUNDED: Final = ("bodies", "queue", "buffers", "hot")
 _BESIDES_MIB: Final = 400
 # Two answers of `_bulk` are made at a time. With tiny messages each takes about 80 MiB meanwhile.
 _BULK_MIB: Final = 160
+# A large body is there twice while it is put together, and again while its stored form is made.
+_COPIES_MIB: Final = 2 * LIMITS["body-bytes-max"] // MIB
 _LIMITS_MIB: Final = sum(LIMITS[f"{name}-bytes-max"] for name in _BOUNDED) // MIB
-MEMORY_MIB_MAX: Final = _LIMITS_MIB + _BESIDES_MIB + _BULK_MIB
+MEMORY_MIB_MAX: Final = _LIMITS_MIB + _COPIES_MIB + _BESIDES_MIB + _BULK_MIB
 _SAMPLE_S: Final = 0.1
 _REST_S: Final = 3.0
 
