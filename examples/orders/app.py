@@ -172,7 +172,7 @@ def run(chosen: argparse.Namespace, home: Path) -> None:
                 workers.start(name)
             print(f"The shop is open: http://127.0.0.1:{port}/", flush=True)
             if spark:
-                print(f"Tables: headwater sql --lake {home / 'lake'}", flush=True)
+                print(f"Tables: headwater sql --root {home / 'lake'}", flush=True)
             page.serve_forever(poll_interval=0.1)
         finally:
             page.server_close()
