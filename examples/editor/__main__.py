@@ -1,0 +1,3 @@
+from examples.editor.app import main
+
+main()
