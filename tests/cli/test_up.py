@@ -56,7 +56,7 @@ def test_a_server_with_a_demo(spawn: Spawn, tmp_path: Path, number: signal.Signa
 
 
 def test_it_takes_the_settings_of_a_server(run: Run) -> None:
-    words = run("up", "--help", COLUMNS="200").out.split()
+    words = run("up", "--help-all", COLUMNS="200").out.split()
     for name in ("lake", "demo", "no-pipelines", *Settings.model_fields):
         assert f"--{name.replace('_', '-')}" in " ".join(words)
 

@@ -13,7 +13,14 @@ from tests.http.wire import Reply
 from tests.support.server import HOST
 
 PAGE = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
-FILLED = {"path": "a/b", "group": "g", "subscription": "s", "offset": "latest"} | {"id": "r" * 24}
+FILLED = {
+    "path": "a/b",
+    "group": "g",
+    "subscription": "s",
+    "offset": "latest",
+    "id": "r" * 24,
+    "service": "notes",
+}
 UNSAFE = [route for route in ROUTES if route.method not in ("GET", "HEAD")]
 
 
@@ -27,7 +34,9 @@ def test_a_page_of_another_site_changes_nothing(client: Client, route: object) -
     method = route.method  # type: ignore[attr-defined]
     for headers in (PAGE, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}):
         reply = client.send(method, target, headers | {"Content-Type": "text/plain"}, b"x")
-        assert code(reply) == (403, "cross_site")
+        status, said = code(reply)
+        # Some contracts write their codes in capitals.
+        assert (status, said.lower()) == (403, "cross_site")
 
 
 def test_the_error_says_which_setting_opens_it(client: Client) -> None:
