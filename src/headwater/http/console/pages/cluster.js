@@ -23,12 +23,18 @@ export async function cluster(root, signal) {
 
 /** @param {any} found @returns {Node[]} */
 function describe(found) {
-  const { nodes = [], ...rest } = found;
-  const names = [...new Set(nodes.flatMap((/** @type {any} */ one) => Object.keys(one)))];
+  const lists = Object.entries(found).filter(([, value]) => Array.isArray(value));
+  const plain = Object.entries(found).filter(([, value]) => !Array.isArray(value));
+  const about = plain.map(([name, value]) => /** @type {[string, any]} */ ([title(name), shownValue(name, value)]));
+  return [...lists.map(([name, rows]) => listed(title(name), /** @type {any[]} */ (rows))), card("This node", facts(about))];
+}
+
+/** @param {string} name @param {any[]} rows */
+function listed(name, rows) {
+  const names = [...new Set(rows.flatMap((one) => Object.keys(one)))];
   /** @type {import("../lib/dom.js").Column<any>[]} */
-  const columns = names.map((name) => [title(name), (one) => shownValue(name, one[name]), typeof nodes[0]?.[name] === "number" ? "number" : ""]);
-  const plain = Object.entries(rest).map(([name, value]) => /** @type {[string, any]} */ ([title(name), shownValue(name, value)]));
-  return [card("Nodes", table("Nodes", columns, nodes, "No node is known.")), card("Cluster", facts(plain))];
+  const columns = names.map((key) => [title(key), (one) => shownValue(key, one[key]), typeof rows[0]?.[key] === "number" ? "number" : ""]);
+  return card(name, table(name, columns, rows, "There are none."));
 }
 
 /** @param {string} name */
