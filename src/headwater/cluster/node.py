@@ -13,7 +13,7 @@ shards are given to the node that is to have them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Set
+from collections.abc import Awaitable, Callable, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from time import monotonic
@@ -27,6 +27,7 @@ from headwater.service.log import Log
 from headwater.store.engine import Membership
 
 _THREADS: Final = 2
+_LOOK_AGAIN_S: Final = 0.1
 _GIVE_UP_AFTER_S: Final = 1.0
 
 R = TypeVar("R")
@@ -52,6 +53,8 @@ class Node:
         self.on_release: list[Keeper] = []
         """Told of shards that are about to go; the hand-over waits for them."""
         self.on_look: list[Callable[[], None]] = []
+        self.ask: Callable[[NodeSeen, int, int], Awaitable[bool]] | None = None
+        """How an owner is asked to hand a shard over to a node."""
         self.watch = streams.watch("cluster")
         self.handed_over = 0
 
@@ -107,7 +110,7 @@ class Node:
             for keeper in self.on_gain:
                 self._spawn(keeper(gained))
         if self._moving is None and monotonic() >= self._rest_until and self._membership.excess():
-            self._moving = self._loop.create_task(self._hand_over())
+            self._moving = self._loop.create_task(self._hand_over(self._membership.excess()))
 
     def _spawn(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(self._watched(work))
@@ -119,6 +122,12 @@ class Node:
             await work
         except Exception as error:
             self.watch.failed(error)
+
+    async def settled(self) -> None:
+        """Wait until those who keep something by shard have what this node has gained."""
+        self._looked()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def refresh(self) -> None:
         """Look at the cluster now. Everyone who asks meanwhile waits for the next look."""
@@ -152,8 +161,36 @@ class Node:
 
     # ── Handing over ─────────────────────────────────────────────────────────────────────────
 
-    async def _hand_over(self) -> None:
-        moves = self._membership.excess()
+    async def hand(self, shard: int, node_id: int) -> bool:
+        """Hand one shard over to a node that asks for it; False if that cannot be done."""
+        while self._moving is not None:
+            await asyncio.wait([self._moving])
+        if shard not in self.shards or self.seen.node(node_id) is None:
+            return False
+        self._moving = self._loop.create_task(self._hand_over({shard: node_id}))
+        await asyncio.wait([self._moving])
+        return shard not in self.shards
+
+    async def shards_of(self, paths: Set[str]) -> Set[int]:
+        """Where streams are, or would be."""
+        return set(await self._in_thread(self._membership.shards_of, sorted(paths)))
+
+    async def gather(self, shards: Set[int]) -> None:
+        """Have shards handed over to this node, for something that concerns all of them at once.
+
+        In vain if their owner cannot be asked: then the others find out, and take over. For a
+        while, nothing is given away again.
+        """
+        self._rest_until = monotonic() + self.lease_s
+        for shard in sorted(shards - self.shards):
+            owner = self.seen.owner(shard)
+            if owner is not None and owner.id != self.id and self.ask is not None:
+                await self.ask(owner, shard, self.id)
+        await self.refresh()
+        if shards - self.shards:
+            await self.change(_LOOK_AGAIN_S)
+
+    async def _hand_over(self, moves: Mapping[int, int]) -> None:
         shards = frozenset(moves)
         self._membership.withhold(shards)
         self._shards -= shards

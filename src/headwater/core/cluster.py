@@ -2,8 +2,8 @@
 
 - The database has a fixed number of shards. A stream lives in one of them all its life: in that of
   its path's hash, or, if it was made for another stream (a fork, a dead-letter stream), in that of
-  the other one, so that whatever changes together has one owner. The same goes for subscriptions,
-  by the hash of their name.
+  the other one, so that whatever changes together has one owner. Subscriptions, which follow any
+  streams, live in one shard all together.
 - A node shows that it lives by raising a counter, three times per lease. Another node may only take
   it for gone if it has itself seen the counter stand still for the whole lease, by its own clock:
   from after the answer that first showed it to before the question that last did. The node's own
@@ -22,11 +22,13 @@ from typing import Final, NamedTuple
 
 SHARDS_DEFAULT: Final = 32
 SHARDS_MAX: Final = 1024
+SUBSCRIPTIONS: Final = 0
+"""The shard of all subscriptions."""
 
 
 def shard_of(name: str, shards: int) -> int:
-    """The shard of a path, or of the name of a subscription, that has no other reason to be
-    anywhere. The database knows the same rule (`home` in `headwater.store.postgresql.schema`)."""
+    """The shard of a path that has no other reason to be anywhere. The database knows the same
+    rule (`home` in `headwater.store.postgresql.schema`)."""
     return int.from_bytes(sha256(name.encode()).digest()[:4], "big") % shards
 
 

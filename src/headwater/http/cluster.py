@@ -1,4 +1,4 @@
-"""The cluster over HTTP: GET /v1/cluster, and POST /v1/cluster/drain."""
+"""The cluster over HTTP: GET /v1/cluster, POST /v1/cluster/drain and /v1/cluster/move."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from headwater.core.errors import InvalidBody
+from headwater.core.errors import InvalidBody, OwnedElsewhere
 from headwater.core.json_bodies import decode_body
 from headwater.http.answers import done, json_answer
 from headwater.http.errors import plain_error
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 class DrainBody(msgspec.Struct, forbid_unknown_fields=True):
     node: Annotated[int, msgspec.Meta(ge=0)]
     draining: bool = True
+
+
+class MoveBody(msgspec.Struct, forbid_unknown_fields=True):
+    shard: Annotated[int, msgspec.Meta(ge=0)]
+    node: Annotated[int, msgspec.Meta(ge=0)]
 
 
 class ClusterResource:
@@ -51,6 +56,14 @@ class ClusterResource:
         ]
         body = {"node": self._node.id, "nodes": nodes, "shards": shards, "leases": leases}
         return json_answer(body)
+
+    async def move(self, request: Request) -> Response:
+        if self._node is None:
+            return _alone()
+        body = decode_body(request.body, MoveBody)
+        if not await self._node.hand(body.shard, body.node):
+            raise OwnedElsewhere(body.shard)
+        return done()
 
     async def drain(self, request: Request) -> Response:
         if self._node is None:

@@ -19,8 +19,10 @@ from hmac import compare_digest
 from time import monotonic
 from typing import Final
 
+import msgspec
+
 from headwater.cluster.node import Node
-from headwater.core.cluster import NodeSeen
+from headwater.core.cluster import SUBSCRIPTIONS, NodeSeen
 from headwater.core.errors import OutcomeUnknown, OwnedElsewhere, StorageUnavailable
 from headwater.http import headers as names
 from headwater.http.answers import EVENTS_TYPE
@@ -39,6 +41,7 @@ from headwater.http.messages import (
     Sink,
 )
 from headwater.http.outcomes import report
+from headwater.http.targets import STREAM_ALIAS, SUBSCRIPTIONS_ROOT
 
 HOPS_MAX: Final = 4
 _PATIENCE_LEASES: Final = 3
@@ -49,7 +52,11 @@ NODE: Final = b"headwater-node"
 _HOPS: Final = b"headwater-hops"
 _PEER: Final = b"headwater-peer"
 _SCHEME: Final = b"headwater-scheme"
-_OWN: Final = frozenset({NODE, _HOPS, _PEER, _SCHEME})
+_FOR_ITSELF: Final = b"headwater-for-itself"
+_OWN: Final = frozenset({NODE, _HOPS, _PEER, _SCHEME, _FOR_ITSELF})
+_TRANSACTION: Final = b"/v1/transaction"
+_MOVE: Final = b"/v1/cluster/move"
+_SUBSCRIPTIONS: Final = (SUBSCRIPTIONS_ROOT, STREAM_ALIAS + b"__ds/")
 # These concern one connection, and not what it carries.
 _HOP_BY_HOP: Final = frozenset(
     {
@@ -106,12 +113,15 @@ class Forwarding:
     def __call__(self, request: Request) -> Answer | Deferred | Awaitable[Answer]:
         if NODE in request.headers:
             self._recognise(request)
+            self.figures.received += 1
+        if request.path == _TRANSACTION:
+            return self._transact(request)
+        if request.path.startswith(_SUBSCRIPTIONS):
+            return self._subscribed(request)
         try:
             reply = self._app.answer(request)
         except OwnedElsewhere as error:
             return self._forward(request, error.shard)
-        except BaseException:
-            raise
         if isinstance(reply, Answer | Deferred):
             return reply
         return self._or_forward(request, reply)
@@ -132,7 +142,60 @@ class Forwarding:
             address = headers.get(_PEER, b"").decode("latin-1")
             scheme = headers.get(_SCHEME, b"http").decode("latin-1")
             request.peer = Peer(address, scheme, request.peer.room)
-            self.figures.received += 1
+            request.is_of_node = _FOR_ITSELF in headers
+
+    def screen(self, request: Request, most: int) -> Response | int:
+        if NODE in request.headers:
+            self._recognise(request)
+        return self._app.screen(request, most)
+
+    # ── What concerns several owners ─────────────────────────────────────────────────────────
+
+    async def _subscribed(self, request: Request) -> Answer:
+        """One node has all subscriptions."""
+        if SUBSCRIPTIONS not in self._node.shards:
+            return await self._forward(request, SUBSCRIPTIONS)
+        await self._node.settled()
+        return await self._or_forward(request, resolved(self._app.answer(request)))
+
+    async def _transact(self, request: Request) -> Answer:
+        """A transaction is run by the owner of the first shard that it concerns. The others are
+        handed over to that node first, so that one commit has all of it."""
+        deadline = monotonic() + self._patience_s
+        while True:
+            try:
+                return await resolved(self._app.answer(request))
+            except OwnedElsewhere as error:
+                missing = error.shard
+            shards = await self._node.shards_of(_streams_in(request.body))
+            first = min(shards, default=missing)
+            if first not in self._node.shards and request.hops < HOPS_MAX:
+                return await self._forward(request, first)
+            if monotonic() >= deadline:
+                raise OwnedElsewhere(missing)
+            await self._node.gather({*shards, missing})
+
+    async def move(self, owner: NodeSeen, shard: int, to: int) -> bool:
+        """Ask an owner to hand a shard over; False if it cannot, or cannot be asked."""
+        body = msgspec.json.encode({"shard": shard, "node": to})
+        headers = [
+            (NODE, self._secret),
+            (_FOR_ITSELF, b"true"),
+            (b"host", b"headwater"),
+            (b"content-type", b"application/json"),
+        ]
+        try:
+            reply = await self._links_to(owner.address or "").request("POST", _MOVE, headers, body)
+            await reply.read()
+        except LinkBroken:
+            return False
+        return reply.status == 204
+
+    def _links_to(self, address: str) -> Links:
+        links = self._links.get(address)
+        if links is None:
+            links = self._links[address] = Links(address)
+        return links
 
     # ── Passing on ───────────────────────────────────────────────────────────────────────────
 
@@ -147,6 +210,7 @@ class Forwarding:
         while True:
             owner = node.seen.owner(shard)
             if owner is not None and owner.id == node.id and shard in node.shards:
+                await node.settled()
                 try:
                     return await resolved(self._app.answer(request))
                 except OwnedElsewhere as error:
@@ -171,9 +235,7 @@ class Forwarding:
 
     async def _pass_on(self, request: Request, owner: NodeSeen, address: str) -> Answer:
         self.figures.forwarded += 1
-        links = self._links.get(address)
-        if links is None:
-            links = self._links[address] = Links(address)
+        links = self._links_to(address)
         target = request.path + (b"?" + request.query if request.query else b"")
         asked = asyncio.ensure_future(
             links.request(request.method, target, self._headers(request), request.body)
@@ -283,6 +345,26 @@ async def _or_broken(asked: asyncio.Task[Reply]) -> Reply:
             raise LinkBroken("the node is gone", sent=True) from None
         asked.cancel()
         raise
+
+
+class _Part(msgspec.Struct):
+    stream: str = ""
+
+
+class _Parts(msgspec.Struct):
+    """As much of a transaction as says which streams it concerns."""
+
+    publish: list[_Part] = []
+    ack: _Part | None = None
+
+
+def _streams_in(body: bytes) -> set[str]:
+    try:
+        parts = msgspec.json.decode(body, type=_Parts)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return set()
+    named = [*parts.publish, *([parts.ack] if parts.ack else [])]
+    return {part.stream for part in named if part.stream}
 
 
 def _is_kept(name: str, value: str) -> bool:

@@ -58,6 +58,7 @@ class Request:
         "head",
         "headers",
         "hops",
+        "is_of_node",
         "keep_alive",
         "match",
         "method",
@@ -79,6 +80,8 @@ class Request:
         self.body = b""
         self.hops = 0
         """How often other nodes of a cluster have passed it on."""
+        self.is_of_node = False
+        """Whether another node of the cluster sent it for itself."""
         self.keep_alive = True
         self.on_disconnect: Callable[[], None] | None = None
         """Set by `wait`: called when the client hangs up."""

@@ -7,9 +7,9 @@ writer, and read back from the hot tail or the engine.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
 from dataclasses import replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from headwater.core import decisions
 from headwater.core.content import Prepared
@@ -48,6 +48,7 @@ from headwater.store.engine import Engine, IdKind, LoadedStream, Membership
 from headwater.store.history.policies import ArchivePolicy, SealPolicy
 
 R = TypeVar("R")
+_GATHERINGS_MAX: Final = 8
 
 
 class Log(AppendingLog):
@@ -76,6 +77,8 @@ class Log(AppendingLog):
         self._next_stream_id = next_stream_id
         if membership is not None:
             self.writer.admit = _refuse_released
+        self.gather: Callable[[Set[int]], Awaitable[None]] | None = None
+        """In a cluster: has shards handed over to this node, for what concerns several at once."""
         self.grace = Grace(self)
         self.orphans: dict[str, None] = {}
         """Soft-deleted streams that have lost their last fork and are still to go."""
@@ -171,6 +174,17 @@ class Log(AppendingLog):
         for entry in released:
             entry.notify(Event.RELEASED)
         await self.writer.reply_after_all(None)
+
+    async def together(self, work: Callable[[], Awaitable[R]]) -> R:
+        """Do something that concerns streams of several shards, which this node has to own."""
+        for _ in range(_GATHERINGS_MAX):
+            try:
+                return await work()
+            except OwnedElsewhere as error:
+                if self.gather is None:
+                    raise
+                await self.gather({error.shard})
+        return await work()
 
     # ── Loading ──────────────────────────────────────────────────────────────────────────────
 

@@ -246,6 +246,9 @@ class Membership(Lease, Protocol):
     def new_id(self, kind: IdKind) -> int:
         """An id that no other node gets, and larger than those given out before."""
 
+    def shards_of(self, paths: Sequence[str]) -> list[int]:
+        """The shards of some streams: where they are, or would be."""
+
     def look(self) -> None: ...
     def withhold(self, shards: Collection[int]) -> None:
         """Use shards no longer, because they are about to be given away."""

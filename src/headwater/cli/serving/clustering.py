@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from headwater.http.leases import Leased
 from headwater.service.log import Log
+from headwater.service.subscriptions.operations import Subscriptions
 from headwater.store.engine import Membership
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from headwater.http.app import App
     from headwater.http.cluster import ClusterResource
     from headwater.http.forwarding import ForwardFigures, Forwarding
-    from headwater.http.messages import Handler
+    from headwater.http.messages import Handler, Screen
 
 _SECRET_BYTES: Final = 32
 
@@ -32,23 +33,33 @@ class Clustering:
         self._forwarding: Forwarding | None = None
 
     @classmethod
-    async def start(cls, streams: Log) -> Clustering | None:
+    async def start(cls, streams: Log, subscriptions: Subscriptions) -> Clustering | None:
         membership = streams.engine.membership
         if membership is None:
             return None
         fresh = secrets.token_hex(_SECRET_BYTES).encode()
-        return cls(streams, membership, await streams.in_thread(membership.secret, fresh))
+        clustering = cls(streams, membership, await streams.in_thread(membership.secret, fresh))
+        clustering.node.on_gain.append(subscriptions.gained)
+        clustering.node.on_release.append(subscriptions.releasing)
+        streams.gather = clustering.node.gather
+        return clustering
 
     def in_front_of(self, app: App) -> Handler:
         from headwater.http.forwarding import Forwarding
 
         self._forwarding = Forwarding(app, self.node, self._secret)
         self.node.on_look.append(self._forwarding.looked)
+        self.node.ask = self._forwarding.move
         return self._forwarding
 
     @property
     def forwards(self) -> ForwardFigures | None:
         return self._forwarding.figures if self._forwarding else None
+
+    @property
+    def screen(self) -> Screen:
+        assert self._forwarding is not None
+        return self._forwarding.screen
 
     async def stop(self) -> None:
         await self.node.stop()

@@ -244,7 +244,7 @@ async def listening(
     webhooks = Webhooks(limits, development=settings.allows_local_webhooks)
     subscriptions = await Subscriptions.start(streams, webhooks, public_url=settings.public_url)
     documents = open_documents(settings, streams)
-    clustering = await Clustering.start(streams)
+    clustering = await Clustering.start(streams, subscriptions)
     metrics, figures = Metrics(), Figures(streams.clock)
     responses = None if responses_of is None else responses_of(streams)
     resources = resources_of(
@@ -284,7 +284,7 @@ async def listening(
         origins=origins,
         certificate=certificate,
         is_private=knows_callers,
-        screen=app.screen,
+        screen=app.screen if clustering is None else clustering.screen,
         traffic=traffic,
     )
     collectors.add_all(

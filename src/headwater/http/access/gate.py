@@ -31,7 +31,7 @@ class Gate:
 
     def admit(self, request: Request, match: Match) -> Awaitable[None] | None:
         """Let a request through or raise; an awaitable if newer keys have to be fetched first."""
-        if match.resource.path in PROBES:
+        if match.resource.path in PROBES or request.is_of_node:
             return None
         if self.identity is None or match.need(request.method).lets_pass(request):
             self._charge(request, request.peer.address)
@@ -45,7 +45,8 @@ class Gate:
 
     def screen(self, request: Request, match: Match) -> None:
         """Raise if the sender is not known, before the body is read."""
-        if self.identity is None or match.need(request.method).lets_pass(request):
+        public = request.is_of_node or match.need(request.method).lets_pass(request)
+        if self.identity is None or public:
             return
         # If keys have to be fetched to know, that is done when the request is complete.
         with suppress(UnknownSigner):

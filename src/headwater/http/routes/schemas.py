@@ -18,7 +18,7 @@ from headwater.core.live.state import Totals
 from headwater.core.subscriptions.config import SubscriptionConfig
 from headwater.core.subscriptions.state import StreamInfo
 from headwater.http.access.signing import SignBody
-from headwater.http.cluster import DrainBody
+from headwater.http.cluster import DrainBody, MoveBody
 from headwater.http.groups import FetchBody, SeekBody
 from headwater.http.live import ActivateBody, WaitBody
 from headwater.http.pipelines import PipelineReport
@@ -53,6 +53,7 @@ _PARSED: Final = (
     SignBody,
     PipelineReport,
     DrainBody,
+    MoveBody,
     GrantsText,
     SqlBody,
 )

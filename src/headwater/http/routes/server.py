@@ -221,6 +221,18 @@ _MODULE = Route(
     headers=headers.request("If-None-Match", "Accept-Encoding"),
 )
 
+_MOVE = Route(
+    "POST",
+    "/v1/cluster/move",
+    "Let the node that is asked hand one of its shards over to another node. Only in a cluster.",
+    lambda on: on.cluster.move,
+    {204: Answer("It has.")},
+    needs=Need.ADMIN,
+    errors=("invalid_body", "not_found"),
+    body={JSON_TYPE: ref("MoveBody")},
+    body_required=True,
+)
+
 _LOOKED_AT: Final = (
     _LIST,
     _HEALTHZ,
@@ -236,5 +248,5 @@ _LOOKED_AT: Final = (
     _TABLES,
     _CLUSTER,
 )
-_CHANGES: Final = (_SIGN, _REPORT, _SQL, _DRAIN, _FOLLOW)
+_CHANGES: Final = (_SIGN, _REPORT, _SQL, _DRAIN, _MOVE, _FOLLOW)
 ROUTES: Final = (*(one for get in _LOOKED_AT for one in with_head(get)), *_CHANGES)

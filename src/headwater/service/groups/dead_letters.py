@@ -96,7 +96,8 @@ class DeadLetters:
         if state.config.dead_letter is not None:
             letters = await self._letters(group, messages)
             messages = messages[: len(letters)]
-            entry = await self._target(state.config.dead_letter, group.entry)
+            path, beside = state.config.dead_letter, group.entry
+            entry = await self._streams.together(lambda: self._target(path, beside))
         # Someone may have reset the group meanwhile.
         if group.gone or any(state.outstanding.get(m.ref.number) is not m for m in messages):
             return

@@ -77,7 +77,7 @@ class Groups(GroupRegistry):
         view = stream.entry.require_view()
         if config.order_by is not None and not is_json(view.config.content_type):
             raise InvalidBody("order_by points into JSON; this stream holds something else")
-        await self._prepare_dead_letters(stream.entry, config)
+        await self._streams.together(lambda: self._prepare_dead_letters(stream.entry, config))
         cursor = await self.position(stream.entry, view, config.start)
         new_id = await self._streams.new_id("groups")
         if not stream.entry.shows(view):
@@ -118,7 +118,7 @@ class Groups(GroupRegistry):
         """Whether the settings are what they have to be; not if the group changed meanwhile."""
         before = group.state.config
         config = decisions.decide_put(group.state, wanted).reply
-        await self._prepare_dead_letters(group.entry, config)
+        await self._streams.together(lambda: self._prepare_dead_letters(group.entry, config))
         if group.gone or group.state.config != before:
             return False
         decision = decisions.decide_put(group.state, wanted)

@@ -62,7 +62,8 @@ class Subscriptions(SubscriptionRegistry):
             if config.webhook is not None:
                 await self.webhooks.check(config.webhook.url)
             if config.wake_stream is not None:
-                await self._prepare_wake_stream(config.wake_stream)
+                wake_stream = config.wake_stream
+                await self.streams.together(lambda: self._prepare_wake_stream(wake_stream))
         async with self._creating:
             while (known := self._by_name.get(name)) is not None:
                 if known.lost:

@@ -15,10 +15,12 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence, Set
 from contextlib import suppress
 from itertools import islice
+from time import monotonic
 from typing import Final, NamedTuple, Self
 
 import structlog
 
+from headwater.core.cluster import SUBSCRIPTIONS
 from headwater.core.errors import StorageUnavailable, StreamError
 from headwater.core.stream import Appended, Created, Deleted, SoftDeleted, Undeleted
 from headwater.core.subscriptions.errors import SubscriptionNotFound
@@ -38,6 +40,8 @@ from headwater.service.writer import Effect
 log = structlog.get_logger()
 
 _RETRY_MS: Final = 1_000
+_LOOK_MS: Final = 500
+_REST_PER_LOOK: Final = 10
 
 
 class _Watch(NamedTuple):
@@ -78,6 +82,8 @@ class SubscriptionRegistry:
         streams.writer.observers.append(subscriptions._observe)
         streams.writer.failure_observers.append(subscriptions._doubt)
         await subscriptions._load()
+        if streams.membership is not None:
+            subscriptions._look_soon()
         return subscriptions
 
     async def _load(self) -> None:
@@ -90,7 +96,8 @@ class SubscriptionRegistry:
             return
         self._loaded = True
         for state in states:
-            self._add(Subscription(self, state)).kick()
+            if state.record.name not in self._by_name:
+                self._add(Subscription(self, state)).kick()
 
     async def _restored(self, subscription_id: int | None = None) -> list[SubscriptionState]:
         """One subscription or all of them as they are stored, with where their streams end."""
@@ -104,6 +111,50 @@ class SubscriptionRegistry:
             prefix = state.pattern.prefix if state.pattern is not None else None
             state.restore(each.marks, found.of(prefix, [mark.path for mark in each.marks]))
         return states
+
+    # ── In a cluster ─────────────────────────────────────────────────────────────────────────
+    #
+    # One node has all subscriptions, and the others commit to streams without telling it. So it
+    # asks the database where its streams end, again and again; the longer that takes, the less
+    # often. What this node commits itself it hears of at once.
+
+    async def gained(self, shards: Set[int]) -> None:
+        """This node has shards from now on."""
+        if SUBSCRIPTIONS in shards:
+            await self._load()
+
+    async def releasing(self, shards: Set[int]) -> None:
+        """Another node is about to have shards: nothing more is done here."""
+        if SUBSCRIPTIONS not in shards:
+            return
+        self._loaded = False
+        for subscription in [*self._by_name.values()]:
+            self._forget(subscription)
+            subscription.lost = True
+            await subscription.stop()
+
+    def _look_soon(self, after_ms: int = _LOOK_MS) -> None:
+        self.timers.at(self.streams.clock() + after_ms, lambda: self._reloads.start(self._look))
+
+    async def _look(self) -> None:
+        began = monotonic()
+        try:
+            if self._by_name:
+                await self._look_at_all()
+        finally:
+            took_ms = int(1000 * (monotonic() - began))
+            self._look_soon(max(_LOOK_MS, _REST_PER_LOOK * took_ms))
+
+    async def _look_at_all(self) -> None:
+        states = [each.state for each in self._by_name.values() if not each.over]
+        prefixes = [state.pattern.prefix for state in states if state.pattern is not None]
+        named = {path for state in states for path, link in state.links.items() if link.explicit}
+        linked = {path for state in states for path in state.links}
+        found = await Survey(self.streams).run(prefixes, named)
+        for path in linked | found.keys():
+            for subscription in [*self.index.concerned(path)]:
+                if not subscription.over:
+                    subscription.found(path, found.get(path))
 
     async def stop(self) -> None:
         self.timers.stop()

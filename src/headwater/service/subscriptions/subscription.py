@@ -314,7 +314,7 @@ class Subscription(Owner):
         """Put the event into the wake stream, in one transaction with having done so."""
         streams, path = self._registry.streams, self.state.config.wake_stream or ""
         try:
-            entry = await streams.entry(path)
+            entry = await streams.together(lambda: streams.entry(path))
             now_ms, state = streams.clock(), self.state
             changes = decide_offered(state, wake.wake_id)
             if not changes or self.over:

@@ -9,7 +9,7 @@ that is for those who use the shards (`headwater.cluster`), who are told wheneve
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
@@ -28,6 +28,7 @@ from headwater.store.postgresql.database import (
 )
 from headwater.store.postgresql.ownership import Ownership
 from headwater.store.postgresql.tables import new_id
+from headwater.store.postgresql.values import texts
 from headwater.store.rows import Query
 
 _BEATS_PER_LEASE: Final = 3
@@ -160,6 +161,11 @@ class Membership:
 
         with self._turn:
             return self._asked(find)
+
+    def shards_of(self, paths: Sequence[str]) -> list[int]:
+        sql = "SELECT path, shard FROM streams WHERE path = ANY(?) AND status < 2"
+        found: dict[str, int] = dict(self._query(sql, (texts(paths),)))
+        return [found.get(path, self.home(path)) for path in paths]
 
     def new_id(self, kind: IdKind) -> int:
         return new_id(self._query, kind)

@@ -14,7 +14,7 @@ different, or only here:
   over before the transaction has ended. It takes the weakest lock that a take-over (which deletes
   the row) conflicts with and that the counter's own updates do not.
 - `shards` has a row per shard: which node owns it, and an epoch that counts how often that changed.
-  `home` is the shard of a path, or of the name of a subscription.
+  `home` is the shard of a path.
 - A sequence per kind gives out ids: never one twice, and later ones are larger.
 - Streams and subscriptions carry their shard.
 - There are no foreign keys: core has decided that everything fits, and each would cost a look-up
@@ -27,7 +27,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from headwater.core.cluster import SHARDS_DEFAULT
+from headwater.core.cluster import SHARDS_DEFAULT, SUBSCRIPTIONS
 
 SCHEMA: Final = "headwater"
 PURPOSE: Final = "durable streams"
@@ -285,7 +285,7 @@ BEGIN
     UNION ALL SELECT s.id, f.shard FROM {SCHEMA}.streams s JOIN family f ON s.source_id = f.id
   )
   UPDATE {SCHEMA}.streams s SET shard = f.shard FROM family f WHERE f.id = s.id;
-  UPDATE {SCHEMA}.subscriptions SET shard = {SCHEMA}.home(name);
+  UPDATE {SCHEMA}.subscriptions SET shard = {SUBSCRIPTIONS};
 END $$;
 SELECT reshard({SHARDS_DEFAULT});
 

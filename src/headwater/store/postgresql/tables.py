@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
+from headwater.core.cluster import SUBSCRIPTIONS
 from headwater.store.postgresql.schema import COLUMN_TYPES
 from headwater.store.postgresql.values import Array, bigints, byteas, texts
 from headwater.store.rows import Query, Row
@@ -16,8 +17,7 @@ _ARRAYS: Final[dict[str, Callable[..., Array]]] = {
     "text": texts,
     "bytea": byteas,
 }
-# The column that says which shard a row belongs to.
-_NAMES: Final = {"streams": "path", "subscriptions": "name"}
+_SHARDED: Final = ("streams", "subscriptions")
 
 
 @lru_cache(1_000)
@@ -54,11 +54,19 @@ class StatementTables:
     def insert(self, table: str, columns: str, rows: Sequence[Row], suffix: str = "") -> None:
         if not rows:
             return
-        if table in _NAMES:
-            at = columns.split(", ").index(_NAMES[table])
-            columns, rows = f"{columns}, shard", [(*row, self._home(row[at])) for row in rows]
+        if table in _SHARDED:
+            places = self._places(table, columns, rows)
+            rows = [(*row, place) for row, place in zip(rows, places, strict=True)]
+            columns = f"{columns}, shard"
         source, values = _unnest(columns.split(", "), rows)
         self.execute(f"INSERT INTO {table} ({columns}) SELECT * FROM {source}{suffix}", values)
+
+    def _places(self, table: str, columns: str, rows: Sequence[Row]) -> list[int]:
+        """The shard of each row."""
+        if table == "subscriptions":
+            return [SUBSCRIPTIONS] * len(rows)
+        path = columns.split(", ").index("path")
+        return [self._home(row[path]) for row in rows]
 
     def upsert(
         self, table: str, keys: str, columns: str, rows: Sequence[Row], kept: str = ""
