@@ -45,6 +45,7 @@ COMMANDS: Final[dict[str, dict[str, str]]] = {
         "backup": "backup:backup",
         "restore": "backup:restore",
         "copy": "copy:copy",
+        "cluster": "cluster:app",
         "top": "top:top",
         "demo": "demo:demo",
         "bench": "bench:bench",

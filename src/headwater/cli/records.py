@@ -477,6 +477,18 @@ class PipelineRecord(Record):
     lag_s: A[float | None, _doc("age of the oldest of those, in seconds")]
 
 
+class NodeRecord(Record):
+    """A node of a cluster."""
+
+    id: A[int, _doc("its number, new every time that it joins")]
+    name: A[str, _doc("the machine and process, for people")]
+    address: A[str | None, _doc("where other nodes reach it")]
+    epoch: A[int, _doc("raised when it does not know how a commit of its own ended")]
+    lease_ms: A[int, _doc("how long it keeps others out without a sign of life")]
+    draining: A[bool, _doc("whether it hands over what it owns")]
+    shards: A[int, _doc("how many shards it owns")]
+
+
 class RowRecord(Record):
     """A row of the answer: a field for each column, by its name."""
 
@@ -508,6 +520,7 @@ BY_COMMAND: dict[str, tuple[type[Record], ...]] = {
     "group resume": (GroupRecord,),
     "group rm": (GroupRemovalRecord,),
     "pipeline status": (PipelineRecord,),
+    "cluster status": (NodeRecord,),
     "sql": (RowRecord,),
     "top": (TopRecord,),
     "bench": (BenchRecord,),

@@ -151,6 +151,24 @@ class Database:
         except psycopg.Error as error:
             raise CannotOpen(f"PostgreSQL at {self.name}: {explained(error)}") from None
 
+    def divide(self, shards: int) -> int:
+        """Have a number of shards, while no node takes part; says how many there were."""
+        self.open(warn=False)
+        try:
+            with self._connect() as connection, connection.transaction():
+                connection.execute("LOCK TABLE nodes IN EXCLUSIVE MODE")
+                nodes = connection.execute("SELECT name FROM nodes ORDER BY id").fetchall()
+                if nodes:
+                    raise CannotOpen(
+                        f"{self.name} is in use by a node, {nodes[0][0]}; stop all of them first"
+                    )
+                before = int(_one(connection, "SELECT shards FROM cluster"))
+                if before != shards:
+                    connection.execute("SELECT reshard(%s::integer)", (shards,))
+                return before
+        except psycopg.Error as error:
+            raise CannotOpen(f"PostgreSQL at {self.name}: {explained(error)}") from None
+
     def _check_server(self, connection: Connection) -> None:
         version = connection.info.server_version // 10_000
         if version < VERSION_MIN:

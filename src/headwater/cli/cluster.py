@@ -1,0 +1,142 @@
+"""`headwater cluster`: nodes that share a PostgreSQL database."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from headwater.cli.exits import CliError, ExitCode
+from headwater.cli.output import Json, console, new_table, write_json
+from headwater.cli.records import NodeRecord
+from headwater.cli.shell import say
+from headwater.cli.target import Target, with_target
+from headwater.client import Headwater, StreamNotFound
+from headwater.core.cluster import SHARDS_DEFAULT, SHARDS_MAX
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def _cluster() -> None:
+    """Look after nodes that share a PostgreSQL database.
+
+    Examples:
+
+      headwater cluster init postgresql://db.example.com/headwater --shards 64
+      headwater cluster status
+      headwater cluster drain 3
+    """
+
+
+@app.command()
+def init(
+    engine: Annotated[
+        str,
+        typer.Argument(
+            metavar="ADDRESS",
+            help="The database, postgresql://HOST/DATABASE; also $HEADWATER_ENGINE.",
+            envvar="HEADWATER_ENGINE",
+            show_envvar=False,
+        ),
+    ],
+    shards: Annotated[
+        int, typer.Option("--shards", min=1, max=SHARDS_MAX, help="Into how many shards.")
+    ] = SHARDS_DEFAULT,
+) -> None:
+    """Make the tables of a database, with a number of shards.
+
+    Shards are what nodes share out among themselves, so there should be
+    several for each node there may ever be. A server that finds a new database
+    does this by itself, with 32. The number can be changed while no node runs.
+
+    Examples:
+
+      headwater cluster init postgresql://db.example.com/headwater --shards 64
+    """
+    from headwater.store.engine import CannotOpen
+
+    try:
+        from headwater.store.postgresql.database import Database
+
+        before = Database(engine).divide(shards)
+    except ModuleNotFoundError:
+        advice = "pip install 'headwater[postgres]'"
+        raise CliError(f"the PostgreSQL engine needs psycopg: {advice}") from None
+    except CannotOpen as error:
+        raise CliError(str(error)) from None
+    say(f"the database has {shards} shards" + (f", before {before}" if before != shards else ""))
+
+
+@app.command()
+@with_target
+def status(target: Target, json: Json = False) -> None:
+    """Show the nodes of a cluster, and how many shards each of them owns.
+
+    Examples:
+
+      headwater cluster status
+      headwater cluster status --json | jq -r 'select(.draining) | .id'
+    """
+    with target.connect() as client:
+        seen = _seen(client, target)
+    records = [NodeRecord(**node) for node in seen["nodes"]]
+    if json:
+        for record in records:
+            write_json(record)
+        return
+    table = new_table("#NODE", "ADDRESS", "#SHARDS", "#LEASE", "STATE", "NAME", folding=2)
+    for node in records:
+        table.add_row(
+            str(node.id),
+            node.address or "-",
+            str(node.shards),
+            f"{node.lease_ms} ms",
+            "draining" if node.draining else "ready",
+            node.name,
+        )
+    console().print(table)
+    free = sum(shard["owner"] is None for shard in seen["shards"])
+    if free:
+        say(f"{free} of {len(seen['shards'])} shards have no owner at this moment")
+
+
+@app.command()
+@with_target
+def drain(
+    target: Target,
+    node: Annotated[
+        str, typer.Argument(metavar="NODE", help="Its number or address, as `status` shows it.")
+    ],
+    undo: Annotated[bool, typer.Option("--undo", help="Let it have its share again.")] = False,
+) -> None:
+    """Let a node hand over everything that it owns.
+
+    Nobody notices: requests that arrive meanwhile wait for the new owner, a
+    moment later. The node goes on answering, and can be stopped when `status`
+    shows that it owns nothing.
+
+    Examples:
+
+      headwater cluster drain 3
+      headwater cluster drain http://node3.example.com:4437 --undo
+    """
+    with target.connect() as client:
+        nodes = _seen(client, target)["nodes"]
+        found = [each["id"] for each in nodes if node in (str(each["id"]), each["address"])]
+        if not found:
+            raise CliError(
+                f"there is no node {node}; see `headwater cluster status`", ExitCode.NOT_FOUND
+            )
+        client.request("POST", "/v1/cluster/drain", json={"node": found[0], "draining": not undo})
+    say(f"node {found[0]} {'has its share again' if undo else 'hands over what it owns'}")
+
+
+def _seen(client: Headwater, target: Target) -> dict[str, Any]:
+    try:
+        answer = client.request("GET", "/v1/cluster")
+    except StreamNotFound:
+        raise CliError(f"{target.url} is not part of a cluster") from None
+    seen: dict[str, Any] = msgspec.json.decode(answer.body)
+    return seen
