@@ -147,6 +147,7 @@ class Subscriptions(SubscriptionRegistry):
     async def claim(self, name: str, worker: str) -> Claimed:
         subscription = self.pulled(name)
         keys = await self.keyring.get()
+        await self.look_at(subscription)
         subscription.expire()
         await subscription.announced()
 

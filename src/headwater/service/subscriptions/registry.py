@@ -140,20 +140,25 @@ class SubscriptionRegistry:
         began = monotonic()
         try:
             if self._by_name:
-                await self._look_at_all()
+                await self._look_at({*self._by_name.values()})
         finally:
             took_ms = int(1000 * (monotonic() - began))
             self._look_soon(max(_LOOK_MS, _REST_PER_LOOK * took_ms))
 
-    async def _look_at_all(self) -> None:
-        states = [each.state for each in self._by_name.values() if not each.over]
+    async def look_at(self, subscription: Subscription) -> None:
+        """Know of everything that was appended to its streams before, on any node."""
+        if self.streams.membership is not None:
+            await self._look_at({subscription})
+
+    async def _look_at(self, subscriptions: Set[Subscription]) -> None:
+        states = [each.state for each in subscriptions if not each.over]
         prefixes = [state.pattern.prefix for state in states if state.pattern is not None]
         named = {path for state in states for path, link in state.links.items() if link.explicit}
         linked = {path for state in states for path in state.links}
         found = await Survey(self.streams).run(prefixes, named)
         for path in linked | found.keys():
             for subscription in [*self.index.concerned(path)]:
-                if not subscription.over:
+                if subscription in subscriptions and not subscription.over:
                     subscription.found(path, found.get(path))
 
     async def stop(self) -> None:
