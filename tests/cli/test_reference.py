@@ -24,6 +24,7 @@ def test_every_command_with_json_says_what_it_writes() -> None:
     names |= {f"ctx {name}" for name in ("add", "use", "ls", "rm")}
     names |= {f"pipeline {name}" for name in ("run", "replay", "status", "ls")}
     names |= {f"group {name}" for name in GROUP_COMMANDS}
+    names |= {f"cluster {name}" for name in ("init", "status", "drain")}
     names |= {f"keys {name}" for name in ("create", "ls", "revoke")}
     names |= {f"postgres {name}" for name in ("follow", "setup", "status", "drop")}
     names |= {f"subscription {name}" for name in ("create", "ls", "info", "rm")}

@@ -131,6 +131,12 @@ def test_groups_work_through_any_node(client: httpx.Client, cluster: Cluster) ->
         )
         assert acked.status_code == 200, acked.text
     assert seen == list(range(9))
+    listed = [client.get(f"{node.url}/v1/groups").json() for node in cluster.nodes]
+    names = [
+        {(one["stream"], group["name"]) for one in each["streams"] for group in one["groups"]}
+        for each in listed
+    ]
+    assert names == [{("work", "hands"), ("work", "other")}] * 3
 
 
 def test_transactions_over_streams_of_different_owners(

@@ -18,6 +18,7 @@ from contextlib import suppress
 from hmac import compare_digest
 from time import monotonic
 from typing import Final
+from urllib.parse import quote
 
 import msgspec
 
@@ -41,7 +42,7 @@ from headwater.http.messages import (
     Sink,
 )
 from headwater.http.outcomes import report
-from headwater.http.targets import STREAM_ALIAS, SUBSCRIPTIONS_ROOT
+from headwater.http.targets import STREAM_ALIAS, STREAM_ROOT, SUBSCRIPTIONS_ROOT
 
 HOPS_MAX: Final = 4
 _PATIENCE_LEASES: Final = 3
@@ -175,6 +176,20 @@ class Forwarding:
                 raise OwnedElsewhere(missing)
             await self._node.gather({*shards, missing})
 
+    async def groups_of(self, path: str, shard: int) -> list[msgspec.Raw]:
+        """The groups of a stream that another node owns; none if it is not there any more."""
+        target = STREAM_ROOT + quote(path, safe="/").encode() + b"/_groups"
+        request = Request("GET", target, b"", {b"host": b"headwater"})
+        request.is_of_node = True
+        answer = await self._forward(request, shard)
+        if not isinstance(answer, Response) or not isinstance(answer.body, bytes):
+            raise OwnedElsewhere(shard)
+        if answer.status >= 500:
+            raise OwnedElsewhere(shard)
+        if answer.status != 200:
+            return []
+        return msgspec.json.decode(answer.body, type=_Groups).groups
+
     async def move(self, owner: NodeSeen, shard: int, to: int) -> bool:
         """Ask an owner to hand a shard over; False if it cannot, or cannot be asked."""
         body = msgspec.json.encode({"shard": shard, "node": to})
@@ -260,6 +275,7 @@ class Forwarding:
             (_HOPS, b"%d" % (request.hops + 1)),
             (_PEER, peer.address.encode("latin-1", "replace")),
             (_SCHEME, peer.scheme.encode()),
+            *([(_FOR_ITSELF, b"true")] if request.is_of_node else []),
         ]
 
     def _events(self, node_id: int, reply: Reply, headers: Headers) -> EventStream:
@@ -345,6 +361,10 @@ async def _or_broken(asked: asyncio.Task[Reply]) -> Reply:
             raise LinkBroken("the node is gone", sent=True) from None
         asked.cancel()
         raise
+
+
+class _Groups(msgspec.Struct):
+    groups: list[msgspec.Raw]
 
 
 class _Part(msgspec.Struct):

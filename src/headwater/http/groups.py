@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
 
 from headwater.core.access import Permission
-from headwater.core.errors import InvalidQuery, StreamGone, StreamNotFound
+from headwater.core.errors import InvalidQuery, OwnedElsewhere, StreamGone, StreamNotFound
 from headwater.core.groups.commands import RECEIPTS_MAX, Ack, Command, Extend, Nack, Reject
 from headwater.core.groups.config import parse_wanted
 from headwater.core.groups.decisions import Outcome
@@ -53,6 +53,8 @@ class GroupResource:
     def __init__(self, groups: Groups, heartbeat: Heartbeat) -> None:
         self._groups = groups
         self._heartbeat = heartbeat
+        self.elsewhere: Callable[[str, int], Awaitable[list[msgspec.Raw]]] | None = None
+        """In a cluster: asks the owner of a stream for its groups."""
 
     # ── The group itself ─────────────────────────────────────────────────────────────────────
 
@@ -78,11 +80,16 @@ class GroupResource:
 
     async def _shown(self, path: str) -> list[dict[str, object]]:
         """A stream with its groups; nothing if it is being deleted."""
+        infos: Sequence[object]
         try:
             stream = await self._groups.of(path)
             infos = [await self._groups.info(group) for group in list(stream.groups.values())]
         except (StreamNotFound, StreamGone):
             return []
+        except OwnedElsewhere as error:
+            if self.elsewhere is None:
+                raise
+            infos = await self.elsewhere(path, error.shard)
         return [{"stream": path, "groups": infos}] if infos else []
 
     async def get(self, request: Request, path: str, name: str) -> Answer:

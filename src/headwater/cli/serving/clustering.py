@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headwater.http.app import App
     from headwater.http.cluster import ClusterResource
     from headwater.http.forwarding import ForwardFigures, Forwarding
+    from headwater.http.groups import GroupResource
     from headwater.http.messages import Handler, Screen
 
 _SECRET_BYTES: Final = 32
@@ -44,12 +45,13 @@ class Clustering:
         streams.gather = clustering.node.gather
         return clustering
 
-    def in_front_of(self, app: App) -> Handler:
+    def in_front_of(self, app: App, groups: GroupResource) -> Handler:
         from headwater.http.forwarding import Forwarding
 
         self._forwarding = Forwarding(app, self.node, self._secret)
         self.node.on_look.append(self._forwarding.looked)
         self.node.ask = self._forwarding.move
+        groups.elsewhere = self._forwarding.groups_of
         return self._forwarding
 
     @property
@@ -67,10 +69,12 @@ class Clustering:
             self._forwarding.stop()
 
 
-def handler_of(app: App, streams: Log, clustering: Clustering | None) -> Handler:
+def handler_of(
+    app: App, streams: Log, groups: GroupResource, clustering: Clustering | None
+) -> Handler:
     """Who answers requests: the app, and before it what an engine elsewhere makes necessary."""
     lease = streams.engine.lease
     if lease is None:
         return app
-    inner = app if clustering is None else clustering.in_front_of(app)
+    inner = app if clustering is None else clustering.in_front_of(app, groups)
     return Leased(inner, lease, streams.in_thread)

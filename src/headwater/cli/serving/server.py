@@ -279,7 +279,7 @@ async def listening(
         traffic.watchers.append(tracing.watch)
         streams.writer.on_commit = tracing.committed
     server = Server(
-        handler_of(app, streams, clustering),
+        handler_of(app, streams, resources.groups, clustering),
         limits,
         origins=origins,
         certificate=certificate,
