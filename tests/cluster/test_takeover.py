@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.support.cluster import PATIENCE_S, Cluster, until
+from tests.support.cluster import PATIENCE_S, SHORT_LEASE_MS, Cluster, until
 from tests.support.postgresql import EngineDatabase
 from tests.support.server import ServerProcess
 
@@ -70,7 +70,7 @@ class Writer(threading.Thread):
 
 
 def test_a_node_that_is_killed_is_replaced(database: EngineDatabase, client: httpx.Client) -> None:
-    with Cluster(database) as cluster:
+    with Cluster(database, lease_ms=SHORT_LEASE_MS) as cluster:
         paths = prepared(client, cluster, 8)
         victim = cluster.owner_of(paths[0])
         writers = [Writer(cluster.others(victim), path) for path in paths]
@@ -95,7 +95,7 @@ def test_a_node_that_is_killed_is_replaced(database: EngineDatabase, client: htt
 def test_a_node_that_was_asleep_shows_nothing_old_and_writes_nothing(
     database: EngineDatabase, client: httpx.Client
 ) -> None:
-    with Cluster(database) as cluster:
+    with Cluster(database, lease_ms=SHORT_LEASE_MS) as cluster:
         (path,) = prepared(client, cluster, 1)
         sleeper = cluster.owner_of(path)
         awake = cluster.others(sleeper)
@@ -172,13 +172,13 @@ def test_draining_a_node_and_stopping_it_shows_no_error(
 def test_a_node_that_wants_the_database_for_itself_is_refused(
     database: EngineDatabase, client: httpx.Client
 ) -> None:
-    with Cluster(database, nodes=1) as cluster:
+    with Cluster(database, nodes=1, lease_ms=SHORT_LEASE_MS) as cluster:
         alone = ServerProcess("--engine", database.url)
         with pytest.raises(Exception, match="in use by another node"):
             alone.start()
         same = ServerProcess(
             *["--engine", database.url, "--advertise", cluster.nodes[0].url],
-            *["--engine-lease-ms", "1500"],
+            *["--engine-lease-ms", str(SHORT_LEASE_MS)],
         )
         with pytest.raises(Exception, match="give each its own"):
             same.start()

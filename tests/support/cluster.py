@@ -21,15 +21,25 @@ import httpx
 from tests.support.postgresql import EngineDatabase
 from tests.support.server import HOST, ServerProcess, free_port
 
-LEASE_MS: Final = 1_500
+# Long enough for a busy machine: a node that is kept waiting for a lease is taken for gone.
+LEASE_MS: Final = 6_000
+SHORT_LEASE_MS: Final = 3_000
+"""Where somebody has to be outwaited."""
 PATIENCE_S: Final = 60.0
 
 
 class Cluster:
     def __init__(
-        self, database: EngineDatabase, *arguments: str, nodes: int = 3, lease_ms: int = LEASE_MS
+        self,
+        database: EngineDatabase,
+        *arguments: str,
+        nodes: int = 3,
+        lease_ms: int = LEASE_MS,
+        headers: dict[str, str] | None = None,
     ) -> None:
         self.database = database
+        self.headers = headers or {}
+        """With which the cluster is asked for its state."""
         self.random = random.Random(7)
         self.nodes = [self._node(lease_ms, arguments) for _ in range(nodes)]
         self._stack = ExitStack()
@@ -67,7 +77,8 @@ class Cluster:
         return self.random.choice(self.running)
 
     def status(self, node: ServerProcess | None = None) -> dict[str, Any]:
-        answer = httpx.get(f"{(node or self.running[0]).url}/v1/cluster", timeout=PATIENCE_S)
+        url = f"{(node or self.running[0]).url}/v1/cluster"
+        answer = httpx.get(url, timeout=PATIENCE_S, headers=self.headers)
         assert answer.status_code == 200, answer.text
         found: dict[str, Any] = answer.json()
         return found
@@ -89,7 +100,10 @@ class Cluster:
 
     def owner_of(self, path: str) -> ServerProcess:
         """The node that has a stream."""
-        sql = f"SELECT n.address FROM streams s JOIN shards h ON h.id = s.shard JOIN nodes n ON n.id = h.node_id WHERE s.path = '{path}' AND s.status < 2"  # noqa: E501
+        sql = (
+            "SELECT n.address FROM streams s JOIN shards h ON h.id = s.shard"
+            f" JOIN nodes n ON n.id = h.node_id WHERE s.path = '{path}' AND s.status < 2"
+        )
         found = self.database.query(sql)
         return next(node for node in self.nodes if node.url == found[0][0])
 
