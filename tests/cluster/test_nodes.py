@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -154,6 +156,49 @@ def test_transactions_over_streams_of_different_owners(
     assert answer.status_code == 409, answer.text
     assert messages(client, cluster.any(), paths[0]) == list(range(5))
     cluster.balanced()
+
+
+def test_transactions_that_want_the_same_shards_do_not_get_in_each_others_way(
+    client: httpx.Client, cluster: Cluster
+) -> None:
+    """Whole ones only, through any node, while the shards go to and fro."""
+    paths = [f"pairs-{number}" for number in range(6)]
+    for path in paths:
+        created(client, cluster, path)
+
+    def run(worker: int) -> list[tuple[str, list[str]]]:
+        chosen, done = random.Random(worker), []
+        with httpx.Client(timeout=PATIENCE_S) as own:
+            for number in range(30):
+                pair, value = chosen.sample(paths, 2), f"{worker}-{number}"
+                publish = [{"stream": path, "value": value} for path in pair]
+                url = f"{chosen.choice(cluster.nodes).url}/v1/transaction"
+                answer = own.post(url, json={"publish": publish})
+                assert answer.status_code == 200, answer.text
+                done.append((value, sorted(pair)))
+        return done
+
+    with ThreadPoolExecutor(5) as threads:
+        done = dict(one for found in threads.map(run, range(5)) for one in found)
+    held: dict[str, list[str]] = {}
+    for path in paths:
+        for value in messages(client, cluster.any(), path):
+            held.setdefault(value, []).append(path)
+    assert held == done
+    cluster.balanced()
+
+
+def test_a_shard_is_moved_by_its_owner_only(client: httpx.Client, cluster: Cluster) -> None:
+    owners = {node["id"]: node["address"] for node in cluster.status()["nodes"]}
+    shard = cluster.status()["shards"][5]
+    there = owners[shard["owner"]]
+    to_itself = {"shard": 5, "node": shard["owner"]}
+    assert client.post(f"{there}/v1/cluster/move", json=to_itself).status_code == 204
+    for other in (address for address in owners.values() if address != there):
+        assert client.post(f"{other}/v1/cluster/move", json=to_itself).status_code == 503
+    assert cluster.status()["shards"][5] == shard
+    nobody = {"shard": 5, "node": 10**6}
+    assert client.post(f"{there}/v1/cluster/move", json=nobody).status_code == 503
 
 
 class Hook(BaseHTTPRequestHandler):

@@ -165,6 +165,8 @@ class Node:
         """Hand one shard over to a node that asks for it; False if that cannot be done."""
         while self._moving is not None:
             await asyncio.wait([self._moving])
+        if node_id == self.id:
+            return shard in self.shards
         if shard not in self.shards or self.seen.node(node_id) is None:
             return False
         self._moving = self._loop.create_task(self._hand_over({shard: node_id}))

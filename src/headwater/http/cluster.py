@@ -9,7 +9,7 @@ import msgspec
 from headwater.core.errors import InvalidBody, OwnedElsewhere
 from headwater.core.json_bodies import decode_body
 from headwater.http.answers import done, json_answer
-from headwater.http.errors import plain_error
+from headwater.http.errors import error_response, plain_error
 from headwater.http.messages import Request, Response
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ class ClusterResource:
             return _alone()
         body = decode_body(request.body, MoveBody)
         if not await self._node.hand(body.shard, body.node):
-            raise OwnedElsewhere(body.shard)
+            # Not raised: that would pass the request on, and it is for this node.
+            return error_response(OwnedElsewhere(body.shard))
         return done()
 
     async def drain(self, request: Request) -> Response:

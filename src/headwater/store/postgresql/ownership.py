@@ -258,6 +258,9 @@ class Ownership:
                 " node_id = (SELECT id FROM nodes WHERE id = %s) WHERE id = %s AND node_id = %s",
                 (node_id, shard, self.id),
             )
+        with self._lock:
+            # It may well come back before the next look.
+            self._leaving -= moves.keys()
 
 
 def _free(connection: Connection, node_id: int) -> None:
