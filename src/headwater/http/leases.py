@@ -1,16 +1,23 @@
 """Answers from memory, only while it is certain that nobody else has taken over.
 
 A node that was paused, or cut off from its database, does not know what has been committed since.
-So every request waits until its lease is good, and is refused if that cannot be had.
+So every request waits until its lease is good, and is refused if that cannot be had. However many
+wait, the lease is asked for once; a database that says nothing is not waited for longer than
+`PATIENCE_S`.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Final
 
+from headwater.core.errors import StorageUnavailable
 from headwater.http.messages import Answer, Deferred, Handler, Request
 from headwater.http.targets import PROBE_TARGETS
 from headwater.store.engine import Lease
+
+PATIENCE_S: Final = 10.0
 
 
 class Leased:
@@ -23,6 +30,7 @@ class Leased:
         self._handler = handler
         self._lease = lease
         self._in_thread = in_thread
+        self._renewing: asyncio.Future[None] | None = None
 
     def __call__(self, request: Request) -> Answer | Deferred | Awaitable[Answer]:
         if self._lease.is_good or request.path in PROBE_TARGETS:
@@ -30,8 +38,25 @@ class Leased:
         return self._later(request)
 
     async def _later(self, request: Request) -> Answer:
-        await self._in_thread(self._lease.renew)
+        renewing = self._renewing
+        if renewing is None:
+            renewing = asyncio.ensure_future(self._in_thread(self._lease.renew))
+            self._renewing = renewing
+            renewing.add_done_callback(self._renewed)
+        try:
+            await asyncio.wait_for(asyncio.shield(renewing), PATIENCE_S)
+        except TimeoutError:
+            raise StorageUnavailable(
+                "this node cannot reach its database, which others may use meanwhile; ask another "
+                "node, or try again"
+            ) from None
         return await resolved(self._handler(request))
+
+    def _renewed(self, renewing: asyncio.Future[None]) -> None:
+        self._renewing = None
+        # Whoever waits is told; there may be nobody left.
+        if not renewing.cancelled():
+            renewing.exception()
 
 
 async def resolved(reply: Answer | Deferred | Awaitable[Answer]) -> Answer:

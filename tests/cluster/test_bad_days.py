@@ -1,0 +1,191 @@
+"""Bad days of single nodes: cut off from PostgreSQL, from the others, or given a wrong address."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+import headwater
+from tests.cluster.proxy import BOTH, Proxy
+from tests.support.postgresql import EngineDatabase
+from tests.support.server import ServerFailedError, ServerProcess
+
+LEASE_MS = 1_000
+PATIENCE_S = 60
+TEXT = {"Content-Type": "text/plain"}
+STREAMS = [f"s{number}" for number in range(12)]
+
+
+class Pair:
+    """A node with proxies on its ways to PostgreSQL and from its peers, and one without."""
+
+    def __init__(self, database: EngineDatabase) -> None:
+        port = urlsplit(database.url).port
+        assert port is not None
+        self.to_postgresql = Proxy(port)
+        self.cut_off = ServerProcess()
+        self.from_peers = Proxy(self.cut_off.port)
+        self.other = ServerProcess()
+        through = database.url.replace(f":{port}/", f":{self.to_postgresql.port}/")
+        self.cut_off.args = _arguments(through, self.from_peers.port)
+        self.other.args = _arguments(database.url, self.other.port)
+        self.client = httpx.AsyncClient(timeout=PATIENCE_S)
+
+    async def start(self) -> None:
+        for proxy in (self.to_postgresql, self.from_peers):
+            await proxy.start()
+        for node in (self.cut_off, self.other):
+            await asyncio.to_thread(node.start)
+        await until(self.is_balanced)
+        for stream in STREAMS:
+            answer = await self.client.put(self.cut_off.stream_url(stream), headers=TEXT)
+            assert answer.status_code == 201, answer.text
+
+    async def stop(self) -> None:
+        await self.client.aclose()
+        for node in (self.cut_off, self.other):
+            if node._process is not None:
+                node.kill()
+        for proxy in (self.to_postgresql, self.from_peers):
+            await proxy.stop()
+
+    async def shards(self) -> list[int]:
+        """How many shards each node has, as the one without trouble sees it."""
+        answer = await self.client.get(f"{self.other.url}/v1/cluster")
+        return sorted(node["shards"] for node in answer.json()["nodes"])
+
+    async def is_balanced(self) -> bool:
+        return await self.shards() == [16, 16]
+
+    async def append(self, node: ServerProcess, stream: str, body: bytes) -> httpx.Response:
+        return await self.client.post(node.stream_url(stream), headers=TEXT, content=body)
+
+
+def _arguments(url: str, advertised: int) -> tuple[str, ...]:
+    return (
+        *("--engine", url, "--engine-lease-ms", str(LEASE_MS), "--log-level", "warning"),
+        *("--advertise", f"http://127.0.0.1:{advertised}"),
+    )
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            with suppress(httpx.TransportError):
+                if await condition():
+                    return
+            await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+async def pair(database: EngineDatabase) -> AsyncIterator[Pair]:
+    pair = Pair(database)
+    try:
+        await pair.start()
+        yield pair
+    finally:
+        await pair.stop()
+
+
+async def test_a_node_that_loses_only_postgresql(pair: Pair) -> None:
+    pair.to_postgresql.cut(BOTH)
+
+    async def taken_over() -> bool:
+        return await pair.shards() == [32]
+
+    await until(taken_over)
+    for stream in STREAMS:
+        assert (await pair.append(pair.other, stream, b"1")).status_code == 204
+    # Not what it remembers: that there is nothing.
+    answers = await asyncio.gather(
+        *(pair.client.get(pair.cut_off.stream_url(stream)) for stream in STREAMS)
+    )
+    assert {answer.status_code for answer in answers} == {503}
+    assert (await pair.client.get(f"{pair.cut_off.url}/readyz")).status_code == 503
+    assert (await pair.client.get(f"{pair.cut_off.url}/healthz")).status_code == 200
+    pair.to_postgresql.reset()
+    pair.to_postgresql.heal()
+
+    async def back() -> bool:
+        if not pair.cut_off.is_running:
+            # As its supervisor would.
+            pair.cut_off.kill()
+            await asyncio.to_thread(pair.cut_off.start)
+        return await pair.is_balanced()
+
+    await until(back)
+    for stream in STREAMS:
+        assert (await pair.append(pair.cut_off, stream, b"2")).status_code == 204
+        assert (await pair.client.get(pair.cut_off.stream_url(stream))).content == b"12"
+
+
+async def test_a_node_that_loses_only_its_peers(pair: Pair) -> None:
+    pair.from_peers.cut(BOTH)
+    assert await pair.is_balanced()
+    # It reaches everybody, PostgreSQL sees it, and it answers those who reach it.
+    for stream in STREAMS:
+        assert (await pair.append(pair.cut_off, stream, b"1")).status_code == 204
+    answers = await asyncio.gather(
+        *(pair.client.get(pair.other.stream_url(stream)) for stream in STREAMS)
+    )
+    assert {answer.status_code for answer in answers} == {200, 503}
+    refused = [answer for answer in answers if answer.status_code == 503]
+    assert {answer.json()["error"]["code"] for answer in refused} <= {
+        "owned_elsewhere",
+        "storage_unavailable",
+    }
+    pair.from_peers.reset()
+    pair.from_peers.heal()
+    for stream in STREAMS:
+        assert (await pair.client.get(pair.other.stream_url(stream))).content == b"1"
+
+
+async def test_two_nodes_with_one_address(pair: Pair, database: EngineDatabase) -> None:
+    second = ServerProcess(*_arguments(database.url, pair.other.port))
+    with pytest.raises(ServerFailedError, match=r"advertises http://\S+ too; give each its own"):
+        await asyncio.to_thread(second.start)
+    assert await pair.is_balanced()
+
+
+async def test_the_figures_of_a_cluster(pair: Pair) -> None:
+    for stream in STREAMS:
+        await pair.append(pair.other, stream, b"1")
+    text = (await pair.client.get(f"{pair.other.url}/metrics")).text
+    figures = dict(
+        line.split() for line in text.splitlines() if line.startswith("headwater_cluster")
+    )
+    assert figures["headwater_cluster_nodes"] == "2.0"
+    assert figures["headwater_cluster_shards"] == "16.0"
+    assert figures["headwater_cluster_lease_good"] == "1.0"
+    assert float(figures["headwater_cluster_forwarded_total"]) > 0
+    await asyncio.to_thread(pair.cut_off.kill)
+
+    async def counted() -> bool:
+        found = (await pair.client.get(f"{pair.other.url}/metrics")).text
+        return "headwater_cluster_takeovers_total 1.0" in found
+
+    await until(counted)
+
+
+def test_no_lease_depends_on_the_time_of_day() -> None:
+    """Clocks that jump, or that differ between machines, give nobody a shard."""
+    root = Path(headwater.__file__).parent
+    modules = [*root.glob("cluster/*.py"), root / "core" / "cluster.py"]
+    modules += [root / "store" / "postgresql" / f"{n}.py" for n in ("ownership", "membership")]
+    assert len(modules) >= 4
+    for module in modules:
+        names = {
+            node.attr if isinstance(node, ast.Attribute) else node.id
+            for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+            if isinstance(node, ast.Attribute | ast.Name)
+        }
+        assert not names & {"time_ns", "wall_clock_ms", "datetime", "utcnow"}, module
+        # `time.monotonic` and `time.sleep` are fine.
+        assert "time.time(" not in module.read_text(encoding="utf-8")
