@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 from headwater.core.errors import InvalidPath, StreamError
 from headwater.core.paths import check_path
@@ -29,6 +29,8 @@ class App:
         documents_root: bytes = DOCUMENTS_ROOT,
     ) -> None:
         self._gate = gate
+        self.elsewhere: Callable[[Request], Awaitable[Answer] | None] | None = None
+        """In a cluster: answers what is known to be another node's, once the gate was passed."""
         self._documents_root = documents_root
         self._browsers = browsers or Browsers(None, None)
         self._preflight = [*(preflight_headers() if cors else [("Allow", METHODS)]), NO_STORE]
@@ -71,6 +73,8 @@ class App:
         return self._dispatch(request, match)
 
     def _dispatch(self, request: Request, match: Match) -> Reply:
+        if self.elsewhere is not None and (reply := self.elsewhere(request)) is not None:
+            return reply
         resource, args = match
         handlers = self._handlers.get(resource)
         if not handlers:

@@ -48,6 +48,7 @@ HOPS_MAX: Final = 4
 _PATIENCE_LEASES: Final = 3
 _PATIENCE_S_MIN: Final = 5.0
 _LOOK_AGAIN_S: Final = 0.2
+_PLACES_MAX: Final = 10_000
 
 NODE: Final = b"headwater-node"
 _HOPS: Final = b"headwater-hops"
@@ -110,6 +111,16 @@ class Forwarding:
         """By node, what waits for it."""
         self._patience_s = max(_PATIENCE_S_MIN, _PATIENCE_LEASES * node.lease_s)
         self.figures = ForwardFigures()
+        self._places: dict[bytes, int] = {}
+        """Where streams of other nodes were found, by the path of a request. It may be out of
+        date: whoever gets the request looks for itself, and passes on what is not its own."""
+        app.elsewhere = self._known
+
+    def _known(self, request: Request) -> Awaitable[Answer] | None:
+        shard = self._places.get(request.path)
+        if shard is None or request.hops or shard in self._node.shards:
+            return None
+        return self._forward(request, shard)
 
     def __call__(self, request: Request) -> Answer | Deferred | Awaitable[Answer]:
         if NODE in request.headers:
@@ -232,7 +243,9 @@ class Forwarding:
                     shard = error.shard
             elif owner is not None and owner.id != node.id and owner.address is not None:
                 try:
-                    return await self._pass_on(request, owner, owner.address)
+                    answer = await self._pass_on(request, owner, owner.address)
+                    self._note(request, shard)
+                    return answer
                 except LinkBroken as broken:
                     if broken.sent and not _may_repeat(request):
                         raise OutcomeUnknown from None
@@ -242,6 +255,13 @@ class Forwarding:
             first = False
             await node.change(_LOOK_AGAIN_S)
             await self._look()
+
+    def _note(self, request: Request, shard: int) -> None:
+        path = request.path
+        if path.startswith(STREAM_ROOT) and not path.startswith(_SUBSCRIPTIONS):
+            if len(self._places) >= _PLACES_MAX:
+                self._places.clear()
+            self._places[path] = shard
 
     async def _look(self) -> None:
         # If the database does not answer, what was seen last has to do.
