@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,14 +23,8 @@ from urllib.request import urlopen
 from examples.chat.chats import Chats
 from examples.chat.model import model_server
 from examples.chat.web import web_server
+from examples.ports import free_port
 from headwater.client import Headwater
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

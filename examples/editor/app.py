@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Final
 
-from examples.live_todos.app import free_port
+from examples.ports import free_port
 
 HERE: Final = Path(__file__).parent
 BUNDLE: Final = HERE / "build" / "editor.js"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,7 @@ if __package__ in (None, ""):
 from examples.live_todos.database import ENTITY, Database, Row
 from examples.live_todos.relay import Relay
 from examples.live_todos.web import TENANTS, Application, web_server
+from examples.ports import free_port
 from headwater.client import AsyncHeadwater, AsyncLiveStream, RetryPolicy
 
 STREAM: Final = "app.wal"
@@ -183,13 +183,6 @@ async def run(arguments: argparse.Namespace, server: str) -> None:
         with web_server(application, arguments.port) as page_url:
             screen = Screen(arguments.tenant, page_url)
             await show(app, screen, arguments.tenant, arguments.traffic, arguments.seconds)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

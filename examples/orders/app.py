@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from examples.orders.worker import ORDERS, PACKERS, SHIPMENTS, STATE
+from examples.ports import free_port
 from headwater.client import Headwater, RetryPolicy
 
 ROOT: Final = Path(__file__).parents[2]
@@ -141,13 +141,6 @@ def own_server(home: Path, page_port: int, *, spark: bool) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:

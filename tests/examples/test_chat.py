@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
-from examples.chat.app import free_port, stream_server
+from examples.chat.app import stream_server
 from examples.chat.chats import Chats, text_of
 from examples.chat.model import model_server, words
 from examples.chat.web import web_server
+from examples.ports import free_port
 from headwater.client import Headwater
 from tests.docs.markdown import ROOT
 from tests.support.browser import Browser, Page

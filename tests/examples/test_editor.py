@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from examples.editor.app import HERE, build, pages
-from examples.live_todos.app import free_port
+from examples.ports import free_port
 from tests.support import node_packages
 from tests.support.browser import Browser, Page
 from tests.support.server import ServerProcess

@@ -14,9 +14,10 @@ from typing import Any
 import httpx
 import pytest
 
-from examples.live_todos.app import STREAM, App, free_port, own_server
+from examples.live_todos.app import STREAM, App, own_server
 from examples.live_todos.database import Database
 from examples.live_todos.web import PAGE, TENANTS, Application, web_server
+from examples.ports import free_port
 from headwater.client import AsyncHeadwater, MaterializedState, RetryPolicy
 from tests.docs.markdown import ROOT
 from tests.examples.running import running

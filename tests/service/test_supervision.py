@@ -303,6 +303,7 @@ SUPERVISED = {
 ENDS_WITH_A_REQUEST = {
     "http/files.py",
     "http/forwarding.py",
+    "http/leases.py",
     "http/long_poll.py",
     "http/members.py",
     "http/outcomes.py",

@@ -31,7 +31,8 @@ DIALECT: Final = Dialect(
 
 _AWARENESS: Final = Parameter("awareness", "Instead of the document, who is there: a name.")
 _POSITION: Final = ("Stream-Next-Offset", "Stream-Up-To-Date", "Stream-Closed")
-_ERRORS: Final = (*STREAM_ERRORS, "invalid_query")
+# Without the layer, there is nothing here.
+_ERRORS: Final = (*STREAM_ERRORS, "invalid_query", "not_found")
 _BYTES: Final[dict[str, Schema]] = {ANY_TYPE: {}}
 
 _PUT = Route(

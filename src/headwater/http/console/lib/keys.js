@@ -3,6 +3,7 @@
 import { h, tell } from "./dom.js";
 
 const TOGETHER_MS = 1_500;
+const PATIENCE_MS = 5_000;
 
 /** @type {[key: string, place: string, name: string][]} */
 export const PLACES = [
@@ -39,9 +40,18 @@ function press(event) {
 }
 
 function search() {
+  if (focusSearch()) return;
+  location.hash = "#/streams";
+  // The page is not there yet.
+  const waiting = new MutationObserver(() => focusSearch() && waiting.disconnect());
+  waiting.observe(document.body, { childList: true, subtree: true });
+  setTimeout(() => waiting.disconnect(), PATIENCE_MS);
+}
+
+function focusSearch() {
   const field = /** @type {HTMLInputElement | null} */ (document.querySelector("main input[type=search]"));
-  if (field) field.focus();
-  else location.hash = "#/streams";
+  field?.focus();
+  return field !== null;
 }
 
 export function help() {
