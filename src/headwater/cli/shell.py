@@ -14,6 +14,7 @@ import typer
 import typer.main
 
 # Typer uses the first itself and does not re-export it.
+# Typer hands completions out but does not say that it exports their type.
 from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
 
 from headwater.cli.exits import CliError, ExitCode, one_line

@@ -132,6 +132,7 @@ def _show_all(ctx: typer.Context, wanted: bool) -> None:
     if wanted:
         for parameter in ctx.command.params:
             # Options and arguments both have it; their common base does not declare it.
+            # Options have this; the type is that of all parameters.
             parameter.hidden = False  # type: ignore[attr-defined]
         typer.echo(ctx.get_help())
         raise typer.Exit
