@@ -26,6 +26,7 @@ from benchmarks.scenarios.base import Context
 _CLIENT = "client"
 _GROUPS = "groups"
 _QUERIES = "queries"
+_DOCUMENTS = "documents"
 _HISTORY = "history"
 _SPARK = "spark"
 _DEFAULT_OUT = Path(__file__).parent / "results"
@@ -66,6 +67,9 @@ def _measure(options: argparse.Namespace, console: Console) -> None:
         subjects.install_reference()
         peer = subjects.prisma_streams()
         names[peer.name] = peer.label
+    if _DOCUMENTS in scenarios and not options.skip_reference:
+        subjects.install_reference()
+        names |= {peer.name: peer.label for peer in subjects.yjs_servers()}
     if _HISTORY in scenarios and not options.skip_reference:
         names[NGINX] = nginx.label()
     if _SPARK in scenarios:
@@ -99,7 +103,13 @@ def _chosen_subjects(
 ) -> list[subjects.Subject]:
     chosen = [] if options.skip_headwater else [subjects.headwater(options.python)]
     # The reference server takes no part in these.
-    if not options.skip_reference and not set(scenarios) <= {_CLIENT, _GROUPS, _QUERIES, _SPARK}:
+    if not options.skip_reference and not set(scenarios) <= {
+        _CLIENT,
+        _GROUPS,
+        _QUERIES,
+        _DOCUMENTS,
+        _SPARK,
+    }:
         subjects.install_reference()
         rust = subjects.rust_server()
         if rust is None:

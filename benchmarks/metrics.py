@@ -17,6 +17,18 @@ _GENERATOR = Metric("generator_cpu_share", "generator, cores used")
 _GENERATOR_LAG = Metric("generator_lag_p99_ms", "generator late by p99, ms")
 _ERRORS = Metric("errors", "errors")
 
+_EDITING = (
+    Metric("p50_ms", "keystroke to editor p50, ms", "lower"),
+    Metric("p99_ms", "keystroke to editor p99, ms", "lower"),
+    Metric("offered_per_second", "edits/s offered"),
+    Metric("appends_per_second", "edits/s acknowledged", "higher"),
+    Metric("delivered_percent", "delivered, %", "higher"),
+    _ERRORS,
+    Metric("server_cpu_share", "server, cores used", "lower"),
+    _GENERATOR,
+    _GENERATOR_LAG,
+)
+
 SHOWN: dict[str, tuple[Metric, ...]] = {
     "append": (
         Metric("appends_per_second", "appends/s", "higher"),
@@ -53,17 +65,8 @@ SHOWN: dict[str, tuple[Metric, ...]] = {
         Metric("memory_created_mib", "memory after creating them, MiB", "lower"),
         Metric("creates_per_second", "streams created/s", "higher"),
     ),
-    "editor": (
-        Metric("p50_ms", "keystroke to editor p50, ms", "lower"),
-        Metric("p99_ms", "keystroke to editor p99, ms", "lower"),
-        Metric("offered_per_second", "edits/s offered"),
-        Metric("appends_per_second", "edits/s acknowledged", "higher"),
-        Metric("delivered_percent", "delivered, %", "higher"),
-        _ERRORS,
-        Metric("server_cpu_share", "server, cores used", "lower"),
-        _GENERATOR,
-        _GENERATOR_LAG,
-    ),
+    "editor": _EDITING,
+    "documents": _EDITING,
     "client": (
         Metric("messages_per_second", "messages/s", "higher"),
         Metric("client_cpu_us_per_message", "client CPU per message, µs", "lower"),
@@ -136,6 +139,7 @@ TITLES = {
     "catchup": "Catch-up reads",
     "startup": "Start-up with existing streams",
     "editor": "Collaborative editors",
+    "documents": "Collaborative documents",
     "client": "Python clients",
     "groups": "Work distribution",
     "queries": "Live queries",

@@ -35,6 +35,8 @@ class Plan:
     editors_per_document: int
     edits_per_second: float
     editor_seconds: float
+    # How many documents there are; editors and edits are as above.
+    documents_counts: tuple[int, ...]
 
     client_read_bytes: int
     client_follow_bytes: int
@@ -97,6 +99,7 @@ FULL = Plan(
     editors_per_document=5,
     edits_per_second=8.0,
     editor_seconds=20.0,
+    documents_counts=(20, 200),
     client_read_bytes=64 * MIB,
     client_follow_bytes=64 * MIB,
     client_produce_messages=200_000,
@@ -140,6 +143,7 @@ QUICK = Plan(
     editors_per_document=5,
     edits_per_second=8.0,
     editor_seconds=5.0,
+    documents_counts=(20, 200),
     client_read_bytes=8 * MIB,
     client_follow_bytes=8 * MIB,
     client_produce_messages=20_000,

@@ -81,6 +81,7 @@ _PANELS = (
     _Panel("Appends per second", "append", (("appends_per_second", ""),), "higher"),
     _Panel("Append to SSE delivery, ms", "latency", _PERCENTILES, "lower"),
     _Panel("Keystroke to every other editor, ms", "editor", _PERCENTILES, "lower", goal=50),
+    _Panel("Documents, keystroke to editor, ms", "documents", _PERCENTILES, "lower", goal=50),
     _Panel("Fan-out, events per second", "fanout", (("events_per_second", ""),), "higher"),
     _Panel("Server CPU per event, µs", "fanout", (("server_cpu_us_per_event", ""),), "lower"),
     _Panel(

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.errors import ServerFailed
-from benchmarks.results import PRISMA, RUST
+from benchmarks.results import PRISMA, RUST, YJS_FILE, YJS_MEMORY
 
 REFERENCE_PACKAGE = "@durable-streams/server"
+YJS_PACKAGE = "@durable-streams/y-durable-streams"
 PRISMA_PACKAGE = "@prisma/streams-server"
 REFERENCE_DIR = Path(__file__).parent / "reference"
 RUST_CRATE = "durable-streams"
@@ -69,6 +70,22 @@ def reference_memory() -> Subject:
         return ["node", str(REFERENCE_DIR / "serve.mjs"), str(port), "memory"]
 
     return Subject("reference-memory", "reference memory", False, None, command)
+
+
+def yjs_servers() -> list[Subject]:
+    """The published server of documents, in front of each store of the reference server."""
+
+    def in_file(port: int, data_dir: Path) -> list[str]:
+        return ["node", str(REFERENCE_DIR / "serve_yjs.mjs"), str(port), "file", str(data_dir)]
+
+    def in_memory(port: int, data_dir: Path) -> list[str]:
+        return ["node", str(REFERENCE_DIR / "serve_yjs.mjs"), str(port), "memory"]
+
+    label = f"Yjs server {_wanted_packages()[YJS_PACKAGE]}"
+    return [
+        Subject(YJS_FILE, f"{label}, file", True, None, in_file),
+        Subject(YJS_MEMORY, f"{label}, memory", False, None, in_memory),
+    ]
 
 
 def rust_server() -> Subject | None:

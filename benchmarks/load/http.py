@@ -200,7 +200,7 @@ async def connect(port: int) -> Connection:
     return connection
 
 
-async def create_stream(connection: Connection, path: str) -> None:
-    status = await connection.ask(request("PUT", path))
+async def create_stream(connection: Connection, path: str, content_type: str = JSON) -> None:
+    status = await connection.ask(request("PUT", path, content_type=content_type))
     if status not in {200, 201}:
         raise RuntimeError(f"PUT {path} was answered {status}")

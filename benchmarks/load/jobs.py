@@ -69,6 +69,8 @@ class LiveTraffic(Job):
     warmup_seconds: float
     seconds: float
     drain_seconds: float
+    yjs: bool = False
+    """Whether they are documents with updates, or else streams with JSON messages."""
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,15 @@ from contextlib import suppress
 from benchmarks.load.http import Connection, connect, create_stream, stream_path
 from benchmarks.load.jobs import LiveTraffic
 from benchmarks.load.measure import Result, Window
+from benchmarks.load.messages import JsonMessages, Messages, Updates
 from benchmarks.load.sse import (
     AT_FROM,
     AT_UNTIL,
     BY_FROM,
     BY_UNTIL,
-    MARK_BYTES,
-    MARK_START,
+    Mark,
     SseReader,
     connect_all,
-    marked_message,
 )
 from headwater.cli.load import percentile
 
@@ -31,7 +30,8 @@ _PHASE_SEED = 20_241_009  # every run spreads its writers over time in the same 
 class _Tally:
     """Counts what was written and what arrived; only messages written in the window count."""
 
-    def __init__(self) -> None:
+    def __init__(self, mark: Mark) -> None:
+        self._mark = mark
         self.from_ns = self.until_ns = 0
         self.written = 0
         self.acknowledged = 0
@@ -55,12 +55,14 @@ class _Tally:
             self.acknowledged += 1
 
     def deliver(self, data: bytes, mark: int, now_ns: int, reader: bytes) -> None:
-        while 0 <= mark <= len(data) - MARK_BYTES:
-            at_ns = int(data[mark + AT_FROM : mark + AT_UNTIL])
-            author = data[mark + BY_FROM : mark + BY_UNTIL]
+        start, size, decode = self._mark
+        while 0 <= mark <= len(data) - size:
+            text = decode(data[mark : mark + size])
+            at_ns = int(text[AT_FROM:AT_UNTIL])
+            author = text[BY_FROM:BY_UNTIL]
             if author != reader and self.from_ns <= at_ns < self.until_ns:
                 self.latencies_ns.append(now_ns - at_ns)
-            mark = data.find(MARK_START, mark + MARK_BYTES)
+            mark = data.find(start, mark + size)
         self._check_complete()
 
     async def drain(self, expected: int, seconds: float) -> None:
@@ -83,14 +85,14 @@ class _PacedWriter:
     """
 
     def __init__(
-        self, connection: Connection, path: str, author: bytes, job: LiveTraffic, tally: _Tally
+        self, connection: Connection, path: str, messages: Messages, job: LiveTraffic, tally: _Tally
     ) -> None:
-        before, after = marked_message(author, job.message_bytes)
         self._head = (
-            f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            f"Content-Type: {_kind(job).content_type}\r\n"
             f"Content-Length: {job.message_bytes}\r\n\r\n"
-        ).encode() + before
-        self._after = after
+        ).encode()
+        self._messages = messages
         self._port = job.port
         self._connection = connection
         self._tally = tally
@@ -122,7 +124,7 @@ class _PacedWriter:
 
     def _send(self, at_ns: int) -> None:
         self._in_flight = True
-        self._connection.send(self._head + b"%019d" % at_ns + self._after, self._answered)
+        self._connection.send(self._head + self._messages.write(at_ns), self._answered)
 
     def _answered(self, status: int) -> None:
         self._tally.count_answer(status)
@@ -142,7 +144,7 @@ class _PacedWriter:
 
 
 async def live_traffic(job: LiveTraffic) -> Result:
-    tally = _Tally()
+    tally = _Tally(_kind(job).mark)
     readers, writers = await _set_up(job, tally)
     phase = random.Random(_PHASE_SEED)
     for writer in writers:
@@ -165,24 +167,40 @@ async def live_traffic(job: LiveTraffic) -> Result:
 
 
 async def _set_up(job: LiveTraffic, tally: _Tally) -> tuple[list[SseReader], list[_PacedWriter]]:
-    paths = [stream_path(f"{job.prefix}{document}") for document in range(job.documents)]
+    kind = _kind(job)
+    paths = [_path(job, document) for document in range(job.documents)]
     creator = await connect(job.port)
     for path in paths:
-        await create_stream(creator, path)
+        await create_stream(creator, path, kind.content_type)
     creator.close()
     readers = [
-        SseReader(job.port, path, _reader_name(job, document, index), tally.deliver)
+        SseReader(job.port, path, _reader_name(job, document, index), tally.deliver, kind.mark)
         for document, path in enumerate(paths)
         for index in range(job.readers)
     ]
     await connect_all(readers)
     # Writers connect last: a server may close a connection that stays silent for some seconds.
     writers = [
-        _PacedWriter(await connect(job.port), path, _author(job, document, index), job, tally)
+        _PacedWriter(
+            await connect(job.port),
+            path,
+            kind(_author(job, document, index), job.message_bytes),
+            job,
+            tally,
+        )
         for document, path in enumerate(paths)
         for index in range(job.writers)
     ]
     return readers, writers
+
+
+def _kind(job: LiveTraffic) -> type[JsonMessages | Updates]:
+    return Updates if job.yjs else JsonMessages
+
+
+def _path(job: LiveTraffic, document: int) -> str:
+    name = f"{job.prefix}{document}"
+    return f"/v1/yjs/benchmark/docs/{name}" if job.yjs else stream_path(name)
 
 
 def _reader_name(job: LiveTraffic, document: int, index: int) -> bytes:

@@ -11,7 +11,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 from benchmarks.load.http import HOST, request
 
@@ -26,6 +26,17 @@ MARK_START = b'"at":"'
 AT_FROM, AT_UNTIL = 6, 25
 BY_FROM, BY_UNTIL = 33, 39
 MARK_BYTES = 40
+
+
+class Mark(NamedTuple):
+    """What marks look like on the wire, and how to get at their text."""
+
+    start: bytes
+    size: int
+    decode: Callable[[bytes], bytes]
+
+
+PLAIN_MARK = Mark(MARK_START, MARK_BYTES, bytes)
 
 _NEXT_OFFSET = re.compile(rb'"streamNextOffset":\s*"([^"]+)"')
 
@@ -49,6 +60,7 @@ class SseReader(asyncio.Protocol):
         "_deliver",
         "_last_control",
         "_last_marked",
+        "_mark",
         "_name",
         "_path",
         "_port",
@@ -59,7 +71,10 @@ class SseReader(asyncio.Protocol):
         "reconnects",
     )
 
-    def __init__(self, port: int, path: str, name: bytes, deliver: Deliver) -> None:
+    def __init__(
+        self, port: int, path: str, name: bytes, deliver: Deliver, mark: Mark = PLAIN_MARK
+    ) -> None:
+        self._mark = mark
         self._port = port
         self._path = path
         self._name = name
@@ -89,14 +104,14 @@ class SseReader(asyncio.Protocol):
         if self._carry:
             data = self._carry + data
             self._carry = b""
-        mark = data.find(MARK_START)
+        mark = data.find(self._mark.start)
         if mark >= 0:
             self._last_marked = data
             self._deliver(data, mark, now, self._name)
         else:
             self._control_received(data)
         if not data.endswith((b"\n\n", b"\n\n\r\n")):
-            self._carry = _unfinished_mark(data)
+            self._carry = _unfinished_mark(data, self._mark)
 
     def _control_received(self, data: bytes) -> None:
         refused = data.startswith(b"HTTP/1.1 ") and not data.startswith(b"HTTP/1.1 200")
@@ -130,10 +145,10 @@ async def connect_all(readers: Sequence[SseReader]) -> None:
     await asyncio.gather(*(connect_some() for _ in range(_CONNECTING_AT_ONCE)))
 
 
-def _unfinished_mark(data: bytes) -> bytes:
+def _unfinished_mark(data: bytes, mark: Mark) -> bytes:
     """The end of ``data`` that may be the beginning of a mark, without any complete mark."""
-    last = data.rfind(MARK_START)
-    if last >= 0 and last + MARK_BYTES > len(data):
+    last = data.rfind(mark.start)
+    if last >= 0 and last + mark.size > len(data):
         return data[last:]
-    after_last = last + MARK_BYTES if last >= 0 else 0
-    return data[max(after_last, len(data) - len(MARK_START) + 1) :]
+    after_last = last + mark.size if last >= 0 else 0
+    return data[max(after_last, len(data) - len(mark.start) + 1) :]

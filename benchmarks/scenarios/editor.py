@@ -19,16 +19,16 @@ def steps(context: Context, subject: Subject) -> Generator[Step]:
         f"{plan.edits_per_second:.0f} edits/s"
     )
     with context.fresh_server(subject) as server:
-        yield Step(variant, lambda: _take(context, server))
+        yield Step(variant, lambda: edit(context, server, plan.editor_documents))
 
 
-def _take(context: Context, server: Server) -> Result:
+def edit(context: Context, server: Server, documents: int, *, yjs: bool = False) -> Result:
     plan = context.plan
     job = LiveTraffic(
         port=server.port,
         server_pid=server.pid,
         prefix="document-",
-        documents=plan.editor_documents,
+        documents=documents,
         writers=plan.editors_per_document,
         readers=plan.editors_per_document,
         writers_read=True,
@@ -37,6 +37,7 @@ def _take(context: Context, server: Server) -> Result:
         warmup_seconds=plan.live_warmup_seconds,
         seconds=plan.editor_seconds,
         drain_seconds=plan.live_drain_seconds,
+        yjs=yjs,
     )
     result = run_job(job, plan.editor_seconds + plan.live_drain_seconds + _SETUP_SECONDS_MAX)
     return result | {"server_cpu_share": result["server_cpu_seconds"] / result["seconds"]}
