@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
-OWN = ("/_details", "/_position", "/_clear", "/_undelete", "/v1/streams")
+OWN = ("/_details", "/_position", "/_bulk", "/_clear", "/_undelete", "/v1/streams")
 
 
 class _Forward(BaseHTTPRequestHandler):

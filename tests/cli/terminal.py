@@ -33,6 +33,11 @@ class Terminal:
         text = self._written.decode(errors="replace").replace("\r\n", "\n")
         return _ESCAPES.sub("", text)
 
+    @property
+    def written(self) -> bytes:
+        """Everything written so far, byte by byte."""
+        return self._written
+
     def wait_for(self, text: str, timeout_s: float = 25.0) -> None:
         deadline = time.monotonic() + timeout_s
         while text not in self.screen:

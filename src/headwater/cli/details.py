@@ -1,89 +1,124 @@
-"""`headwater read --details`: every message with what the server knows of it.
+"""Messages with what the server knows of them: their times, ids and producers.
 
-The plain protocol has only the messages. Their times, ids and producers come from `_bulk`, an
-extension, append by append.
+The plain protocol has only the messages. The rest comes from `_bulk`, an extension, which can also
+end at an offset.
 """
 
 from __future__ import annotations
 
-from base64 import b64encode
+from base64 import b64decode
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
+from typing import Final
 
 import msgspec
 
-from headwater.cli.output import instant, on_one_line, stdout
-from headwater.cli.positions import show
-from headwater.cli.records import MessageDataRecord, MessageRecord, MessageValueRecord
-from headwater.client import START, Position, Stream
+from headwater.cli.exits import CliError
+from headwater.cli.formats import About, Item
+from headwater.cli.printing import ItemPrinter
+from headwater.cli.units import Unit
+from headwater.client import Headwater, NotSupported, Position, Stream, StreamNotFound
 
-_WAIT_S = 20.0
-Row = dict[str, Any]
-
-
-def copy_details(stream: Stream, start: Position, *, count: int | None, follow: bool) -> Position:
-    """Write messages from a position on; returns the position after the last one."""
-    position, left = start, count
-    while True:
-        info = stream.head()
-        until = info.next_offset
-        if until is not None and until != position.offset:
-            for record, after in _messages(stream, position, until):
-                position = after
-                stdout().write(msgspec.json.encode(record) + b"\n")
-                left = None if left is None else left - 1
-                if left == 0:
-                    return position
-            stdout().flush()
-        if not follow or info.closed:
-            return position
-        stream.wait(position.offset, _WAIT_S)
+_WAIT_S: Final = 20.0
+_ANSWER_BYTES: Final = 1 << 20
 
 
-def _messages(
-    stream: Stream, start: Position, until: str
-) -> Iterator[tuple[MessageRecord, Position]]:
-    offset, skip = start.offset, start.skip
-    while offset != until:
-        bulk = stream.bulk(offset if offset != START else "-1", until, headers=True)
-        rows = _rows(bulk.data)
-        for number, row in enumerate(rows):
-            position = _after(rows, number, bulk.next_offset)
-            if number >= skip:
-                yield _record(row, position), position
-        if bulk.next_offset == offset:
+class _Line(About, frozen=True):
+    value: msgspec.Raw = msgspec.Raw(b"")
+    data: str | None = None
+
+
+_LINE: Final = msgspec.json.Decoder(_Line)
+
+
+class DetailReader:
+    """Reads a stream in bulk, with all that is known of each message."""
+
+    def __init__(self, client: Headwater, stream: Stream, unit: Unit) -> None:
+        self._client = client
+        self._stream = stream
+        self._unit = unit
+
+    def copy(
+        self, start: Position, until: str | None, printer: ItemPrinter, *, follow: bool
+    ) -> Iterator[None]:
+        """Hand messages to a printer, until it is full or there are no more. Yields in between."""
+        position = start
+        while True:
+            info = self._stream.head()
+            end = until or info.next_offset
+            if end is not None and end != position.offset:
+                for _ in self._copy_span(position, end, printer):
+                    yield
+                    if printer.full:
+                        return
+                position = Position(end)
+            if not follow or info.closed:
+                return
+            self._stream.wait(position.offset, _WAIT_S)
+
+    def _copy_span(self, start: Position, until: str, printer: ItemPrinter) -> Iterator[None]:
+        offset, skip = start.offset, start.skip
+        while offset != until:
+            lines, following = self._fetch(offset, until)
+            for number, line in enumerate(lines):
+                item = _item(line, _after(lines, number, following))
+                if self._unit is Unit.MESSAGE:
+                    skipped = min(skip, 1)
+                    if not skipped:
+                        printer.put(item)
+                else:
+                    skipped = min(skip, len(item.data))
+                    self._put_piece(printer, item, skipped)
+                skip -= skipped
+                if printer.full:
+                    break
+            yield
+            if following == offset:
+                return
+            offset = following
+
+    def _put_piece(self, printer: ItemPrinter, item: Item, skipped: int) -> None:
+        """Hand out an append of bytes, without those that were skipped."""
+        rest = replace(item, data=item.data[skipped:])
+        if not rest.data:
             return
-        offset, skip = bulk.next_offset, 0
+        if self._unit is Unit.BYTE or printer.whole_appends:
+            printer.put(rest)
+            return
+        length, begin = len(rest.data), item.about.offset
+
+        def at(stop: int) -> Position:
+            return item.next if stop == length else Position(begin, skipped + stop)
+
+        printer.put_piece(rest, at)
+
+    def _fetch(self, offset: str, until: str) -> tuple[list[_Line], str]:
+        params = {
+            "offset": offset,
+            "until": until,
+            "headers": "true",
+            "max_bytes": str(_ANSWER_BYTES),
+        }
+        try:
+            answer = self._client.request("GET", f"{self._stream.url}/_bulk", params=params)
+        except (NotSupported, StreamNotFound):
+            self._stream.head()  # says so if it is the stream that is gone
+            raise CliError(
+                f"{self._client.url.removesuffix('/v1/stream')} does not tell times, ids and "
+                "producers of messages; read without --until, --details or such a --format"
+            ) from None
+        return _LINE.decode_lines(answer.body), answer.next_offset or until
 
 
-def _rows(data: bytes) -> list[Row]:
-    # A large library, and most commands do without it.
-    import pyarrow as pa
-
-    with pa.ipc.open_stream(data) as reader:
-        rows: list[Row] = reader.read_all().to_pylist()
-    return rows
+def _item(line: _Line, after: Position) -> Item:
+    data = bytes(line.value) if line.data is None else b64decode(line.data)
+    return Item(data, after, line)
 
 
-def _after(rows: list[Row], number: int, end: str) -> Position:
+def _after(lines: list[_Line], number: int, end: str) -> Position:
     """The position after a message: after its append, or a place in it."""
-    if number + 1 == len(rows):
+    if number + 1 == len(lines):
         return Position(end)
-    following = rows[number + 1]
-    if following["index"] == 0:
-        return Position(following["offset"])
-    return Position(following["offset"], following["index"])
-
-
-def _record(row: Row, position: Position) -> MessageRecord:
-    known: dict[str, Any] = {
-        "offset": row["offset"],
-        "index": row["index"],
-        "time": instant(round(row["timestamp"].timestamp() * 1000)),
-        "id": row["message_id"],
-        **{name: row[name] for name in ("producer_id", "producer_epoch", "producer_seq")},
-        "next": show(position),
-    }
-    if isinstance(row["value"], bytes):
-        return MessageDataRecord(data=b64encode(row["value"]).decode(), **known)
-    return MessageValueRecord(value=msgspec.Raw(on_one_line(row["value"].encode())), **known)
+    following = lines[number + 1]
+    return Position(following.offset, following.index)

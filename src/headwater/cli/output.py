@@ -44,6 +44,11 @@ def is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
+def has_colours() -> bool:
+    """Whether stdout is a terminal that shows colours, and nobody minds (https://no-color.org)."""
+    return is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def console() -> Console:
     """For tables; in a pipe there is no edge to wrap at."""
     from rich.console import Console

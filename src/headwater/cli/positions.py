@@ -43,6 +43,7 @@ _UNITS_MS: Final = {
 }
 _SPAN = re.compile(r"(?:\d+(?:ms|[smhdw]))+")
 _PART = re.compile(r"(\d+)(ms|[smhdw])")
+_OFFSET = re.compile(r"[0-9]+_[0-9]+")
 _SIZE = re.compile(r"([0-9]+) ?(?:([kKMGT])(i)?)?B?")
 # More than any stream has, and as many digits as the server reads.
 _ALL: Final = 10**15 - 1
@@ -125,6 +126,18 @@ def parse_where(text: str, *, now_ms: int | None = None) -> Where:
     return At(text)
 
 
+def parse_since(text: str, *, now_ms: int | None = None) -> Since:
+    """Read the value of `--since`: a moment, or how long ago it was."""
+    return Since(_parse_moment(text.removeprefix("@"), now_ms))
+
+
+def parse_until(text: str, *, now_ms: int | None = None) -> Since | At:
+    """Read the value of `--until`: a moment, how long ago it was, or an offset."""
+    if _OFFSET.fullmatch(text):
+        return At(text)
+    return parse_since(text, now_ms=now_ms)
+
+
 def show(position: Position) -> str:
     """A position as `--from` reads it: the protocol's -1 would be the last message there."""
     return str(replace(position, offset="start" if position.offset == START else position.offset))
@@ -139,9 +152,7 @@ def _parse_moment(text: str, now_ms: int | None) -> int:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise usage(
-            f"'@{text}' is no moment; write @1h, @2d or @2026-01-31T12:00:00Z with its zone"
-        )
+        raise usage(f"{text!r} is no moment; write 1h, 2d or 2026-01-31T12:00:00Z with its zone")
     return int(moment.timestamp() * 1000)
 
 

@@ -3,52 +3,106 @@
 from __future__ import annotations
 
 import sys
-from base64 import b64encode
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Annotated, Final
 
-import msgspec
 import typer
 
 from headwater.cli import remote
-from headwater.cli.details import copy_details
+from headwater.cli.details import DetailReader
 from headwater.cli.exits import usage
+from headwater.cli.formats import (
+    GRAMMAR as FORMATS,
+)
+from headwater.cli.formats import (
+    Format,
+    check_format,
+    make_filter,
+    make_format,
+)
 from headwater.cli.output import (
     Json,
     Progress,
+    has_colours,
     is_terminal,
-    on_one_line,
     stdout,
     watched_pipe,
 )
-from headwater.cli.positions import GRAMMAR, Last, Where, locate, parse_where, show
-from headwater.cli.records import DataRecord, Record, TextRecord, ValueRecord
+from headwater.cli.positions import (
+    GRAMMAR,
+    At,
+    Last,
+    Since,
+    Where,
+    locate,
+    parse_since,
+    parse_until,
+    parse_where,
+    show,
+)
+from headwater.cli.printing import ItemPrinter, Printer
 from headwater.cli.shell import say
 from headwater.cli.target import PATIENT_S, Target, with_target
-from headwater.cli.units import Unit, behind
-from headwater.client import START, Batch, Position
+from headwater.cli.units import Unit
+from headwater.client import START, Headwater, Position, Stream
 
 TAIL_DEFAULT: Final = 10
 
-From = Annotated[str, typer.Option("--from", metavar="WHERE", help=f"Begin at: {GRAMMAR}.")]
+SinceTime = Annotated[
+    str | None,
+    typer.Option("--since", metavar="TIME", help="Begin at 10m ago, or at 2026-01-31T12:00:00Z."),
+]
+UntilTime = Annotated[
+    str | None,
+    typer.Option("--until", metavar="TIME", help="End before 5m ago, a moment, or an OFFSET."),
+]
+Grep = Annotated[
+    str | None,
+    typer.Option(
+        "--grep", metavar="TEXT", help="Only what has this in it: a text, /regexp/ or /regexp/i."
+    ),
+]
+FormatText = Annotated[
+    str | None,
+    typer.Option("--format", metavar="FORMAT", help=f"{FORMATS}.", show_default=False),
+]
+Timestamps = Annotated[
+    bool, typer.Option("-t", "--timestamps", help="Write the time in front of each message.")
+]
+Details = Annotated[
+    bool,
+    typer.Option("--details", help="Records with the time, id and producer of each message."),
+]
 
 
 @with_target
 def read(
     target: Target,
     stream: remote.StreamPath,
-    where: From = "start",
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="WHERE",
+            help=f"Begin at: {GRAMMAR} (default: start).",
+            show_default=False,
+        ),
+    ] = None,
+    since: SinceTime = None,
+    until: UntilTime = None,
     count: Annotated[
         int | None,
         typer.Option("-n", "--count", min=1, metavar="COUNT", help="Stop after this many."),
     ] = None,
+    grep: Grep = None,
     follow: Annotated[
         bool, typer.Option("-f", "--follow", help="At the end, wait for more, until it is closed.")
     ] = False,
-    details: Annotated[
-        bool,
-        typer.Option("--details", help="Records with the time, id and producer of each message."),
-    ] = False,
+    format: FormatText = None,
+    timestamps: Timestamps = False,
+    details: Details = False,
     json: Json = False,
 ) -> None:
     """Write a stream to stdout.
@@ -57,23 +111,41 @@ def read(
     written one message a line, any other as the bytes that it is.
 
     COUNT and -10 count messages in a JSON stream, lines in a text stream
-    and bytes in any other. --json writes one record a line, each with the
-    position after it, where --from continues. --details does the same with
-    all that a Headwater server knows of a message: its offset, when it was
-    stored, the id it was sent with and the producer that sent it.
+    and bytes in any other; with --grep, COUNT counts what was found.
+    --json writes one record a line, each with the position after it, where
+    --from continues. --details does the same with all that a Headwater
+    server knows of a message: its offset, when it was stored, the id it was
+    sent with and the producer that sent it.
+
+    A --format with % in it is a template, with the letters that kcat has:
+    %s message, %S its size, %k key, %o offset, %t stream, %T time in
+    milliseconds, and also %d time as text and %i id. On a terminal, JSON is
+    coloured unless $NO_COLOR is set.
 
     Examples:
 
       headwater read orders
       headwater read orders -n 5 --from @1h
+      headwater read orders --since 2h --until 1h --grep /tea|coffee/i
       headwater read orders --from -10 --follow
       headwater read orders --json | jq .value
-      headwater read orders --details --from -1
+      headwater read orders --format '%o %d %s\\n'
+      headwater read orders --format csv > orders.csv
     """
-    if details:
-        _copy_details(target, stream, parse_where(where), count=count, follow=follow)
-        return
-    _copy(target, stream, parse_where(where), count=count, follow=follow, json=json)
+    if follow and until is not None:
+        raise usage("give --follow or --until, not both")
+    begin, end = _begin(where, since, At(START)), None if until is None else parse_until(until)
+    if isinstance(begin, Since) and isinstance(end, Since) and begin.at_ms > end.at_ms:
+        raise usage("--until lies before --since; swap them")
+    wanted = Wanted(
+        begin=begin,
+        until=end,
+        count=count,
+        grep=make_filter(grep),
+        follow=follow,
+        format=_format(format, json=json, details=details, timestamps=timestamps),
+    )
+    _copy(target, stream, wanted)
 
 
 @with_target
@@ -96,64 +168,117 @@ def tail(
         str | None,
         typer.Option("--from", metavar="WHERE", help=f"Begin elsewhere instead: {GRAMMAR}."),
     ] = None,
+    since: SinceTime = None,
+    grep: Grep = None,
     follow: Annotated[
         bool, typer.Option("--follow/--no-follow", "-f", help="Whether to wait for more.")
     ] = True,
+    format: FormatText = None,
+    timestamps: Timestamps = False,
+    details: Details = False,
     json: Json = False,
 ) -> None:
     """Write the last messages of a stream, and then what comes.
 
-    Ends with 0 when the stream is closed, and with 130 on Ctrl-C.
+    Ends with 0 when the stream is closed, and with 130 on Ctrl-C. What
+    --grep, --format and --details do, `headwater read --help` says.
 
     Examples:
 
       headwater tail orders
       headwater tail orders -n 0           # only what is new
-      headwater tail orders --from @15m    # since a quarter of an hour ago
+      headwater tail orders --since 15m    # the last quarter of an hour
+      headwater tail orders -t --grep tea  # with times, and only tea
       headwater tail orders --no-follow    # like tail without -f
     """
-    if where is not None and last is not None:
-        raise usage("give -n or --from, not both")
-    begin = None if where is None and last is None else parse_where(where or f"-{last}")
-    _copy(target, stream, begin, count=None, follow=follow, json=json)
+    if last is not None and (where is not None or since is not None):
+        raise usage("give one of -n, --from and --since")
+    wanted = Wanted(
+        begin=_begin(where, since, None if last is None else Last(last)),
+        until=None,
+        count=None,
+        grep=make_filter(grep),
+        follow=follow,
+        format=_format(format, json=json, details=details, timestamps=timestamps),
+    )
+    _copy(target, stream, wanted)
 
 
-def _copy(
-    target: Target,
-    path: str,
-    where: Where | None,
-    *,
-    count: int | None,
-    follow: bool,
-    json: bool,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked for."""
+
+    begin: Where | None
+    until: Since | At | None
+    count: int | None
+    grep: Callable[[bytes], bool] | None
+    follow: bool
+    format: str
+
+
+def _begin(where: str | None, since: str | None, default: Where | None) -> Where | None:
+    if where is not None and since is not None:
+        raise usage("give --from or --since, not both")
+    if since is not None:
+        return parse_since(since)
+    return default if where is None else parse_where(where)
+
+
+def _format(format: str | None, *, json: bool, details: bool, timestamps: bool) -> str:
+    given = [name for name, is_set in (("json", json), ("details", details)) if is_set]
+    given += ["time"] if timestamps else []
+    if format is not None:
+        check_format(format)
+        given.append(format)
+    # Details are records already: --json adds nothing to them.
+    if given == ["json", "details"]:
+        return "details"
+    if len(given) > 1:
+        raise usage("give one of --format, --json, --details and --timestamps")
+    return given[0] if given else "lines"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a stream gives what is asked for."""
+
+    unit: Unit
+    format: Format
+    start: Position
+    until: str | None
+    in_bulk: bool
+    """Whether that takes more than the plain protocol has."""
+
+    def printer(self, wanted: Wanted) -> Printer:
+        if self.format.render is None and wanted.grep is None and not self.in_bulk:
+            return Printer(self.unit, limit=wanted.count, position=self.start)
+        return ItemPrinter(
+            self.unit,
+            limit=wanted.count,
+            position=self.start,
+            format=self.format,
+            wanted=wanted.grep,
+        )
+
+
+def _copy(target: Target, path: str, wanted: Wanted) -> None:
+    progress = Progress(f"reading {path}", visible=not wanted.follow and not is_terminal())
     with target.connect(stream=path) as client:
         stream = remote.open_stream(client, path)
-        info = stream.head()
-        unit = Unit.of(info.content_type)
-        if where is None:
-            where = Last(0 if unit is Unit.BYTE else TAIL_DEFAULT)
-        start = locate(client, stream, where, unit)
-        if start == Position(START) and info.earliest_offset is not None:
-            say(f"{path} begins at {info.earliest_offset}: retention dropped what was before")
-        progress = Progress(f"reading {path}", visible=not follow and not is_terminal())
+        plan = _plan(client, stream, wanted)
         details = remote.find_details(stream) if progress.wanted else None
-    if details is not None and start == Position(START):
+    if details is not None and plan.start == Position(START):
         progress.expect(details.size_bytes)
-    printer = _Printer(unit, limit=count, json=json, position=start)
+    stdout().write(plan.format.head)
+    printer = plan.printer(wanted)
     # A second client: by now the server is known to be there, so it is worth waiting for.
     with target.connect(patience_s=PATIENT_S, stream=path) as client, progress, watched_pipe():
         stream = remote.open_stream(client, path)
-        reader = stream.follow(start) if follow else stream.read(start)
         try:
-            with closing(reader):
-                for batch in reader:
-                    printer.print(batch)
-                    if follow or is_terminal():
-                        stdout().flush()
-                    progress.update(printer.bytes, unit.counted(printer.items))
-                    if printer.full:
-                        break
+            for _ in _steps(client, stream, plan, printer, follow=wanted.follow):
+                if wanted.follow or is_terminal():
+                    stdout().flush()
+                progress.update(printer.bytes, plan.unit.counted(printer.items))
             printer.finish()
         except KeyboardInterrupt:
             printer.finish()
@@ -163,131 +288,40 @@ def _copy(
         _say_where(printer.position)
 
 
-def _copy_details(
-    target: Target, path: str, where: Where, *, count: int | None, follow: bool
-) -> None:
-    with target.connect(stream=path) as client, watched_pipe():
-        stream = remote.open_stream(client, path)
-        unit = Unit.of(stream.head().content_type)
-        if unit is not Unit.MESSAGE and (count is not None or isinstance(where, Last)):
-            raise usage("--details counts messages, which only a JSON stream has")
-        start = locate(client, stream, where, unit)
-        position = copy_details(stream, start, count=count, follow=follow)
-        stdout().flush()
-    if count is not None:
-        _say_where(position)
+def _plan(client: Headwater, stream: Stream, wanted: Wanted) -> Plan:
+    info = stream.head()
+    unit = Unit.of(info.content_type)
+    format = make_format(wanted.format, unit, stream.path, colours=has_colours())
+    in_bulk = format.detailed or wanted.until is not None
+    counts_bytes = unit is Unit.BYTE or (format.whole_appends and unit is Unit.LINE)
+    if (unit is Unit.BYTE and wanted.grep) or (in_bulk and counts_bytes and wanted.count):
+        option = "--grep looks at" if wanted.grep else "--count with a time or a format counts"
+        raise usage(f"{option} messages or lines, and {stream.path} has {info.content_type}")
+    start = locate(
+        client, stream, wanted.begin or Last(0 if unit is Unit.BYTE else TAIL_DEFAULT), unit
+    )
+    if start == Position(START) and info.earliest_offset is not None:
+        say(f"{stream.path} begins at {info.earliest_offset}: retention dropped what was before")
+    until = None if wanted.until is None else locate(client, stream, wanted.until, unit).offset
+    return Plan(unit, format, start, until, in_bulk)
+
+
+def _steps(
+    client: Headwater, stream: Stream, plan: Plan, printer: Printer, *, follow: bool
+) -> Iterator[None]:
+    """Copy from the stream to the printer, a piece at a time."""
+    if isinstance(printer, ItemPrinter) and plan.in_bulk:
+        reader = DetailReader(client, stream, plan.unit)
+        yield from reader.copy(plan.start, plan.until, printer, follow=follow)
+        return
+    with closing(stream.follow(plan.start) if follow else stream.read(plan.start)) as batches:
+        for batch in batches:
+            printer.print(batch)
+            yield
+            if printer.full:
+                return
 
 
 def _say_where(position: Position) -> None:
     if sys.stderr.isatty():
         say(f"to continue from here: --from {show(position)}")
-
-
-class _Printer:
-    """Writes batches to stdout, up to a limit. `position` is after what has been written."""
-
-    def __init__(self, unit: Unit, *, limit: int | None, json: bool, position: Position) -> None:
-        self.position = position
-        self.items = 0
-        self.bytes = 0
-        self._unit = unit
-        self._left = limit
-        self._json = json
-        self._line_begun = b""  # waits for its end, if lines are written as records
-
-    @property
-    def full(self) -> bool:
-        return self._left == 0
-
-    def print(self, batch: Batch) -> None:
-        """Write a batch, or as much of it as the limit allows."""
-        match self._unit:
-            case Unit.MESSAGE:
-                self._print_messages(batch)
-            case Unit.LINE:
-                self._print_lines(batch)
-            case Unit.BYTE:
-                self._print_bytes(batch)
-
-    def finish(self) -> None:
-        """Write a last line that has no end."""
-        if self._line_begun and not self.full:
-            self._write_record(_line_record(self._line_begun, self.position))
-        self._line_begun = b""
-        stdout().flush()
-
-    def _print_messages(self, batch: Batch) -> None:
-        messages = batch.raw_messages() if batch else []
-        taken = self._take(len(messages))
-        for number, message in enumerate(messages[:taken], 1):
-            line = on_one_line(bytes(message))
-            self.bytes += len(line)
-            if self._json:
-                position = self._position(batch, number, len(messages))
-                self._write_record(ValueRecord(value=msgspec.Raw(line), next=show(position)))
-            else:
-                stdout().write(line + b"\n")
-        self.position = self._position(batch, taken, len(messages))
-
-    def _print_lines(self, batch: Batch) -> None:
-        data = batch.data
-        taken = self._take(data.count(b"\n"))
-        # The limit cuts behind a line; without one, the rest is the beginning of another line.
-        end = _end_of_line(data, taken) if self.full else len(data)
-        self.bytes += end
-        self.position = self._position(batch, end, len(data))
-        if not self._json:
-            stdout().write(data[:end])
-            return
-        start = 0
-        for _ in range(taken):
-            stop = data.index(b"\n", start) + 1
-            line, self._line_begun = self._line_begun + data[start:stop], b""
-            self._write_record(_line_record(line, self._position(batch, stop, len(data))))
-            start = stop
-        self._line_begun += data[start:end]
-
-    def _print_bytes(self, batch: Batch) -> None:
-        data = batch.data
-        taken = self._take(len(data))
-        self.bytes += taken
-        self.position = self._position(batch, taken, len(data))
-        if not self._json:
-            stdout().write(data[:taken])
-        elif taken:
-            self._write_record(_data_record(data[:taken], self.position))
-
-    def _take(self, available: int) -> int:
-        taken = available if self._left is None else min(self._left, available)
-        if self._left is not None:
-            self._left -= taken
-        self.items += taken
-        return taken
-
-    @staticmethod
-    def _position(batch: Batch, taken: int, total: int) -> Position:
-        return batch.position if taken == total else behind(batch, taken)
-
-    @staticmethod
-    def _write_record(record: Record) -> None:
-        stdout().write(msgspec.json.encode(record) + b"\n")
-
-
-def _end_of_line(data: bytes, number: int) -> int:
-    """Behind the line of that number."""
-    end = 0
-    for _ in range(number):
-        end = data.index(b"\n", end) + 1
-    return end
-
-
-def _line_record(line: bytes, position: Position) -> Record:
-    text = line.removesuffix(b"\n").removesuffix(b"\r")
-    try:
-        return TextRecord(text=text.decode(), next=show(position))
-    except UnicodeDecodeError:
-        return _data_record(line, position)
-
-
-def _data_record(data: bytes, position: Position) -> DataRecord:
-    return DataRecord(data=b64encode(data).decode(), next=show(position))
