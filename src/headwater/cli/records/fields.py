@@ -1,0 +1,20 @@
+"""What records are made of: the base of all, and fields that several of them have."""
+
+from __future__ import annotations
+
+from typing import Annotated as A
+
+import msgspec
+from msgspec import Meta
+
+
+def doc(text: str) -> Meta:
+    return Meta(description=text)
+
+
+Name = A[str, doc("the stream's path")]
+Closed = A[bool, doc("whether it takes no more messages")]
+
+
+class Record(msgspec.Struct, kw_only=True):
+    """Base of all records."""

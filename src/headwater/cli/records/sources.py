@@ -1,0 +1,47 @@
+"""What comes from databases and goes into tables."""
+
+from __future__ import annotations
+
+from typing import Annotated as A
+
+from headwater.cli.records.fields import Record, doc
+
+
+class TableRecord(Record):
+    """A table whose changes are published."""
+
+    name: A[str, doc("its schema and name")]
+    before_images: A[bool, doc("whether its records have an `old_value`")]
+    key: A[bool, doc("whether it has a primary key")]
+
+
+class PostgresRecord(Record):
+    """How far a replication slot is."""
+
+    slot: A[str, doc("the name of the slot")]
+    exists: A[bool, doc("whether it is there")]
+    active: A[bool, doc("whether somebody reads from it now")]
+    wal_status: A[str | None, doc("PostgreSQL's word on the log it keeps; `lost` is bad")]
+    confirmed_lsn: A[str | None, doc("everything before this is in the stream")]
+    behind_bytes: A[int | None, doc("how much of PostgreSQL's log comes after that")]
+    publication: A[str | None, doc("the publication; null if it is missing")]
+    tables: A[list[TableRecord], doc("its tables")]
+
+
+class PipelineRecord(Record):
+    """How far a pipeline is."""
+
+    name: A[str, doc("its name")]
+    pipeline: A[str, doc("which of the pipelines it is")]
+    batch: A[int, doc("the number of its last micro-batch")]
+    rows: A[int, doc("how many messages that had")]
+    rows_per_s: A[float, doc("how many a second it took in")]
+    batch_ms: A[int, doc("how long it took")]
+    at: A[int, doc("when that was, in milliseconds since 1970")]
+    offsets: A[dict[str, str], doc("how far it is in each stream")]
+    lag_messages: A[int | None, doc("messages it has not taken in yet")]
+    lag_s: A[float | None, doc("age of the oldest of those, in seconds")]
+
+
+class RowRecord(Record):
+    """A row of the answer: a field for each column, by its name."""

@@ -1,0 +1,87 @@
+"""Streams, and what was done to them."""
+
+from __future__ import annotations
+
+from typing import Annotated as A
+
+from headwater.cli.records.fields import Closed, Name, Record, doc
+
+NextOffset = A[str | None, doc("the offset after its last message")]
+
+
+class StreamRecord(Record):
+    """One stream."""
+
+    name: Name
+    content_type: A[str | None, doc("its media type")]
+    next_offset: NextOffset
+    closed: Closed
+    messages: A[int | None, doc("how many messages it has; appends, unless it is JSON")]
+    bytes: A[int | None, doc("its size, with what a fork shares with its source")]
+    created_at: A[str | None, doc("when it was created")]
+    ttl_s: A[int | None, doc("seconds without access after which it expires")]
+    expires_at: A[str | None, doc("when it expires, if that was fixed")]
+
+
+class DetailRecord(StreamRecord):
+    """One stream, with all that is known about it."""
+
+    url: A[str, doc("its address")]
+    retention_s: A[int | None, doc("seconds after which what it has goes")]
+    retention_bytes: A[int | None, doc("how much of what it has it keeps")]
+    durability: A[str | None, doc("`relaxed` if it acknowledges before the commit, else `synced`")]
+    forked_from: A[str | None, doc("the path of the stream that it is a fork of")]
+    forks: A[int | None, doc("how many forks it has")]
+    producers: A[int | None, doc("how many idempotent producers have written to it")]
+    readers: A[int | None, doc("how many are following it now")]
+
+
+class DeletedRecord(StreamRecord):
+    """A deleted stream that can be undeleted."""
+
+    deleted_at: A[str | None, doc("when it was deleted")]
+    kept_until: A[str | None, doc("until when it can be undeleted")]
+
+
+class ChangeRecord(Record):
+    """A stream that was created, forked, closed or undeleted."""
+
+    name: Name
+    url: A[str, doc("its address")]
+    content_type: A[str | None, doc("its media type")]
+    next_offset: NextOffset
+    closed: Closed
+
+
+class ClearRecord(Record):
+    """A stream without its messages."""
+
+    name: Name
+    url: A[str, doc("its address")]
+    next_offset: A[str, doc("where it begins from now on")]
+
+
+class RemovalRecord(Record):
+    """A stream that was deleted."""
+
+    name: Name
+    removed: A[bool, doc("always true")] = True
+
+
+class AppendRecord(Record):
+    """What one `append` has done."""
+
+    name: Name
+    messages: A[int, doc("messages in the input")]
+    bytes: A[int, doc("their size")]
+    duplicates: A[int, doc("how many of them an earlier run had stored already")]
+    next_offset: A[str | None, doc("the offset after the last one; null if the server hid it")]
+    closed: A[bool, doc("whether the stream was closed as well")]
+
+
+class AddressRecord(Record):
+    """A signed address."""
+
+    name: Name
+    url: A[str, doc("the address; anyone who has it can read the stream")]
+    expires_at: A[str | None, doc("when it ends")]

@@ -1,0 +1,44 @@
+"""Subscriptions and their streams."""
+
+from __future__ import annotations
+
+from typing import Annotated as A
+
+from headwater.cli.records.fields import Name, Record, doc
+
+
+class LinkRecord(Record):
+    """A stream of a subscription."""
+
+    name: Name
+    explicit: A[bool, doc("whether it was named; else the pattern takes it in")]
+    acked_offset: A[str, doc("the last offset that was acknowledged; -1 if none was")]
+    tail_offset: A[str, doc("the offset after its last message")]
+    pending: A[bool, doc("whether there is something to do between the two")]
+
+
+class SubscriptionRecord(Record):
+    """One subscription."""
+
+    name: A[str, doc("its name")]
+    type: A[str, doc("`webhook` or `pull-wake`")]
+    pattern: A[str | None, doc("which streams it takes in")]
+    webhook: A[str | None, doc("the address that is woken")]
+    wake_stream: A[str | None, doc("the stream that gets an event for each wake")]
+    lease_s: A[float, doc("how long the worker that is woken may stay silent")]
+    description: A[str | None, doc("what it is for")]
+    status: A[str, doc("`active`, or `failed` while waking fails and is tried again")]
+    state: A[str, doc("`idle`, `due`, `offered` or `leased`")]
+    generation: A[int, doc("how many wakes there were")]
+    holder: A[str | None, doc("the worker that has claimed the wake")]
+    failures: A[int, doc("how often waking has failed in a row")]
+    streams_total: A[int, doc("how many streams it is linked to")]
+    streams_pending: A[int, doc("how many of them have something to do")]
+    streams: A[list[LinkRecord], doc("those streams; empty in a list of subscriptions")]
+
+
+class SubscriptionRemovalRecord(Record):
+    """A subscription that was deleted."""
+
+    name: A[str, doc("its name")]
+    removed: A[bool, doc("always true")] = True
