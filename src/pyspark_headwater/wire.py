@@ -18,6 +18,7 @@ from headwater.client import (
     Range,
     Ranges,
     Reach,
+    ResponseError,
     RetryPolicy,
     Stream,
     StreamGone,
@@ -25,8 +26,10 @@ from headwater.client import (
     StreamNotFound,
     StreamSummary,
 )
+from headwater.client.aio.transport import HttpxTransport
 from headwater.core.offsets import format_offset
 from pyspark_headwater.options import Server
+from pyspark_headwater.waiting import TellingTransport
 
 BEGINNING: Final = format_offset(0, 0)
 """The offset of every stream's beginning."""
@@ -46,11 +49,18 @@ class Wire:
             headers={"Accept-Encoding": "identity"},
             retry=RetryPolicy(give_up_after_s=patience_s, unreachable_after_s=patience_s),
             # Certificates take long to load, in every process, and only TLS has a use for them.
-            verify=server.root.startswith("https:"),
+            transport=TellingTransport(
+                HttpxTransport(verify=server.root.startswith("https:")), patience_s
+            ),
         )
 
     def close(self) -> None:
         self._client.close()
+
+    def greet(self) -> None:
+        """Wait until the server answers anything; raise `HeadwaterError` if it does not."""
+        with suppress(ResponseError):
+            self._client.request("GET", "/healthz")
 
     def stream(self, name: str, content_type: str | None = None) -> Stream:
         return self._client.stream(name, content_type=content_type)

@@ -103,6 +103,7 @@ def run(
         from pyspark_headwater.pipelines.session import session
 
         chosen = Pipeline(kind, root, options, minutes, follow)
+        _greet(options)
         _announce(chosen)
         run_pipeline(session(master, chosen.name), chosen, lambda one: say(_line(one)))
 
@@ -141,8 +142,9 @@ def replay(
         from pyspark_headwater.pipelines.replay import replay as replay_rows
         from pyspark_headwater.pipelines.session import session
 
-        say(f"{name}: starting Spark")
         options = {**_options(target), "stream": stream}
+        _greet(options)
+        say(f"{name}: starting Spark")
         spark = session(master, name)
         replay_rows(spark, source, options, form=form, name=name, version=version)
 
@@ -208,6 +210,14 @@ def _spark() -> Iterator[None]:
         yield
     except (PySparkException, HeadwaterSparkError, HeadwaterError) as error:
         raise CliError(one_line(reason(str(error)))) from error
+
+
+def _greet(options: dict[str, str]) -> None:
+    """Wait for the server before Spark is started, which takes long and would be for nothing."""
+    from pyspark_headwater.options import read_options
+    from pyspark_headwater.wire import wire_to
+
+    wire_to(read_options(options, "stream read").server).greet()
 
 
 def _announce(pipeline: Pipeline) -> None:
