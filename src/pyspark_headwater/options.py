@@ -1,4 +1,4 @@
-"""The options of the format, each described once: where it applies, its default, its meaning.
+"""What a reader or a writer was asked for.
 
 Spark passes options as text, in any case. Unknown and contradictory options are refused before
 anything is read, with the name that was probably meant.
@@ -7,6 +7,7 @@ anything is read, with the name that was probably meant.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, cast, get_args
@@ -15,154 +16,25 @@ import msgspec
 
 from headwater.client.protocol.addresses import stream_root
 from pyspark_headwater.errors import InvalidOption
+from pyspark_headwater.known_options import (
+    OPTIONS,
+    RETRY_TIMEOUT_DEFAULT_S,
+    ROWS_PER_REQUEST_DEFAULT,
+    Option,
+    Use,
+)
 
-Use = Literal["batch read", "stream read", "batch write", "stream write"]
 Mode = Literal["FAILFAST", "PERMISSIVE", "DROPMALFORMED"]
 Ordering = Literal["partition", "global"]
 SealedReads = Literal["auto", "server", "direct"]
 
-READ: Final[tuple[Use, ...]] = ("batch read", "stream read")
-WRITE: Final[tuple[Use, ...]] = ("batch write", "stream write")
-EVERY: Final[tuple[Use, ...]] = READ + WRITE
-
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
-ROWS_PER_REQUEST_DEFAULT: Final = 5_000
 ROWS_PER_REQUEST_MAX: Final = 100_000
-RETRY_TIMEOUT_DEFAULT_S: Final = 300
 PARTITIONS_MAX: Final = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One line of the table in the documentation."""
-
-    name: str
-    uses: tuple[Use, ...]
-    default: str
-    meaning: str
-
-
-OPTIONS: Final = (
-    Option("endpoint", EVERY, "http://127.0.0.1:4437", "The address of the server."),
-    Option("token", EVERY, "", "A bearer token to send along."),
-    Option("stream", EVERY, "", "The stream to read or to append to."),
-    Option("streams", READ, "", "Several streams, separated by commas."),
-    Option(
-        "streamPattern",
-        READ,
-        "",
-        "All streams whose path matches: `*` is one segment, `**` any number. "
-        "Streams that are created later join from their beginning.",
-    ),
-    Option(
-        "onlyJson", READ, "`false`", "With `streamPattern`: leave out streams that are not JSON."
-    ),
-    Option(
-        "startingOffsets",
-        READ,
-        "`earliest` (batch), `latest` (stream)",
-        "Where a new query begins: `earliest`, `latest`, or a JSON object from stream to offset.",
-    ),
-    Option(
-        "startingTimestamp",
-        READ,
-        "",
-        "Instead: begin with what was stored at this moment or later, in ms since 1970.",
-    ),
-    Option(
-        "endingOffsets",
-        ("batch read",),
-        "`latest`",
-        "Where to stop: `latest`, or a JSON object from stream to offset.",
-    ),
-    Option(
-        "maxOffsetsPerTrigger",
-        ("stream read",),
-        "no limit",
-        "How many messages a micro-batch takes in, rounded to whole appends.",
-    ),
-    Option(
-        "maxBytesPerTrigger",
-        ("stream read",),
-        "no limit",
-        "How many bytes a micro-batch takes in, rounded to whole appends.",
-    ),
-    Option("minPartitions", READ, "one for 16 MiB", "Into how many tasks to cut what is read."),
-    Option(
-        "failOnDataLoss",
-        READ,
-        "`true`",
-        "Whether a query fails when a stream was deleted or created again under its name.",
-    ),
-    Option(
-        "sealedReads",
-        READ,
-        "`auto`",
-        "How tasks read [history](history.md) that is in files: `auto` takes it from the files "
-        "where a task can reach them, `server` never does, `direct` fails where it cannot.",
-    ),
-    Option("includeHeaders", READ, "`false`", "Add the columns about producers, and message ids."),
-    Option(
-        "mode",
-        READ,
-        "`FAILFAST`",
-        "With a schema of your own, what happens to a message that does not fit: `FAILFAST` fails "
-        "the query, `PERMISSIVE` puts its text into the column `_corrupt`, `DROPMALFORMED` leaves "
-        "it out.",
-    ),
-    Option(
-        "retryTimeout",
-        EVERY,
-        str(RETRY_TIMEOUT_DEFAULT_S),
-        "Seconds to keep trying while the server cannot be reached or answers 503.",
-    ),
-    Option(
-        "ordering",
-        WRITE,
-        "`partition`",
-        "`partition`: tasks append side by side. `global`: the driver appends everything in order.",
-    ),
-    Option("createStream", WRITE, "`false`", "Create the stream if it does not exist."),
-    Option("contentType", WRITE, "`application/json`", "The type of a stream created that way."),
-    Option(
-        "keyColumn",
-        WRITE,
-        "",
-        "Write rows as changes of the State Protocol, with this column as the key.",
-    ),
-    Option("entityType", WRITE, "the stream's last segment", "The type of such changes."),
-    Option(
-        "operationColumn",
-        WRITE,
-        "",
-        "The column that says `insert`, `update`, `upsert` or `delete`; without it: `upsert`.",
-    ),
-    Option(
-        "messageIdColumn",
-        WRITE,
-        "",
-        "The column with the id of a message, for streams that check ids. One request per row.",
-    ),
-    Option(
-        "rowsPerRequest",
-        WRITE,
-        str(ROWS_PER_REQUEST_DEFAULT),
-        "How many rows go into one append.",
-    ),
-    Option(
-        "producerId",
-        ("batch write",),
-        "",
-        "With `txnVersion`: a name for this job, so that running it again writes nothing twice.",
-    ),
-    Option(
-        "txnVersion",
-        ("batch write",),
-        "",
-        "A number that grows with every run that has something new to write.",
-    ),
-)
+TRIGGER_DELAY_DEFAULT: Final = "15m"
+_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION: Final = re.compile(r"(\d{1,9}) ?(ms|s|m|h)")
 
 # What Spark itself hands to a sink or source along with the options that are meant for it.
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "path", "queryname", "triggertype"})
@@ -195,6 +67,8 @@ class ReadOptions:
     starting_timestamp_ms: int | None
     max_messages: int | None
     max_bytes: int | None
+    min_messages: int | None
+    max_delay_s: float
     min_partitions: int | None
     fail_on_data_loss: bool
     include_headers: bool
@@ -241,6 +115,13 @@ class _Given:
         if not (text.isascii() and text.isdigit()) or not least <= int(text) <= most:
             raise InvalidOption(f"{name} must be a whole number from {least} to {most}: {text!r}")
         return int(text)
+
+    def duration_s(self, name: str, default: str) -> float:
+        text = self.text(name) or default
+        found = _DURATION.fullmatch(text.lower())
+        if found is None:
+            raise InvalidOption(f"{name} must be a number with ms, s, m or h after it: {text!r}")
+        return int(found[1]) * _UNITS_S[found[2]]
 
     def truth(self, name: str, default: bool) -> bool:
         text = self.text(name)
@@ -294,6 +175,8 @@ def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
         starting_timestamp_ms=at_ms,
         max_messages=given.number("maxOffsetsPerTrigger", 1, 2**53),
         max_bytes=given.number("maxBytesPerTrigger", 1, 2**49),
+        min_messages=_least(given),
+        max_delay_s=given.duration_s("maxTriggerDelay", TRIGGER_DELAY_DEFAULT),
         min_partitions=given.number("minPartitions", 1, PARTITIONS_MAX),
         fail_on_data_loss=given.truth("failOnDataLoss", True),
         include_headers=given.truth("includeHeaders", False),
@@ -328,6 +211,19 @@ def write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
         producer_id=producer_id,
         txn_version=version,
     )
+
+
+def _least(given: _Given) -> int | None:
+    """How many messages a micro-batch is worth waiting for."""
+    least = given.number("minOffsetsPerTrigger", 1, 2**53)
+    most = given.number("maxOffsetsPerTrigger", 1, 2**53)
+    if least is None and given.text("maxTriggerDelay") is not None:
+        raise InvalidOption("maxTriggerDelay needs minOffsetsPerTrigger: it limits that wait")
+    if least is not None and most is not None and least > most:
+        raise InvalidOption(
+            f"minOffsetsPerTrigger ({least}) cannot be more than maxOffsetsPerTrigger ({most})"
+        )
+    return least
 
 
 def _selected(given: _Given) -> tuple[str, ...]:

@@ -2,14 +2,15 @@
 
 Without a schema a row is a message with its place. With one, each field of the schema is a field of
 the JSON object that the message is; names that begin with an underscore and are listed in `PLACES`
-are the message's place again. Parsing is pyarrow's, a batch at a time. A message does not fit when
-it is no object or when a field has another type; fields that the schema does not name are ignored,
-and fields that the message does not have are null.
+are the message's place and sender again. Parsing is pyarrow's, a batch at a time. A message does
+not fit when it is no object or when a field has another type; fields that the schema does not name
+are ignored, and fields that the message does not have are null.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from pyspark.sql.types import (
     DataType,
     IntegerType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -28,14 +30,24 @@ from pyspark.sql.types import (
 )
 
 from pyspark_headwater.errors import InvalidOption, MalformedMessage
+from pyspark_headwater.keys import keys_and_headers
 from pyspark_headwater.options import Mode
 
 CORRUPT: Final = "_corrupt"
+KEY: Final = "key"
+HEADERS: Final = "headers"
+SENDER: Final[Mapping[str, DataType]] = {
+    "producer_id": StringType(),
+    "producer_epoch": LongType(),
+    "producer_seq": LongType(),
+    "message_id": StringType(),
+}
 PLACES: Final[Mapping[str, DataType]] = {
     "_stream": StringType(),
     "_offset": StringType(),
     "_index": IntegerType(),
     "_timestamp": TimestampType(),
+    **{f"_{name}": kind for name, kind in SENDER.items()},
     CORRUPT: StringType(),
 }
 _EXCERPT_CHARS: Final = 200
@@ -53,23 +65,31 @@ def message_schema(*, json: bool, headers: bool) -> StructType:
         StructField("value", StringType() if json else BinaryType(), False),
     ]
     if headers:
+        fields += [StructField(name, kind) for name, kind in SENDER.items()]
         fields += [
-            StructField("producer_id", StringType()),
-            StructField("producer_epoch", LongType()),
-            StructField("producer_seq", LongType()),
-            StructField("message_id", StringType()),
+            StructField(KEY, StringType()),
+            StructField(HEADERS, MapType(StringType(), StringType())),
         ]
     return StructType(fields)
+
+
+def names_sender(schema: StructType) -> bool:
+    """Whether a schema of the user's own asks who sent a message."""
+    return any(f"_{name}" in schema.fieldNames() for name in SENDER)
 
 
 def messages_as_rows(schema: StructType) -> Shape:
     """Rows as the server sends them, under the names that Spark was told."""
     target = to_arrow_schema(schema, timezone="UTC")
-    names = [name for name in target.names if name != "stream"]
+    names = [name for name in target.names if name not in ("stream", KEY, HEADERS)]
 
     def shape(stream: str, rows: Any) -> Any:
         columns = {"stream": pa.repeat(pa.scalar(stream, pa.string()), rows.num_rows)}
         columns |= {name: rows.column(name) for name in names}
+        if KEY in target.names:
+            keys, headers = keys_and_headers(columns["value"].to_pylist())
+            columns[KEY] = pa.array(keys, pa.string())
+            columns[HEADERS] = pa.array(headers, target.field(HEADERS).type)
         try:
             columns["value"] = columns["value"].cast(target.field("value").type)
         except pa.ArrowInvalid:
@@ -91,11 +111,12 @@ def messages_parsed(schema: StructType, mode: Mode) -> Shape:
     def shape(stream: str, rows: Any) -> Any:
         values = _texts(rows.column("value"))
         table, corrupt = _parse_all(values, wanted, mode, stream, rows)
-        columns = {
+        columns: dict[str, Callable[[], Any]] = {
             "_stream": lambda: pa.repeat(pa.scalar(stream, pa.string()), rows.num_rows),
             "_offset": lambda: rows.column("offset"),
             "_index": lambda: rows.column("index"),
             "_timestamp": lambda: rows.column("timestamp"),
+            **{f"_{name}": partial(rows.column, name) for name in SENDER},
             CORRUPT: lambda: corrupt,
         }
         arrays = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from pyspark.sql.datasource import (
@@ -27,12 +28,13 @@ from pyspark.sql.types import StructType
 from headwater.client.errors import ResponseError
 from headwater.client.protocol.resources import Reach
 from pyspark_headwater.errors import InvalidOption
-from pyspark_headwater.options import ReadOptions, Use, WriteOptions, read_options, write_options
+from pyspark_headwater.known_options import OPTIONS, Use
+from pyspark_headwater.options import ReadOptions, WriteOptions, read_options, write_options
 from pyspark_headwater.planning import Planner, RangesPartition
 from pyspark_headwater.pushdown import is_switched_on, narrowed
 from pyspark_headwater.reading import Shape, read_partition
 from pyspark_headwater.selection import Offsets, Selection, data_loss, is_data_loss
-from pyspark_headwater.shapes import message_schema, messages_as_rows, messages_parsed
+from pyspark_headwater.shapes import message_schema, messages_as_rows, messages_parsed, names_sender
 from pyspark_headwater.sink import BatchSink, StreamSink
 from pyspark_headwater.wire import BEGINNING, Wire, wire_to
 
@@ -71,12 +73,12 @@ class DefaultSource(DataSource):
         return message_schema(json=only_json, headers=options.include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = self._read_options("batch read")
+        options = self._read_options("batch read", schema)
         kind = FilteringReader if is_switched_on() else BatchReader
         return kind(options, self._shape(schema, options), own_schema=self._has_own_schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        options = self._read_options("stream read")
+        options = self._read_options("stream read", schema)
         return StreamReader(options, self._shape(schema, options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -90,12 +92,16 @@ class DefaultSource(DataSource):
             raise InvalidOption("a stream is only ever appended to: use the mode append")
         return write_options(self.options, use)
 
-    def _read_options(self, use: Use | None) -> ReadOptions:
+    def _read_options(self, use: Use | None, schema: StructType | None = None) -> ReadOptions:
         if use is not None:
-            return read_options(self.options, use)
+            options = read_options(self.options, use)
+            return replace(options, include_headers=True) if self._names_sender(schema) else options
         names = {name.lower() for name in self.options}
-        for_streams = {"maxoffsetspertrigger", "maxbytespertrigger"}
+        for_streams = {o.name.lower() for o in OPTIONS if o.uses == ("stream read",)}
         return read_options(self.options, "stream read" if names & for_streams else "batch read")
+
+    def _names_sender(self, schema: StructType | None) -> bool:
+        return schema is not None and self._has_own_schema and names_sender(schema)
 
     def _shape(self, schema: StructType, options: ReadOptions) -> Shape:
         if self._has_own_schema:
@@ -140,6 +146,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._shape = shape
         self._target: Offsets | None = None
+        self._taken_at: float | None = None
 
     # --- On the driver ---------------------------------------------------------------------------
 
@@ -158,8 +165,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
         tails = self._target if self._target is not None else self._news(start)
+        if tails is None:
+            return start
         limited = not isinstance(limit, ReadAllAvailable)
-        return Admission(self._options, self._wire).admit(start, tails, limited=limited)
+        end = Admission(self._options, self._wire).admit(start, tails, limited=limited)
+        if end != start:
+            self._taken_at = time.monotonic()
+        return end
 
     def reportLatestOffset(self) -> Offsets | None:
         return self._selection.tails()
@@ -167,22 +179,33 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         return Planner(self._options, self._wire).partitions(start, end)
 
-    def _news(self, start: Offsets) -> Offsets:
-        """The ends of the streams, as soon as one of them moved, or after a while."""
+    def _news(self, start: Offsets) -> Offsets | None:
+        """The ends of the streams as soon as they are worth a micro-batch; None after a while."""
         deadline = time.monotonic() + IDLE_WAIT_S
         while True:
             tails = self._selection.tails()
+            moved = any(start.get(name) != tail for name, tail in tails.items())
+            # If a stream is gone, the query may have to fail.
+            missing = self._options.fail_on_data_loss and start.keys() - tails.keys()
+            if missing or (moved and self._is_enough(start, tails)):
+                return tails
             left_s = deadline - time.monotonic()
-            if left_s <= 0 or any(start.get(name) != tail for name, tail in tails.items()):
-                return tails
-            if self._options.fail_on_data_loss and start.keys() - tails.keys():
-                # A stream is gone, and the query has to fail.
-                return tails
-            if self._options.pattern is None and len(tails) == 1:
+            if left_s <= 0:
+                return None
+            if self._options.pattern is None and len(tails) == 1 and not moved:
                 ((name, tail),) = tails.items()
                 self._wire.wait_for_news(name, tail, left_s)
             else:
                 time.sleep(min(_POLL_S, left_s))
+
+    def _is_enough(self, start: Offsets, tails: Offsets) -> bool:
+        """Whether as much is waiting as a micro-batch should have, or for as long as it may."""
+        least, taken_at = self._options.min_messages, self._taken_at
+        if least is None or taken_at is None:
+            return True
+        if time.monotonic() - taken_at >= self._options.max_delay_s:
+            return True
+        return Admission(self._options, self._wire).waiting(start, tails) >= least
 
     @property
     def _wire(self) -> Wire:
@@ -223,6 +246,12 @@ class Admission:
         if limited and waiting:
             self._limit(start, end, waiting)
         return dict(sorted(end.items()))
+
+    def waiting(self, start: Offsets, tails: Offsets) -> int:
+        """How many messages are there that no micro-batch has taken in."""
+        moved = [name for name, tail in tails.items() if start.get(name) != tail]
+        found = [self._reach(name, start.get(name, BEGINNING)) for name in moved]
+        return sum(one.messages for one in found if one is not None)
 
     def _limit(self, start: Offsets, end: Offsets, waiting: Mapping[str, Reach]) -> None:
         """Give every stream a share by what is waiting in it."""

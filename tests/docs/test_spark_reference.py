@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from headwater.core.pipelines import PIPELINES
-from pyspark_headwater.options import EVERY, OPTIONS, READ, WRITE, Option
+from pyspark_headwater.known_options import EVERY, OPTIONS, READ, WRITE, Option
 from pyspark_headwater.pipelines.columns import COLUMNS_MAX, NAME_CHARS_MAX, ColumnType
 from pyspark_headwater.pipelines.jobs import archive_layout, rollup_layout
 from pyspark_headwater.pipelines.state import state_layout

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pyspark_headwater.errors import InvalidOption
-from pyspark_headwater.options import OPTIONS, Use, read_options, write_options
+from pyspark_headwater.known_options import OPTIONS, Use
+from pyspark_headwater.options import read_options, write_options
 
 
 def refusal(options: dict[str, str], use: Use = "stream read") -> str:
@@ -48,6 +49,29 @@ def test_an_unknown_option_is_named_with_the_nearest_one(wrong: str, meant: str)
     said = refusal({"stream": "a", wrong: "1"})
     assert repr(wrong.lower()) in said
     assert said.endswith(f"did you mean {meant}?")
+
+
+@pytest.mark.parametrize(
+    "text, seconds", [("30s", 30.0), ("15m", 900.0), ("1 h", 3600.0), ("250ms", 0.25)]
+)
+def test_a_delay_has_a_unit(text: str, seconds: float) -> None:
+    given = {"stream": "a", "minOffsetsPerTrigger": "5", "maxTriggerDelay": text}
+    options = read_options(given, "stream read")
+    assert (options.min_messages, options.max_delay_s) == (5, seconds)
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "15"}, "with ms, s, m or h after it"),
+        ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "-1s"}, "with ms, s, m or h after it"),
+        ({"maxTriggerDelay": "5s"}, "maxTriggerDelay needs minOffsetsPerTrigger"),
+        ({"minOffsetsPerTrigger": "0"}, "from 1 to"),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "cannot be more than"),
+    ],
+)
+def test_waiting_for_more_that_makes_no_sense(given: dict[str, str], said: str) -> None:
+    assert said in refusal({"stream": "a", **given})
 
 
 def test_an_option_for_something_else() -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
+from tests.spark.test_crashes import wait_until
 from tests.spark.world import Fate, Gateway, World, values
 
 
@@ -80,6 +82,58 @@ def test_producers_and_ids_as_columns(spark: SparkSession, world: World) -> None
     plain, named = world.batch(spark, includeHeaders="true").sort("offset").collect()
     assert (plain.producer_id, plain.producer_epoch) == (None, None)
     assert (plain.message_id, named.message_id) == (None, "order-2")
+
+
+def test_keys_and_headers_as_columns(spark: SparkSession, world: World) -> None:
+    change = {"type": "user", "key": "u1", "headers": {"operation": "upsert", "n": 7}}
+    world.stream("events", [change, {"key": 12, "headers": None}, [1], "text"])
+    rows = world.batch(spark, includeHeaders="true").sort("index").collect()
+    assert [row.key for row in rows] == ["u1", "12", None, None]
+    assert [row.headers for row in rows] == [{"operation": "upsert", "n": "7"}, None, None, None]
+
+
+def test_the_sender_beside_a_schema_of_ones_own(spark: SparkSession, world: World) -> None:
+    world.stream("events", [{"n": 1}]).append({"n": 2}, id="order-2")
+    schema = "n long, _message_id string, _producer_id string, _producer_seq long"
+    frame = spark.read.format("headwater").schema(schema).options(**world.options()).load()
+    assert [tuple(row) for row in frame.sort("n").collect()] == [
+        (1, None, None, None),
+        (2, "order-2", None, None),
+    ]
+
+
+def _sizes(world: World, frame: DataFrame, sizes: list[int]) -> StreamingQuery:
+    """A query that notes how many rows each of its micro-batches has."""
+    writing = frame.writeStream.foreachBatch(lambda batch, _: sizes.append(batch.count()))
+    return writing.option("checkpointLocation", world.checkpoint()).start()
+
+
+def test_a_micro_batch_waits_for_company_but_not_for_ever(
+    spark: SparkSession, world: World
+) -> None:
+    stream = world.stream("events", [0])
+    sizes: list[int] = []
+    patient = world.live(spark, minOffsetsPerTrigger=3, maxTriggerDelay="1h")
+    query = _sizes(world, patient, sizes)
+    try:
+        wait_until(lambda: sizes == [1])
+        stream.append_all([1])
+        stream.append_all([2])
+        time.sleep(1)
+        assert sizes == [1]
+        stream.append_all([3, 4])
+        wait_until(lambda: sizes == [1, 4])
+    finally:
+        query.stop()
+    hasty = world.live(spark, minOffsetsPerTrigger=3, maxTriggerDelay="500ms")
+    query = _sizes(world, hasty, sizes)
+    try:
+        stream.append_all([5])
+        wait_until(lambda: sizes == [1, 4, 1])
+        stream.append_all([6])
+        wait_until(lambda: sizes == [1, 4, 1, 1])
+    finally:
+        query.stop()
 
 
 def test_wrong_input_is_said_clearly(spark: SparkSession, world: World) -> None:

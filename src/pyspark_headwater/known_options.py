@@ -1,0 +1,168 @@
+"""The options of the format, each described once: where it applies, its default, its meaning.
+
+The table in the documentation is held against this one by a test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Use = Literal["batch read", "stream read", "batch write", "stream write"]
+
+READ: Final[tuple[Use, ...]] = ("batch read", "stream read")
+WRITE: Final[tuple[Use, ...]] = ("batch write", "stream write")
+EVERY: Final[tuple[Use, ...]] = READ + WRITE
+
+ROWS_PER_REQUEST_DEFAULT: Final = 5_000
+RETRY_TIMEOUT_DEFAULT_S: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One line of the table in the documentation."""
+
+    name: str
+    uses: tuple[Use, ...]
+    default: str
+    meaning: str
+
+
+OPTIONS: Final = (
+    Option("endpoint", EVERY, "http://127.0.0.1:4437", "The address of the server."),
+    Option("token", EVERY, "", "A bearer token to send along."),
+    Option("stream", EVERY, "", "The stream to read or to append to."),
+    Option("streams", READ, "", "Several streams, separated by commas."),
+    Option(
+        "streamPattern",
+        READ,
+        "",
+        "All streams whose path matches: `*` is one segment, `**` any number. "
+        "Streams that are created later join from their beginning.",
+    ),
+    Option(
+        "onlyJson", READ, "`false`", "With `streamPattern`: leave out streams that are not JSON."
+    ),
+    Option(
+        "startingOffsets",
+        READ,
+        "`earliest` (batch), `latest` (stream)",
+        "Where a new query begins: `earliest`, `latest`, or a JSON object from stream to offset.",
+    ),
+    Option(
+        "startingTimestamp",
+        READ,
+        "",
+        "Instead: begin with what was stored at this moment or later, in ms since 1970.",
+    ),
+    Option(
+        "endingOffsets",
+        ("batch read",),
+        "`latest`",
+        "Where to stop: `latest`, or a JSON object from stream to offset.",
+    ),
+    Option(
+        "maxOffsetsPerTrigger",
+        ("stream read",),
+        "no limit",
+        "How many messages a micro-batch takes in, rounded to whole appends.",
+    ),
+    Option(
+        "maxBytesPerTrigger",
+        ("stream read",),
+        "no limit",
+        "How many bytes a micro-batch takes in, rounded to whole appends.",
+    ),
+    Option(
+        "minOffsetsPerTrigger",
+        ("stream read",),
+        "none",
+        "How many messages have to be waiting before a micro-batch takes them in.",
+    ),
+    Option(
+        "maxTriggerDelay",
+        ("stream read",),
+        "`15m`",
+        "With `minOffsetsPerTrigger`: how long after a micro-batch the next one takes in what is "
+        "there anyway, such as `30s`, `15m` or `1h`.",
+    ),
+    Option("minPartitions", READ, "one for 16 MiB", "Into how many tasks to cut what is read."),
+    Option(
+        "failOnDataLoss",
+        READ,
+        "`true`",
+        "Whether a query fails when a stream was deleted or created again under its name.",
+    ),
+    Option(
+        "sealedReads",
+        READ,
+        "`auto`",
+        "How tasks read [history](history.md) that is in files: `auto` takes it from the files "
+        "where a task can reach them, `server` never does, `direct` fails where it cannot.",
+    ),
+    Option(
+        "includeHeaders",
+        READ,
+        "`false`",
+        "Add the columns about producers, message ids, keys and headers.",
+    ),
+    Option(
+        "mode",
+        READ,
+        "`FAILFAST`",
+        "With a schema of your own, what happens to a message that does not fit: `FAILFAST` fails "
+        "the query, `PERMISSIVE` puts its text into the column `_corrupt`, `DROPMALFORMED` leaves "
+        "it out.",
+    ),
+    Option(
+        "retryTimeout",
+        EVERY,
+        str(RETRY_TIMEOUT_DEFAULT_S),
+        "Seconds to keep trying while the server cannot be reached or answers 503.",
+    ),
+    Option(
+        "ordering",
+        WRITE,
+        "`partition`",
+        "`partition`: tasks append side by side. `global`: the driver appends everything in order.",
+    ),
+    Option("createStream", WRITE, "`false`", "Create the stream if it does not exist."),
+    Option("contentType", WRITE, "`application/json`", "The type of a stream created that way."),
+    Option(
+        "keyColumn",
+        WRITE,
+        "",
+        "Write rows as changes of the State Protocol, with this column as the key.",
+    ),
+    Option("entityType", WRITE, "the stream's last segment", "The type of such changes."),
+    Option(
+        "operationColumn",
+        WRITE,
+        "",
+        "The column that says `insert`, `update`, `upsert` or `delete`; without it: `upsert`.",
+    ),
+    Option(
+        "messageIdColumn",
+        WRITE,
+        "",
+        "The column with the id of a message, for streams that check ids. One request per row.",
+    ),
+    Option(
+        "rowsPerRequest",
+        WRITE,
+        str(ROWS_PER_REQUEST_DEFAULT),
+        "How many rows go into one append.",
+    ),
+    Option(
+        "producerId",
+        ("batch write",),
+        "",
+        "With `txnVersion`: a name for this job, so that running it again writes nothing twice.",
+    ),
+    Option(
+        "txnVersion",
+        ("batch write",),
+        "",
+        "A number that grows with every run that has something new to write.",
+    ),
+)
