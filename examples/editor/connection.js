@@ -35,11 +35,14 @@ export class Connection {
     return this.provider.connected
   }
 
-  // Whether something here is not known to be stored.
+  // What is here and not known to be stored. An update always says what is deleted, and two
+  // deletions side by side become one, so neither its length nor what was inserted tells.
   get missing() {
-    const missing = Y.encodeStateAsUpdate(this.doc, Y.encodeStateVector(this.stored))
-    const nothing = Y.encodeStateAsUpdate(this.stored, Y.encodeStateVector(this.stored))
-    return missing.length > nothing.length ? missing : null
+    const known = Y.encodeStateVector(this.stored)
+    const missing = Y.encodeStateAsUpdate(this.doc, known)
+    const nothing = Y.encodeStateAsUpdate(this.stored, known)
+    const same = missing.length === nothing.length && missing.every((byte, at) => byte === nothing[at])
+    return same ? null : missing
   }
 
   connect() {
