@@ -12,10 +12,14 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+import headwater
 from headwater.client import AsyncHeadwater, AsyncStream, Headwater, RetryPolicy
+from headwater.core.limits import Limits
 from tests.client.flavours import in_threads
 from tests.support.server import ServerProcess
 
+served = pytest.mark.parametrize("client", ["async", "sync"], indirect=True)
+"""For tests that need a server: others connect to it too, or it connects to them."""
 IMPATIENT = RetryPolicy(base_delay_s=0.01, max_delay_s=0.05, give_up_after_s=5.0)
 
 
@@ -29,9 +33,14 @@ def base_url() -> Iterator[str]:
         yield server.url
 
 
-@pytest.fixture(params=["async", "sync"])
-async def client(request: pytest.FixtureRequest, base_url: str) -> AsyncIterator[AsyncHeadwater]:
-    """A client; tests that use it run once with each flavour."""
+@pytest.fixture(params=["async", "sync", "embedded"])
+async def client(request: pytest.FixtureRequest) -> AsyncIterator[AsyncHeadwater]:
+    """A client; tests that use it run once with each flavour, and with a log in this process."""
+    if request.param == "embedded":
+        async with headwater.open(memory=True, limits=Limits(undelete_grace_s=3_600)) as log:
+            yield log
+        return
+    base_url = request.getfixturevalue("base_url")
     if request.param == "async":
         async with AsyncHeadwater(base_url, retry=IMPATIENT) as client:
             yield client

@@ -37,7 +37,8 @@ from headwater.client import (
     StreamNotFound,
 )
 from headwater.client.protocol.streams import Request, Response
-from tests.client.conftest import IMPATIENT
+from headwater.embedded import EmbeddedLog
+from tests.client.conftest import IMPATIENT, served
 from tests.client.fake_transport import FakeTransport
 
 GROUP_INFO = json.dumps(
@@ -76,8 +77,14 @@ async def group(json_stream: AsyncStream) -> AsyncGroup:
 
 
 @pytest.fixture
-async def bystander(base_url: str) -> AsyncIterator[AsyncHeadwater]:
-    """A client of its own, to look at things from outside."""
+async def bystander(
+    request: pytest.FixtureRequest, client: AsyncHeadwater
+) -> AsyncIterator[AsyncHeadwater]:
+    """A client of its own, to look at things from outside. Into a log in this process, none can."""
+    if isinstance(client, EmbeddedLog):
+        yield client
+        return
+    base_url = request.getfixturevalue("base_url")
     async with AsyncHeadwater(base_url, retry=IMPATIENT) as client:
         yield client
 
@@ -768,6 +775,7 @@ async def test_a_timeout_ends_the_wait_not_the_iteration(
             assert (await anext(messages)).value == {"n": 4}
 
 
+@served
 async def test_closing_the_client_waits_for_what_is_given_back(
     base_url: str, group: AsyncGroup, json_stream: AsyncStream
 ) -> None:

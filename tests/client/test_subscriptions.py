@@ -22,6 +22,7 @@ from headwater.client import (
 )
 from headwater.client.protocol.subscriptions import subscription_url
 from headwater.core.subscriptions.signatures import SigningKey
+from tests.client.conftest import served
 from tests.subscriptions.receiver import TAKEN, Receiver
 
 NOW_S = 1_700_000_000
@@ -126,6 +127,7 @@ async def test_a_claim_in_a_block(
     assert (await subscription.info()).streams[0].acked_offset == beyond
 
 
+@served
 async def test_a_webhook_checks_and_reports(
     client: AsyncHeadwater, subscription: AsyncSubscription, new_path: str
 ) -> None:

@@ -1,51 +1,42 @@
-"""Streams inside your own process: the same log that the server runs, without HTTP.
+"""The log of a process: the client of a server that is in the same process.
 
-    async with headwater.open("data") as log:
-        await log.create("orders", content_type="application/json")
-        await log.append("orders", {"id": 1})
-        async with await log.subscribe("orders", "-1", print):
-            ...
-
-Everything the server promises holds here too: when `append` returns, the data is committed, and
-nobody reads what is not. One process uses a directory at a time.
+Handles, groups, transactions and live queries are the client's own, over `EmbeddedTransport`. The
+methods that take a path go to the log without a request in between, and raise the errors of
+`headwater.core.errors`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, Self
 
 import msgspec
 import structlog
 
+from headwater.client.aio.client import AsyncHeadwater
 from headwater.core import json_mode
 from headwater.core.content_types import DEFAULT, check_content_type
 from headwater.core.decisions import Append, AppendReply, Create, CreateReply
 from headwater.core.durability import parse_relaxed
 from headwater.core.errors import StreamError
 from headwater.core.expiry import parse_lifetime
-from headwater.core.limits import Limits
 from headwater.core.lineage import parse_fork
 from headwater.core.offsets import BEGINNING, parse_offset
 from headwater.core.paths import check_path
 from headwater.core.payloads import encode_append, encode_body
 from headwater.core.producers import ProducerStamp
 from headwater.core.retention import Retention, locate
+from headwater.embedded.parts import Parts
+from headwater.embedded.transport import URL
 from headwater.service.chunks import Chunk
 from headwater.service.clearing import clear
 from headwater.service.entries import Event
 from headwater.service.following import FollowedStream
-from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
-from headwater.store.engine import Engine, StreamSummary
-from headwater.store.history.policies import SealPolicy
-from headwater.store.memory.engine import MemoryEngine
-from headwater.store.sqlite.engine import SqliteEngine
+from headwater.store.engine import StreamSummary
 
 logger = structlog.get_logger()
 
@@ -101,9 +92,34 @@ class Subscription:
         await self.cancel()
 
 
-class EmbeddedLog:
-    def __init__(self, log: Log) -> None:
-        self._log = log
+class EmbeddedLog(AsyncHeadwater):
+    """The streams of a data directory, or of nothing but memory, in your own process.
+
+        async with headwater.open("data") as log:
+            orders = log.stream("orders")
+            await orders.ensure()
+            await orders.append({"id": 1})
+            print(await orders.read_json())
+
+    Everything that `AsyncHeadwater` has is here, and works as it does with a server: `stream`, with
+    its producers, groups and live queries, `streams`, `transaction`, `subscription`. Only webhooks
+    are not sent, because nothing listens for their answers.
+
+    The methods below that take a path are the short way to the same streams.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        super().__init__(URL, transport=parts.transport)
+
+    @property
+    def _log(self) -> Log:
+        self._parts.transport.check()
+        return self._parts.log
+
+    async def aclose(self) -> None:
+        """Finish what was begun, and let go of the directory. Once is enough."""
+        await self._parts.stop(super().aclose)
 
     async def create(
         self,
@@ -181,7 +197,7 @@ class EmbeddedLog:
     async def delete(self, path: str, *, purge: bool = False) -> None:
         """Delete a stream. It can be undeleted for as long as `Limits.undelete_grace_s` says.
 
-        If it is to be purged, nothing is kept, of what was deleted at its path before neither.
+        With `purge`, nothing is kept, not even of what was deleted at its path before.
         """
         await (self._log.purge if purge else self._log.delete)(path)
 
@@ -191,11 +207,7 @@ class EmbeddedLog:
 
     async def clear(self, path: str) -> str:
         """Drop all messages and keep the stream; returns where it begins from then on."""
-        groups = await Groups.start(self._log)
-        try:
-            return str(await clear(self._log, groups, path))
-        finally:
-            groups.stop()
+        return str(await clear(self._log, self._parts.groups, path))
 
     async def read(self, path: str, offset: str = BEGINNING) -> ReadResult:
         """One chunk from an offset on; go on at its `next_offset` until it is `up_to_date`."""
@@ -210,7 +222,7 @@ class EmbeddedLog:
         """Call back with everything past an offset, now and from now on.
 
         The callback gets an `Update`. One call at a time: the next waits until the callback, if it
-        is a coroutine, is done. Behind `closed` or `deleted` there is nothing more.
+        is a coroutine, is done. After `closed` or `deleted` there is nothing more.
         """
         entry = await self._log.entry(path)
         view = self._log.view(entry)
@@ -266,20 +278,3 @@ def _result(chunk: Chunk) -> ReadResult:
         up_to_date=chunk.up_to_date,
         closed=chunk.closed,
     )
-
-
-@asynccontextmanager
-async def open(
-    path: str | Path = "data",
-    *,
-    memory: bool = False,
-    limits: Limits | None = None,
-    linger_ms: int = 0,
-) -> AsyncIterator[EmbeddedLog]:
-    """The streams of a data directory, or of nothing but memory."""
-    engine: Engine = MemoryEngine() if memory else SqliteEngine(Path(path))
-    log = await Log.start(engine, limits, linger_ms=linger_ms, sealing=SealPolicy())
-    try:
-        yield EmbeddedLog(log)
-    finally:
-        await log.stop()
