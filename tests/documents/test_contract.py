@@ -336,10 +336,12 @@ def test_head(documents: Documents) -> None:
     assert reply.headers["Content-Type"] == "application/octet-stream"
 
 
-def test_delete_takes_everything_along(documents: Documents) -> None:
+@pytest.mark.parametrize("root", [ROOT, "/v1/stream/yjs/notes/docs"])
+def test_delete_takes_everything_along(root: str, documents: Documents) -> None:
+    """As a document, and as the stream that it is."""
     path, snapshot, _ = compacted(documents)
     documents.send("PUT", path, "awareness=other")
-    assert documents.send("DELETE", path).status == 204
+    assert documents.client.send("DELETE", f"{root}/{path}").status == 204
     for query in ("", "offset=snapshot", f"offset={snapshot}", "awareness=default&offset=-1"):
         assert documents.send("GET", path, query).status == 404
     assert documents.send("POST", path, body=frame(b"\0\0")).status == 404
@@ -352,6 +354,24 @@ def test_delete_takes_everything_along(documents: Documents) -> None:
     assert documents.location(path).endswith("offset=-1")
     assert documents.send("GET", path, f"offset={snapshot}").status == 404
     assert documents.send("GET", path, "offset=-1").body == b""
+
+
+def test_what_a_crash_left_of_a_deleted_document(documents: Documents) -> None:
+    """A delete that is repeated says that there is no document, and clears away what is left."""
+    path = fresh()
+    left = f"/v1/stream/yjs/notes/docs/{path}/.snapshots/{NOWHERE}"
+    assert documents.client.send("PUT", left).status == 201
+    assert documents.send("DELETE", path).status == 404
+    assert documents.client.json(f"/v1/streams?prefix=yjs/notes/docs/{path}")["streams"] == []
+
+
+def test_delete_and_undelete(documents: Documents) -> None:
+    path, _, text = compacted(documents)
+    assert documents.send("DELETE", path).status == 204
+    back = documents.client.send("POST", f"/v1/stream/yjs/notes/docs/{path}/_undelete")
+    assert back.status == 204
+    assert documents.location(path).endswith("_snapshot")
+    assert text_of(documents.load(path)) == text
 
 
 def test_delete_and_purge(documents: Documents) -> None:

@@ -36,6 +36,8 @@ class Editor:
         self._url = url
         self._rng = rng
         self.typed = 0
+        self.written: dict[int, int] = {}
+        """How much was written before it reloaded, by the number that it had then."""
         self._begin()
 
     def _begin(self) -> None:
@@ -94,6 +96,11 @@ class Editor:
     async def reload(self) -> None:
         """Forget everything, and begin with the snapshot."""
         await self.send()
+        self.written |= {
+            client: clock
+            for client, clock in parse_state(self.doc.get_state()).items()
+            if client == self.doc.client_id
+        }
         self._begin()
         while True:
             found = await self._request("GET", "?offset=snapshot")
@@ -194,6 +201,9 @@ async def test_editors_converge(count: int, tmp_path: Path) -> None:
         states = [parse_state(editor.doc.get_state()) for editor in editors]
         assert all(state == states[0] for state in states)
         assert len({editor.shown for editor in editors}) == 1
+        written = {k: v for editor in editors for k, v in editor.written.items()}
+        assert written
+        assert written.items() <= states[0].items()
         joined = await asyncio.to_thread(documents.load, path)
         assert parse_state(joined.get_state()) == states[0]
         assert str(joined.get("text", type=Text)) == editors[0].shown[0]

@@ -48,6 +48,11 @@ def test_what_a_snapshot_covers_is_dropped(forgetful: Documents) -> None:
     forgetful.server.start()
     assert text_of(forgetful.load(path)) == str(writer.text)
     assert text_of(from_beginning(forgetful, path, "offset=-1")) == str(writer.text)
+    # And if it was deleted in the meantime.
+    assert forgetful.send("DELETE", path).status == 204
+    stream = f"/v1/stream/yjs/notes/docs/{path}"
+    assert forgetful.client.send("POST", f"{stream}/_undelete").status == 204
+    assert text_of(forgetful.load(path)) == str(writer.text)
 
 
 def from_beginning(documents: Documents, path: str, query: str) -> Doc[Any]:

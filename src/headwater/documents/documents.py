@@ -159,7 +159,16 @@ class Documents:
 
     # ── Delete ───────────────────────────────────────────────────────────────────────────────
 
-    async def deleted(self, document: str, *, purge: bool) -> None:
-        """A document was deleted: so is all that belongs to it."""
-        await self.compaction.abandon(document)
-        await self.compaction.snapshots.remove_all(document, purge=purge)
+    async def deleted(self, stream: str, *, purge: bool) -> None:
+        """A stream was deleted: if it was a document, so is all that belongs to it."""
+        if addresses.is_document(stream):
+            await self.compaction.abandon(stream)
+            await self.compaction.snapshots.remove_all(stream, purge=purge)
+
+    async def undeleted(self, stream: str) -> None:
+        """A stream is back: if it is a document, so is its snapshot, which it may depend on."""
+        if addresses.is_document(stream):
+            view = self._log.view(await self._log.entry(stream))
+            await self.compaction.snapshots.bring_back(view)
+            # Someone may have looked for it meanwhile.
+            self.compaction.forget(stream)

@@ -79,6 +79,19 @@ class Snapshots:
         async for stream in self._streams(addresses.belonging_to(document)):
             await self.remove(stream.path, purge=purge)
 
+    async def bring_back(self, view: View) -> None:
+        """Undelete the newest valid snapshot that was deleted with a document."""
+        document, newest, after = addresses.snapshots_of(view.config.path), "", ""
+        while page := await self._log.list_deleted(document, after, _PAGE):
+            for deleted in page:
+                stream = deleted.summary
+                if stream.closed and _offset_of(view, stream) is not None:
+                    newest = stream.path
+            after = page[-1].summary.path
+        if newest:
+            with suppress(StreamError):  # its time may be over by now
+                await self._log.grace.undelete(newest)
+
     async def remove(self, path: str, *, purge: bool = True) -> None:
         with suppress(StreamNotFound, StreamGone):
             await self._log.delete(path, purge=purge)

@@ -19,7 +19,7 @@ from headwater.documents.documents import Documents
 from headwater.http import headers as names
 from headwater.http.answers import NO_STORE, stored
 from headwater.http.messages import Answer, Deferred, FileBody, Headers, Request, Response
-from headwater.http.queries import flag_in, parse_query, query_of
+from headwater.http.queries import parse_query
 from headwater.http.streams import StreamResource, append_response
 from headwater.http.targets import origin_form
 from headwater.service.log import Log
@@ -44,6 +44,7 @@ _AWARENESS: Final = b"awareness"
 class DocumentResource:
     def __init__(self, streams: StreamResource, log: Log, documents: Documents) -> None:
         self._streams = streams
+        streams.layer = documents
         self._log = log
         self._documents = documents
 
@@ -229,10 +230,7 @@ class DocumentResource:
         name = _awareness(request)
         if name is not None:
             return await self._streams.delete(request, addresses.awareness_of(document, name))
-        purge = flag_in(query_of(request), "purge")
-        response = await self._streams.delete(request, document)
-        await self._documents.deleted(document, purge=purge)
-        return response
+        return await self._streams.delete(request, document)
 
 
 def _stream(request: Request, service: str, path: str) -> str:

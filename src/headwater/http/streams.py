@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from typing import Protocol
 
 from headwater.core import content_types
 from headwater.core.access import Permission
 from headwater.core.decisions import Append, AppendReply, Create
 from headwater.core.durability import RELAXED, SYNCED, parse_relaxed
-from headwater.core.errors import InvalidPath, StreamError
+from headwater.core.errors import InvalidPath, StreamError, StreamGone, StreamNotFound
 from headwater.core.expiry import parse_lifetime
 from headwater.core.lineage import ForkRequest, parse_fork
 from headwater.core.offsets import Anchor
@@ -40,6 +41,14 @@ from headwater.service.replies import Reply
 AppendFields = tuple[str | None, bool, ProducerStamp | None, str | None, str | None]
 
 
+class Layer(Protocol):
+    """What is built on streams, and keeps streams of its own that go and come with another."""
+
+    async def deleted(self, stream: str, *, purge: bool) -> None: ...
+
+    async def undeleted(self, stream: str) -> None: ...
+
+
 class StreamResource:
     def __init__(
         self,
@@ -55,6 +64,7 @@ class StreamResource:
         self._heartbeat = heartbeat
         self._long_poll_timeout_s = long_poll_timeout_s
         self._cursors = Cursors(log.clock)
+        self.layer: Layer | None = None
 
     # ── PUT ──────────────────────────────────────────────────────────────────────────────────
 
@@ -206,8 +216,18 @@ class StreamResource:
 
     async def delete(self, request: Request, path: str) -> Response:
         purge = flag_in(query_of(request), "purge")
-        await (self._log.purge if purge else self._log.delete)(check_path(path))
+        try:
+            await (self._log.purge if purge else self._log.delete)(check_path(path))
+        except (StreamNotFound, StreamGone):
+            # A crash may have left what belonged to it.
+            await self._deleted(path, purge=purge)
+            raise
+        await self._deleted(path, purge=purge)
         return done()
+
+    async def _deleted(self, path: str, *, purge: bool) -> None:
+        if self.layer is not None:
+            await self.layer.deleted(path, purge=purge)
 
     async def clear(self, request: Request, path: str) -> Response:
         offset = await clear(self._log, self._groups, path)
@@ -215,6 +235,8 @@ class StreamResource:
 
     async def undelete(self, request: Request, path: str) -> Response:
         offset = await self._log.grace.undelete(path)
+        if self.layer is not None:
+            await self.layer.undeleted(path)
         return Response(204, [("Stream-Next-Offset", offset), NO_STORE])
 
 

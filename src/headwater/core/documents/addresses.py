@@ -48,6 +48,16 @@ def stream_of(service: str, path: str) -> str:
     return check_path(f"{ROOT}/{service}/{DOCS}/{path}")
 
 
+def is_document(stream: str) -> bool:
+    """Whether a stream can be a document."""
+    root, _, rest = stream.partition("/")
+    service, _, rest = rest.partition("/")
+    docs, _, path = rest.partition("/")
+    return (root, docs) == (ROOT, DOCS) and bool(
+        _SERVICE.fullmatch(service) and len(path) <= PATH_CHARS_MAX and _PATH.fullmatch(path)
+    )
+
+
 def awareness_of(stream: str, name: str) -> str:
     if _NAME.fullmatch(name) is None:
         raise InvalidQuery("awareness is named with up to 256 letters, digits and -._~")
