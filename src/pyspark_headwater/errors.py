@@ -6,7 +6,8 @@ HeadwaterSparkError
 ├── DataLoss            what was to be read is no longer there
 ├── MalformedMessage    a message, or a row, does not fit
 ├── NotReadDirectly     history that was to be read without the server cannot be
-└── NotWritten          the server does not take what the sink sends
+├── NotWritten          the server does not take what the sink sends
+└── OtherWriter         a table has changed while a batch for it was being made
 """
 
 from __future__ import annotations
@@ -41,6 +42,10 @@ class NotReadDirectly(HeadwaterSparkError):
 
 class NotWritten(HeadwaterSparkError):
     """The server refuses what the sink sends, and sending it again would not help."""
+
+
+class OtherWriter(HeadwaterSparkError):
+    """A table has changed while a batch for it was being made; nothing of the batch is in it."""
 
 
 _OURS: Final = ("pyspark_headwater.", "headwater.")

@@ -15,7 +15,7 @@ from typing import Any
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
-from pyspark_headwater.pipelines import jobs, state
+from pyspark_headwater.pipelines import jobs, merging
 from pyspark_headwater.pipelines.delta import WrittenFile, write_files
 from pyspark_headwater.pipelines.layout import Layout
 from pyspark_headwater.pipelines.running import Pipeline, messages_for, start
@@ -29,17 +29,37 @@ def failing(marks: Path) -> Any:
     def write(frame: DataFrame, layout: Layout) -> list[WrittenFile]:
         def lose(batches: Iterator[Any]) -> Iterator[Any]:
             yield from batches
-            task = TaskContext.get()
-            assert task is not None
-            batch = task.getLocalProperty("streaming.sql.batchId")
-            mark = marks / f"{layout.partition}-{batch}"
-            if not mark.exists():
-                mark.touch()
-                raise OSError("the task is lost with its files")
+            lose_once(marks, layout.partition)
 
         return write_files(frame.mapInArrow(lose, frame.schema), layout)
 
     return write
+
+
+def failing_merge(marks: Path) -> Any:
+    """The writing of parts of tables, by tasks that are lost when they have written them."""
+    merge = merging.merge
+
+    def write(rewrites: Any) -> Any:
+        merged = merge(rewrites)
+
+        def lose(batches: Iterator[Any]) -> Iterator[Any]:
+            yield from merged(batches)
+            lose_once(marks, merging.PARTITION)
+
+        return lose
+
+    return write
+
+
+def lose_once(marks: Path, part: str) -> None:
+    """Lose a task, the first of a batch that comes here."""
+    task = TaskContext.get()
+    assert task is not None
+    mark = marks / f"{part}-{task.getLocalProperty('streaming.sql.batchId')}"
+    if not mark.exists():
+        mark.touch()
+        raise OSError("the task is lost with its files")
 
 
 def main(url: str, source: str, sink: str, directory: str, until: str) -> None:
@@ -48,8 +68,8 @@ def main(url: str, source: str, sink: str, directory: str, until: str) -> None:
     spark.dataSource.register(FailingSource)
     marks = Path(directory) / "marks"
     marks.mkdir(exist_ok=True)
-    for module in (jobs, state):
-        setattr(module, "write_files", failing(marks))  # noqa: B010 - it is not theirs to export
+    setattr(jobs, "write_files", failing(marks))  # noqa: B010 - it is not theirs to export
+    merging.merge = failing_merge(marks)
     reading = {"endpoint": url, "stream": source, "minPartitions": "2"}
     lake = f"{directory}/lake"
     messages = (

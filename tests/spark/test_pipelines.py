@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from headwater.cli.main import app
 from headwater.client import MaterializedState
 from headwater.core import pipelines
-from pyspark_headwater.pipelines import delta, state
+from pyspark_headwater.pipelines import buckets, delta, state
 from pyspark_headwater.pipelines.__main__ import main as submitted
 from pyspark_headwater.pipelines.delta import Commit
 from pyspark_headwater.pipelines.jobs import Archive, Rollup
@@ -106,7 +106,7 @@ def test_a_batch_is_archived_once(
 def test_a_stream_created_anew_is_taken_in_whole(spark: SparkSession, world: World) -> None:
     """And once, also by a query that starts over. Its state has nothing of its predecessor's."""
     root = str(world.directory / "lake")
-    jobs = (Archive(root), Rollup(root, 1), Materialize(root, world.name()))
+    jobs = (Archive(root), Rollup(root, 1), Materialize(root))
     for number, key in enumerate("abb"):
         if number:
             world.client.stream(world.name()).delete()
@@ -193,7 +193,7 @@ def reference(messages: list[Any]) -> dict[tuple[str, str], Any]:
 
 def test_the_current_state(spark: SparkSession, world: World) -> None:
     stream = world.stream("events")
-    job = Materialize(str(world.directory / "lake"), world.name())
+    job = Materialize(str(world.directory / "lake"))
     done: list[Any] = []
     for number, messages in enumerate(HISTORY):
         where = stream.head().next_offset
@@ -251,7 +251,7 @@ def test_any_history_folds_as_the_client_folds_it(
     order: list[int],
 ) -> None:
     world = World(None, "", "any", tmp_path_factory.mktemp("any"))  # type: ignore[arg-type]
-    job = Materialize(str(world.directory / "lake"), world.name())
+    job = Materialize(str(world.directory / "lake"))
     parts = [history[:cut], history[cut:]]
     for turn, number in enumerate(order):
         late = number < max(order[:turn], default=0)
@@ -279,7 +279,10 @@ def check_columns(spark: SparkSession, world: World, kind: str, values: dict[str
                 assert says_the_same(field, row[one.name], one.type), (one, field)
 
 
-def test_columns_grow_and_widen(spark: SparkSession, world: World) -> None:
+def test_columns_grow_and_widen(
+    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(buckets, "PARTS_AT_FIRST", 16)
     stream = world.stream("events")
     uri = f"{world.directory}/lake/state/{world.table()}/user"
 
@@ -322,6 +325,26 @@ def test_columns_grow_and_widen(spark: SparkSession, world: World) -> None:
     assert sorted(pa.table(past)["n"].drop_null().to_pylist()) == [1, 2**60]
 
 
+def test_a_table_has_more_parts_as_it_grows(
+    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(buckets, "ROWS_IN_A_PART_MAX", 10)
+    stream = world.stream("events", [put("k0", {"n": 0})])
+    job, uri = pipeline(world, "materialize"), f"{world.directory}/lake/state/{world.table()}/user"
+    files = []
+    for until in (1, 15, 16, 100):
+        stream.append_all([put(f"k{n}", {"n": n}) for n in range(until)])
+        run(spark, job)
+        files.append(len(DeltaTable(uri).file_uris()))
+        assert sorted(row["n"] for row in rows_of(uri)) == [*range(until)]
+        found = tables(spark, world).state(world.name(), "user").collect()
+        assert sorted(row.n for row in found) == [*range(until)]
+    # One file for each part, and a part for every ten rows.
+    assert files[0] == 1
+    assert 2 <= files[1] <= files[2] <= 4
+    assert 10 <= files[3] <= 32
+
+
 def test_types_with_strange_names(spark: SparkSession, world: World) -> None:
     names = ["../../up", "_aside", ".hidden", "a/b", "a", "ä %2F", "*"]
     stream = world.stream("events", [put("k", {"n": 1}, name) for name in names])
@@ -345,10 +368,10 @@ def test_a_crash_between_two_tables(
     stream.append_all([put("a", 2), put("o", 2, "order")])
     commit_files = delta.commit_files
 
-    def failing(layout: Any, table: str, *arguments: Any, **more: Any) -> None:
+    def failing(tables: Any, layout: Any, table: str, *arguments: Any, **more: Any) -> None:
         if table == "user":
             raise OSError("the driver dies here")
-        commit_files(layout, table, *arguments, **more)
+        commit_files(tables, layout, table, *arguments, **more)
 
     monkeypatch.setattr(state, "commit_files", failing)
     with pytest.raises(PySparkException, match="the driver dies here"):

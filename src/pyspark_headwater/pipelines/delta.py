@@ -10,27 +10,37 @@ from __future__ import annotations
 
 import json
 import posixpath
+import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from pyspark_headwater.errors import OtherWriter
 from pyspark_headwater.pipelines.layout import Layout, columns_of
 
+T = TypeVar("T")
+R = TypeVar("R")
 COMPACT_AFTER_FILES: Final = 64
 _TIDY_EVERY: Final = 100
-_FILES: Final = (
+_SIDE_BY_SIDE: Final = 8
+_OPEN_MAX: Final = 2_000
+_BOUND_CHARS_MAX: Final = 256
+FILES: Final = (
     "table string, path string, size long, part string, rows long, low string, high string, "
     "until_us long"
 )
@@ -63,9 +73,46 @@ def open_table(uri: str) -> DeltaTable | None:
     return DeltaTable(uri) if DeltaTable.is_deltatable(uri) else None
 
 
+class OpenTables:
+    """Tables that stay open from one batch to the next.
+
+    What such a table says may be out of date. A commit that builds on it is then refused, because
+    it was made from another version than the one it would follow: see `commit_files`.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, DeltaTable] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, uri: str) -> DeltaTable | None:
+        with self._lock:
+            found = self._known.get(uri)
+        if found is None and (found := open_table(uri)) is not None:
+            self.keep(uri, found)
+        return found
+
+    def keep(self, uri: str, table: DeltaTable) -> None:
+        with self._lock:
+            self._known[uri] = table
+            self._known.move_to_end(uri)
+            if len(self._known) > _OPEN_MAX:
+                self._known.popitem(last=False)
+
+    def forget(self) -> None:
+        """Look at all tables anew."""
+        with self._lock:
+            self._known.clear()
+
+
 def has_commit(table: DeltaTable | None, commit: Commit) -> bool:
     version = None if table is None else table.transaction_version(commit.app_id)
     return version is not None and version >= commit.version
+
+
+def side_by_side(do: Callable[[T], R], things: list[T]) -> list[R]:
+    """Do something with each of many tables. Most of that is waiting for files."""
+    with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
+        return [*pool.map(do, things)]
 
 
 # --- Writing -------------------------------------------------------------------------------------
@@ -84,7 +131,7 @@ def write_files(frame: DataFrame, layout: Layout) -> list[WrittenFile]:
         assert task is not None, "files are written in tasks"
         yield from _write_task(batches, layout, task.taskAttemptId())
 
-    found = rows.mapInArrow(write, _FILES).collect()
+    found = rows.mapInArrow(write, FILES).collect()
     return [WrittenFile(**row.asDict()) for row in found]
 
 
@@ -94,7 +141,7 @@ def _write_task(batches: Iterator[Any], layout: Layout, attempt: int) -> Iterato
         for table, part, rows in _groups(batch, layout.partition):
             files.add(table, part, rows)
     files.finish()
-    yield pa.RecordBatch.from_pylist(files.done, schema=_files_schema())
+    yield pa.RecordBatch.from_pylist(files.done, schema=files_schema())
 
 
 def _groups(batch: Any, partition: str) -> Iterator[tuple[str, str, Any]]:
@@ -171,11 +218,19 @@ class _Files:
         self._until_us = None
 
 
-def _files_schema() -> Any:
+def files_schema() -> Any:
     text, number = pa.string(), pa.int64()
     kinds = (text, text, number, text, number, text, text, number)
-    names = [column.split()[0] for column in _FILES.split(", ")]
+    names = [column.split()[0] for column in FILES.split(", ")]
     return pa.schema(list(zip(names, kinds, strict=True)))
+
+
+def bounds_of(values: Any) -> tuple[str | None, str | None]:
+    """The least and the greatest of some texts; nothing if there are none, or very long ones."""
+    found = pc.min_max(values).as_py()
+    low, high = found["min"], found["max"]
+    is_short = low is not None and max(len(low), len(high)) <= _BOUND_CHARS_MAX
+    return (low, high) if is_short else (None, None)
 
 
 def filesystem(uri: str) -> tuple[Any, str]:
@@ -190,6 +245,7 @@ def filesystem(uri: str) -> tuple[Any, str]:
 
 
 def commit_files(
+    tables: OpenTables,
     layout: Layout,
     table: str,
     files: Sequence[WrittenFile],
@@ -202,51 +258,68 @@ def commit_files(
 
     They take the place of the files of those parts that are replaced. A table of which something
     is replaced gets the columns of the layout in the same step.
+
+    What the files were made from is the table as `tables` has it open. If another writer has
+    committed the same batch, notes of the same name, or files for the same parts since, nothing
+    is committed and `OtherWriter` is raised.
     """
     uri = layout.uri(table)
-    schema = layout.delta(table)
-    found = open_table(uri)
+    found = tables.find(uri)
     if has_commit(found, commit):
         return
     if found is None:
-        filesystem_, path = filesystem(uri)
-        filesystem_.create_dir(path)
-        found = DeltaTable.create(uri, schema, mode="ignore", partition_by=[layout.partition])
-    now_ms = time.time_ns() // 1_000_000
-    actions = [
-        AddAction(one.path, one.size, {layout.partition: one.part}, now_ms, True, _statistics(one))
-        for one in files
-    ]
-    marks = [Transaction(commit.app_id, commit.version)]
-    marks += [Transaction(name, version) for name, version in (notes or {}).items()]
+        found = _create(layout, table)
     if found.version() % _TIDY_EVERY == _TIDY_EVERY - 1:
         # Files that were replaced long ago: a week, unless the table itself says otherwise.
         found.vacuum(dry_run=False)
-    found.create_write_transaction(
-        [*actions],
-        # Only a transaction that overwrites changes the schema.
-        "overwrite" if replaced else "append",
-        schema,
-        [layout.partition],
-        partition_filters=(
-            [(layout.partition, "in", [*replaced])] if replaced and replaced != "all" else None
-        ),
-        commit_properties=CommitProperties(app_transactions=marks),
+    now_ms = time.time_ns() // 1_000_000
+    actions = [
+        AddAction(one.path, one.size, {layout.partition: one.part}, now_ms, True, stats)
+        for one in files
+        if (stats := _statistics(one, layout.clustered))
+    ]
+    marks = [Transaction(commit.app_id, commit.version)]
+    marks += [Transaction(name, version) for name, version in (notes or {}).items()]
+    try:
+        found.create_write_transaction(
+            [*actions],
+            # Only a transaction that overwrites changes the schema.
+            "overwrite" if replaced else "append",
+            layout.delta(table),
+            [layout.partition],
+            partition_filters=(
+                [(layout.partition, "in", [*replaced])] if replaced and replaced != "all" else None
+            ),
+            commit_properties=CommitProperties(app_transactions=marks),
+        )
+    except CommitFailedError as error:
+        raise OtherWriter(f"something else writes to the table {uri} ({error})") from error
+    found.update_incremental()
+    tables.keep(uri, found)
+
+
+def _create(layout: Layout, table: str) -> DeltaTable:
+    uri = layout.uri(table)
+    filesystem_, path = filesystem(uri)
+    filesystem_.create_dir(path)
+    return DeltaTable.create(
+        uri, layout.delta(table), mode="ignore", partition_by=[layout.partition]
     )
 
 
-def _statistics(one: WrittenFile) -> str:
-    bounds = {} if one.low is None else {"offset": one.low}
-    tops = {} if one.high is None else {"offset": one.high}
+def _statistics(one: WrittenFile, column: str) -> str:
+    bounds = {} if one.low is None else {column: one.low}
+    tops = {} if one.high is None else {column: one.high}
     stats = {"numRecords": one.rows, "minValues": bounds, "maxValues": tops, "nullCount": {}}
     return json.dumps(stats)
 
 
-def compact(uri: str) -> None:
+def compact(tables: OpenTables, uri: str) -> None:
     """Make few files of many small ones."""
-    table = open_table(uri)
+    table = tables.find(uri)
     if table is not None and len(table.file_uris()) >= COMPACT_AFTER_FILES:
         table.optimize.compact()
+        table.update_incremental()
 
 
 # --- Reading -------------------------------------------------------------------------------------
@@ -259,6 +332,13 @@ def parts_of(table: DeltaTable, layout: Layout) -> dict[str, list[str]]:
         part = str(row[f"partition.{layout.partition}"])
         found.setdefault(part, []).append(row["path"])
     return found
+
+
+def rows_in(table: DeltaTable | None) -> int:
+    """How many rows a table has, by what its files say."""
+    if table is None:
+        return 0
+    return int(pc.sum(pa.table(table.get_add_actions(flatten=True))["num_records"]).as_py() or 0)
 
 
 def read_files(spark: SparkSession, layout: Layout, table: str, paths: Sequence[str]) -> DataFrame:

@@ -7,8 +7,11 @@ every commit.
 
 from __future__ import annotations
 
+import logging
+import random
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 from deltalake import DeltaTable
@@ -26,16 +29,18 @@ from pyspark.sql.types import (
 
 from headwater.core.offsets import Offset, format_offset, parse_offset
 from headwater.core.pipelines import ARCHIVE, ROLLUP
+from pyspark_headwater.errors import OtherWriter
 from pyspark_headwater.pipelines import transforms
 from pyspark_headwater.pipelines.delta import (
     Commit,
+    OpenTables,
     WrittenFile,
     commit_files,
     compact,
     has_commit,
-    open_table,
     parts_of,
     read_files,
+    side_by_side,
     write_files,
 )
 from pyspark_headwater.pipelines.layout import Layout
@@ -61,10 +66,39 @@ ROLLUP_SCHEMA: Final = StructType(
 )
 
 
+ATTEMPTS_MAX: Final = 8
+_PAUSE_S: Final = 0.1
+_log: Final = logging.getLogger(__name__)
+
+
 class Job(Protocol):
     """Takes in micro-batches."""
 
+    @property
+    def tables(self) -> OpenTables: ...
+
     def __call__(self, batch: DataFrame, commit: Commit) -> None: ...
+
+
+def with_patience(job: Job, batch: DataFrame, commit: Commit) -> None:
+    """Take in a batch, from the start if another writer was faster.
+
+    Two pipelines for the same tables are a waste, but nothing is stored twice: a table refuses a
+    commit that was made without knowing the last one, and then has more to say about what is new.
+    """
+    for attempt in range(ATTEMPTS_MAX):
+        try:
+            return job(batch, commit)
+        except OtherWriter as error:
+            if attempt == ATTEMPTS_MAX - 1:
+                raise OtherWriter(
+                    f"{error}; it was faster {ATTEMPTS_MAX} times in a row. Let one pipeline write "
+                    "to a table: stop the other one, or give it a root of its own"
+                ) from None
+            _log.warning("%s; the batch is made again", error)
+            job.tables.forget()
+            time.sleep(random.uniform(0, _PAUSE_S * 2**attempt))
+    return None
 
 
 # --- How far a table is --------------------------------------------------------------------------
@@ -107,6 +141,11 @@ def seen_by(table: DeltaTable | None, stream: str) -> Seen | None:
     return Seen(format_offset(run, position), at_us)
 
 
+def is_new(offset: str, at_us: int, seen: Seen) -> bool:
+    """Whether a message is not in a table that is so far."""
+    return offset > seen.offset or (offset == BEGINNING and at_us > seen.at_us)
+
+
 def moment() -> Column:
     return F.unix_micros("timestamp")
 
@@ -140,6 +179,7 @@ class Archive:
     """Streams into one append-only table each."""
 
     root: str
+    tables: OpenTables = field(default_factory=OpenTables, compare=False)
 
     def __call__(self, batch: DataFrame, commit: Commit) -> None:
         layout = archive_layout(self.root)
@@ -147,17 +187,21 @@ class Archive:
         overlap = {
             stream: seen
             for stream, mine in files.items()
-            if (seen := seen_by(open_table(layout.uri(stream)), stream)) is not None
+            if (seen := seen_by(self.tables.find(layout.uri(stream)), stream)) is not None
             and any((one.low or "") <= seen.offset for one in mine)
         }
         if overlap:
             # Rare enough to read and write everything again, without what is there.
             new = transforms.archived(unseen(batch, overlap))
             files = by_table(write_files(new, layout))
-        for stream, mine in sorted(files.items()):
+
+        def finish(stream: str) -> None:
+            mine = files[stream]
             end = max(Seen(one.high or "", one.until_us or 0) for one in mine)
-            commit_files(layout, stream, mine, commit, notes=end.notes(stream))
-            compact(layout.uri(stream))
+            commit_files(self.tables, layout, stream, mine, commit, notes=end.notes(stream))
+            compact(self.tables, layout.uri(stream))
+
+        side_by_side(finish, sorted(files))
 
 
 def by_table(files: Sequence[WrittenFile]) -> dict[str, list[WrittenFile]]:
@@ -180,11 +224,12 @@ class Rollup:
 
     root: str
     minutes: int
+    tables: OpenTables = field(default_factory=OpenTables, compare=False)
 
     def __call__(self, batch: DataFrame, commit: Commit) -> None:
         spark = batch.sparkSession
         layout = rollup_layout(self.root)
-        table = open_table(layout.uri(ROLLUP))
+        table = self.tables.find(layout.uri(ROLLUP))
         if has_commit(table, commit):
             return
         batch = batch.cache()
@@ -200,6 +245,6 @@ class Rollup:
             notes: dict[str, int] = {}
             for stream, end in ends.items():
                 notes |= end.notes(stream)
-            commit_files(layout, ROLLUP, files, commit, replaced=days, notes=notes)
+            commit_files(self.tables, layout, ROLLUP, files, commit, replaced=days, notes=notes)
         finally:
             batch.unpersist()

@@ -35,6 +35,7 @@ class Layout:
         partition: the column that a table is partitioned by.
         table: the column that says which table a row is for; it is not kept. None: `name` says it.
         name: the table of all rows.
+        clustered: the column whose least and greatest value each file says.
         by_path: whether tables are called by the paths of streams.
         source: the column with JSON objects whose fields are columns too.
         columns: those columns, by table.
@@ -45,6 +46,7 @@ class Layout:
     partition: str
     table: str | None = None
     name: str = ""
+    clustered: str = "offset"
     by_path: bool = True
     source: str = ""
     columns: Mapping[str, Columns] = field(default_factory=dict)

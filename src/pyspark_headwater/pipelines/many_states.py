@@ -1,87 +1,105 @@
-"""The current state of many streams, whichever of them have one.
+"""Which of many streams have a state.
 
-A stream speaks the State Protocol if its first message does; all others are passed over. A message
-that does not belong there ends the table of its stream, and of no other: what is behind it cannot
-be applied without it. Such streams are noted beside the checkpoint, with the reason.
+A stream speaks the State Protocol if its first message does; all others are passed over. If the
+beginning is no longer kept, the first message that is kept decides. A message that does not belong
+there ends the table of its stream, and of no other: what is behind it cannot be applied without it.
+Such streams are noted beside the checkpoint, with the reason and the place. A stream that is
+created anew under the name begins anew, and so does one that is reset after that place.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 from pyarrow import fs
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from headwater.core.offsets import ZERO_SUFFIX
-from pyspark_headwater.pipelines import transforms
-from pyspark_headwater.pipelines.delta import Commit, filesystem, open_table
-from pyspark_headwater.pipelines.state import Materialize, aside_layout
+from headwater.core.state_protocol import RESET
+from pyspark_headwater.pipelines.delta import filesystem
+from pyspark_headwater.pipelines.folding import Place
+from pyspark_headwater.pipelines.ledger import Ledger
+from pyspark_headwater.pipelines.survey import Survey
 
 NOTE: Final = "left-out.json"
 
+IsFirst = Callable[[str, str], bool]
+"""Whether the server has nothing of a stream before an offset."""
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """Why a stream has ended for its tables, and where."""
+
+    why: str
+    offset: str = ""
+    index: int = 0
+    at_us: int = 0
+
 
 @dataclass(frozen=True)
-class MaterializeMany:
-    """Streams into tables of their current state.
+class Speaking:
+    """Those streams that speak the State Protocol.
 
     Attributes:
-        root: where the tables are.
         directory: where it is noted which streams are left out.
+        is_first: asked about streams whose beginning is not in the batch.
     """
 
-    root: str
     directory: str
-    _speaking: dict[str, bool] = field(default_factory=dict, compare=False)
+    is_first: IsFirst
+    _known: dict[str, bool] = field(default_factory=dict, compare=False)
 
-    def __call__(self, batch: DataFrame, commit: Commit) -> None:
-        batch = batch.cache()
-        try:
-            speaking = self._find_speaking(batch) - left_out(self.directory).keys()
-            if speaking:
-                speaking -= self._leave_out(batch.where(F.col("stream").isin(sorted(speaking))))
-            for stream in sorted(speaking):
-                mine = batch.where(F.col("stream") == stream)
-                Materialize(self.root, stream)(mine, commit)
-        finally:
-            batch.unpersist()
+    def __call__(self, found: Mapping[str, Survey], ledger: Ledger) -> set[str]:
+        before = left_out(self.directory)
+        after = dict(before)
+        chosen: set[str] = set()
+        for stream, one in found.items():
+            if stream not in before and not self._speaks(stream, one, ledger):
+                continue
+            if stream in after and _goes_on(after[stream], one):
+                del after[stream]
+            if stream in after:
+                continue
+            if one.misfit is None:
+                chosen.add(stream)
+            else:
+                at = one.misfit.point
+                after[stream] = LeftOut(one.misfit.why, at.offset, at.number, at.at_us)
+        if after != before:
+            _note(self.directory, after)
+        return chosen
 
-    def _find_speaking(self, batch: DataFrame) -> set[str]:
-        """Those streams of a batch that speak the State Protocol."""
-        is_first = F.col("offset").endswith(ZERO_SUFFIX) & (F.col("index") == 0)
-        first = F.max(F.when(is_first, F.col("value"))).alias("first")
-        rows = batch.groupBy("stream").agg(first).collect()
-        return {row.stream for row in rows if self._speaks(row.stream, row.first)}
-
-    def _speaks(self, stream: str, first: str | None) -> bool:
-        if first is not None:
-            self._speaking[stream] = transforms.is_change(first)
-        elif stream not in self._speaking:
-            layout = aside_layout(self.root, stream)
-            self._speaking[stream] = open_table(layout.uri(layout.name)) is not None
-        return self._speaking[stream]
-
-    def _leave_out(self, messages: DataFrame) -> set[str]:
-        """Note the streams that cannot continue."""
-        found = transforms.misfits(messages).groupBy("stream").agg(F.min("why").alias("why"))
-        bad = {row.stream: row.why for row in found.collect()}
-        if bad:
-            _note(self.directory, {**left_out(self.directory), **bad})
-        return {*bad}
+    def _speaks(self, stream: str, one: Survey, ledger: Ledger) -> bool:
+        begins = one.misfit is None or one.misfit.point != one.first
+        if one.first.number == 0 and one.first.offset.endswith(ZERO_SUFFIX):
+            self._known[stream] = begins
+        elif stream not in self._known:
+            has_state = ledger.seen(stream) is not None
+            self._known[stream] = has_state or (begins and self.is_first(stream, one.first.offset))
+        return self._known[stream]
 
 
-def left_out(directory: str) -> dict[str, str]:
+def _goes_on(left: LeftOut, one: Survey) -> bool:
+    """Whether a stream that was left out can be taken in again, from its beginning or a reset."""
+    if one.begins_us is not None and one.begins_us > left.at_us:
+        return True
+    resets = [place for place, kind, _ in one.control_messages() if kind == RESET]
+    return any(place > Place(left.offset, left.index) for place in resets)
+
+
+def left_out(directory: str) -> dict[str, LeftOut]:
     """The streams whose tables have ended, and why."""
     where, path = filesystem(directory)
     if where.get_file_info(f"{path}/{NOTE}").type != fs.FileType.File:
         return {}
     with where.open_input_stream(f"{path}/{NOTE}") as file:
-        return msgspec.json.decode(file.read(), type=dict[str, str])
+        noted = msgspec.json.decode(file.read(), type=dict[str, LeftOut | str])
+    return {name: LeftOut(one) if isinstance(one, str) else one for name, one in noted.items()}
 
 
-def _note(directory: str, streams: dict[str, str]) -> None:
+def _note(directory: str, streams: dict[str, LeftOut]) -> None:
     where, path = filesystem(directory)
     where.create_dir(path)
     with where.open_output_stream(f"{path}/{NOTE}") as file:

@@ -23,12 +23,12 @@ from headwater.core import pipelines
 from pyspark_headwater.errors import InvalidOption
 from pyspark_headwater.options import read_options
 from pyspark_headwater.pipelines.delta import Commit, filesystem
-from pyspark_headwater.pipelines.jobs import Archive, Job, Rollup
-from pyspark_headwater.pipelines.many_states import MaterializeMany
+from pyspark_headwater.pipelines.jobs import Archive, Job, Rollup, with_patience
+from pyspark_headwater.pipelines.many_states import Speaking
 from pyspark_headwater.pipelines.snapshots import take_snapshot
 from pyspark_headwater.pipelines.state import Materialize
 from pyspark_headwater.selection import Selection
-from pyspark_headwater.wire import Wire, wire_to
+from pyspark_headwater.wire import BEGINNING, Wire, wire_to
 
 _POLL_S: Final = 1
 
@@ -69,11 +69,18 @@ class Pipeline:
                 return Archive(self.root)
             case "materialize":
                 if "streamPattern" in self.options:
-                    return MaterializeMany(self.root, self.directory)
-                return Materialize(self.root, self._one_stream())
+                    return Materialize(self.root, Speaking(self.directory, self._is_first))
+                self._one_stream()
+                return Materialize(self.root)
             case "rollup":
                 return Rollup(self.root, self.minutes)
         raise InvalidOption(f"{self.kind} has no micro-batches")
+
+    def _is_first(self, stream: str, offset: str) -> bool:
+        """Whether the server has nothing of a stream before an offset."""
+        wire = wire_to(read_options(self.options, "stream read").server)
+        kept = wire.ranges(stream, BEGINNING, offset, 1)
+        return not any(one.messages for one in kept)
 
     def _one_stream(self) -> str:
         if "stream" not in self.options:
@@ -125,7 +132,7 @@ def start(pipeline: Pipeline, messages: DataFrame) -> StreamingQuery:
     job = pipeline.job()
 
     def take_in(batch: DataFrame, number: int) -> None:
-        job(batch, Commit(_query_id(checkpoint), number))
+        with_patience(job, batch, Commit(_query_id(checkpoint), number))
 
     writing = messages.writeStream.foreachBatch(take_in).queryName(pipeline.name)
     writing = writing.option("checkpointLocation", checkpoint)

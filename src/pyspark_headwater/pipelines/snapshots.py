@@ -7,17 +7,19 @@ made of the last one and of what came after it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 
 from headwater.client.errors import StreamNotFound
 from headwater.core.content_types import JSON
 from pyspark_headwater.errors import HeadwaterSparkError
 from pyspark_headwater.options import read_options
 from pyspark_headwater.pipelines import transforms
-from pyspark_headwater.pipelines.state import folded, state_rows
+from pyspark_headwater.pipelines.folding import Control, Fold, Place, fold_controls
 from pyspark_headwater.selection import Selection
 from pyspark_headwater.wire import BEGINNING, Wire, wire_to
 
@@ -48,7 +50,7 @@ def take_snapshot(spark: SparkSession, options: dict[str, str]) -> str | None:
         "endingOffsets": msgspec.json.encode({stream: tail}).decode(),
     }
     messages = spark.read.format("headwater").options(**options, **places).load()
-    found = transforms.changes(messages).cache()
+    found = transforms.only_changes(messages).cache()
     try:
         state, fold, _ = folded(found, state_rows(spark, known))
         # What is not yet decided is left for those who read on.
@@ -64,6 +66,35 @@ def take_snapshot(spark: SparkSession, options: dict[str, str]) -> str | None:
         found.unpersist()
     wire.stream(stream).snapshots.put(offset, body, content_type=JSON)
     return offset
+
+
+def folded(changes: DataFrame, state: DataFrame) -> tuple[DataFrame, Fold, Place | None]:
+    """The state after some changes, with how they were folded and where they end."""
+    end: Row = changes.agg(F.max(transforms.place()).alias("last")).collect()[0]
+    if end.last is None:
+        return state, fold_controls([], Place("", -1)), None
+    last = Place(end.last.offset, end.last["index"])
+    fold = fold_controls(_controls_of(changes), last)
+    counting = transforms.latest(changes.where(transforms.within(fold.stretches)))
+    before = state.where(F.lit(False)) if fold.replaces else state
+    return transforms.merged(before, counting), fold, last
+
+
+def _controls_of(changes: DataFrame) -> list[Control]:
+    """The control messages, of which there are few."""
+    found = changes.where("control IS NOT NULL").select(
+        "offset", "index", "control", "named_offset"
+    )
+    return [
+        Control(Place(row.offset, row["index"]), row.control, row.named_offset)
+        for row in found.collect()
+    ]
+
+
+def state_rows(spark: SparkSession, rows: Sequence[tuple[str, str, str]]) -> DataFrame:
+    """A state from types, keys and values, older than every message."""
+    known = [(type_, key, value, "", -1, None) for type_, key, value in rows]
+    return spark.createDataFrame(known, transforms.STATE)
 
 
 def _latest(wire: Wire, stream: str) -> tuple[str, list[tuple[str, str, str]]]:

@@ -1,46 +1,47 @@
-"""The pipeline `materialize`, and the state of a stream at a place.
+"""The pipeline `materialize`: streams of the State Protocol into tables of their current state.
 
-Only those parts of a table are rewritten that hold an entity that changed, unless a column gets
-another type: then all of them are. The columns of a table are made of the JSON that it keeps, as
-its files are written, so that no old file has to be asked what it meant.
+A batch is taken in for all of its streams at once, in two passes. The first surveys the changes;
+the driver then knows which parts of which tables change, and what columns they need. The second
+brings the changes of each part together in one task, which writes that part anew. Only parts that
+hold an entity that changed are rewritten, unless a column gets another type, or the table has grown
+and needs more parts: then all of them are. The columns of a table are made of the JSON that it
+keeps, as its files are written, so that no old file has to be asked what it meant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import reduce
-from typing import Final, Literal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from pyarrow import fs
-from pyspark.sql import Column, DataFrame, Row, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType, TimestampType
 
 from headwater.core.pipelines import STATE
-from pyspark_headwater.pipelines import transforms
-from pyspark_headwater.pipelines.columns import Columns, Kind, grown, must_rewrite
+from pyspark_headwater.errors import MalformedMessage
+from pyspark_headwater.pipelines import buckets, merging, survey, transforms
+from pyspark_headwater.pipelines.columns import Columns, grown, must_rewrite
 from pyspark_headwater.pipelines.delta import (
+    FILES,
     Commit,
+    OpenTables,
+    WrittenFile,
     commit_files,
     filesystem,
     has_commit,
-    open_table,
     parts_of,
-    read_files,
-    write_files,
+    rows_in,
+    side_by_side,
 )
-from pyspark_headwater.pipelines.folding import Control, Fold, Place, fold_controls
-from pyspark_headwater.pipelines.jobs import (
-    PLACE_FIELDS,
-    Seen,
-    moment,
-    seen_by,
-    unseen,
-)
+from pyspark_headwater.pipelines.folding import Fold, fold_controls
+from pyspark_headwater.pipelines.jobs import Seen, is_new
 from pyspark_headwater.pipelines.layout import Layout, columns_of, plain_name, safe_path
-from pyspark_headwater.wire import BEGINNING
+from pyspark_headwater.pipelines.ledger import Ledger
+from pyspark_headwater.pipelines.merging import Rewrite, TableName
+from pyspark_headwater.pipelines.survey import Survey
 
 # A name with an underscore leaves the name without it to the fields of values.
 STATE_SCHEMA: Final = StructType(
@@ -53,175 +54,234 @@ STATE_SCHEMA: Final = StructType(
         StructField("_bucket", IntegerType()),
     ]
 )
-ASIDE_SCHEMA: Final = StructType(
-    [
-        StructField("stream", StringType()),
-        *PLACE_FIELDS,
-        StructField("type", StringType()),
-        StructField("key", StringType()),
-        StructField("operation", StringType()),
-        StructField("control", StringType()),
-        StructField("named_offset", StringType()),
-        StructField("value", StringType()),
-        StructField("part", IntegerType()),
-    ]
-)
 
 
 def state_layout(root: str, stream: str) -> Layout:
     return Layout(
         f"{root}/{STATE}/{safe_path(stream)}",
         STATE_SCHEMA,
-        "_bucket",
+        merging.PARTITION,
         table="type",
+        clustered="key",
         by_path=False,
         source="_value",
     )
 
 
-def aside_layout(root: str, stream: str) -> Layout:
-    # No type of entity has a table whose name begins so.
-    where = f"{root}/{STATE}/{safe_path(stream)}/_aside"
-    return Layout(where, ASIDE_SCHEMA, "part", name="changes")
+class Choice(Protocol):
+    """Which of the streams in a batch have tables."""
+
+    def __call__(self, found: Mapping[str, Survey], ledger: Ledger) -> set[str]: ...
+
+
+def all_of_them(found: Mapping[str, Survey], ledger: Ledger) -> set[str]:
+    """Every stream, and each message has to be a change."""
+    for one in found.values():
+        if one.misfit is not None:
+            raise MalformedMessage(one.misfit.why)
+    return set(found)
 
 
 @dataclass(frozen=True)
 class Materialize:
-    """One State Protocol stream into a table of the current state for each type of entity.
+    """State Protocol streams into a table of the current state for each type of entity.
 
-    A table of its own holds what is set aside (see `folding`); it is committed last, with the
-    offset up to which all of the stream has been taken in.
+    Attributes:
+        root: where the tables are.
+        choose: which streams have tables.
     """
 
     root: str
-    stream: str
+    choose: Choice = all_of_them
+    tables: OpenTables = field(default_factory=OpenTables, compare=False)
 
     def __call__(self, batch: DataFrame, commit: Commit) -> None:
-        layout = aside_layout(self.root, self.stream)
-        aside = open_table(layout.uri(layout.name))
-        if has_commit(aside, commit):
+        ledger = Ledger(self.tables, self.root)
+        if ledger.has(commit):
             return
-        seen = seen_by(aside, self.stream)
-        new = unseen(batch, {self.stream: seen})
-        parts = {} if aside is None else parts_of(aside, layout)
-        paths = [path for part in parts.values() for path in part]
-        waiting = read_files(batch.sparkSession, layout, layout.name, paths).drop("part")
-        every = transforms.changes(new).unionByName(waiting).cache()
+        changes = transforms.changes(batch).cache()
         try:
-            end, anew = _summary(every, seen)
-            if end is None:
-                return
-            last = Place(end.offset, end["index"])
-            if anew is not None:
-                # What the stream's predecessor left is nothing to the new one.
-                every = every.where(anew)
-            fold = fold_controls(controls_of(every), last)
-            self._apply(every, replace(fold, replaces=fold.replaces or anew is not None), commit)
-            files = []
-            if fold.aside is not None:
-                kept = every.where(transforms.from_place(fold.aside)).withColumn("part", F.lit(0))
-                files = write_files(kept, layout)
-            notes = Seen(last.offset, end.at_us).notes(self.stream)
-            commit_files(layout, layout.name, files, commit, replaced="all", notes=notes)
+            self._take_in(changes, ledger, commit)
         finally:
-            every.unpersist()
+            changes.unpersist()
 
-    def _apply(self, every: DataFrame, fold: Fold, commit: Commit) -> None:
+    def _take_in(self, changes: DataFrame, ledger: Ledger, commit: Commit) -> None:
+        changes, found = _unseen(changes, ledger)
+        found = {name: found[name] for name in self.choose(found, ledger)}
+        if not found:
+            return
+        seen = {name: Seen(one.last.offset, one.last.at_us) for name, one in found.items()}
+        anew = {name for name, one in found.items() if _is_anew(one, ledger.seen(name))}
+        waited = ledger.waiting(found)
+        every = _with_waiting(changes, found, ledger, {k: waited[k] for k in waited.keys() - anew})
+        folds = {name: _folded(one, replaces=name in anew) for name, one in found.items()}
+        self._apply(every, found, folds, commit)
+        aside = {name: fold.aside for name, fold in folds.items() if fold.aside is not None}
+        ledger.commit(every, aside, waited, seen, commit)
+
+    def _apply(
+        self,
+        every: DataFrame,
+        found: Mapping[str, Survey],
+        folds: Mapping[str, Fold],
+        commit: Commit,
+    ) -> None:
         """Bring the tables of all types up to date."""
-        layout = state_layout(self.root, self.stream)
-        last = transforms.latest(every.where(transforms.within(fold.stretches))).cache()
-        try:
-            touched = _touched(transforms.bucketed(last).select("type", "_bucket").distinct())
-            types = set(touched) | (set(known_types(layout)) if fold.replaces else set())
-            tables = {name: open_table(layout.uri(name)) for name in sorted(types)}
-            tables = {name: one for name, one in tables.items() if not has_commit(one, commit)}
-            if not tables:
-                return
-            new = last.where(F.col("type").isin([*tables]))
-            before = {name: columns_of(table) for name, table in tables.items()}
-            layout = replace(layout, columns=_with_room(before, new))
-            rewrites = [
-                _rewrite(layout, name, table, fold, touched.get(name, set()), before[name])
-                for name, table in tables.items()
+        layouts = {name: state_layout(self.root, name) for name in found}
+        names = [
+            TableName(stream, type_)
+            for stream, one in found.items()
+            for type_ in {*one.types, *(_known_types(layouts[stream], folds[stream]))}
+        ]
+        plans = [
+            plan
+            for plan in side_by_side(
+                lambda name: _plan(self.tables, layouts[name.stream], name, found, folds, commit),
+                names,
+            )
+            if plan is not None
+        ]
+        if not plans:
+            return
+        rewrites = {plan.name: plan.rewrite for plan in plans}
+        stretches = {name: fold.stretches for name, fold in folds.items()}
+        files = _written(every, stretches, rewrites)
+        side_by_side(lambda plan: self._commit(plan, files.get(plan.name, []), commit), plans)
+
+    def _commit(self, plan: _Plan, files: list[WrittenFile], commit: Commit) -> None:
+        layout = replace(plan.layout, columns={plan.name.type: plan.rewrite.columns})
+        replaced = "all" if plan.replaces else {one.part for one in files}
+        with_rows = [one for one in files if one.rows]
+        if plan.replaces or replaced:
+            commit_files(
+                self.tables,
+                layout,
+                plan.name.type,
+                with_rows,
+                commit,
+                replaced=replaced,
+                notes={buckets.NOTE: plan.rewrite.buckets},
+            )
+
+
+# --- What a batch is about -----------------------------------------------------------------------
+
+
+def _surveyed(changes: DataFrame) -> dict[str, Survey]:
+    rows = changes.mapInArrow(survey.look, survey.REPORT).collect()
+    return survey.joined((row.stream, bytes(row.found)) for row in rows)
+
+
+def _unseen(changes: DataFrame, ledger: Ledger) -> tuple[DataFrame, dict[str, Survey]]:
+    """The changes that are new to the tables, and what is in them."""
+    found = _surveyed(changes)
+    overlap = {
+        name: seen
+        for name, one in found.items()
+        if (seen := ledger.seen(name)) is not None and one.first.offset <= seen.offset
+    }
+    if not overlap:
+        return changes, found
+    # A stream that is read again, or one that was created anew.
+    changes = changes.mapInArrow(_pick_new(overlap), transforms.CHANGES)
+    return changes, _surveyed(changes)
+
+
+def _pick_new(overlap: Mapping[str, Seen]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    def pick(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            columns = (batch[name].to_pylist() for name in ("stream", "offset", "at_us"))
+            kept = [
+                stream not in overlap or is_new(offset, at_us, overlap[stream])
+                for stream, offset, at_us in zip(*columns, strict=True)
             ]
-            state = _held(every.sparkSession, layout, rewrites)
-            files = write_files(transforms.bucketed(transforms.merged(state, new)), layout)
-            for one in rewrites:
-                mine = [file for file in files if file.table == one.table]
-                commit_files(layout, one.table, mine, commit, replaced=one.parts)
-        finally:
-            last.unpersist()
+            yield batch.filter(pa.array(kept, pa.bool_()))
+
+    return pick
 
 
-def _summary(changes: DataFrame, seen: Seen | None) -> tuple[Row | None, Column | None]:
-    """The last change; and which are of a stream that was created anew, if any are."""
-    last = F.max(F.struct("offset", "index", moment().alias("at_us")))
-    later = moment() > (-1 if seen is None else seen.at_us)
-    begins = F.max((F.col("offset") == BEGINNING) & later)
-    found = changes.agg(last.alias("last"), begins.alias("begins")).collect()[0]
-    return found.last, later if seen is not None and found.begins else None
+def _is_anew(one: Survey, seen: Seen | None) -> bool:
+    """Whether a stream was created anew: what its predecessor left is nothing to it."""
+    return seen is not None and one.begins_us is not None and one.begins_us > seen.at_us
+
+
+def _with_waiting(
+    changes: DataFrame, found: dict[str, Survey], ledger: Ledger, waiting: Mapping[str, list[str]]
+) -> DataFrame:
+    """The changes with those that wait, which are added to the survey."""
+    paths = [path for mine in waiting.values() for path in mine]
+    if not paths:
+        return changes
+    waiting_changes = ledger.read(changes.sparkSession, paths)
+    for stream, one in _surveyed(waiting_changes).items():
+        found[stream].join(one)
+    return changes.unionByName(waiting_changes)
+
+
+def _folded(one: Survey, *, replaces: bool) -> Fold:
+    fold = fold_controls(one.control_messages(), one.last.place)
+    return replace(fold, replaces=fold.replaces or replaces)
+
+
+# --- What it does to a table ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _Rewrite:
-    """Which parts of a table are written anew, and from which of its files."""
+class _Plan:
+    """How a table is brought up to date."""
 
-    table: str
-    parts: set[str] | Literal["all"]
-    paths: list[str]
+    name: TableName
+    layout: Layout
+    rewrite: Rewrite
+    replaces: bool
+    """Whether no file of those that are there stays."""
 
 
-def _rewrite(
+def _plan(
+    tables: OpenTables,
     layout: Layout,
-    name: str,
-    table: DeltaTable | None,
-    fold: Fold,
-    touched: set[str],
-    before: Columns,
-) -> _Rewrite:
-    if fold.replaces:
-        return _Rewrite(name, "all", [])
+    name: TableName,
+    found: Mapping[str, Survey],
+    folds: Mapping[str, Fold],
+    commit: Commit,
+) -> _Plan | None:
+    uri = layout.uri(name.type)
+    table = tables.find(uri)
+    if has_commit(table, commit):
+        return None
+    before = columns_of(table)
+    of_type = found[name.stream].types.get(name.type)
+    columns = before if of_type is None else _with_room(before, of_type)
+    replaces = folds[name.stream].replaces
+    former = _bucket_count(table)
+    news = 0 if of_type is None else buckets.keys_in(len(of_type.slots), of_type.changes)
+    count = buckets.parts_for(news + (0 if replaces else rows_in(table)), former)
+    if replaces:
+        return _Plan(name, layout, Rewrite(uri, columns, count), replaces=True)
     parts = {} if table is None else parts_of(table, layout)
-    everything = must_rewrite(before, layout.columns[name])
-    hit = parts.keys() if everything else touched
-    paths = [path for part in hit for path in parts.get(part, [])]
-    return _Rewrite(name, "all" if everything else touched, paths)
+    anew, splits = must_rewrite(before, columns), count > former
+    slots = set() if of_type is None else of_type.slots
+    hit = range(count) if anew or splits else {slot % count for slot in slots}
+    held = {one: parts[part] for one in hit if (part := str(one % former)) in parts}
+    return _Plan(name, layout, Rewrite(uri, columns, count, held, anew, splits), replaces=splits)
 
 
-def _with_room(before: Mapping[str, Columns], new: DataFrame) -> dict[str, Columns]:
-    """The columns of the tables, and those that new values need."""
-    found: dict[str, dict[str, Kind]] = {}
-    for row in transforms.new_fields(new, before).collect():
-        found.setdefault(row.type, {})[row.field] = row.kinds
-    taken = STATE_SCHEMA.fieldNames()
-    return {name: grown(columns, found.get(name, {}), taken) for name, columns in before.items()}
+def _with_room(before: Columns, of_type: survey.OfType) -> Columns:
+    """The columns of a table, and those that new values need."""
+    news = survey.room_for(of_type, {one.field: one.kinds for one in before})
+    return grown(before, news, STATE_SCHEMA.fieldNames())
 
 
-def _held(spark: SparkSession, layout: Layout, rewrites: Sequence[_Rewrite]) -> DataFrame:
-    """The rows of all parts that are written anew."""
-    empty = spark.createDataFrame([], transforms.STATE)
-    bare = replace(layout, columns={})
-    held = [
-        transforms.as_state(read_files(spark, bare, one.table, one.paths), one.table)
-        for one in rewrites
-        if one.paths
-    ]
-    return reduce(DataFrame.unionByName, held, empty)
+def _bucket_count(table: DeltaTable | None) -> int:
+    if table is None:
+        return buckets.PARTS_AT_FIRST
+    return table.transaction_version(buckets.NOTE) or buckets.UNNOTED
 
 
-def controls_of(changes: DataFrame) -> list[Control]:
-    """The control messages, of which there are few."""
-    found = changes.where("control IS NOT NULL").select(
-        "offset", "index", "control", "named_offset"
-    )
-    return [
-        Control(Place(row.offset, row["index"]), row.control, row.named_offset)
-        for row in found.collect()
-    ]
-
-
-def known_types(layout: Layout) -> list[str]:
-    """The types that have a table."""
+def _known_types(layout: Layout, fold: Fold) -> list[str]:
+    """The types that have a table, if those are replaced."""
+    if not fold.replaces:
+        return []
     where, path = filesystem(layout.root)
     selector = fs.FileSelector(path, allow_not_found=True)
     names = [one.base_name for one in where.get_file_info(selector)]
@@ -229,29 +289,26 @@ def known_types(layout: Layout) -> list[str]:
     return sorted(name for name in types if DeltaTable.is_deltatable(layout.uri(name)))
 
 
-def _touched(rows: DataFrame) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for row in rows.collect():
-        found.setdefault(row.type, set()).add(str(row._bucket))
-    return found
-
-
-# --- snapshot ------------------------------------------------------------------------------------
-
-
-def folded(changes: DataFrame, state: DataFrame) -> tuple[DataFrame, Fold, Place | None]:
-    """The state after some changes, with how they were folded and where they end."""
-    end: Row = changes.agg(F.max(transforms.place()).alias("last")).collect()[0]
-    if end.last is None:
-        return state, fold_controls([], Place("", -1)), None
-    last = Place(end.last.offset, end.last["index"])
-    fold = fold_controls(controls_of(changes), last)
-    counting = transforms.latest(changes.where(transforms.within(fold.stretches)))
-    before = state.where(F.lit(False)) if fold.replaces else state
-    return transforms.merged(before, counting), fold, last
-
-
-def state_rows(spark: SparkSession, rows: Sequence[tuple[str, str, str]]) -> DataFrame:
-    """A state from types, keys and values, older than every message."""
-    known = [(type_, key, value, "", -1, None) for type_, key, value in rows]
-    return spark.createDataFrame(known, transforms.STATE)
+def _written(
+    every: DataFrame, counting: merging.Counting, rewrites: Mapping[TableName, Rewrite]
+) -> dict[TableName, list[WrittenFile]]:
+    """Write all parts that change, each in one task; nothing of it is in a table yet."""
+    spark = every.sparkSession
+    routed = every.mapInArrow(merging.route(counting, rewrites), merging.ROUTED)
+    untouched = [
+        (*name, bucket, None, None, None, None, None, None)
+        for name, rewrite in rewrites.items()
+        if rewrite.anew or rewrite.splits
+        for bucket in rewrite.held
+    ]
+    if untouched:
+        # Nothing changes in these parts but their columns, or which of them a row is in.
+        routed = routed.unionByName(spark.createDataFrame(untouched, merging.ROUTED))
+    part = ("stream", "type", "bucket")
+    ordered = routed.repartition(*part).sortWithinPartitions(*part, "offset", "index")
+    found = ordered.mapInArrow(merging.merge(rewrites), FILES).collect()
+    files: dict[TableName, list[WrittenFile]] = {}
+    for row in found:
+        one = WrittenFile(**row.asDict())
+        files.setdefault(TableName(*one.table.split("\n", 1)), []).append(one)
+    return files

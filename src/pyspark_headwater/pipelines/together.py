@@ -151,10 +151,10 @@ def _tell_news(watcher: Watcher, known: set[str]) -> None:
             lag_messages=found.lag_messages,
             lag_s=found.lag_s,
         )
-        for stream, why in left_out(watcher.pipeline.directory).items():
+        for stream, left in left_out(watcher.pipeline.directory).items():
             if stream not in known:
                 known.add(stream)
-                tell("left out", stream=stream, why=why)
+                tell("left out", stream=stream, why=left.why)
 
 
 def _until_stdin_ends() -> threading.Event:

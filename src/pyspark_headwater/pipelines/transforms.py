@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 from msgspec import UNSET
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater.core.state_protocol import DELETE, NotARecord, RawRecord, read_record
-from pyspark_headwater.errors import MalformedMessage
-from pyspark_headwater.pipelines.columns import COLUMNS_MAX, Columns, Kind, news_in
+from headwater.core.state_protocol import DELETE, Headers, NotARecord, RawRecord, read_record
 from pyspark_headwater.pipelines.folding import Place, Stretch
 
-BUCKETS: Final = 16
 CHANGES: Final = (
     "stream string, offset string, index int, timestamp timestamp, type string, key string, "
-    "operation string, control string, named_offset string, value string"
+    "operation string, control string, named_offset string, value string, at_us long, why string"
 )
 STATE: Final = (
     "type string, key string, value string, offset string, index int, timestamp timestamp"
 )
-_BOOKKEEPING: Final = ("value", "offset", "index", "timestamp")
-NEWS: Final = "type string, field string, kinds int, known int, n long"
 
 
 # --- archive -------------------------------------------------------------------------------------
@@ -41,7 +36,10 @@ def archived(messages: DataFrame) -> DataFrame:
 
 
 def changes(messages: DataFrame) -> DataFrame:
-    """Messages of the State Protocol, taken apart. Values stay the JSON that was sent."""
+    """Messages of the State Protocol, taken apart. Values stay the JSON that was sent.
+
+    Of a message that is none, `why` says so.
+    """
     return messages.select("stream", "offset", "index", "timestamp", "value").mapInArrow(
         _take_apart, CHANGES
     )
@@ -50,25 +48,40 @@ def changes(messages: DataFrame) -> DataFrame:
 def _take_apart(batches: Iterator[Any]) -> Iterator[Any]:
     for batch in batches:
         found = [_read(batch, row, text) for row, text in enumerate(batch["value"].to_pylist())]
+        records = [_NONE if isinstance(one, str) else one for one in found]
         parsed = {
-            "type": [one.type or None for one in found],
-            "key": [one.key or None for one in found],
-            "operation": [one.headers.operation for one in found],
-            "control": [one.headers.control for one in found],
-            "named_offset": [one.headers.offset for one in found],
-            "value": [None if one.value is UNSET else bytes(one.value).decode() for one in found],
+            "type": [one.type or None for one in records],
+            "key": [one.key or None for one in records],
+            "operation": [one.headers.operation for one in records],
+            "control": [one.headers.control for one in records],
+            "named_offset": [one.headers.offset for one in records],
+            "value": [None if one.value is UNSET else bytes(one.value).decode() for one in records],
+            "why": [one if isinstance(one, str) else None for one in found],
         }
         columns = {name: batch[name] for name in ("stream", "offset", "index", "timestamp")}
         columns |= {name: pa.array(values, pa.string()) for name, values in parsed.items()}
-        yield pa.RecordBatch.from_pydict(columns)
+        columns["at_us"] = batch["timestamp"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        yield pa.RecordBatch.from_pydict({name: columns[name] for name in _CHANGES_NAMES})
 
 
-def _read(batch: Any, row: int, text: str) -> RawRecord:
+_NONE: Final = RawRecord(Headers())
+_CHANGES_NAMES: Final = [column.split()[0] for column in CHANGES.split(", ")]
+
+
+def _read(batch: Any, row: int, text: str) -> RawRecord | str:
+    """A message as a record, or why it is none."""
     try:
         return read_record(text)
     except NotARecord as error:
         where = f"{batch['stream'][row]} at {batch['offset'][row]}, index {batch['index'][row]}"
-        raise MalformedMessage(f"not a State Protocol message: {where}: {error}") from None
+        return f"not a State Protocol message: {where}: {error}"
+
+
+def only_changes(messages: DataFrame) -> DataFrame:
+    """The same of messages that are all to be changes: one that is none fails the query."""
+    return changes(messages).where(
+        F.when(F.col("why").isNotNull(), F.raise_error("why").cast("boolean")).otherwise(True)
+    )
 
 
 def is_change(text: str) -> bool:
@@ -78,26 +91,6 @@ def is_change(text: str) -> bool:
     except NotARecord:
         return False
     return True
-
-
-def misfits(messages: DataFrame) -> DataFrame:
-    """The messages that are none of the State Protocol, and why."""
-    return messages.select("stream", "offset", "index", "value").mapInArrow(
-        _find_misfits, "stream string, why string"
-    )
-
-
-def _find_misfits(batches: Iterator[Any]) -> Iterator[Any]:
-    for batch in batches:
-        found: dict[str, list[str]] = {"stream": [], "why": []}
-        for row, text in enumerate(batch["value"].to_pylist()):
-            try:
-                _read(batch, row, text)
-            except MalformedMessage as error:
-                found["stream"].append(batch["stream"][row].as_py())
-                found["why"].append(str(error))
-        columns = {name: pa.array(values, pa.string()) for name, values in found.items()}
-        yield pa.RecordBatch.from_pydict(columns)
 
 
 def place() -> Column:
@@ -156,59 +149,6 @@ def merged(state: DataFrame, last: DataFrame) -> DataFrame:
     ]
     gone = younger & (F.col("new.operation") == DELETE)
     return both.where(~gone).select(*picked)
-
-
-def bucketed(state: DataFrame) -> DataFrame:
-    """With the part of the table that an entity belongs to: the part that a change rewrites."""
-    kept = [F.col(name).alias(f"_{name}") for name in _BOOKKEEPING]
-    return state.select(
-        "type", "key", *kept, (F.crc32("key") % BUCKETS).cast("int").alias("_bucket")
-    )
-
-
-def as_state(table: DataFrame, type_: str) -> DataFrame:
-    """Rows of a table of one type as they were before they were put there."""
-    kept = [F.col(f"_{name}").alias(name) for name in _BOOKKEEPING]
-    return table.select(F.lit(type_).alias("type"), "key", *kept)
-
-
-def new_fields(last: DataFrame, known: Mapping[str, Columns]) -> DataFrame:
-    """The fields in changed values for which the tables have no column, or none of the right type.
-
-    There are as many for a type as a table has columns at most: those of columns that have to
-    change first, then the most frequent ones.
-    """
-    kinds = {name: {one.field: one.kinds for one in columns} for name, columns in known.items()}
-
-    def look(batches: Iterator[Any]) -> Iterator[Any]:
-        for batch in batches:
-            yield _news(batch, kinds)
-
-    found = (
-        last.where((F.col("operation") != DELETE) & F.col("value").isNotNull())
-        .select("type", "value")
-        .mapInArrow(look, NEWS)
-        .groupBy("type", "field")
-        .agg(F.bit_or("kinds").alias("kinds"), F.max("known").alias("known"), F.sum("n").alias("n"))
-    )
-    order = Window.partitionBy("type").orderBy(F.desc("known"), F.desc("n"), "field")
-    ranked = found.withColumn("rank", F.row_number().over(order))
-    return ranked.where(F.col("rank") <= COLUMNS_MAX).select("type", "field", "kinds")
-
-
-def _news(batch: Any, known: Mapping[str, Mapping[str, Kind]]) -> Any:
-    by_type: dict[str, list[str]] = {}
-    for type_, value in zip(batch["type"].to_pylist(), batch["value"].to_pylist(), strict=True):
-        by_type.setdefault(type_, []).append(value)
-    rows = [
-        (type_, field, kinds, int(field in known[type_]), count)
-        for type_, values in by_type.items()
-        for field, (kinds, count) in news_in(values, known[type_]).items()
-    ]
-    columns = zip(*rows, strict=True) if rows else [()] * 5
-    kinds = (pa.string(), pa.string(), pa.int32(), pa.int32(), pa.int64())
-    arrays = [pa.array(values, kind) for values, kind in zip(columns, kinds, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, names=["type", "field", "kinds", "known", "n"])
 
 
 # --- rollup --------------------------------------------------------------------------------------

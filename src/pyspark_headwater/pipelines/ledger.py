@@ -1,0 +1,113 @@
+"""What `materialize` keeps for itself: how far it is in each stream, and what is set aside.
+
+It is one table for all streams, so that a batch ends with one commit, however many streams it was
+about. Rows are changes that wait (see `folding`), partitioned by stream; how far each stream is, is
+noted in the commits, as in other tables. It is committed after the tables of entities, which are
+guarded by offsets, so that a batch that is tried again changes nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from headwater.core.pipelines import STATE
+from pyspark_headwater.pipelines import transforms
+from pyspark_headwater.pipelines.delta import (
+    Commit,
+    OpenTables,
+    commit_files,
+    has_commit,
+    parts_of,
+    read_files,
+    write_files,
+)
+from pyspark_headwater.pipelines.folding import Place
+from pyspark_headwater.pipelines.jobs import PLACE_FIELDS, Seen, seen_by
+from pyspark_headwater.pipelines.layout import Layout, safe_path
+
+_SCHEMA: Final = StructType(
+    [
+        StructField("stream", StringType()),
+        *PLACE_FIELDS,
+        StructField("type", StringType()),
+        StructField("key", StringType()),
+        StructField("operation", StringType()),
+        StructField("control", StringType()),
+        StructField("named_offset", StringType()),
+        StructField("value", StringType()),
+        StructField("at_us", LongType()),
+        StructField("why", StringType()),
+        StructField("part", StringType()),
+    ]
+)
+_NAME: Final = "changes"
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The notes of `materialize` below a root."""
+
+    tables: OpenTables
+    root: str
+
+    @property
+    def layout(self) -> Layout:
+        # No stream has a directory whose name begins so.
+        return Layout(f"{self.root}/{STATE}/_aside", _SCHEMA, "part", name=_NAME)
+
+    def has(self, commit: Commit) -> bool:
+        return has_commit(self.tables.find(self.layout.uri(_NAME)), commit)
+
+    def seen(self, stream: str) -> Seen | None:
+        return seen_by(self.tables.find(self.layout.uri(_NAME)), stream)
+
+    def waiting(self, streams: Iterable[str]) -> dict[str, list[str]]:
+        """The files with what waits of some streams, for those that have any."""
+        table = self.tables.find(self.layout.uri(_NAME))
+        parts = {} if table is None else parts_of(table, self.layout)
+        return {one: parts[part] for one in streams if (part := safe_path(one)) in parts}
+
+    def read(self, spark: SparkSession, paths: list[str]) -> DataFrame:
+        """What waits, as changes."""
+        return read_files(spark, self.layout, _NAME, paths).drop("part")
+
+    def commit(
+        self,
+        every: DataFrame,
+        aside: Mapping[str, Place],
+        waited: Iterable[str],
+        seen: Mapping[str, Seen],
+        commit: Commit,
+    ) -> None:
+        """Note how far some streams are; what waits now takes the place of what has waited."""
+        files = write_files(_set_aside(every, aside), self.layout) if aside else []
+        replaced = {safe_path(one) for one in (*aside, *waited)}
+        notes: dict[str, int] = {}
+        for stream, end in seen.items():
+            notes |= end.notes(stream)
+        commit_files(self.tables, self.layout, _NAME, files, commit, replaced=replaced, notes=notes)
+
+
+def _set_aside(every: DataFrame, aside: Mapping[str, Place]) -> DataFrame:
+    """What is to be looked at again with the next batch."""
+    parts = {stream: safe_path(stream) for stream in aside}
+
+    def pick(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            columns = (batch[name].to_pylist() for name in ("stream", "offset", "index"))
+            rows = [
+                row
+                for row, (stream, *place) in enumerate(zip(*columns, strict=True))
+                if stream in aside and Place(*place) >= aside[stream]
+            ]
+            kept = batch.take(pa.array(rows, pa.int64()))
+            named = pa.array([parts[one] for one in kept["stream"].to_pylist()], pa.string())
+            yield kept.append_column("part", named)
+
+    return every.mapInArrow(pick, f"{transforms.CHANGES}, part string")
