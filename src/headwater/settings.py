@@ -389,11 +389,6 @@ class Settings(BaseSettings):
             raise ValueError("only nodes that share a PostgreSQL database advertise an address")
         if self.advertise and self.quotas:
             raise ValueError("quotas count what one node has; leave them out in a cluster")
-        if self.advertise and (self.documents or self.proxy_allow):
-            raise ValueError(
-                "documents and durable responses are for a server that is alone so far; leave "
-                "documents and proxy_allow out in a cluster"
-            )
         if self.history_store and self.engine_kind == "postgresql":
             raise ValueError(
                 "the PostgreSQL engine keeps everything in the database so far; leave "

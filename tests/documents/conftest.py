@@ -19,7 +19,7 @@ SETTINGS = (
 )
 
 
-@pytest.fixture(scope="session", params=["memory", "sqlite", "history", "postgresql"])
+@pytest.fixture(scope="session", params=["memory", "sqlite", "history", "postgresql", "cluster"])
 def shared(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Documents]:

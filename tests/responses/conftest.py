@@ -17,7 +17,7 @@ ALLOW = ("--proxy-allow", "http://127.0.0.1:*, http://localhost:*/v1/*")
 HASTY = ("--proxy-head-timeout-ms", "1500", "--proxy-idle-timeout-ms", "1500")
 
 
-@pytest.fixture(scope="session", params=["memory", "sqlite", "postgresql"])
+@pytest.fixture(scope="session", params=["memory", "sqlite", "postgresql", "cluster"])
 def engine(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name

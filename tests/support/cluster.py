@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -170,20 +171,36 @@ class Gateway:
         with suppress(OSError, EOFError, asyncio.CancelledError):
             head = await reader.readuntil(b"\r\n\r\n")
             self.requests += 1
-            lines = [
-                line
-                for line in head[:-4].split(b"\r\n")
-                if not line.lower().startswith((b"connection:", b"keep-alive:"))
-            ]
+            lines, options = _without_connection(head[:-4].split(b"\r\n"))
             there, back = await asyncio.open_connection(HOST, self._random.choice(self._ports))
-            back.write(b"\r\n".join([*lines, b"Connection: close"]) + b"\r\n\r\n")
+            last = b"Connection: " + b", ".join([*options, b"close"])
+            back.write(b"\r\n".join([*lines, last]) + b"\r\n\r\n")
             sending = asyncio.ensure_future(_pipe(reader, back))
+            # Who hangs up is gone, for the node too.
+            sending.add_done_callback(partial(_hang_up, back))
             await _pipe(there, writer)
         if sending is not None:
             sending.cancel()
         if back is not None:
             back.close()
         writer.close()
+
+
+def _without_connection(lines: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """The lines of a head that are not about its connection, and what else those say."""
+    kept, options = [], []
+    for line in lines:
+        name, _, value = line.partition(b":")
+        if name.lower() == b"connection":
+            given = [one.strip() for one in value.split(b",")]
+            options += [one for one in given if one.lower() not in (b"", b"close", b"keep-alive")]
+        elif name.lower() != b"keep-alive":
+            kept.append(line)
+    return kept, options
+
+
+def _hang_up(writer: asyncio.StreamWriter, _: asyncio.Future[None]) -> None:
+    writer.close()
 
 
 async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -2,7 +2,8 @@
 
 - `memory` and `sqlite`;
 - `history`, which is SQLite with everything sealed almost at once and read from there;
-- `postgresql`, on a database that is empty.
+- `postgresql`, on a database that is empty;
+- `cluster`: three nodes on such a database, and a random one of them for every request.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Self
 
 from headwater.store.engine import Engine
 from headwater.store.memory.engine import MemoryEngine
 from headwater.store.sqlite.engine import SqliteEngine
+from tests.support.cluster import Cluster, Gateway
 from tests.support.postgresql import databases, postgresql_engine
 from tests.support.sealing import SEALING_AT_ONCE
 from tests.support.server import ServerProcess
@@ -29,10 +32,42 @@ def running(kind: str, directory: Path) -> Iterator[Engine]:
             yield MemoryEngine() if kind == "memory" else SqliteEngine(directory)
 
 
+class Fronted(ServerProcess):
+    """A cluster that looks like one server."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        super().__init__()
+        self._gateway = Gateway([node.port for node in cluster.nodes])
+
+    def __enter__(self) -> Self:
+        self._gateway.__enter__()
+        self.port = self._gateway.port
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._gateway.__exit__()
+
+    @property
+    def is_running(self) -> bool:
+        return all(node.is_running for node in self._cluster.nodes)
+
+    @property
+    def stderr(self) -> str:
+        return "".join(node.stderr for node in self._cluster.nodes)
+
+
 @contextmanager
 def serving(kind: str, directory: Path, *arguments: str) -> Iterator[ServerProcess]:
     """A server that holds nothing."""
     with ExitStack() as stack:
+        if kind == "cluster":
+            secret = ("--signing-secret-file", str(directory / "secret"))
+            cluster = stack.enter_context(
+                Cluster(stack.enter_context(databases()), *arguments, *secret)
+            )
+            yield stack.enter_context(Fronted(cluster))
+            return
         if kind == "memory":
             place = ["--memory"]
         elif kind == "postgresql":

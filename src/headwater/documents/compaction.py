@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Set
 from typing import Final
 
 import structlog
@@ -18,7 +18,7 @@ import structlog
 from headwater.core.documents import addresses
 from headwater.core.documents.compaction import droppable_to, is_due
 from headwater.core.documents.framing import write_number
-from headwater.core.errors import StreamGone, StreamNotFound
+from headwater.core.errors import OwnedElsewhere, StreamGone, StreamNotFound
 from headwater.core.offsets import Anchor, Offset
 from headwater.documents import work
 from headwater.documents.figures import Figures
@@ -128,14 +128,22 @@ class Compaction:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
+    async def release(self, shards: Set[int]) -> None:
+        """Another node is to have some shards, and may replace snapshots that are known here."""
+        self._known.clear()
+        for path in [*self._tasks]:
+            entry = self._log.ready(path)
+            if entry is None or entry.shard in shards:
+                await self.abandon(path)
+
     async def _run(self, path: str) -> None:
         try:
             view = self._log.view(await self._log.entry(path))
             known = await self.known(view)
             if self._is_due(view, known):
                 await self._try(path, known)
-        except (Abandoned, StreamNotFound, StreamGone, WorkersBusy):
-            # Gone, or noticed again with the next write.
+        except (Abandoned, OwnedElsewhere, StreamNotFound, StreamGone, WorkersBusy):
+            # Gone, or noticed again with the next write, by whoever takes that.
             return
         except Exception as error:
             self.watch.failed(error, _PAUSE_AFTER_FAILURE_S)

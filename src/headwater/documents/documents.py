@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Final, NamedTuple
 
 from headwater.core.content_types import DEFAULT as OCTET_STREAM
@@ -44,6 +45,10 @@ class Documents:
     async def stop(self) -> None:
         await self.compaction.stop()
 
+    async def releasing(self, shards: Set[int]) -> None:
+        """Documents of some shards are about to belong to another node, which compacts them."""
+        await self.compaction.release(shards)
+
     def written(self, entry: Entry) -> None:
         """An append to a document is committed."""
         if entry.view is not None:
@@ -53,10 +58,11 @@ class Documents:
 
     async def ensure_awareness(self, document: str, name: str) -> CreateReply:
         """A stream for awareness, if its document exists."""
-        self._log.view(await self._log.entry(document))
+        entry = await self._log.entry(document)
+        self._log.view(entry)
         path = addresses.awareness_of(document, name)
         lifetime = Lifetime(ttl_s=addresses.AWARENESS_TTL_S)
-        return await self._log.create(Create(path, OCTET_STREAM, lifetime=lifetime))
+        return await self._log.create(Create(path, OCTET_STREAM, lifetime=lifetime), beside=entry)
 
     def has_awareness(self, path: str) -> bool:
         """Whether a stream for awareness is there, as far as is known without asking."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple
 
 from headwater.core.content_types import DEFAULT as OCTET_STREAM
@@ -58,7 +59,8 @@ class Snapshots:
         """An empty stream for a snapshot; publish it by `finish`."""
         path = addresses.snapshot_of(document, offset)
         await self.remove(path)
-        await self._log.create(Create(path, OCTET_STREAM))
+        beside = await self._log.entry(document)
+        await self._log.create(Create(path, OCTET_STREAM), beside)
         return path
 
     async def add(self, path: str, piece: bytes) -> None:
@@ -77,7 +79,7 @@ class Snapshots:
     async def remove_all(self, document: str, *, purge: bool) -> None:
         """Remove everything that belongs to a document."""
         async for stream in self._streams(addresses.belonging_to(document)):
-            await self.remove(stream.path, purge=purge)
+            await self._log.together(partial(self.remove, stream.path, purge=purge))
 
     async def bring_back(self, view: View) -> None:
         """Undelete the newest valid snapshot that was deleted with a document."""

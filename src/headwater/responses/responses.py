@@ -6,14 +6,14 @@ import asyncio
 import secrets
 import ssl
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Set
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from headwater.core.content_types import DEFAULT
-from headwater.core.decisions import Create
-from headwater.core.errors import StreamError, StreamGone, StreamNotFound
+from headwater.core.decisions import Append, Create
+from headwater.core.errors import OwnedElsewhere, StreamError, StreamGone, StreamNotFound
 from headwater.core.expiry import parse_lifetime
 from headwater.core.responses import signing
 from headwater.core.responses.about import (
@@ -39,7 +39,7 @@ from headwater.core.responses.errors import (
 from headwater.core.responses.policy import ERROR_BODY_BYTES_MAX, ResponsePolicy
 from headwater.core.responses.upstream import Opened, Refused, UpstreamRequest
 from headwater.core.targets import TargetRefused, check_each
-from headwater.responses.transfer import Transfer, end_response
+from headwater.responses.transfer import Store, Transfer, end_response
 from headwater.service.background import Retried
 from headwater.service.log import Log
 from headwater.service.outbound import Outbound, Resolver
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 _COMPLETE: Final = "complete"
 _PAGE: Final = 1000
 _STOPPING_S: Final = 10.0
+_DRAWS: Final = 256
 
 
 class Responses:
@@ -77,6 +78,9 @@ class Responses:
         self._stopping = False
         self._watch = log.watch("responses")
         self._retried = Retried(self._watch)
+        self._nodes: Set[int] = frozenset()
+        self.elsewhere: Store | None = None
+        """In a cluster: appends to a stream that another node owns."""
 
     @property
     def under_way(self) -> int:
@@ -134,22 +138,49 @@ class Responses:
         if transfer is not None:
             transfer.end(reason)
             await transfer.done.wait()
+        else:
+            # If another node fetches it, that one finds out with its next append.
+            with suppress(StreamNotFound, StreamGone):
+                await end_response(self.log, path_of(response_id), reason)
+
+    # ── Those whose node is gone ─────────────────────────────────────────────────────────────
+
+    async def gained(self, shards: Set[int]) -> None:
+        self._retried.start(self._recover)
+
+    def looked(self) -> None:
+        """See whether a node is gone, with what it fetched for streams of this one."""
+        before, self._nodes = self._nodes, self._living()
+        if before - self._nodes:
+            self._retried.start(self._recover)
+
+    def _living(self) -> Set[int]:
+        membership = self.log.membership
+        return {node.id for node in membership.seen.nodes} if membership else frozenset()
 
     async def _recover(self) -> None:
         after = ""
         while page := await self.log.list_streams(f"{ROOT}/", after, _PAGE):
             for stream in page:
-                if (
-                    not stream.closed
-                    and stream.path.removeprefix(f"{ROOT}/") not in self._transfers
-                ):
+                if not stream.closed and await self._is_left(stream.path):
                     await self._close(stream.path, Reason.INTERRUPTED)
             after = page[-1].path
+
+    async def _is_left(self, path: str) -> bool:
+        """Whether a response is this node's to end, because nobody fetches it any more."""
+        if path.removeprefix(f"{ROOT}/") in self._transfers:
+            return False
+        try:
+            known = about(self.log.view(await self.log.entry(path)).config)
+        except (OwnedElsewhere, StreamNotFound, StreamGone):
+            return False
+        return known is not None and known.node not in self._living()
 
     # ── Making ───────────────────────────────────────────────────────────────────────────────
 
     async def open(self, asked: UpstreamRequest, caller: str) -> Opened | Refused:
         """Make a request. Returns when the head of the answer is there; the rest follows."""
+        response_id = self._new_id()
         try:
             async with self._place(caller) as place:
                 response = await self._fetch_head(asked)
@@ -159,7 +190,7 @@ class Responses:
                         self.refused += 1
                         await response.aclose()
                         return answer
-                    opened = await self._create(answer)
+                    opened = await self._create(response_id, answer)
                 except BaseException:
                     await response.aclose()
                     raise
@@ -239,8 +270,24 @@ class Responses:
                         break
         return body[:ERROR_BODY_BYTES_MAX]
 
-    async def _create(self, content_type: str) -> Opened:
+    def _new_id(self) -> str:
+        """An id, in a cluster one whose stream this node will own: so it fetches what it stores.
+
+        Raises OwnedElsewhere if it owns next to nothing: then another node is to do it."""
+        membership = self.log.membership
         response_id = secrets.token_urlsafe(ID_BYTES)
+        if membership is None:
+            return response_id
+        for _ in range(_DRAWS):
+            if membership.home(path_of(response_id)) in membership.shards:
+                return response_id
+            response_id = secrets.token_urlsafe(ID_BYTES)
+        membership.demand(membership.home(path_of(response_id)))
+        return response_id
+
+    async def _create(self, response_id: str, content_type: str) -> Opened:
+        membership = self.log.membership
+        known = About(content_type, node=membership.node_id if membership else None)
         expires_s = self.log.clock() // 1000 + 1 + self._policy.ttl_s
         moment = datetime.fromtimestamp(expires_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         command = Create(
@@ -248,10 +295,10 @@ class Responses:
             content_type=DEFAULT,
             lifetime=parse_lifetime(None, moment),
             version=1,
-            description=About(content_type).encode(),
+            description=known.encode(),
         )
         try:
-            await self.log.create(command)
+            await self.log.together(lambda: self.log.create(command))
         except StreamError as error:
             raise StorageFailed(error.message) from None
         signature = signing.sign(self._secret, response_id, expires_s)
@@ -261,13 +308,22 @@ class Responses:
         place.taken = True
         policy = self._policy
         bytes_max, idle_s = policy.response_bytes_max, policy.idle_timeout_ms / 1000
-        transfer = Transfer(self.log, path_of(response_id), response, bytes_max, idle_s)
+        transfer = Transfer(self._store, path_of(response_id), response, bytes_max, idle_s)
         self._transfers[response_id] = transfer
         if self._stopping:
             transfer.end(Reason.INTERRUPTED)
         task = asyncio.ensure_future(self._run(response_id, transfer, place))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _store(self, path: str, command: Append) -> None:
+        try:
+            await self.log.append(path, command)
+        except OwnedElsewhere:
+            # Its shard was handed over; this node fetches the rest all the same.
+            if self.elsewhere is None:
+                raise
+            await self.elsewhere(path, command)
 
     async def _run(self, response_id: str, transfer: Transfer, place: _Place) -> None:
         reason: Reason | None = Reason.INTERRUPTED
@@ -289,7 +345,12 @@ class Responses:
 
         async def close() -> None:
             with suppress(StreamNotFound, StreamGone):
-                await end_response(self.log, path, reason)
+                if self._stopping:
+                    # Its owner ends what this node leaves.
+                    with suppress(OwnedElsewhere):
+                        await end_response(self.log, path, reason)
+                else:
+                    await self.log.together(lambda: end_response(self.log, path, reason))
 
         try:
             await close()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import httpx
 
 R = TypeVar("R")
+Store = Callable[[str, Append], Awaitable[object]]
 _PRODUCER: Final = "response"
 _STORING_TRIES: Final = 8
 _STORING_PAUSE_S: Final = 0.1
@@ -39,14 +40,14 @@ class _TooLarge(Exception):
 
 class Transfer:
     def __init__(
-        self, log: Log, path: str, response: httpx.Response, bytes_max: int, idle_s: float
+        self, store: Store, path: str, response: httpx.Response, bytes_max: int, idle_s: float
     ) -> None:
         self.size = 0
         self.done = asyncio.Event()
         """Set when it is over, and closed."""
         self.ended: Reason | None = None
         """Why it did not end by itself, as far as that is known."""
-        self._log = log
+        self._append_to = store
         self._path = path
         self._response = response
         self._bytes_max = bytes_max
@@ -149,7 +150,7 @@ class Transfer:
             return
         stamp = ProducerStamp(_PRODUCER, 0, self._appends)
         command = Append(body, DEFAULT if body else None, close, stamp)
-        await persisted(lambda: self._log.append(self._path, command))
+        await persisted(lambda: self._append_to(self._path, command))
         self._appends += 1
 
 

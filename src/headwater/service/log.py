@@ -266,6 +266,7 @@ class Log(AppendingLog):
             beside = entry
         if beside is not None and beside.state is not None:
             entry.shard = beside.shard
+            membership.demand(entry.shard)
             return replace(command, beside=beside.state.config.id)
         entry.shard = membership.home(command.path)
         membership.demand(entry.shard)

@@ -12,11 +12,14 @@ from headwater.store.engine import Membership
 
 if TYPE_CHECKING:
     from headwater.cluster.node import Node
+    from headwater.core.decisions import Append
+    from headwater.documents.documents import Documents
     from headwater.http.app import App
     from headwater.http.cluster import ClusterResource
     from headwater.http.forwarding import ForwardFigures, Forwarding
     from headwater.http.groups import GroupResource
     from headwater.http.messages import Handler, Screen
+    from headwater.responses.responses import Responses
 
 _SECRET_BYTES: Final = 32
 
@@ -53,6 +56,21 @@ class Clustering:
         self.node.ask = self._forwarding.move
         groups.elsewhere = self._forwarding.groups_of
         return self._forwarding
+
+    def take_along(self, documents: Documents | None, responses: Responses | None) -> None:
+        """Let layers over streams know which of them this node has."""
+        if documents is not None:
+            self.node.on_release.append(documents.releasing)
+        if responses is not None:
+            responses.elsewhere = self._append
+            self.node.on_gain.append(responses.gained)
+            self.node.on_look.append(responses.looked)
+
+    async def _append(self, path: str, command: Append) -> None:
+        from headwater.http.errands import append
+
+        assert self._forwarding is not None
+        await append(self._forwarding, path, command)
 
     @property
     def forwards(self) -> ForwardFigures | None:

@@ -310,6 +310,7 @@ async def listening(
     if responses is not None:
         responses.start()
     if clustering is not None:
+        clustering.take_along(documents, responses)
         clustering.node.start()
     try:
         yield server, port

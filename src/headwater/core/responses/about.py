@@ -3,8 +3,9 @@
 A response is a stream of plain bytes below `responses/`, named by a random id. It ends, as its
 address does, at a moment that never moves. What else there is to know stands in the description of
 the stream, as JSON: `type`, the content type that the upstream gave, and, once it has ended in any
-way but the normal one, `ended`, the reason. The reason is there before the stream is closed, so
-whoever sees that it is closed sees why:
+way but the normal one, `ended`, the reason. In a cluster, `node` says which node fetches it: once
+that is gone, nobody does. The reason is there before the stream is closed, so whoever sees that it
+is closed sees why:
 
 - `aborted`: a reader asked for that;
 - `upstream_failed`: the connection to the upstream broke, or it broke the rules of HTTP;
@@ -45,6 +46,7 @@ class Reason(StrEnum):
 class About(msgspec.Struct, frozen=True, omit_defaults=True):
     type: str
     ended: Reason | None = None
+    node: int | None = None
 
     def encode(self) -> str:
         return msgspec.json.encode(self).decode()
