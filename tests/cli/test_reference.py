@@ -9,6 +9,7 @@ from headwater.cli import records
 from headwater.cli.main import COMMANDS
 
 GROUP_COMMANDS = ("ls", "info", "lag", "create", "seek", "pause", "resume", "rm")
+SUBSCRIPTION_COMMANDS = ("create", "ls", "info", "add", "drop", "claim", "keys", "rm")
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -27,7 +28,11 @@ def test_every_command_with_json_says_what_it_writes() -> None:
     names |= {f"cluster {name}" for name in ("init", "status", "drain")}
     names |= {f"keys {name}" for name in ("create", "ls", "revoke")}
     names |= {f"postgres {name}" for name in ("follow", "setup", "status", "drop")}
-    names |= {f"subscription {name}" for name in ("create", "ls", "info", "rm")}
+    names |= {f"subscription {name}" for name in SUBSCRIPTION_COMMANDS}
+    names |= {f"snapshot {name}" for name in ("ls", "get", "put", "rm")}
+    names |= {f"live {name}" for name in ("profile", "status", "activate", "wait")}
+    names |= {f"doc {name}" for name in ("create", "show", "rm")}
+    names |= {f"response {name}" for name in ("read", "abort", "rm")}
     names |= {f"segments {name}" for name in ("ls", "verify", "compact", "sweep")}
     assert names == set(sections)
     with_json = {name for name, text in sections.items() if "| `--json` |" in text}

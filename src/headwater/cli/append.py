@@ -97,6 +97,18 @@ def append(
             show_default=False,
         ),
     ] = None,
+    id: Annotated[
+        str | None,
+        typer.Option(
+            "--id", metavar="ID", help="The id of MESSAGE, in a stream that takes each id once."
+        ),
+    ] = None,
+    seq: Annotated[
+        str | None,
+        typer.Option(
+            "--seq", metavar="TEXT", help="Refuse MESSAGE unless this sorts after the last one."
+        ),
+    ] = None,
     close: Annotated[bool, typer.Option("--close", help="Close the stream afterwards.")] = False,
     json: Json = False,
 ) -> None:
@@ -112,14 +124,20 @@ def append(
     stored once. Other input under the same ID needs a higher --epoch: a
     date or a run number will do.
 
+    With --id, a single message can be sent again: a stream made with
+    --unique-ids has it once.
+
     Examples:
 
       headwater append orders '{"id": 1}'
       tail -f app.log | headwater append logs
       headwater append orders --file orders.ndjson --producer import --epoch 7
       headwater append photos --raw < cat.jpg
+      headwater append payments '{"amount": 5}' --id payment-17
     """
     files = file or []
+    if (id is not None or seq is not None) and (message is None or producer is not None):
+        raise usage("--id and --seq are for one MESSAGE, without --producer")
     if message is not None and (files or raw):
         raise usage("give MESSAGE, --file or --raw, not several of them")
     if producer is None and (epoch is not None or batch is not None):
@@ -149,7 +167,7 @@ def append(
         if tag is not None and close and info.closed:
             job.recognise(client, handle, tag, messages)
         elif whole and tag is None:
-            job.send_plainly(handle, [message.data for message in messages])
+            job.send_plainly(handle, [message.data for message in messages], id=id, seq=seq)
         else:
             job.send(handle, tag, messages, progress)
     job.report(tag, json=json)
@@ -239,10 +257,15 @@ class Job:
     _marks: deque[tuple[Delivery, int]] = field(default_factory=deque)
     _unmarked: int = 0
 
-    def send_plainly(self, stream: Stream, pieces: list[bytes]) -> None:
+    def send_plainly(
+        self, stream: Stream, pieces: list[bytes], *, id: str | None, seq: str | None
+    ) -> None:
         """One request, without a producer."""
         if len(pieces) == 1:
-            self._settle(stream.append(_one(stream, pieces[0]), close=self.close))
+            message = _one(stream, pieces[0])
+            receipt = stream.append(message, close=self.close, id=id, seq=seq)
+            self._settle(receipt)
+            self.duplicates = int(receipt.duplicate)
         else:
             self._settle(stream.append_all(pieces, max_batch_bytes=sys.maxsize))
             if self.close:

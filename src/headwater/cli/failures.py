@@ -45,6 +45,11 @@ def _explain(error: HeadwaterError, url: str, stream: str | None, group: str | N
             )
         case client.Conflict(code="SUBSCRIPTION_ALREADY_EXISTS"):
             return CliError(said, ExitCode.CONFLICT)
+        case client.LiveNotEnabled():
+            return CliError(
+                f"queries cannot wait on the {name}; `headwater live profile {stream} --kind "
+                "state-protocol --touch` changes that"
+            )
         case client.StreamGone():
             return CliError(
                 f"the {name} was deleted and lives on only in its forks", ExitCode.NOT_FOUND

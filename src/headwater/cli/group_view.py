@@ -52,10 +52,13 @@ def age(seconds: float) -> str:
     return f"{count}{name}" + (f"{rest // part}{part_name}" if rest >= part else "")
 
 
-def group_table(groups: Sequence[GroupInfo]) -> Table:
-    table = new_table("GROUP", "#LAG", "#OLDEST", "#IN FLIGHT", "#MEMBERS", "STATE")
-    for group in groups:
+def group_table(groups: Sequence[tuple[str, GroupInfo]], *, with_streams: bool) -> Table:
+    first = ("STREAM", "GROUP") if with_streams else ("GROUP",)
+    columns = ("#LAG", "#OLDEST", "#IN FLIGHT", "#MEMBERS", "STATE")
+    table = new_table(*first, *columns, folding=len(first))
+    for path, group in groups:
         table.add_row(
+            *([one_line(path)] if with_streams else []),
             one_line(group.name),
             f"{group.lag:,}",
             age(group.oldest_unsettled_age_s) if group.lag else "",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
+import msgspec
 import typer
 
 from headwater.cli import remote
@@ -36,6 +37,16 @@ from headwater.client import GroupInfo, Stream
 
 app = typer.Typer(no_args_is_help=True)
 
+
+class _StreamWithGroups(msgspec.Struct):
+    stream: str
+
+
+class _GroupsPage(msgspec.Struct):
+    streams: list[_StreamWithGroups]
+    next: int | None = None
+
+
 # -10 is a place here, and not an option.
 _PLACES_ALLOWED: Final = {"ignore_unknown_options": True}
 
@@ -58,25 +69,43 @@ def _group() -> None:
 
 @app.command()
 @with_target
-def ls(target: Target, stream: remote.StreamPath, json: Json = False) -> None:
-    """List the groups of a stream: a table on a terminal, else one name a line.
+def ls(
+    target: Target,
+    stream: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[STREAM]",
+            help="Path of the stream; all groups of the server without it.",
+            autocompletion=remote.complete_stream,
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List the groups of a stream, or of all: a table on a terminal, else one name a line.
+
+    Without STREAM, a line is the stream, a tab and the name of the group.
 
     Examples:
 
+      headwater group ls
       headwater group ls orders
-      headwater group ls orders --json | jq -r 'select(.paused) | .name'
+      headwater group ls --json | jq -r 'select(.lag_messages > 1000) | .name'
     """
-    path, groups = _groups(target, stream)
+    if stream is None:
+        found = _all_groups(target)
+    else:
+        path, groups = _groups(target, stream)
+        found = [(path, group) for group in groups]
     if json:
-        for group in groups:
+        for path, group in found:
             write_json(group_record(path, group))
     elif not is_terminal():
-        for group in groups:
-            write_line(group.name)
-    elif not groups:
-        say(f"no groups; make one with `headwater group create {path} NAME`")
+        for path, group in found:
+            write_line(group.name if stream is not None else f"{path}\t{group.name}")
+    elif not found:
+        say(f"no groups; make one with `headwater group create {stream or 'STREAM'} NAME`")
     else:
-        console().print(group_table(groups))
+        console().print(group_table(found, with_streams=stream is None))
 
 
 @app.command()
@@ -348,6 +377,21 @@ def rm(
 
 
 # --- Parts ---------------------------------------------------------------------------------------
+
+
+def _all_groups(target: Target) -> list[tuple[str, GroupInfo]]:
+    """The groups of all streams that the caller may see, stream by stream."""
+    found: list[tuple[str, GroupInfo]] = []
+    after: int | None = 0
+    with target.connect() as client:
+        while after is not None:
+            answer = client.request("GET", "/v1/groups", params={"after": str(after)})
+            page = msgspec.json.decode(answer.body, type=_GroupsPage)
+            for one in page.streams:
+                groups = sorted(client.stream(one.stream).groups(), key=lambda group: group.name)
+                found += [(one.stream, group) for group in groups]
+            after = page.next
+    return found
 
 
 def _groups(target: Target, stream: str) -> tuple[str, list[GroupInfo]]:

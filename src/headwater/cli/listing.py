@@ -1,4 +1,4 @@
-"""`headwater ls` and `headwater info`: what is there."""
+"""`headwater ls`, `headwater info` and `headwater ranges`: what is there."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli import remote
-from headwater.cli.exits import one_line
+from headwater.cli.exits import one_line, usage
 from headwater.cli.output import (
     Json,
     console,
+    instant,
     is_terminal,
     new_table,
     size,
@@ -18,7 +19,8 @@ from headwater.cli.output import (
     write_json,
     write_line,
 )
-from headwater.cli.records import DetailRecord
+from headwater.cli.positions import parse_size
+from headwater.cli.records import DetailRecord, RangeRecord
 from headwater.cli.shell import say
 from headwater.cli.target import Target, with_target
 from headwater.client import StreamSummary
@@ -105,6 +107,57 @@ def info(target: Target, stream: remote.StreamPath, json: Json = False) -> None:
             "readers": record.readers,
         }
     )
+
+
+@with_target
+def ranges(
+    target: Target,
+    stream: remote.StreamPath,
+    max_bytes: Annotated[
+        str | None,
+        typer.Option("--max-bytes", metavar="SIZE", help="About how large a range may be: 64MiB."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Cut a stream into ranges that can be read side by side.
+
+    Cuts where files of history begin and end, and names those files. Each
+    range can be read with `headwater read --from OFFSET --until UNTIL`.
+
+    Examples:
+
+      headwater ranges orders
+      headwater ranges orders --max-bytes 64MiB --json | jq -r .offset
+    """
+    limit = None if max_bytes is None else parse_size(max_bytes)
+    if limit == 0:
+        raise usage("a range has at least one byte")
+    with target.connect(stream=stream) as client:
+        found = remote.open_stream(client, stream).ranges(max_bytes=limit).ranges
+    records = [
+        RangeRecord(
+            offset=one.offset,
+            until=one.until,
+            messages=one.messages,
+            bytes=one.bytes,
+            first_at=instant(one.first_timestamp) if one.messages else None,
+            file=one.file.name if one.file else None,
+        )
+        for one in found
+    ]
+    if json or not is_terminal():
+        for one in records:
+            if json:
+                write_json(one)
+            else:
+                write_line(f"{one.offset}\t{one.until}")
+        return
+    table = new_table("FROM", "UNTIL", "#MESSAGES", "#SIZE", "FIRST", "FILE", folding=2)
+    for one in records:
+        first = _moment(one.first_at)
+        row = (f"{one.messages:,}", size(one.bytes), first, one.file or "database")
+        table.add_row(one.offset, one.until, *row)
+    console().print(table)
 
 
 def _kept(record: DetailRecord) -> str | None:

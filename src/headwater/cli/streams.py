@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from datetime import datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -15,9 +14,21 @@ from headwater.cli.exits import CliError, ExitCode, usage
 from headwater.cli.failures import explain
 from headwater.cli.inputs import check_json
 from headwater.cli.output import Json, report
-from headwater.cli.positions import GRAMMAR, locate, parse_seconds, parse_size, parse_where
+from headwater.cli.positions import GRAMMAR, locate, parse_size, parse_where
 from headwater.cli.records import ChangeRecord, ClearRecord, RemovalRecord
 from headwater.cli.shell import say
+from headwater.cli.stream_options import (
+    Description,
+    Durability,
+    ExpiresAt,
+    IdPointer,
+    Keep,
+    KeepBytes,
+    Ttl,
+    UniqueIds,
+    moment_of,
+    seconds_of,
+)
 from headwater.cli.target import Target, with_target
 from headwater.cli.units import Unit
 from headwater.client import (
@@ -39,35 +50,6 @@ TYPES: Final = {
     "bytes": "application/octet-stream",
 }
 
-Ttl = Annotated[
-    str | None,
-    typer.Option(
-        "--ttl", metavar="TIME", help="Delete it after this long without access: 90s, 1h, 30d."
-    ),
-]
-ExpiresAt = Annotated[
-    str | None,
-    typer.Option(
-        "--expires-at", metavar="TIME", help="Delete it at a moment: 2026-01-31T12:00:00Z."
-    ),
-]
-Keep = Annotated[
-    str | None,
-    typer.Option("--keep", metavar="TIME", help="Forget what is older than this: 12h, 30d."),
-]
-KeepBytes = Annotated[
-    str | None,
-    typer.Option(
-        "--keep-bytes", metavar="SIZE", help="Forget the oldest beyond this: 500MB, 10GiB."
-    ),
-]
-Durability = Annotated[
-    Literal["synced", "relaxed"] | None,
-    typer.Option(
-        "--durability",
-        help="synced (the default) acknowledges appends once on disk, relaxed before that.",
-    ),
-]
 Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]
 
 
@@ -86,6 +68,19 @@ def create(
     keep: Keep = None,
     keep_bytes: KeepBytes = None,
     durability: Durability = None,
+    unique_ids: UniqueIds = None,
+    id_pointer: IdPointer = None,
+    description: Description = None,
+    version: Annotated[
+        int | None,
+        typer.Option(
+            "--version",
+            min=1,
+            metavar="NUMBER",
+            help="Number these settings: a stream with older ones gets them, one with newer ones "
+            "stays as it is.",
+        ),
+    ] = None,
     data: Annotated[
         str | None, typer.Option("--data", metavar="MESSAGE", help="A first message.")
     ] = None,
@@ -99,7 +94,9 @@ def create(
 ) -> None:
     """Create a stream.
 
-    It is an error (exit code 4) if there is one already.
+    It is an error (exit code 4) if there is one already, unless it has the
+    same settings and --if-missing is given, or --version says which settings
+    are newer. `headwater set` changes single settings.
 
     Examples:
 
@@ -108,24 +105,36 @@ def create(
       headwater create metrics --keep 30d --keep-bytes 10GiB
       headwater create clicks --durability relaxed
       headwater create jobs/42/output --type text --if-missing
+      headwater create payments --unique-ids succeed --id-pointer /id
+      headwater create metrics --keep 90d --version 2
     """
     kind = TYPES.get(type, type)
     if "/" not in kind:
         raise usage(f"{type!r} is no type; use json, text, bytes or a media type like image/png")
     first: dict[str, Any] = {} if data is None else {"data": _first_message(data, Unit.of(kind))}
+    if version is not None and (first or closed):
+        raise usage("--version is about settings; append --data afterwards")
+    headers = {
+        "Stream-Unique-Ids": unique_ids,
+        "Stream-Id-Pointer": id_pointer,
+        "Stream-Description": description,
+    }
+    settings: dict[str, Any] = {
+        "content_type": kind,
+        "ttl_s": seconds_of(ttl),
+        "expires_at": moment_of(expires_at, ttl),
+        "retention_s": seconds_of(keep),
+        "retention_bytes": None if keep_bytes is None else parse_size(keep_bytes),
+        "durability": durability,
+        "headers": {name: value for name, value in headers.items() if value is not None},
+    }
     with target.connect(stream=stream) as client:
         handle = remote.open_stream(client, stream)
+        if version is not None:
+            _report(handle, handle.ensure(**settings, version=version), "ensured", json=json)
+            return
         try:
-            info = handle.create(
-                content_type=kind,
-                ttl_s=_seconds(ttl),
-                expires_at=_moment(expires_at, ttl),
-                retention_s=_seconds(keep),
-                retention_bytes=None if keep_bytes is None else parse_size(keep_bytes),
-                durability=durability,
-                closed=closed,
-                **first,
-            )
+            info = handle.create(**settings, closed=closed, **first)
         except ConfigConflict:
             raise
         except StreamExists:
@@ -178,9 +187,9 @@ def fork(
             remote.open_stream(client, stream).path,
             offset=offset,
             sub_offset=skip,
-            ttl_s=_seconds(ttl),
-            expires_at=_moment(expires_at, ttl),
-            retention_s=_seconds(keep),
+            ttl_s=seconds_of(ttl),
+            expires_at=moment_of(expires_at, ttl),
+            retention_s=seconds_of(keep),
             retention_bytes=None if keep_bytes is None else parse_size(keep_bytes),
             durability=durability,
         )
@@ -340,26 +349,3 @@ def _first_message(text: str, unit: Unit) -> bytes:
     if unit is Unit.MESSAGE:
         return check_json(os.fsencode(text), "the message")
     return os.fsencode(text) + (b"\n" if unit is Unit.LINE else b"")
-
-
-def _seconds(span: str | None) -> int | None:
-    if span is None:
-        return None
-    seconds = parse_seconds(span)
-    if not seconds.is_integer():
-        raise usage(f"{span!r} is too fine; it is counted in whole seconds")
-    return int(seconds)
-
-
-def _moment(expires_at: str | None, ttl: str | None) -> str | None:
-    if expires_at is None:
-        return None
-    if ttl is not None:
-        raise usage("give --ttl or --expires-at, not both")
-    try:
-        moment = datetime.fromisoformat(expires_at)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise usage(f"{expires_at!r} is no moment; write 2026-01-31T12:00:00Z with its zone")
-    return expires_at

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from headwater.cli import remote
-from headwater.cli.exits import one_line, usage
+from headwater.cli.exits import CliError, ExitCode, one_line, usage
 from headwater.cli.output import (
     Json,
     console,
@@ -18,11 +20,23 @@ from headwater.cli.output import (
     write_json,
     write_line,
 )
-from headwater.cli.records import LinkRecord, SubscriptionRecord, SubscriptionRemovalRecord
+from headwater.cli.records import (
+    KeySetRecord,
+    LinkRecord,
+    SubscriptionRecord,
+    SubscriptionRemovalRecord,
+    WakeRecord,
+)
 from headwater.cli.shell import say
 from headwater.cli.streams import confirm
 from headwater.cli.target import Target, with_target
-from headwater.client import Headwater, Subscription, SubscriptionInfo
+from headwater.client import (
+    Headwater,
+    LinkedStream,
+    NoPendingWork,
+    Subscription,
+    SubscriptionInfo,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -179,6 +193,132 @@ def info(target: Target, name: Name, json: Json = False) -> None:
 
 @app.command()
 @with_target
+def add(target: Target, name: Name, streams: remote.StreamPaths, json: Json = False) -> None:
+    """Name more streams. Those that are there begin at their end.
+
+    Examples:
+
+      headwater subscription add jobs jobs/urgent jobs/later
+    """
+    with target.connect() as client:
+        subscription = _open(client, name)
+        subscription.add_streams(streams)
+        found = subscription.info()
+    report(_record(found), f"{name} has {found.streams_total} streams now", json=json)
+
+
+@app.command()
+@with_target
+def drop(target: Target, name: Name, streams: remote.StreamPaths, json: Json = False) -> None:
+    """Take names of streams back. A stream that the pattern takes in stays.
+
+    Examples:
+
+      headwater subscription drop jobs jobs/later
+    """
+    with target.connect() as client:
+        subscription = _open(client, name)
+        for stream in streams:
+            subscription.remove_stream(stream)
+        found = subscription.info()
+    report(_record(found), f"{name} has {found.streams_total} streams now", json=json)
+
+
+@app.command()
+@with_target
+def claim(
+    target: Target,
+    name: Name,
+    command: Annotated[
+        str | None,
+        typer.Option(
+            "--exec",
+            metavar="COMMAND",
+            help="Run this with the streams as JSON on stdin. 0 acknowledges them.",
+        ),
+    ] = None,
+    ack: Annotated[
+        bool, typer.Option("--ack", help="Without a command: acknowledge what is pending.")
+    ] = False,
+    worker: Annotated[
+        str | None, typer.Option("--worker", metavar="NAME", help="Who claims it.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Take the wake that is there, and see to it.
+
+    With --exec, a command gets a line of JSON for each stream with something
+    to do: its `name`, the `acked_offset` and the `tail_offset`. If it ends with
+    0, everything up to there is acknowledged; otherwise the wake goes back,
+    and this exits with 1. Without --exec or --ack, the wake goes back at once.
+    Exits with 3 if there is nothing to do, and 4 if somebody is at it.
+
+    Examples:
+
+      headwater subscription claim jobs
+      headwater subscription claim jobs --exec ./work.sh
+    """
+    if command is not None and ack:
+        raise usage("give --exec or --ack, not both")
+    with target.connect() as client:
+        try:
+            taken = _open(client, name).claim(worker)
+        except NoPendingWork:
+            raise CliError(f"{name} has nothing to do", ExitCode.NOT_FOUND) from None
+        links = [_link(stream) for stream in taken.pending]
+        code = None
+        try:
+            code = None if command is None else _run(command, links)
+        finally:
+            # Whatever happened, whoever comes next need not wait for the lease to end.
+            acked = code == 0 or ack
+            if acked:
+                taken.ack({link.name: link.tail_offset for link in links}, done=True)
+            else:
+                taken.release()
+    record = WakeRecord(
+        name=name,
+        wake_id=taken.wake_id,
+        generation=taken.generation,
+        streams=links,
+        outcome="acked" if acked else "released",
+        exit_code=code,
+    )
+    if json:
+        write_json(record)
+    else:
+        for link in links:
+            write_line(f"{one_line(link.name)}\t{link.acked_offset}\t{link.tail_offset}")
+    if code:
+        raise CliError(f"the command ended with {code}; the wake went back")
+
+
+def _run(command: str, links: list[LinkRecord]) -> int:
+    lines = b"".join(msgspec.json.encode(link) + b"\n" for link in links)
+    return subprocess.run(["/bin/sh", "-c", command], input=lines, check=False).returncode
+
+
+@app.command()
+@with_target
+def keys(target: Target, json: Json = False) -> None:
+    """Show the public keys that requests to webhooks are signed with.
+
+    Examples:
+
+      headwater subscription keys --json > jwks.json
+    """
+    with target.connect() as client:
+        answer = client.request("GET", "/v1/stream/__ds/jwks.json")
+    record = msgspec.json.decode(answer.body, type=KeySetRecord)
+    if json:
+        write_json(record)
+    else:
+        for key in record.keys:
+            write_line(f"{key.get('kid', '')}\t{key.get('alg') or key.get('crv', '')}")
+
+
+@app.command()
+@with_target
 def rm(
     target: Target,
     name: Name,
@@ -220,16 +360,17 @@ def _record(info: SubscriptionInfo) -> SubscriptionRecord:
         failures=info.failures,
         streams_total=info.streams_total,
         streams_pending=info.streams_pending,
-        streams=[
-            LinkRecord(
-                name=stream.path,
-                explicit=stream.link_type == "explicit",
-                acked_offset=stream.acked_offset,
-                tail_offset=stream.tail_offset,
-                pending=stream.has_pending,
-            )
-            for stream in info.streams
-        ],
+        streams=[_link(stream) for stream in info.streams],
+    )
+
+
+def _link(stream: LinkedStream) -> LinkRecord:
+    return LinkRecord(
+        name=stream.path,
+        explicit=stream.link_type == "explicit",
+        acked_offset=stream.acked_offset,
+        tail_offset=stream.tail_offset,
+        pending=stream.has_pending,
     )
 
 

@@ -92,3 +92,22 @@ class NodeRecord(Record):
     lease_ms: A[int, doc("how long it keeps others out without a sign of life")]
     draining: A[bool, doc("whether it hands over what it owns")]
     shards: A[int, doc("how many shards it owns")]
+
+
+class HealthRecord(Record):
+    """Whether a server is well."""
+
+    url: A[str, doc("the server")]
+    status: A[str, doc("`ok`, `ready`, or `degraded` if something else does not work")]
+    problems: A[dict[str, str], doc("what does not work, and why")]
+
+
+class CallerRecord(Record):
+    """Who is calling, and what they may do."""
+
+    access: A[bool, doc("whether the server has access control; if not, all is allowed")]
+    name: A[str | None, doc("the name of the key or the subject of the token")]
+    expires_at: A[str | None, doc("when it ends; null if it does not")]
+    administers: A[bool, doc("whether it may do what concerns the whole server")]
+    grants: A[dict[str, list[str]], doc("by permission, the patterns of streams")]
+    stream: A[dict[str, object] | None, doc("with STREAM: what is allowed on it")]

@@ -85,3 +85,61 @@ class AddressRecord(Record):
     name: Name
     url: A[str, doc("the address; anyone who has it can read the stream")]
     expires_at: A[str | None, doc("when it ends")]
+
+
+class SettingsRecord(Record):
+    """The settings of a stream, after a change."""
+
+    name: Name
+    version: A[int, doc("the number of these settings")]
+    ttl_s: A[int | None, doc("seconds without access after which it expires")]
+    expires_at: A[str | None, doc("when it expires, if that was fixed")]
+    retention_s: A[int | None, doc("seconds after which what it has goes")]
+    retention_bytes: A[int | None, doc("how much of what it has it keeps")]
+    durability: A[str | None, doc("`relaxed` if it acknowledges before the commit, else `synced`")]
+    unique_ids: A[str | None, doc("`fail` or `succeed` if it takes each id once")]
+    description: A[str | None, doc("what it is for")]
+
+
+class RangeRecord(Record):
+    """A part of a stream."""
+
+    offset: A[str, doc("where it begins")]
+    until: A[str, doc("where it ends")]
+    messages: A[int, doc("how many messages it has")]
+    bytes: A[int, doc("its size")]
+    first_at: A[str | None, doc("when its first message was stored")]
+    file: A[str | None, doc("the file of history that holds it; null while it is in the database")]
+
+
+class SnapshotRecord(Record):
+    """A state of a stream at an offset."""
+
+    name: Name
+    offset: A[str, doc("where it was taken, and where a reader continues")]
+    content_type: A[str, doc("its media type")]
+    bytes: A[int, doc("its size")]
+    created_at: A[str | None, doc("when it was left at the server")]
+
+
+class SnapshotRemovalRecord(Record):
+    """A snapshot that was deleted."""
+
+    name: Name
+    offset: A[str, doc("where it was")]
+    removed: A[bool, doc("always true")] = True
+
+
+class PublishedRecord(Record):
+    """A message of a transaction."""
+
+    stream: Name
+    offset: A[str | None, doc("the offset after it")]
+    duplicate: A[bool, doc("whether the stream had it already")]
+
+
+class TransactionRecord(Record):
+    """A transaction that was committed."""
+
+    acked: A[int, doc("how many messages it acknowledged")]
+    published: A[list[PublishedRecord], doc("its messages, in order")]

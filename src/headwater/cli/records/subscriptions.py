@@ -42,3 +42,20 @@ class SubscriptionRemovalRecord(Record):
 
     name: A[str, doc("its name")]
     removed: A[bool, doc("always true")] = True
+
+
+class KeySetRecord(Record):
+    """The public keys that requests to webhooks are signed with (RFC 7517)."""
+
+    keys: A[list[dict[str, str]], doc("the keys")]
+
+
+class WakeRecord(Record):
+    """A wake that was claimed, and what came of it."""
+
+    name: A[str, doc("the subscription")]
+    wake_id: A[str, doc("names the wake")]
+    generation: A[int, doc("its number")]
+    streams: A[list[LinkRecord], doc("the streams with something to do")]
+    outcome: A[str, doc("`acked` or `released`")]
+    exit_code: A[int | None, doc("how the command ended; null without one")]

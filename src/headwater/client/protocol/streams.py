@@ -337,7 +337,13 @@ def stream_info(response: Response) -> StreamInfo:
 
 def receipt(response: Response) -> Receipt:
     """The outcome of a granted append without producer headers."""
-    return Receipt(response.next_offset, closed=response.closed, relaxed=_relaxed(response))
+    return Receipt(
+        response.next_offset,
+        # Counts messages whose id the stream had already; it is not sent otherwise.
+        duplicate="stream-duplicate-ids" in response.headers,
+        closed=response.closed,
+        relaxed=_relaxed(response),
+    )
 
 
 def _relaxed(response: Response) -> bool:

@@ -1,0 +1,98 @@
+"""`headwater api`: any request at all, with the address and token of the context in use."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+import typer
+
+from headwater.cli.exits import usage
+from headwater.cli.inputs import read_whole
+from headwater.cli.output import is_terminal, stdout, write_line
+from headwater.cli.target import Target, with_target
+
+METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+
+
+@with_target
+def api(
+    target: Target,
+    path: Annotated[str, typer.Argument(metavar="PATH", help="From the root: /metrics.")],
+    method: Annotated[
+        str | None,
+        typer.Option(
+            "-X",
+            "--method",
+            metavar="METHOD",
+            help="GET, or POST if there is a body.",
+            show_default=False,
+        ),
+    ] = None,
+    query: Annotated[
+        list[str] | None,
+        typer.Option("-q", "--query", metavar="NAME=VALUE", help="Of the query; repeatable."),
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("-H", "--header", metavar="NAME: VALUE", help="A header; repeatable."),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option("-d", "--data", metavar="JSON", help="A body of JSON, or @FILE, or @-."),
+    ] = None,
+    include: Annotated[
+        bool, typer.Option("-i", "--include", help="Write the status and headers first.")
+    ] = False,
+) -> None:
+    """Send any request to the server, and write its answer to stdout.
+
+    With the address, the token and the certificates of the context in use.
+    For what has no command of its own; `/openapi.json` lists everything.
+
+    Examples:
+
+      headwater api /metrics
+      headwater api /v1/figures | jq .
+      headwater api /v1/sql -d '{"sql": "SELECT count(*) FROM sales"}'
+      headwater api /v1/stream/orders -X HEAD -i
+    """
+    if not path.startswith("/"):
+        raise usage(f"{path!r} is no path; it begins with /")
+    verb = (method or ("GET" if data is None else "POST")).upper()
+    if verb not in METHODS:
+        raise usage(f"{method!r} is no method; use one of {', '.join(METHODS)}")
+    params = dict(_pair(one, "=", "NAME=VALUE") for one in query or [])
+    headers = dict(_pair(one, ":", "'NAME: VALUE'") for one in header or [])
+    body = None if data is None else _json(data)
+    with target.connect() as client:
+        answer = client.request(verb, path, params=params or None, headers=headers, json=body)
+    if include:
+        write_line(f"HTTP {answer.status}")
+        for name, value in answer.headers.items():
+            write_line(f"{name}: {value}")
+        write_line("")
+    stdout().write(answer.body)
+    if is_terminal() and not answer.body.endswith(b"\n"):
+        write_line("")
+
+
+def _pair(text: str, sign: str, form: str) -> tuple[str, str]:
+    name, found, value = text.partition(sign)
+    if not found or not name.strip():
+        raise usage(f"{text!r} makes no sense here; write {form}")
+    return name.strip(), value.strip()
+
+
+def _json(data: str) -> msgspec.Raw:
+    if data.startswith("@"):
+        text = read_whole([] if data == "@-" else [Path(data[1:])])
+    else:
+        text = os.fsencode(data)
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise usage(f"the body is not JSON: {error}") from None
+    return msgspec.Raw(text)

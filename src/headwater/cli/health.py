@@ -1,0 +1,95 @@
+"""`headwater health`: is a server well?"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import ssl
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import msgspec
+import typer
+
+from headwater.cli.exits import CliError, ExitCode
+from headwater.cli.output import Json, write_json, write_line
+from headwater.cli.positions import parse_seconds
+from headwater.cli.records import HealthRecord
+from headwater.cli.target import Target, with_target
+from headwater.contexts import check_ca
+
+
+@with_target
+def health(
+    target: Target,
+    alive: Annotated[
+        bool, typer.Option("--alive", help="Ask only whether the process answers.")
+    ] = False,
+    timeout: Annotated[
+        str, typer.Option("--timeout", metavar="TIME", help="How long an answer may take.")
+    ] = "2s",
+    json: Json = False,
+) -> None:
+    """Ask a server whether it is well: for people, and for health checks.
+
+    Exits with 0 if its storage answers, with 1 if it says that it does not,
+    and with 6 if it cannot be reached. No token is sent. On this machine
+    (127.0.0.1, localhost) any certificate will do: it names the server as
+    others know it.
+
+    Examples:
+
+      headwater health
+      headwater health --url https://127.0.0.1:4437
+      headwater health --alive --timeout 500ms
+    """
+    path = "/healthz" if alive else "/readyz"
+    status, body = _probe(target, path, parse_seconds(timeout) or 0.001)
+    try:
+        said = msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise CliError(f"{target.url} does not answer like a stream server") from None
+    if status != 200:
+        error = said.get("error", {})
+        why = error.get("message", "") if isinstance(error, dict) else ""
+        raise CliError(f"{target.url} is not ready: {why or f'it answered {status}'}")
+    record = HealthRecord(
+        url=target.url, status=str(said.get("status")), problems=said.get("problems", {})
+    )
+    if json:
+        write_json(record)
+        return
+    write_line(record.status)
+    for name, problem in record.problems.items():
+        write_line(f"  {name}: {problem}")
+
+
+def _probe(target: Target, path: str, timeout_s: float) -> tuple[int, bytes]:
+    """One request on a connection of its own: a probe shall be small, and load no client."""
+    url = urlsplit(target.url)
+    connection: http.client.HTTPConnection
+    if url.scheme == "https":
+        tls = ssl.create_default_context(cafile=check_ca(target.ca))
+        if _is_here(url.hostname or ""):
+            tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+        connection = http.client.HTTPSConnection(url.netloc, timeout=timeout_s, context=tls)
+    else:
+        connection = http.client.HTTPConnection(url.netloc, timeout=timeout_s)
+    try:
+        connection.request("GET", url.path.rstrip("/") + path)
+        answer = connection.getresponse()
+        return answer.status, answer.read(1 << 20)
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise CliError(f"cannot reach {target.url}: {reason}", ExitCode.UNAVAILABLE) from None
+    finally:
+        connection.close()
+
+
+def _is_here(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,178 @@
+"""`headwater fetch` and `headwater response`: answers of other servers that this one keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from headwater.cli.exits import CliError, ExitCode, usage
+from headwater.cli.inputs import read_whole
+from headwater.cli.output import Json, report, stdout, watched_pipe, write_json
+from headwater.cli.records import ResponseEndRecord, ResponseRecord
+from headwater.cli.shell import say
+from headwater.cli.target import PATIENT_S, Target, with_target
+from headwater.client import (
+    START,
+    DurableResponse,
+    Position,
+    ResponseIncomplete,
+    StreamNotFound,
+    UpstreamRefused,
+)
+
+app = typer.Typer(no_args_is_help=True)
+
+Address = Annotated[str, typer.Argument(metavar="ADDRESS", help="As `fetch` said it.")]
+
+
+@with_target
+def fetch(
+    target: Target,
+    upstream: Annotated[str, typer.Argument(metavar="URL", help="The address to fetch.")],
+    method: Annotated[
+        Literal["GET", "POST", "PUT", "PATCH", "DELETE"],
+        typer.Option("-X", "--method", help="How to ask."),
+    ] = "GET",
+    header: Annotated[
+        list[str] | None,
+        typer.Option("-H", "--header", metavar="NAME: VALUE", help="For the upstream; repeatable."),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option("-d", "--data", metavar="TEXT", help="A body, or @FILE (@- is stdin)."),
+    ] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Only say where the answer will be, and end.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Have the server make a request elsewhere, and keep the answer while it arrives.
+
+    The answer is written to stdout as it comes. Its address is written to
+    stderr: whoever has it can read the answer from the beginning, now or
+    later, whatever becomes of this command. The server has to allow the
+    URL: `headwater serve --proxy-allow`.
+
+    Examples:
+
+      headwater fetch https://api.example.com/report
+      headwater fetch https://llm.example.com/chat -X POST -H "Authorization: $KEY" -d @ask.json
+      headwater fetch https://llm.example.com/chat -X POST -d @ask.json --detach --json
+    """
+    headers = dict(_header(one) for one in header or [])
+    with target.connect(patience_s=PATIENT_S) as client, watched_pipe():
+        try:
+            answer = client.durable_request(
+                upstream, method=method, headers=headers, body=_body(data)
+            )
+        except StreamNotFound:
+            raise _not_offered(target) from None
+        except UpstreamRefused as error:
+            raise CliError(f"{upstream} refused it: {error.message}") from None
+        record = ResponseRecord(url=answer.url, content_type=answer.content_type)
+        if json:
+            write_json(record)
+        else:
+            say(f"headwater response read '{answer.url}'")
+        if not detach and not json:
+            _copy(answer, START)
+
+
+@app.callback()
+def _response() -> None:
+    """Read, abort and delete answers that `headwater fetch` has the server keep.
+
+    Examples:
+
+      headwater response read 'http://127.0.0.1:4437/v1/proxy/…'
+    """
+
+
+@app.command()
+@with_target
+def read(
+    target: Target,
+    address: Address,
+    where: Annotated[
+        str, typer.Option("--from", metavar="OFFSET", help="Begin at: start, or an OFFSET.")
+    ] = "start",
+) -> None:
+    """Write an answer to stdout, until all of it has arrived.
+
+    Exits with 1 if it ended early.
+
+    Examples:
+
+      headwater response read 'http://127.0.0.1:4437/v1/proxy/…' > report.json
+    """
+    with target.connect(patience_s=PATIENT_S) as client, watched_pipe():
+        try:
+            begin = Position.parse(START if where == "start" else where)
+        except ValueError:
+            raise usage(f"{where!r} is no offset") from None
+        _copy(client.durable_response(address), begin)
+
+
+@app.command()
+@with_target
+def abort(target: Target, address: Address, json: Json = False) -> None:
+    """End the request. What has arrived stays.
+
+    Examples:
+
+      headwater response abort 'http://127.0.0.1:4437/v1/proxy/…'
+    """
+    with target.connect() as client:
+        client.durable_response(address).abort()
+    report(ResponseEndRecord(url=address, removed=False), "aborted", json=json)
+
+
+@app.command()
+@with_target
+def rm(target: Target, address: Address, json: Json = False) -> None:
+    """End the request and drop what has arrived.
+
+    Examples:
+
+      headwater response rm 'http://127.0.0.1:4437/v1/proxy/…'
+    """
+    with target.connect() as client:
+        client.durable_response(address).delete()
+    report(ResponseEndRecord(url=address, removed=True), "deleted", json=json)
+
+
+def _copy(answer: DurableResponse, begin: str | Position) -> None:
+    reader = answer.follow(begin)
+    try:
+        for piece in reader.bytes():
+            stdout().write(piece)
+            stdout().flush()
+    except ResponseIncomplete as error:
+        raise CliError(f"the answer ended early: {error.message}") from None
+    if reader.close_reason not in (None, "completed"):
+        raise CliError(f"the answer ended early: {reader.close_reason}")
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip():
+        raise usage(f"{text!r} is no header; write 'NAME: VALUE'")
+    return name.strip(), value.strip()
+
+
+def _body(data: str | None) -> bytes | None:
+    if data is None or not data.startswith("@"):
+        return None if data is None else data.encode(errors="surrogateescape")
+    if data == "@-":
+        return read_whole([])
+    return Path(data[1:]).read_bytes()
+
+
+def _not_offered(target: Target) -> CliError:
+    return CliError(
+        f"{target.url} makes no requests for others; start it with "
+        "`headwater serve --proxy-allow URL`",
+        ExitCode.NOT_FOUND,
+    )

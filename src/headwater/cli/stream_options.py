@@ -1,0 +1,84 @@
+"""The settings of a stream on the command line."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+import typer
+
+from headwater.cli.exits import usage
+from headwater.cli.positions import parse_seconds
+
+Ttl = Annotated[
+    str | None,
+    typer.Option(
+        "--ttl", metavar="TIME", help="Delete it after this long without access: 90s, 1h, 30d."
+    ),
+]
+ExpiresAt = Annotated[
+    str | None,
+    typer.Option(
+        "--expires-at", metavar="TIME", help="Delete it at a moment: 2026-01-31T12:00:00Z."
+    ),
+]
+Keep = Annotated[
+    str | None,
+    typer.Option("--keep", metavar="TIME", help="Forget what is older than this: 12h, 30d."),
+]
+KeepBytes = Annotated[
+    str | None,
+    typer.Option(
+        "--keep-bytes", metavar="SIZE", help="Forget the oldest beyond this: 500MB, 10GiB."
+    ),
+]
+Durability = Annotated[
+    Literal["synced", "relaxed"] | None,
+    typer.Option(
+        "--durability",
+        help="synced (the default) acknowledges appends once on disk, relaxed before that.",
+    ),
+]
+Description = Annotated[
+    str | None, typer.Option("--description", metavar="TEXT", help="What it is for.")
+]
+UniqueIds = Annotated[
+    Literal["fail", "succeed"] | None,
+    typer.Option(
+        "--unique-ids",
+        help="Take each message id once: fail refuses a second one, succeed says that it is there.",
+    ),
+]
+IdPointer = Annotated[
+    str | None,
+    typer.Option(
+        "--id-pointer",
+        metavar="POINTER",
+        help="Where the id is inside a JSON message: /id. Without it: given with each append.",
+    ),
+]
+
+
+def seconds_of(span: str | None) -> int | None:
+    """A length of time in whole seconds, which is how the server counts it."""
+    if span is None:
+        return None
+    seconds = parse_seconds(span)
+    if not seconds.is_integer():
+        raise usage(f"{span!r} is too fine; it is counted in whole seconds")
+    return int(seconds)
+
+
+def moment_of(expires_at: str | None, ttl: str | None) -> str | None:
+    """When a stream expires, if that was given and nothing contradicts it."""
+    if expires_at is None:
+        return None
+    if ttl is not None:
+        raise usage("give --ttl or --expires-at, not both")
+    try:
+        moment = datetime.fromisoformat(expires_at)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise usage(f"{expires_at!r} is no moment; write 2026-01-31T12:00:00Z with its zone")
+    return expires_at
