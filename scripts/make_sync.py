@@ -19,17 +19,20 @@ from pathlib import Path
 
 CLIENT = Path(__file__).parent.parent / "src" / "headwater" / "client"
 SOURCES = (
-    *("reader", "producer", "message", "consumer", "group", "live", "snapshots"),
+    *("reader", "records", "producer", "message", "consumer", "group", "live", "snapshots"),
     "response",
-    *("stream", "subscription", "client"),
+    *("readable", "writable", "stream", "subscription", "client"),
 )
 LINE_LENGTH = 100
 
 CLASSES = {
     "AsyncHeadwater": "Headwater",
+    "AsyncReadableStream": "ReadableStream",
+    "AsyncWritableStream": "WritableStream",
     "AsyncStream": "Stream",
     "AsyncReader": "Reader",
     "AsyncItems": "Items",
+    "AsyncRecords": "Records",
     "AsyncProducer": "Producer",
     "AsyncGroup": "Group",
     "AsyncConsumer": "Consumer",
@@ -51,9 +54,10 @@ METHODS = {
     "aclose": "close",
 }
 KEPT_HERE = {
-    ("AsyncStream", "append_all"),
+    ("AsyncWritableStream", "append_all"),
     ("AsyncReader", "__anext__"),
     ("AsyncItems", "__anext__"),
+    ("AsyncRecords", "__anext__"),
     ("AsyncConsumer", "__anext__"),
     ("AsyncLiveQuery", "__anext__"),
     ("AsyncProducer", "append"),
@@ -98,7 +102,10 @@ IMPORTS = {
     "headwater.client.aio.response": ("AsyncDurableResponse",),
     "headwater.client.aio.sender": ("Token", "Values"),
     "headwater.client.aio.snapshots": ("AsyncSnapshots",),
-    "headwater.client.aio.stream": ("BATCH_BYTES_MAX", "AsyncStream"),
+    "headwater.client.aio.readable": ("AsyncReadableStream", "Since"),
+    "headwater.client.aio.records": ("AsyncRecords",),
+    "headwater.client.aio.stream": ("AsyncStream",),
+    "headwater.client.aio.writable": ("BATCH_BYTES_MAX", "AsyncWritableStream"),
     "headwater.client.aio.subscription": ("AsyncClaim", "AsyncSubscription"),
     "headwater.client.sync.consumer": ("Consumer",),
     "headwater.client.sync.group": ("Group",),
@@ -106,10 +113,13 @@ IMPORTS = {
     "headwater.client.sync.message": ("Message", "Transaction"),
     "headwater.client.sync.producer": ("Producer",),
     "headwater.client.sync.reader": ("Items", "Reader"),
+    "headwater.client.sync.readable": ("ReadableStream",),
+    "headwater.client.sync.records": ("Records",),
     "headwater.client.sync.response": ("DurableResponse",),
     "headwater.client.sync.snapshots": ("Snapshots",),
     "headwater.client.sync.stream": ("Stream",),
     "headwater.client.sync.subscription": ("Subscription",),
+    "headwater.client.sync.writable": ("WritableStream",),
     "headwater.client.protocol.batch": ("Batch", "Position"),
     "headwater.client.errors": ("BufferFull", "HeadwaterError"),
     "headwater.client.protocol.groups": (
@@ -129,6 +139,7 @@ IMPORTS = {
         "Receipt",
         "Response",
         "StreamInfo",
+        "UniqueIds",
     ),
     "headwater.client.protocol.resources": (
         "BULK_BYTES",
@@ -143,6 +154,7 @@ IMPORTS = {
         "StreamPage",
         "StreamSummary",
     ),
+    "headwater.client.protocol.records": ("Record",),
     "headwater.client.protocol.retry": ("RetryPolicy",),
     "headwater.client.protocol.state": ("Change", "MaterializedState"),
     "headwater.client.protocol.subscriptions": (
@@ -209,9 +221,17 @@ def generate_class(node: ast.ClassDef, source: str) -> Iterator[str]:
     functions = [n for n in node.body if isinstance(n, FunctionNode)]
     is_context = any(function.name == "__aenter__" for function in functions)
     base = "BlockingContext" if is_context else "Blocking"
-    wrapped = f"{base}[{node.name}[T]], Generic[T]" if node.bases else f"{base}[{node.name}]"
+    parents = [ast.unparse(parent) for parent in node.bases]
+    inherits = bool(parents) and parents[0] in CLASSES
+    if inherits:
+        wrapped = CLASSES[parents[0]]
+    else:
+        wrapped = f"{base}[{node.name}[T]], Generic[T]" if parents else f"{base}[{node.name}]"
     yield f"class {CLASSES[node.name]}({wrapped}):"
     yield from docstring_lines(node, source)
+    if inherits:
+        yield ""
+        yield f"    _async: {node.name}"
     for function in functions:
         if is_public(node.name, function.name):
             if not is_overload_sibling(function, functions):

@@ -19,6 +19,7 @@ COUNTERPARTS: Final[dict[type, type]] = {
     api.Stream: api.AsyncStream,
     api.Reader: api.AsyncReader,
     api.Items: api.AsyncItems,
+    api.Records: api.AsyncRecords,
     api.Producer: api.AsyncProducer,
     api.Group: api.AsyncGroup,
     api.Consumer: api.AsyncConsumer,

@@ -24,6 +24,7 @@ from headwater.client.aio.live import AsyncLiveQuery, AsyncLiveStream
 from headwater.client.aio.message import AsyncMessage, AsyncTransaction
 from headwater.client.aio.producer import AsyncDelivery, AsyncProducer, ProducerOptions
 from headwater.client.aio.reader import AsyncItems, AsyncReader
+from headwater.client.aio.records import AsyncRecords
 from headwater.client.aio.response import AsyncDurableResponse
 from headwater.client.aio.snapshots import AsyncSnapshots
 from headwater.client.aio.stream import AsyncStream
@@ -77,6 +78,7 @@ from headwater.client.protocol.live import (
     TouchSettings,
     WaitResult,
 )
+from headwater.client.protocol.records import Record
 from headwater.client.protocol.resources import (
     Bulk,
     Range,
@@ -113,6 +115,7 @@ from headwater.client.sync.message import Message, Transaction
 from headwater.client.sync.portal import Delivery
 from headwater.client.sync.producer import Producer
 from headwater.client.sync.reader import Items, Reader
+from headwater.client.sync.records import Records
 from headwater.client.sync.response import DurableResponse
 from headwater.client.sync.snapshots import Snapshots
 from headwater.client.sync.stream import Stream
@@ -135,6 +138,7 @@ __all__ = [
     "AsyncMessage",
     "AsyncProducer",
     "AsyncReader",
+    "AsyncRecords",
     "AsyncSnapshots",
     "AsyncStream",
     "AsyncSubscription",
@@ -187,6 +191,8 @@ __all__ = [
     "Reach",
     "Reader",
     "Receipt",
+    "Record",
+    "Records",
     "RequestTimedOut",
     "Response",
     "ResponseError",

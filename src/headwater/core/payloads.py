@@ -10,6 +10,9 @@ To append one message that is itself an array, wrap it: `append([[1, 2]])`. Wher
 given one by one, as elements of a list or to `append_all`, each is one message whatever it is, and
 bytes are the JSON text of one.
 
+Dataclasses, msgspec structs and pydantic models are JSON values too, on their own and inside of
+others. A model is written by its aliases, which is how it is read.
+
 Any other stream has no messages, only bytes. Text is written as UTF-8.
 """
 
@@ -23,7 +26,20 @@ import msgspec
 from headwater.core.content_types import is_json
 
 _JSON_SPACE: Final = b" \t\r\n"
-_encoder: Final = msgspec.json.Encoder()
+
+
+def _plain(value: Any) -> Any:
+    """What msgspec does not know how to write. Pydantic is known by its methods, not imported."""
+    dump = getattr(type(value), "model_dump", None)
+    if dump is None:
+        raise TypeError(
+            f"{type(value).__name__} is no JSON value; use a dict, a dataclass, a msgspec struct "
+            "or a pydantic model"
+        )
+    return dump(value, mode="json", by_alias=True)
+
+
+_encoder: Final = msgspec.json.Encoder(enc_hook=_plain)
 
 
 def encode_append(data: Any, content_type: str) -> bytes:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Self
+from datetime import datetime
+from typing import Any, Self, TypeVar
+from urllib.parse import urlsplit
 
 from headwater.client.aio.link import GroupLink
 from headwater.client.aio.sender import Sender
-from headwater.client.errors import HeadwaterError, StaleReceipt
+from headwater.client.errors import HeadwaterError, InvalidMessage, StaleReceipt
 from headwater.client.protocol.groups import (
     Action,
     Committed,
@@ -19,12 +21,15 @@ from headwater.client.protocol.groups import (
     OnDuplicate,
     Publish,
     committed,
-    decode_value,
     milliseconds,
     stale_receipt,
     transaction_request,
 )
+from headwater.client.protocol.records import moment
 from headwater.client.protocol.streams import NOTHING
+from headwater.client.protocol.values import decode
+
+T = TypeVar("T")
 
 
 class AsyncTransaction:
@@ -144,6 +149,11 @@ class AsyncMessage:
         return self._delivered.time
 
     @property
+    def timestamp(self) -> datetime | None:
+        """The same as a datetime in UTC."""
+        return None if self.time is None else moment(self.time)
+
+    @property
     def producer(self) -> DeliveredProducer | None:
         """The idempotent producer that the message came from, if it did."""
         return self._delivered.producer
@@ -174,8 +184,20 @@ class AsyncMessage:
     def value(self) -> Any:
         """The message's JSON value, decoded when asked for. `InvalidMessage` if it has none."""
         if self._value is NOTHING:
-            self._value = decode_value(self.data)
+            self._value = self.as_(Any)
         return self._value
+
+    def as_(self, type: type[T]) -> T:
+        """The message as a dataclass, a pydantic model or anything else that JSON can be read as.
+
+        `InvalidMessage` if it is not that.
+        """
+        try:
+            value: T = decode(self.data, type, f"the message at {self.offset}")
+        except InvalidMessage as error:
+            error.where = urlsplit(self._link.stream_url).path
+            raise
+        return value
 
     @property
     def settled(self) -> bool:

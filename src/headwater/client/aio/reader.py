@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, Generic, Self, TypeVar, overload
 from urllib.parse import urlsplit
 
@@ -25,6 +26,9 @@ from headwater.client.protocol.unpack import (
 
 T = TypeVar("T")
 
+Begin = Callable[[], Awaitable[Position]]
+"""Finds out where to begin, once somebody reads."""
+
 
 class AsyncReader:
     """One pass over a stream, from a position to its end or for as long as it lives.
@@ -42,9 +46,18 @@ class AsyncReader:
     busy servers by itself; what it raises is final.
     """
 
-    def __init__(self, sender: Sender, url: str, *, start: Position, live: Live | None) -> None:
+    def __init__(
+        self,
+        sender: Sender,
+        url: str,
+        *,
+        start: Position,
+        live: Live | None,
+        begin: Begin | None = None,
+    ) -> None:
         self._sender = sender
         self._session = ReadSession(url, start=start, live=live)
+        self._begin = begin
         self._retries = Retries(sender.retry)
         self._where = urlsplit(url).path
         self._position = start
@@ -97,7 +110,11 @@ class AsyncReader:
     @overload
     def messages(self, type: type[T]) -> AsyncItems[T]: ...
     def messages(self, type: Any = Any) -> AsyncItems[Any]:
-        """The JSON messages one by one, decoded to `type` by msgspec."""
+        """The JSON messages one by one.
+
+        With a `type` (a dataclass, a msgspec struct, a pydantic model, …) that is what they are; an
+        `InvalidMessage` names the first one that does not fit.
+        """
         return self._as_items(UnpackMessages(type))
 
     def text(self) -> AsyncItems[str]:
@@ -141,6 +158,8 @@ class AsyncReader:
 
     async def _peek(self) -> Batch | None:
         """The batch that comes next, left where it is until the caller has made use of it."""
+        if self._begin is not None:
+            await self._find_begin(self._begin)
         session = self._session
         while not session.ready:
             if session.finished:
@@ -148,6 +167,14 @@ class AsyncReader:
                 return None
             await self._fetch()
         return session.ready[0]
+
+    async def _find_begin(self, begin: Begin) -> None:
+        start = await begin()
+        self._begin = None
+        self._position = start
+        self._session = ReadSession(self._session.url, start=start, live=self._session.live)
+        if self._items is not None:
+            self._items._queue.begin(start)
 
     async def _fetch(self) -> None:
         """Make one attempt to receive something; a failure that can pass is waited out."""

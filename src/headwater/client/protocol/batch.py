@@ -12,13 +12,13 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any, TypeVar, overload
 
 import msgspec
 
 from headwater.client.errors import InvalidMessage
 from headwater.client.protocol.streams import START, is_json
+from headwater.client.protocol.values import decode, list_decoder
 
 T = TypeVar("T")
 
@@ -95,21 +95,19 @@ class Batch:
         try:
             return self.data.decode()
         except UnicodeDecodeError as error:
-            raise InvalidMessage(f"no UTF-8 text behind {self.start}: {error}") from error
+            raise InvalidMessage(f"no UTF-8 text after {self.start}: {error}") from error
 
     @overload
     def messages(self) -> list[Any]: ...
     @overload
     def messages(self, type: type[T]) -> list[T]: ...
     def messages(self, type: Any = Any) -> list[Any]:
-        """The JSON messages, decoded; `type` is anything that msgspec can decode to."""
-        decoder: msgspec.json.Decoder[list[Any]] = _list_decoder(type)
-        return self._decoded(decoder)
+        """The JSON messages, decoded; to `type`, as `decode` does it."""
+        return self._decoded(type)
 
     def raw_messages(self) -> list[msgspec.Raw]:
         """The JSON messages as the bytes that were appended."""
-        decoder: msgspec.json.Decoder[list[msgspec.Raw]] = _list_decoder(msgspec.Raw)
-        return self._decoded(decoder)
+        return self._decoded(msgspec.Raw)
 
     def __bool__(self) -> bool:
         if is_json(self.content_type):
@@ -129,14 +127,23 @@ class Batch:
         start = Position(self.start.offset, self.start.skip + skipped)
         return replace(self, start=start, payloads=(payload,)), count - skipped
 
-    def _decoded(self, decoder: msgspec.json.Decoder[list[T]]) -> list[T]:
+    def _decoded(self, type: Any) -> list[Any]:
+        decoder = list_decoder(type)
         try:
             with _collector_at_rest():
                 if len(self.payloads) == 1:
                     return decoder.decode(self.payloads[0])
                 return [message for payload in self.payloads for message in decoder.decode(payload)]
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InvalidMessage(f"unreadable messages behind {self.start}: {error}") from error
+            raise self._misfit(type, error) from error
+
+    def _misfit(self, type: Any, error: Exception) -> InvalidMessage:
+        """The error of the first message that is not what it should be."""
+        if type is not msgspec.Raw and type is not Any:
+            for index, raw in enumerate(self.raw_messages()):
+                at = Position(self.start.offset, self.start.skip + index)
+                decode(raw, type, f"the message at {at}")
+        return InvalidMessage(f"unreadable messages after {self.start}: {error}")
 
 
 @contextmanager
@@ -165,8 +172,3 @@ def is_json_array(payload: bytes) -> bool:
     """Whether this can be a complete JSON array; finds answers that were cut short."""
     head, tail = payload[:64].lstrip(_JSON_SPACE), payload[-64:].rstrip(_JSON_SPACE)
     return head.startswith(b"[") and tail.endswith(b"]")
-
-
-@lru_cache(maxsize=64)
-def _list_decoder(type: Any) -> msgspec.json.Decoder[list[Any]]:
-    return msgspec.json.Decoder(list[type])

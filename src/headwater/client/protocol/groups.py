@@ -10,9 +10,10 @@ from urllib.parse import quote, urljoin
 
 import msgspec
 
-from headwater.client.errors import InvalidMessage, StaleReceipt
+from headwater.client.errors import StaleReceipt
 from headwater.client.protocol.streams import Request, Response, decoded
 from headwater.core.content_types import JSON
+from headwater.core.payloads import encode_message
 
 OnDuplicate = Literal["abort", "succeed"]
 Action = Literal["ack", "nack", "extend", "reject", "seek", "pause", "resume"]
@@ -158,7 +159,7 @@ class Publish:
         if isinstance(message, bytes | bytearray | memoryview):
             part["data"] = b64encode(message).decode()
         else:
-            part["value"] = msgspec.Raw(msgspec.json.encode(message))
+            part["value"] = msgspec.Raw(encode_message(message, JSON))
         if id is not None:
             part["id"] = id
         if producer is not None:
@@ -193,18 +194,6 @@ class Lease:
     def is_over(self, ack_timeout_s: float, now: float) -> bool:
         """Whether the message is not with this member any more, as far as it can tell."""
         return self.settled or self.lost or now >= self.until(ack_timeout_s)
-
-
-def decode_value(data: bytes) -> Any:
-    """A message's JSON value.
-
-    >>> decode_value(b'{"id": 1}')
-    {'id': 1}
-    """
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidMessage(f"the message is not JSON: {error}") from None
 
 
 # --- Requests ------------------------------------------------------------------------------------

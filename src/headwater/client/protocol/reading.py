@@ -74,7 +74,7 @@ class ReadSession:
         self.up_to_date = False
         self.closed = False
         self.close_reason: str | None = None
-        self._url = url
+        self.url = url
         self._skip = start.skip
         self._cursor: str | None = None
 
@@ -86,8 +86,8 @@ class ReadSession:
     def next_request(self) -> Request:
         """What to ask for now. An answer to it goes to `answered` or, for SSE, to `events`."""
         if self.live is not None and self.up_to_date:
-            return read_request(self._url, offset=self.offset, live=self.live, cursor=self._cursor)
-        return read_request(self._url, offset=self.offset)
+            return read_request(self.url, offset=self.offset, live=self.live, cursor=self._cursor)
+        return read_request(self.url, offset=self.offset)
 
     def answered(self, response: Response) -> None:
         """Take a granted catch-up or long-poll answer."""

@@ -41,6 +41,7 @@ NOTHING: Final[Any] = object()
 Patience = Literal["answer", "long-poll", "sse"]
 Live = Literal["long-poll", "sse"]
 Durability = Literal["synced", "relaxed"]
+UniqueIds = Literal["fail", "succeed"]
 
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+\-.^_`|~]+")
 # Visible ASCII, with blanks only inside.
@@ -100,6 +101,9 @@ class StreamInfo:
         earliest_offset: where the stream begins now, if its beginning was dropped.
         durability: `relaxed` if appends are acknowledged before their commit, `synced` if not;
             None if the server does not say.
+        unique_ids: what becomes of a message whose id the stream knows, if it takes each id once.
+        id_pointer: where in a message its id is, if that is where it comes from.
+        version: the version of these settings, if somebody gave one.
     """
 
     content_type: str | None
@@ -111,6 +115,9 @@ class StreamInfo:
     retention_bytes: int | None = None
     earliest_offset: str | None = None
     durability: str | None = None
+    unique_ids: str | None = None
+    id_pointer: str | None = None
+    version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +215,8 @@ def create_request(
     retention_s: int | None = None,
     retention_bytes: int | None = None,
     durability: str | None = None,
+    unique_ids: str | None = None,
+    id_pointer: str | None = None,
     closed: bool = False,
     body: bytes = b"",
     config_version: int | None = None,
@@ -223,6 +232,8 @@ def create_request(
         "Stream-Retention-Seconds": _number(retention_s),
         "Stream-Retention-Bytes": _number(retention_bytes),
         "Stream-Durability": durability,
+        "Stream-Unique-Ids": unique_ids,
+        "Stream-Id-Pointer": id_pointer,
         "Stream-Closed": "true" if closed else None,
         "Stream-Config-Version": _number(config_version),
     }
@@ -332,6 +343,9 @@ def stream_info(response: Response) -> StreamInfo:
         retention_bytes=number("stream-retention-bytes"),
         earliest_offset=response.headers.get("stream-earliest-offset"),
         durability=response.headers.get("stream-durability"),
+        unique_ids=response.headers.get("stream-unique-ids"),
+        id_pointer=response.headers.get("stream-id-pointer"),
+        version=number("stream-config-version"),
     )
 
 

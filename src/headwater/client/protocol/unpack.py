@@ -113,6 +113,10 @@ class ItemQueue(Generic[T]):
         self._total = 0
         self.iterator: Iterator[T] = iter(())
 
+    def begin(self, start: Position) -> None:
+        """Where the first batch begins, if that was not known before."""
+        self._start = start
+
     def load(self, batch: Batch) -> None:
         """Go on with the next batch, once the last one is empty."""
         items = self._unpacker.unpack(batch)

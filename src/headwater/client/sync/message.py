@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime
+from typing import Any, TypeVar
 
 from headwater.client.aio.message import AsyncMessage, AsyncTransaction
 from headwater.client.protocol.groups import Committed, DeliveredProducer, OnDuplicate
 from headwater.client.sync.portal import BlockingContext
+
+T = TypeVar("T")
 
 
 class Transaction(BlockingContext[AsyncTransaction]):
@@ -80,6 +83,11 @@ class Message(BlockingContext[AsyncMessage]):
         return self._async.time
 
     @property
+    def timestamp(self) -> datetime | None:
+        """The same as a datetime in UTC."""
+        return self._async.timestamp
+
+    @property
     def producer(self) -> DeliveredProducer | None:
         """The idempotent producer that the message came from, if it did."""
         return self._async.producer
@@ -108,6 +116,13 @@ class Message(BlockingContext[AsyncMessage]):
     def value(self) -> Any:
         """The message's JSON value, decoded when asked for. `InvalidMessage` if it has none."""
         return self._async.value
+
+    def as_(self, type: type[T]) -> T:
+        """The message as a dataclass, a pydantic model or anything else that JSON can be read as.
+
+        `InvalidMessage` if it is not that.
+        """
+        return self._async.as_(type)
 
     @property
     def settled(self) -> bool:

@@ -66,7 +66,11 @@ class Reader(BlockingContext[AsyncReader]):
     @overload
     def messages(self, type: type[T]) -> Items[T]: ...
     def messages(self, type: Any = Any) -> Items[Any]:
-        """The JSON messages one by one, decoded to `type` by msgspec."""
+        """The JSON messages one by one.
+
+        With a `type` (a dataclass, a msgspec struct, a pydantic model, …) that is what they are; an
+        `InvalidMessage` names the first one that does not fit.
+        """
         return Items(self._portal, self._async.messages(type))
 
     def text(self) -> Items[str]:

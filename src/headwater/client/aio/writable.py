@@ -1,0 +1,164 @@
+"""The writing side of a stream: single appends, many at once, and producers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from headwater.client.aio.producer import AsyncProducer, ProducerOptions
+from headwater.client.aio.readable import AsyncReadableStream
+from headwater.client.errors import HeadwaterError
+from headwater.client.protocol.streams import (
+    ProducerTag,
+    Receipt,
+    append_request,
+    producer_receipt,
+    receipt,
+)
+from headwater.core.content_types import DEFAULT
+from headwater.core.payloads import encode_append, encode_batches, encode_body, encode_message
+
+BATCH_BYTES_MAX: Final = 1 << 20
+
+
+class AsyncWritableStream(AsyncReadableStream):
+    """A stream that can be read and appended to: the part of `AsyncStream` that needs one.
+
+    Appends have to name the stream's content type. A handle that was not told asks for it once.
+    """
+
+    async def append(
+        self,
+        message: Any,
+        *,
+        close: bool = False,
+        seq: str | None = None,
+        id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Receipt:
+        """Append a message: any JSON value in a JSON stream, else bytes or text.
+
+        Dataclasses, msgspec structs and pydantic models are JSON values too.
+
+        Without an id it is tried again only if it cannot have been written yet. When the answer is
+        lost, the error's `in_doubt` is True; a producer is the way around that.
+
+        Args:
+            message: the message. In a JSON stream, a list is several messages, as it is over HTTP,
+                and bytes are JSON text; `[[1, 2]]` is one message that is an array.
+            close: close the stream in the same step.
+            seq: a `Stream-Seq`, which must sort after the one before.
+            id: the message's id, for a stream that takes each id once. With an id the request is
+                tried again even if it may have been written: the stream sorts that out.
+            headers: further headers for this request.
+        """
+        content_type = await self._resolve_content_type()
+        body = encode_body([encode_append(message, content_type)], content_type)
+        return await self._append(body, content_type, close=close, seq=seq, id=id, headers=headers)
+
+    async def append_all(
+        self,
+        messages: Iterable[Any],
+        *,
+        max_batch_bytes: int = BATCH_BYTES_MAX,
+    ) -> Receipt | None:
+        """Append many messages in as few requests as their size allows.
+
+        One request is written whole or not at all, several are not. The receipt is the last
+        one; None if there were no messages.
+        """
+        if max_batch_bytes < 1:
+            raise ValueError("max_batch_bytes must be at least 1")
+        content_type = await self._resolve_content_type()
+        last = None
+        count = 0
+        for batch in encode_batches(messages, content_type, max_batch_bytes):
+            body = encode_body(batch, content_type)
+            try:
+                last = await self._append(body, content_type)
+            except HeadwaterError as error:
+                error.add_note(f"{count} messages had been appended before this")
+                raise
+            count += len(batch)
+        return last
+
+    async def append_tagged(
+        self, messages: Iterable[Any], tag: ProducerTag, *, seq: str | None = None
+    ) -> Receipt:
+        """Append messages in one request, under a producer's epoch and number chosen by you.
+
+        It is written whole or not at all, and once, however often it is sent: it is tried again
+        when that can help, and may be repeated after a failure. For programs that derive these
+        numbers from what they read; all others are better off with `producer`.
+
+        Args:
+            messages: at least one; each as for `append`.
+            tag: who writes, in which epoch, and the number of this request in it, from 0.
+            seq: a `Stream-Seq`, which must sort after the one before.
+        """
+        content_type = await self._resolve_content_type()
+        encoded = [encode_message(message, content_type) for message in messages]
+        request = append_request(
+            self._url,
+            encode_body(encoded, content_type),
+            content_type=content_type,
+            seq=seq,
+            producer=tag,
+        )
+        answer = await self._sender.perform(request, lambda found: producer_receipt(found, tag))
+        return producer_receipt(answer.response, tag)
+
+    async def close(self) -> Receipt:
+        """Close the stream: it keeps its content and takes no more. May be repeated."""
+        return await self._append(b"", None, close=True)
+
+    def producer(
+        self,
+        producer_id: str | None = None,
+        *,
+        epoch: int | None = None,
+        auto_claim: bool = False,
+        options: ProducerOptions | None = None,
+    ) -> AsyncProducer:
+        """A producer that writes every message exactly once, in order and in batches.
+
+        Args:
+            producer_id: who writes; a new random name by default.
+            epoch: the number of this incarnation; a new one, above all before, by default, which
+                fences earlier incarnations off. With a number of your own, batch n of it is stored
+                once whatever is in it, so repeat the same batches or choose a higher number.
+            auto_claim: when fenced off, take over again with a higher epoch.
+            options: batching, buffering and patience.
+        """
+        return AsyncProducer(
+            self._sender,
+            self._url,
+            self._resolve_content_type,
+            producer_id=producer_id,
+            epoch=epoch,
+            auto_claim=auto_claim,
+            options=options or ProducerOptions(),
+        )
+
+    # --- Inside ----------------------------------------------------------------------------------
+
+    async def _append(
+        self,
+        body: bytes,
+        content_type: str | None,
+        *,
+        close: bool = False,
+        seq: str | None = None,
+        id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Receipt:
+        request = append_request(
+            self._url, body, content_type=content_type, close=close, seq=seq, id=id, headers=headers
+        )
+        return receipt((await self._sender.perform(request)).response)
+
+    async def _resolve_content_type(self) -> str:
+        """The stream's type, which every append has to name. Asked for once."""
+        if self._content_type is None:
+            await self.head()
+        return self._content_type or DEFAULT
