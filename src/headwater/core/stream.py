@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -145,6 +145,16 @@ class Appended(msgspec.Struct, frozen=True):
     def end(self) -> int:
         return self.start + len(self.body)
 
+    @property
+    def stands_alone(self) -> bool:
+        """Whether it changes nothing but where its stream ends."""
+        return (
+            self.producer is None
+            and self.stream_seq is None
+            and self.trim_due_ms is None
+            and not self.ids
+        )
+
 
 class Closed(msgspec.Struct, frozen=True):
     stream_id: int
@@ -250,6 +260,10 @@ Mutation = (
     | Purged
     | ForkCounted
 )
+
+
+STAMPED: Final = (Appended, ProducerAdvanced, Closed)
+"""What the request of a producer becomes."""
 
 
 def evolve(state: StreamState, mutation: Mutation) -> None:

@@ -290,8 +290,19 @@ class Connection(FlowControl):
             request.leave_room()
             request.release()
         else:
-            self._answer(request, outcome(done, render, request))
+            answer = outcome(done, render, request)
+            if isinstance(answer, Response) and len(answer.body) >= _SHARED_BYTES:
+                # Many may have waited for the same, each when there was room for it.
+                answer = self._if_there_is_room(request, answer)
+            self._answer(request, answer)
             self.proceed()
+
+    def _if_there_is_room(self, request: Request, response: Response) -> Response:
+        try:
+            self._server.room.check(self.peer.address)
+        except StreamError as error:
+            return failure(error, request)
+        return response
 
     def _answer(self, request: Request, answer: Answer) -> None:
         request.leave_room()

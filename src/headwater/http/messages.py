@@ -47,61 +47,38 @@ class Peer(NamedTuple):
 NOBODY: Final = Peer()
 
 
-class Request:
-    __slots__ = (
-        "_id",
-        "began_s",
-        "body",
-        "caller",
-        "charge",
-        "claim",
-        "head",
-        "headers",
-        "hops",
-        "is_of_node",
-        "keep_alive",
-        "match",
-        "method",
-        "on_disconnect",
-        "path",
-        "peer",
-        "query",
-        "route",
-        "waits",
-    )
-
-    def __init__(self, method: str, path: bytes, query: bytes, headers: dict[bytes, bytes]) -> None:
-        self.method = method
-        self.path = path
-        """As sent, still percent-encoded."""
-        self.query = query
-        self.headers = headers
-        """Names in lower case; of a repeated header, the first value."""
-        self.body = b""
-        self.hops = 0
-        """How often other nodes of a cluster have passed it on."""
-        self.is_of_node = False
-        """Whether another node of the cluster sent it for itself."""
-        self.keep_alive = True
-        self.on_disconnect: Callable[[], None] | None = None
-        """Set by `wait`: called when the client hangs up."""
-        self.peer = NOBODY
-        self.caller: Caller | None = None
-        """Who sent it, if the gate asked."""
-        self.charge: Callable[[int], None] | None = None
-        """Called with the size of the answer, if bytes have a rate."""
-        self.claim: Claim | None = None
-        """The memory that a large body takes up."""
-        self.waits = False
-        self.route = "other"
-        """Which resource this is for, as a template: for figures, logs and traces."""
-        self.began_s = 0.0
-        """When its turn came, by `time.perf_counter`."""
-        self.match: Match | None = None
-        """Its resource, once looked up."""
-        self.head: KnownHead | None = None
-        """What it shares with other requests that have the very same head."""
-        self._id: str | None = None
+class Request(msgspec.Struct, eq=False):
+    method: str
+    path: bytes
+    """As sent, still percent-encoded."""
+    query: bytes
+    headers: dict[bytes, bytes]
+    """Names in lower case; of a repeated header, the first value."""
+    body: bytes = b""
+    hops: int = 0
+    """How often other nodes of a cluster have passed it on."""
+    is_of_node: bool = False
+    """Whether another node of the cluster sent it for itself."""
+    keep_alive: bool = True
+    on_disconnect: Callable[[], None] | None = None
+    """Set by `wait`: called when the client hangs up."""
+    peer: Peer = NOBODY
+    caller: Caller | None = None
+    """Who sent it, if the gate asked."""
+    charge: Callable[[int], None] | None = None
+    """Called with the size of the answer, if bytes have a rate."""
+    claim: Claim | None = None
+    """The memory that a large body takes up."""
+    waits: bool = False
+    route: str = "other"
+    """Which resource this is for, as a template: for figures, logs and traces."""
+    began_s: float = 0.0
+    """When its turn came, by `time.perf_counter`."""
+    match: Match | None = None
+    """Its resource, once looked up."""
+    head: KnownHead | None = None
+    """What it shares with other requests that have nearly the same head."""
+    _id: str | None = None
 
     @property
     def id(self) -> str:

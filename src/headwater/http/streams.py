@@ -261,25 +261,30 @@ def _append_command(request: Request) -> Append:
     head = request.head
     if head is None:
         return Append(request.body, *_append_fields(request))
-    if head.append is None:
-        head.append = _append_fields(request)
-    return Append(request.body, *head.append)
+    fields: AppendFields | None = head.append
+    if fields is None:
+        fields = head.append = _append_fields(request)
+    elif fields[2] is not None:
+        fields = (*fields[:2], _producer(request), *fields[3:])
+    return Append(request.body, *fields)
 
 
 def _append_fields(request: Request) -> AppendFields:
     """What the headers say of an append."""
     header = request.header
-    producer = None
-    if not names.PRODUCER_HEADERS.isdisjoint(request.headers):
-        producer = parse_stamp(
-            header(names.PRODUCER_ID), header(names.PRODUCER_EPOCH), header(names.PRODUCER_SEQ)
-        )
     return (
         header(names.CONTENT_TYPE),
         request.flag(names.STREAM_CLOSED),
-        producer,
+        None if names.PRODUCER_HEADERS.isdisjoint(request.headers) else _producer(request),
         header(names.STREAM_SEQ),
         header(names.MESSAGE_ID),
+    )
+
+
+def _producer(request: Request) -> ProducerStamp | None:
+    header = request.header
+    return parse_stamp(
+        header(names.PRODUCER_ID), header(names.PRODUCER_EPOCH), header(names.PRODUCER_SEQ)
     )
 
 
@@ -290,8 +295,8 @@ def append_response(reply: AppendReply) -> Response:
     headers: Headers = []
     status = 204
     if reply.producer is not None:
-        headers.append(("Producer-Epoch", str(reply.producer.epoch)))
-        headers.append(("Producer-Seq", str(reply.producer.seq)))
+        _, epoch, seq = reply.producer
+        lines += b"Producer-Epoch: %d\r\nProducer-Seq: %d\r\n" % (epoch, seq)
         status = 204 if reply.duplicate or reply.close_only else 200
     if reply.closed:
         headers.append(("Stream-Closed", "true"))

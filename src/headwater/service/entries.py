@@ -21,12 +21,12 @@ from itertools import islice
 from headwater.core.errors import StreamError, StreamGone, StreamNotFound
 from headwater.core.limits import Limits
 from headwater.core.stream import (
+    STAMPED,
     Appended,
     Closed,
     Created,
     Deleted,
     Mutation,
-    ProducerAdvanced,
     ProducersForgotten,
     Purged,
     Reconfigured,
@@ -352,6 +352,6 @@ class Entry:
 
 def producers_of(mutation: Mutation) -> Sequence[str]:
     """The producers that a mutation changes something of."""
-    if isinstance(mutation, Appended | Closed | ProducerAdvanced):
+    if isinstance(mutation, STAMPED):
         return () if mutation.producer is None else (mutation.producer.id,)
     return mutation.ids if isinstance(mutation, ProducersForgotten) else ()

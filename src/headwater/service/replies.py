@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Generator
 from typing import Any, Final, Generic, TypeVar
 
+import msgspec
 import structlog
 
 R = TypeVar("R")
@@ -20,12 +21,9 @@ _PENDING: Final[Any] = object()
 logger = structlog.get_logger()
 
 
-class Reply(Generic[R]):
-    __slots__ = ("_callbacks", "_outcome")
-
-    def __init__(self, outcome: R | Exception = _PENDING) -> None:
-        self._outcome: R | Exception = outcome
-        self._callbacks: list[Callable[[Reply[R]], None]] | None = None
+class Reply(msgspec.Struct, Generic[R], eq=False):
+    _outcome: R | Exception = _PENDING
+    _callbacks: list[Callable[[Reply[R]], None]] | None = None
 
     def done(self) -> bool:
         return self._outcome is not _PENDING

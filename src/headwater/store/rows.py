@@ -21,9 +21,8 @@ from headwater.core.mutations import AnyMutation
 from headwater.core.producers import ProducerStamp, ProducerState, state_after
 from headwater.core.retention import Retention, trim_due_at_first
 from headwater.core.stream import (
+    STAMPED,
     Appended,
-    Closed,
-    ProducerAdvanced,
     ProducersForgotten,
     StreamConfig,
     StreamState,
@@ -241,7 +240,7 @@ PRODUCER_COLUMNS: Final = "stream_id, producer_id, epoch, seq, used_at"
 
 
 def note_producer(producers: Producers, mutation: AnyMutation) -> None:
-    if isinstance(mutation, Appended | ProducerAdvanced | Closed):
+    if isinstance(mutation, STAMPED):
         if mutation.producer is not None:
             stamp = mutation.producer
             producers[mutation.stream_id, stamp.id] = state_after(stamp, mutation.at_ms)

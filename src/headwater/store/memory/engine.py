@@ -10,13 +10,12 @@ from headwater.core.live.templates import LiveMutation
 from headwater.core.mutations import AnyMutation
 from headwater.core.snapshots import SnapshotMutation
 from headwater.core.stream import (
+    STAMPED,
     Appended,
-    Closed,
     Created,
     Deleted,
     ForkCounted,
     Mutation,
-    ProducerAdvanced,
     ProducersForgotten,
     Purged,
     Reconfigured,
@@ -125,7 +124,7 @@ class MemoryEngine:
 
     def _note_producers(self, state: StreamState, mutation: Mutation) -> None:
         schedule, stream_id = self._tables.producers, state.config.id
-        if isinstance(mutation, Appended | Closed | ProducerAdvanced):
+        if isinstance(mutation, STAMPED):
             if mutation.producer is not None:
                 producer_id = mutation.producer.id
                 schedule.set((stream_id, producer_id), state.producers[producer_id].used_at_ms)

@@ -46,20 +46,21 @@ from headwater.store.sqlite.database import (
     prepare_directory,
     translated,
 )
+from headwater.store.sqlite.producers import ProducerRows
 from headwater.store.sqlite.releases import SqliteReleases
 from headwater.store.sqlite.schema import SCHEMA_VERSION
 from headwater.store.sqlite.segments import history_figures
 from headwater.store.sqlite.streams import WORDS, write_change
-from headwater.store.sqlite.tables import SqliteTables, insert_rows, next_id
+from headwater.store.sqlite.tables import (
+    ROWS_PER_INSERT,
+    SqliteTables,
+    insert_alone,
+    insert_rows,
+    next_id,
+)
 from headwater.store.verify import verify_database
 
 _FILES_REMOVED_AT_ONCE: Final = 4
-
-# The hour of the last use is indexed, and changes so seldom that it is a statement of its own.
-_UPSERT_PRODUCER: Final = " ON CONFLICT DO UPDATE SET epoch = excluded.epoch, seq = excluded.seq"
-_PRODUCER_USED: Final = (
-    "UPDATE producers SET used_at = ?1 WHERE stream_id = ?2 AND producer_id = ?3 AND used_at <> ?1"
-)
 
 
 class SqliteEngine:
@@ -86,6 +87,7 @@ class SqliteEngine:
             directory / DIRECTORY_NAME, self._transaction, self._reader, self._query, step
         )
         self._collector = Collector()
+        self._producers = ProducerRows()
         self._reserve = DiskReserve(directory)
         self.appends = Appends(self._reader, self._query, self.history.open_segments)
         self.streams = Streams(self._query, next_id, WORDS, producers_preloaded_max)
@@ -121,10 +123,33 @@ class SqliteEngine:
         return self._reserve.has_room()
 
     def _commit(self, mutations: Sequence[AnyMutation]) -> None:
+        appends = [mutation for mutation in mutations if isinstance(mutation, Appended)]
+        if 0 < len(appends) == len(mutations) <= ROWS_PER_INSERT and all(
+            append.stands_alone for append in appends
+        ):
+            self._insert_alone(appends)
+        else:
+            self._write_all(mutations)
+        self.history.ledger.note(appends)
+        for mutation in mutations:
+            if isinstance(mutation, Undeleted):
+                self.history.look_again(mutation.stream_id)
+
+    def _insert_alone(self, appends: Sequence[Appended]) -> None:
+        """The usual case in one statement: the interpreter lock is handed over once."""
+        began = perf_counter()
+        try:
+            insert_alone(self._writer, "ops", OP_COLUMNS, [rows.op_row(one) for one in appends])
+        except apsw.Error as error:
+            self._void_commit()
+            raise self._refusal(error) from error
+        self._sync_seconds.observe(perf_counter() - began)
+
+    def _write_all(self, mutations: Sequence[AnyMutation]) -> None:
+        producers: rows.Producers = {}
         with self._transaction() as write:
             appends: list[Appended] = []
             resources: list[AnyMutation] = []
-            producers: rows.Producers = {}
             releases = SqliteReleases(write)
             for mutation in mutations:
                 if isinstance(mutation, Appended):
@@ -141,11 +166,8 @@ class SqliteEngine:
                 rows.note_producer(producers, mutation)
             self._write_appends(write, appends)
             write_resources(SqliteTables(write), resources)
-            self._write_producers(write, producers)
-        self.history.ledger.note(m for m in mutations if isinstance(m, Appended))
-        for mutation in mutations:
-            if isinstance(mutation, Undeleted):
-                self.history.look_again(mutation.stream_id)
+            self._producers.write(write, producers)
+        self._producers.committed(producers)
 
     @contextmanager
     def _transaction(self) -> Iterator[apsw.Connection]:
@@ -161,12 +183,15 @@ class SqliteEngine:
         except apsw.Error as error:
             if committing:
                 self._void_commit()
-            if is_full(error):
-                self._reserve.release()
-                raise StorageFull from error
-            raise translated(error) from error
+            raise self._refusal(error) from error
         finally:
             self._roll_back()
+
+    def _refusal(self, error: apsw.Error) -> Exception:
+        if is_full(error):
+            self._reserve.release()
+            return StorageFull()
+        return translated(error)
 
     def _roll_back(self) -> None:
         if self._writer.in_transaction:
@@ -200,14 +225,6 @@ class SqliteEngine:
                     "UPDATE streams SET trim_due = ? WHERE id = ?",
                     (append.trim_due_ms, append.stream_id),
                 )
-
-    @staticmethod
-    def _write_producers(write: apsw.Connection, producers: rows.Producers) -> None:
-        if producers:
-            values = [(*key, *state) for key, state in producers.items()]
-            insert_rows(write, "producers", rows.PRODUCER_COLUMNS, values, _UPSERT_PRODUCER)
-            used = [(state.used_at_ms, *key) for key, state in producers.items()]
-            write.executemany(_PRODUCER_USED, used)
 
     def reap(self, max_appends: int) -> bool:
         try:

@@ -14,7 +14,7 @@ import apsw
 
 from headwater.store.rows import Query, Row
 
-_ROWS_PER_INSERT: Final = 128
+ROWS_PER_INSERT: Final = 128
 _KEYS_PER_DELETE: Final = 256
 _RUN_WORTHWHILE: Final = 16
 
@@ -27,18 +27,24 @@ def next_id(query: Query, table: str) -> int:
 def insert_rows(
     write: apsw.Connection, table: str, columns: str, values: Sequence[Row], suffix: str = ""
 ) -> None:
-    for first in range(0, len(values), _ROWS_PER_INSERT):
-        chunk = values[first : first + _ROWS_PER_INSERT]
+    for first in range(0, len(values), ROWS_PER_INSERT):
+        chunk = values[first : first + ROWS_PER_INSERT]
         flat = [value for row in chunk for value in row]
-        write.execute(_insert(table, columns, len(chunk), suffix), flat)
+        write.execute(_insert("OR FAIL", table, columns, len(chunk), suffix), flat)
+
+
+def insert_alone(write: apsw.Connection, table: str, columns: str, values: Sequence[Row]) -> None:
+    """Write rows, no more than fit into one statement, as a transaction of its own."""
+    flat = [value for row in values for value in row]
+    write.execute(_insert("OR ROLLBACK", table, columns, len(values)), flat)
 
 
 # OR FAIL, because the transaction is rolled back on any error anyway: without it SQLite keeps a
 # journal of every large statement, in a temporary file, to be able to take back that one alone.
 @cache
-def _insert(table: str, columns: str, count: int, suffix: str) -> str:
+def _insert(conflict: str, table: str, columns: str, count: int, suffix: str = "") -> str:
     row = "(" + ",".join("?" * len(columns.split(","))) + ")"
-    return f"INSERT OR FAIL INTO {table} ({columns}) VALUES {','.join([row] * count)}{suffix}"
+    return f"INSERT {conflict} INTO {table} ({columns}) VALUES {','.join([row] * count)}{suffix}"
 
 
 class SqliteTables:
