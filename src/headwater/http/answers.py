@@ -12,6 +12,7 @@ from headwater.http.messages import Headers, Response
 NO_STORE: Final = ("Cache-Control", "no-store")
 JSON_HEADERS: Final[Headers] = [("Content-Type", JSON), NO_STORE]
 EVENTS_TYPE: Final = "text/event-stream"
+FEED_TYPE: Final = "application/vnd.headwater.feed"
 EVENT_HEADERS: Final[Headers] = [
     ("Content-Type", EVENTS_TYPE),
     ("Cache-Control", "no-cache"),

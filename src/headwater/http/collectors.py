@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client.metrics_core import CounterMetricFamily, InfoMetricFamily, Metric
@@ -241,7 +241,9 @@ def of_documents(figures: DocumentFigures) -> Iterator[Metric]:
     yield histogram("document_compaction_seconds", "Time of a compaction.", figures.seconds)
 
 
-def of_cluster(node: Node | None, forwards: ForwardFigures | None) -> Iterator[Metric]:
+def of_cluster(
+    node: Node | None, forwards: ForwardFigures | None, relays: Sized | None
+) -> Iterator[Metric]:
     """Zeros where there is no cluster."""
     nodes, shards = (len(node.seen.nodes), len(node.shards)) if node else (0, 0)
     yield gauge("cluster_nodes", "Nodes of the cluster, as this one sees it.", nodes)
@@ -251,6 +253,8 @@ def of_cluster(node: Node | None, forwards: ForwardFigures | None) -> Iterator[M
     taken, handed = (node.takeovers, node.handed_over) if node else (0, 0)
     yield counter("cluster_takeovers", "Nodes that this one has found to be gone.", taken)
     yield counter("cluster_handovers", "Shards that this node gave to another one.", handed)
+    followed = len(relays) if relays is not None else 0
+    yield gauge("cluster_relays", "Streams of other nodes that readers follow here.", followed)
     for name, text in _FORWARDS:
         yield counter(f"cluster_{name}", text, getattr(forwards, name, 0))
 

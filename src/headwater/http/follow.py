@@ -39,6 +39,8 @@ class FollowResource:
         self._feeds = feeds
         self._heartbeat = heartbeat
         self._cursors = Cursors(log.clock)
+        self.followed = log.entry
+        """Finds a stream to follow; in a cluster, streams of other nodes too."""
 
     async def run(self, request: Request) -> EventStream:
         body = decode_body(request.body, FollowBody)
@@ -63,7 +65,7 @@ class FollowResource:
 
     async def _open(self, channel: Channel, path: str, offset: str) -> None:
         where = parse_offset(offset)
-        entry = await self._log.entry(check_path(path))
+        entry = await self.followed(check_path(path))
         chunk = self._log.read_hot(entry, where)
         if chunk is None:
             chunk = await self._log.read_pieces(entry, where)

@@ -26,7 +26,7 @@ from headwater.cluster.node import Node
 from headwater.core.cluster import SUBSCRIPTIONS, NodeSeen
 from headwater.core.errors import OutcomeUnknown, OwnedElsewhere, StorageUnavailable
 from headwater.http import headers as names
-from headwater.http.answers import EVENTS_TYPE
+from headwater.http.answers import EVENTS_TYPE, FEED_TYPE
 from headwater.http.app import App
 from headwater.http.leases import resolved
 from headwater.http.links import LinkBroken, Links, Reply
@@ -72,6 +72,7 @@ _HOP_BY_HOP: Final = frozenset(
         b"upgrade",
     }
 )
+_STREAMED: Final = (EVENTS_TYPE, FEED_TYPE)
 # Every answer of this node has these anyway.
 _ADDED_HERE: Final = frozenset(
     {
@@ -109,7 +110,7 @@ class Forwarding:
         self._links: dict[str, Links] = {}
         self._under_way: dict[int, set[Reply | asyncio.Task[Reply]]] = {}
         """By node, what waits for it."""
-        self._patience_s = max(_PATIENCE_S_MIN, _PATIENCE_LEASES * node.lease_s)
+        self.patience_s = max(_PATIENCE_S_MIN, _PATIENCE_LEASES * node.lease_s)
         self.figures = ForwardFigures()
         self._places: dict[bytes, int] = {}
         """Where streams of other nodes were found, by the path of a request. It may be out of
@@ -118,9 +119,9 @@ class Forwarding:
 
     def _known(self, request: Request) -> Awaitable[Answer] | None:
         shard = self._places.get(request.path)
-        if shard is None or request.hops or shard in self._node.shards:
+        if shard is None or request.hops or _is_live(request) or shard in self._node.shards:
             return None
-        return self._forward(request, shard)
+        return self.forward(request, shard)
 
     def __call__(self, request: Request) -> Answer | Deferred | Awaitable[Answer]:
         if NODE in request.headers:
@@ -133,7 +134,7 @@ class Forwarding:
         try:
             reply = self._app.answer(request)
         except OwnedElsewhere as error:
-            return self._forward(request, error.shard)
+            return self.forward(request, error.shard)
         if isinstance(reply, Answer | Deferred):
             return reply
         return self._or_forward(request, reply)
@@ -142,7 +143,7 @@ class Forwarding:
         try:
             return await reply
         except OwnedElsewhere as error:
-            return await self._forward(request, error.shard)
+            return await self.forward(request, error.shard)
 
     def _recognise(self, request: Request) -> None:
         """Learn what another node says of a request, if it is one."""
@@ -166,14 +167,14 @@ class Forwarding:
     async def _subscribed(self, request: Request) -> Answer:
         """One node has all subscriptions."""
         if SUBSCRIPTIONS not in self._node.shards:
-            return await self._forward(request, SUBSCRIPTIONS)
+            return await self.forward(request, SUBSCRIPTIONS)
         await self._node.settled()
         return await self._or_forward(request, resolved(self._app.answer(request)))
 
     async def _transact(self, request: Request) -> Answer:
         """A transaction is run by the owner of the first shard that it concerns. The others are
         handed over to that node first, so that one commit has all of it."""
-        deadline = monotonic() + self._patience_s
+        deadline = monotonic() + self.patience_s
         while True:
             try:
                 return await resolved(self._app.answer(request))
@@ -182,7 +183,7 @@ class Forwarding:
             shards = await self._node.shards_of(_streams_in(request.body))
             first = min(shards, default=missing)
             if first not in self._node.shards and request.hops < HOPS_MAX:
-                return await self._forward(request, first)
+                return await self.forward(request, first)
             if monotonic() >= deadline:
                 raise OwnedElsewhere(missing)
             await self._node.gather({*shards, missing})
@@ -192,7 +193,7 @@ class Forwarding:
         target = STREAM_ROOT + quote(path, safe="/").encode() + b"/_groups"
         request = Request("GET", target, b"", {b"host": b"headwater"})
         request.is_of_node = True
-        answer = await self._forward(request, shard)
+        answer = await self.forward(request, shard)
         if not isinstance(answer, Response) or not isinstance(answer.body, bytes):
             raise OwnedElsewhere(shard)
         if answer.status >= 500:
@@ -225,10 +226,10 @@ class Forwarding:
 
     # ── Passing on ───────────────────────────────────────────────────────────────────────────
 
-    async def _forward(self, request: Request, shard: int) -> Answer:
+    async def forward(self, request: Request, shard: int) -> Answer:
         if request.hops >= HOPS_MAX:
             raise OwnedElsewhere(shard)
-        node, deadline = self._node, monotonic() + self._patience_s
+        node, deadline = self._node, monotonic() + self.patience_s
         if request.hops:
             # Whoever sent it here knows something that this node does not.
             await self._look()
@@ -282,7 +283,7 @@ class Forwarding:
             reply = await _or_broken(asked)
         content_type = next((v for n, v in reply.headers if n.lower() == "content-type"), "")
         kept = [(n, v) for n, v in reply.headers if _is_kept(n, v)]
-        if reply.chunked and content_type.startswith(EVENTS_TYPE):
+        if reply.chunked and content_type.startswith(_STREAMED):
             return self._events(owner.id, reply, kept)
         with self._waiting(owner.id, reply):
             return Response(reply.status, kept, await reply.read())
@@ -409,6 +410,11 @@ def _streams_in(body: bytes) -> set[str]:
 
 def _is_kept(name: str, value: str) -> bool:
     return name.lower() not in _ADDED_HERE and (name.lower(), value) != ("vary", "Origin")
+
+
+def _is_live(request: Request) -> bool:
+    """Whether it may be served from a relayed feed."""
+    return b"live=" in request.query and request.method == "GET"
 
 
 def _may_repeat(request: Request) -> bool:

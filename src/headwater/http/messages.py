@@ -20,7 +20,7 @@ from headwater.core.access import Caller, Permission
 from headwater.core.errors import InvalidHeader
 from headwater.http.headers import REQUEST_ID
 from headwater.http.intake import Claim
-from headwater.http.room import Room
+from headwater.http.room import NODES, Room
 from headwater.service.replies import Reply
 from headwater.store.engine import Piece
 
@@ -96,6 +96,8 @@ class Request(msgspec.Struct, eq=False):
     @property
     def holder(self) -> str:
         """Who its body and its live read are counted for."""
+        if self.is_of_node:
+            return NODES
         return self.peer.address if self.caller is None else self.caller.name
 
     @property

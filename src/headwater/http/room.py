@@ -13,13 +13,16 @@ they are, an address with nothing unread is answered, up to twice the limit.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Protocol
+from typing import Final, Protocol
 
 import structlog
 
 from headwater.core.errors import BuffersFull, TooManyReadersOfCaller
 from headwater.core.limits import Limits
 from headwater.core.shares import Shares
+
+NODES: Final = "other nodes"
+"""Who holds the feeds that go to other nodes of a cluster, for any number of readers."""
 
 log = structlog.get_logger()
 
@@ -117,7 +120,7 @@ class Room:
         except BuffersFull:
             self.refusals += 1
             raise
-        if limit and self._by_holder[holder] >= limit:
+        if limit and holder != NODES and self._by_holder[holder] >= limit:
             self.refusals += 1
             raise TooManyReadersOfCaller(limit)
         self._by_holder[holder] += 1

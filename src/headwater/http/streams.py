@@ -65,6 +65,8 @@ class StreamResource:
         self._long_poll_timeout_s = long_poll_timeout_s
         self._cursors = Cursors(log.clock)
         self.layer: Layer | None = None
+        self.followed = log.entry
+        """Finds a stream to read live; in a cluster, streams of other nodes too."""
 
     # ── PUT ──────────────────────────────────────────────────────────────────────────────────
 
@@ -150,7 +152,7 @@ class StreamResource:
         return self._read(request, entry, query, chunk)
 
     async def _get_cold(self, request: Request, path: str, query: ReadQuery) -> Answer:
-        entry = await self._log.entry(path)
+        entry = await (self.followed if query.live else self._log.entry)(path)
         chunk = self._log.read_hot(entry, query.offset, query.until)
         if chunk is None:
             return await self._read_cold(request, entry, query)

@@ -5,7 +5,7 @@ A path can be deleted and given to another stream while someone follows it. Whoe
 `FollowedStream` and asks it: is the stream still there, is it "not found" or "gone", what comes
 after a position, tell me when something changes. Nobody else compares stream ids.
 
-A node that relays a stream of another node will offer the same four answers.
+That stream may be another node's: then the entry is a mirror (`headwater.cluster.mirrors`).
 """
 
 from __future__ import annotations

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from headwater.http.app import App
     from headwater.http.cluster import ClusterResource
     from headwater.http.forwarding import ForwardFigures, Forwarding
-    from headwater.http.groups import GroupResource
     from headwater.http.messages import Handler, Screen
     from headwater.responses.responses import Responses
+    from headwater.http.relaying import Relay
+    from headwater.http.resources import Resources
 
 _SECRET_BYTES: Final = 32
+NO_PARTS: Final = (None, None, None)
 
 
 class Clustering:
@@ -35,6 +37,7 @@ class Clustering:
         self.resource: ClusterResource = ClusterResource(self.node)
         self._secret = secret
         self._forwarding: Forwarding | None = None
+        self.relay: Relay | None = None
 
     @classmethod
     async def start(cls, streams: Log, subscriptions: Subscriptions) -> Clustering | None:
@@ -48,13 +51,16 @@ class Clustering:
         streams.gather = clustering.node.gather
         return clustering
 
-    def in_front_of(self, app: App, groups: GroupResource) -> Handler:
+    def in_front_of(self, app: App, streams: Log, resources: Resources) -> Handler:
         from headwater.http.forwarding import Forwarding
+        from headwater.http.relaying import Relay
 
-        self._forwarding = Forwarding(app, self.node, self._secret)
+        forwarding = self._forwarding = Forwarding(app, self.node, self._secret)
+        self.relay = Relay(streams, self.node, forwarding.forward, forwarding.patience_s)
+        resources.streams.followed = resources.follow.followed = self.relay.entry
         self.node.on_look.append(self._forwarding.looked)
         self.node.ask = self._forwarding.move
-        groups.elsewhere = self._forwarding.groups_of
+        resources.groups.elsewhere = self._forwarding.groups_of
         return self._forwarding
 
     def take_along(self, documents: Documents | None, responses: Responses | None) -> None:
@@ -73,8 +79,9 @@ class Clustering:
         await append(self._forwarding, path, command)
 
     @property
-    def forwards(self) -> ForwardFigures | None:
-        return self._forwarding.figures if self._forwarding else None
+    def parts(self) -> tuple[Node | None, ForwardFigures | None, Relay | None]:
+        """What has figures."""
+        return self.node, self._forwarding.figures if self._forwarding else None, self.relay
 
     @property
     def screen(self) -> Screen:
@@ -82,17 +89,19 @@ class Clustering:
         return self._forwarding.screen
 
     async def stop(self) -> None:
+        if self.relay is not None:
+            self.relay.stop()
         await self.node.stop()
         if self._forwarding is not None:
             self._forwarding.stop()
 
 
 def handler_of(
-    app: App, streams: Log, groups: GroupResource, clustering: Clustering | None
+    app: App, streams: Log, resources: Resources, clustering: Clustering | None
 ) -> Handler:
     """Who answers requests: the app, and before it what an engine elsewhere makes necessary."""
     lease = streams.engine.lease
     if lease is None:
         return app
-    inner = app if clustering is None else clustering.in_front_of(app, groups)
+    inner = app if clustering is None else clustering.in_front_of(app, streams, resources)
     return Leased(inner, lease, streams.in_thread)

@@ -25,7 +25,7 @@ from headwater.cli.serving.access import (
     open_gate,
 )
 from headwater.cli.serving.banner import address, greet
-from headwater.cli.serving.clustering import Clustering, handler_of
+from headwater.cli.serving.clustering import NO_PARTS, Clustering, handler_of
 from headwater.cli.serving.reloading import Reloader
 from headwater.cli.serving.responses import open_responses
 from headwater.cli.serving.tables import Tables
@@ -279,7 +279,7 @@ async def listening(
         traffic.watchers.append(tracing.watch)
         streams.writer.on_commit = tracing.committed
     server = Server(
-        handler_of(app, streams, resources.groups, clustering),
+        handler_of(app, streams, resources, clustering),
         limits,
         origins=origins,
         certificate=certificate,
@@ -292,8 +292,7 @@ async def listening(
     )
     of_documents = documents.compaction.figures if documents else DocumentFigures()
     metrics.add(lambda: collectors.of_documents(of_documents))
-    node, forwards = (clustering.node, clustering.forwards) if clustering else (None, None)
-    metrics.add(lambda: collectors.of_cluster(node, forwards))
+    metrics.add(lambda: collectors.of_cluster(*(clustering.parts if clustering else NO_PARTS)))
     try:
         port = await server.start(settings.host, settings.port)
     except OSError as error:

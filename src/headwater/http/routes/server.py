@@ -6,6 +6,7 @@ from typing import Final
 
 from headwater.http.access.rules import Need
 from headwater.http.access.whoami import whoami
+from headwater.http.answers import FEED_TYPE
 from headwater.http.routes import headers
 from headwater.http.routes.route import (
     EVENTS_TYPE,
@@ -233,6 +234,22 @@ _MOVE = Route(
     body_required=True,
 )
 
+_FEED = Route(
+    "GET",
+    "/v1/cluster/feed",
+    "By what another node follows a stream of this one, for all its readers. Only in a cluster.",
+    lambda on: None if on.feed is None else on.feed.get,
+    {200: Answer("What is new, or where the stream ends.", content={FEED_TYPE: {}})},
+    needs=Need.ADMIN,
+    errors=("invalid_query", "invalid_path", "invalid_offset", "not_found", "gone"),
+    query=(
+        Parameter("stream", "The path of the stream.", required=True),
+        Parameter("after", "The offset to begin at; the tail if it is left out."),
+        Parameter("live", "`true` to stay connected.", FLAG),
+    ),
+    waits=True,
+)
+
 _LOOKED_AT: Final = (
     _LIST,
     _HEALTHZ,
@@ -248,5 +265,5 @@ _LOOKED_AT: Final = (
     _TABLES,
     _CLUSTER,
 )
-_CHANGES: Final = (_SIGN, _REPORT, _SQL, _DRAIN, _MOVE, _FOLLOW)
+_CHANGES: Final = (_SIGN, _REPORT, _SQL, _DRAIN, _MOVE, _FOLLOW, _FEED)
 ROUTES: Final = (*(one for get in _LOOKED_AT for one in with_head(get)), *_CHANGES)
