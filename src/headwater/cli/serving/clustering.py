@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from headwater.http.cluster import ClusterResource
     from headwater.http.forwarding import ForwardFigures, Forwarding
     from headwater.http.messages import Handler, Screen
-    from headwater.responses.responses import Responses
     from headwater.http.relaying import Relay
     from headwater.http.resources import Resources
+    from headwater.responses.responses import Responses
 
 _SECRET_BYTES: Final = 32
 NO_PARTS: Final = (None, None, None)
