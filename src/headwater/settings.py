@@ -67,15 +67,18 @@ class Settings(BaseSettings):
     )
     access: Literal["auto", "on", "off"] = Field(
         "auto",
-        description="Whether requests need a key or token; auto: if there is a file of keys, or "
-        "tokens are set up.",
+        description="Whether requests need a key or token; auto: if there are keys, or tokens are "
+        "set up.",
     )
     keys_file: str = Field(
-        "", description="File of API keys; none: keys.json in the data directory."
+        "",
+        description="File of API keys; none: keys.json in the data directory, or the database of "
+        "the engine.",
     )
     signing_secret_file: str = Field(
         "",
-        description="File with the secret for signed addresses; none: made in the data directory.",
+        description="File with the secret for signed addresses; none: made in the data directory, "
+        "or in the database of the engine.",
     )
     jwt_secret_file: str = Field(
         "", description="File with the secret that tokens are signed with (HS256)."

@@ -4,37 +4,37 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import httpx
 
-from tests.support.cluster import PATIENCE_S, Cluster
+from tests.support.cluster import PATIENCE_S, Cluster, until
 from tests.support.postgresql import EngineDatabase
 
 JSON = {"Content-Type": "application/json"}
 
 
-def key(file: Path, *grants: str) -> dict[str, str]:
+def keys(database: EngineDatabase, *arguments: str) -> str:
     made = subprocess.run(
-        [sys.executable, "-m", "headwater", "keys", "create", "--keys-file", str(file), *grants],
+        [sys.executable, "-m", "headwater", "keys", *arguments, "--engine", database.url],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
         check=True,
     )
-    return {"Authorization": f"Bearer {made.stdout.strip()}"}
+    return made.stdout.strip()
 
 
-def test_a_key_is_good_for_the_same_through_every_node(
-    database: EngineDatabase, tmp_path: Path
-) -> None:
-    file = tmp_path / "keys.json"
-    admin = key(file, "--admin", "**")
-    writer = key(file, "--write", "mine/**", "--read", "mine/**")
-    options = ["--access", "on", "--keys-file", str(file)]
-    options += ["--signing-secret-file", str(tmp_path / "secret")]
+def key(database: EngineDatabase, *grants: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {keys(database, 'create', *grants)}"}
+
+
+def test_a_key_is_good_for_the_same_through_every_node(database: EngineDatabase) -> None:
+    """Keys are in the database, from before the first node was started."""
+    admin = key(database, "--admin", "**")
+    writer = key(database, "--write", "mine/**", "--read", "mine/**")
     with (
-        Cluster(database, *options, nodes=2, headers=admin) as cluster,
+        # That there are keys is enough: every node asks for one.
+        Cluster(database, nodes=2, headers=admin) as cluster,
         httpx.Client(timeout=PATIENCE_S) as client,
     ):
         for number in range(6):
@@ -58,3 +58,11 @@ def test_a_key_is_good_for_the_same_through_every_node(
                     assert there.status_code == 200, there.text
             others = client.put(cluster.any().stream_url(f"yours/{number}"), headers=JSON | writer)
             assert others.status_code == 403
+        # A key that is made or revoked while they run.
+        late = key(database, "--read", "mine/**", "--name", "late")
+        urls = [node.stream_url("mine/0") for node in cluster.nodes]
+        until(lambda: all(client.get(url, headers=late).status_code == 200 for url in urls))
+        assert " late " in keys(database, "ls")
+        keys(database, "revoke", late["Authorization"].split("_")[1])
+        until(lambda: all(client.get(url, headers=late).status_code == 401 for url in urls))
+        assert {client.get(url, headers=writer).status_code for url in urls} == {200}

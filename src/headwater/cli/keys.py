@@ -1,10 +1,11 @@
-"""`headwater keys`: the API keys of a server, in its data directory."""
+"""`headwater keys`: the API keys of a server, in its data directory or database."""
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -12,6 +13,7 @@ import typer
 
 from headwater.cli.exits import CliError, ExitCode, usage
 from headwater.cli.output import Json, instant, is_terminal, write_json, write_line
+from headwater.cli.places import is_address, opening
 from headwater.cli.positions import parse_span_ms
 from headwater.cli.records import KeyRecord, NewKeyRecord
 from headwater.cli.shell import say
@@ -19,7 +21,7 @@ from headwater.core.access import keys as rules
 from headwater.core.access.grants import GrantsText, grants_from
 from headwater.core.limits import KEY_NAME_CHARS_MAX, KEYS_MAX
 from headwater.core.patterns import InvalidPattern
-from headwater.store.key_file import KEYS_NAME, KeyFileError, change_keys, load_keys
+from headwater.store.key_file import KEYS_NAME, KeyFile, KeyFileError, KeyPlace
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -43,6 +45,16 @@ KeysFile = Annotated[
         show_envvar=False,
     ),
 ]
+Engine = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="ADDRESS",
+        help="The server's engine, if its keys are in PostgreSQL; also $HEADWATER_ENGINE.",
+        envvar="HEADWATER_ENGINE",
+        show_envvar=False,
+    ),
+]
 DEFAULT_DATA: Final = Path("data")
 
 Change = Callable[[rules.KeyBook], rules.KeyBook]
@@ -59,15 +71,16 @@ def _patterns(name: str, what: str) -> typer.models.OptionInfo:
 def _keys() -> None:
     """Make, list and revoke the API keys of a server.
 
-    Works on the data directory, also while the server runs, which notices
-    within a second. Keys themselves are not kept, only what it takes to
-    recognise them.
+    Works on the data directory, or on the database of an engine, also while
+    servers run, which notice within a second. Keys themselves are not kept,
+    only what it takes to recognise them.
 
     Examples:
 
       headwater keys create --name ops --admin '**'
       headwater keys ls
       headwater keys revoke 3f9ac0d11b72
+      headwater keys ls --engine postgresql://db/headwater
     """
 
 
@@ -87,6 +100,7 @@ def create(
     ] = None,
     data: Data = DEFAULT_DATA,
     keys_file: KeysFile = None,
+    engine: Engine = "",
     json: Json = False,
 ) -> None:
     """Make a key and show it, this once.
@@ -121,13 +135,15 @@ def create(
         name=name,
         expires_at_ms=None if expires is None else now_ms + parse_span_ms(expires),
     )
-    path = _change(data, keys_file, lambda book: _with(book, record))
+    path = _change(data, keys_file, engine, lambda book: _with(book, record))
     if json:
         write_json(NewKeyRecord(**_fields(record), key=key))
     else:
         write_line(key)
     say(f"key {key_id} is in {path}; it is not shown again; servers need --access on or auto")
-    if not any(grants_from(key.grants).administer_server for key in _load(data, keys_file).keys):
+    if not any(
+        grants_from(key.grants).administer_server for key in _load(data, keys_file, engine).keys
+    ):
         say(
             "no key may do everything yet, such as opening the console; make one: "
             "headwater keys create --name admin --admin '**'"
@@ -135,7 +151,12 @@ def create(
 
 
 @app.command()
-def ls(data: Data = DEFAULT_DATA, keys_file: KeysFile = None, json: Json = False) -> None:
+def ls(
+    data: Data = DEFAULT_DATA,
+    keys_file: KeysFile = None,
+    engine: Engine = "",
+    json: Json = False,
+) -> None:
     """List the keys, without what proves them.
 
     Examples:
@@ -143,7 +164,7 @@ def ls(data: Data = DEFAULT_DATA, keys_file: KeysFile = None, json: Json = False
       headwater keys ls
       headwater keys ls --json | jq -r 'select(.expires_at == null) | .id'
     """
-    for record in _load(data, keys_file).keys:
+    for record in _load(data, keys_file, engine).keys:
         if json:
             write_json(KeyRecord(**_fields(record)))
             continue
@@ -161,6 +182,7 @@ def revoke(
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids, as `keys ls` shows.")],
     data: Data = DEFAULT_DATA,
     keys_file: KeysFile = None,
+    engine: Engine = "",
 ) -> None:
     """Revoke keys. Anyone using one is disconnected within seconds.
 
@@ -171,7 +193,7 @@ def revoke(
 
       headwater keys revoke 3f9ac0d11b72
     """
-    _change(data, keys_file, lambda book: _without(book, ids))
+    _change(data, keys_file, engine, lambda book: _without(book, ids))
     if is_terminal():
         say(f"revoked {', '.join(ids)}")
 
@@ -193,24 +215,32 @@ def _without(book: rules.KeyBook, ids: list[str]) -> rules.KeyBook:
     return rules.KeyBook([record for record in book.keys if record.id not in ids])
 
 
-def _path(data: Path, keys_file: Path | None) -> Path:
-    return keys_file or data / KEYS_NAME
-
-
-def _load(data: Path, keys_file: Path | None) -> rules.KeyBook:
+@contextmanager
+def _place(data: Path, keys_file: Path | None, engine: str) -> Iterator[KeyPlace]:
     try:
-        return load_keys(_path(data, keys_file)) or rules.KeyBook()
+        if keys_file is not None or not is_address(engine):
+            yield KeyFile(keys_file or data / KEYS_NAME)
+            return
+        with opening():
+            from headwater.store.postgresql.keys import KeyTable
+        place = KeyTable(engine)
+        try:
+            yield place
+        finally:
+            place.close()
     except KeyFileError as error:
         raise CliError(str(error)) from None
 
 
-def _change(data: Path, keys_file: Path | None, change: Change) -> Path:
-    path = _path(data, keys_file)
-    try:
-        change_keys(path, change)
-    except KeyFileError as error:
-        raise CliError(str(error)) from None
-    return path
+def _load(data: Path, keys_file: Path | None, engine: str) -> rules.KeyBook:
+    with _place(data, keys_file, engine) as place:
+        return place.load() or rules.KeyBook()
+
+
+def _change(data: Path, keys_file: Path | None, engine: str, change: Change) -> str:
+    with _place(data, keys_file, engine) as place:
+        place.change(change)
+        return place.name
 
 
 def _fields(record: rules.KeyRecord) -> dict[str, Any]:

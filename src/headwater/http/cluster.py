@@ -10,10 +10,11 @@ from headwater.core.errors import InvalidBody, OwnedElsewhere
 from headwater.core.json_bodies import decode_body
 from headwater.http.answers import done, json_answer
 from headwater.http.errors import error_response, plain_error
-from headwater.http.messages import Request, Response
+from headwater.http.messages import Answer, Request, Response
 
 if TYPE_CHECKING:
     from headwater.cluster.node import Node
+    from headwater.http.relaying import FeedResource
 
 
 class DrainBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -27,8 +28,9 @@ class MoveBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ClusterResource:
-    def __init__(self, node: Node | None = None) -> None:
+    def __init__(self, node: Node | None = None, feeds: FeedResource | None = None) -> None:
         self._node = node
+        self._feeds = feeds
 
     async def index(self, request: Request) -> Response:
         if self._node is None:
@@ -56,6 +58,9 @@ class ClusterResource:
         ]
         body = {"node": self._node.id, "nodes": nodes, "shards": shards, "leases": leases}
         return json_answer(body)
+
+    async def feed(self, request: Request) -> Answer:
+        return _alone() if self._feeds is None else await self._feeds.get(request)
 
     async def move(self, request: Request) -> Response:
         if self._node is None:

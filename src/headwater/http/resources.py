@@ -36,7 +36,6 @@ from headwater.service.transactions import Transactions
 if TYPE_CHECKING:
     from headwater.documents.documents import Documents
     from headwater.http.documents import DocumentResource
-    from headwater.http.relaying import FeedResource
     from headwater.responses.responses import Responses
 
 
@@ -64,8 +63,6 @@ class Resources:
     responses: ResponseResource | None = None
     """Only where addresses are allowed."""
     documents: DocumentResource | None = None
-    feed: FeedResource | None = None
-    """Only in a cluster."""
 
 
 def resources_of(
@@ -108,15 +105,7 @@ def resources_of(
         documents=None if documents is None else _documents(streams, log, documents),
         responses=None if responses is None else ResponseResource(responses, streams),
         cluster=cluster or ClusterResource(),
-        feed=None if cluster is None else _feed(log, feeds, heartbeat),
     )
-
-
-def _feed(log: Log, feeds: Feeds, heartbeat: Heartbeat) -> FeedResource:
-    # Loaded only where it is used.
-    from headwater.http.relaying import FeedResource
-
-    return FeedResource(log, feeds, heartbeat)
 
 
 def _documents(streams: StreamResource, log: Log, documents: Documents) -> DocumentResource:

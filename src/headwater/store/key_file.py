@@ -1,4 +1,4 @@
-"""The file of API keys, beside the streams.
+"""API keys, and the file that they are in, beside the streams.
 
 A file of its own and not a table: the database belongs to one process, and keys are made and
 revoked while a server runs. The file is replaced in one step, so a reader sees the old keys or
@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -32,7 +32,53 @@ FILE_BYTES_MAX: Final = 256 * 1024 * 1024
 
 
 class KeyFileError(Exception):
-    """The file cannot be used; the message is one line that says why."""
+    """The keys cannot be used; the message is one line that says why."""
+
+
+class KeyPlace(Protocol):
+    """Where the keys of a server are."""
+
+    name: str
+    """For people to read."""
+
+    def stamp(self) -> object:
+        """Another one whenever the keys have changed."""
+
+    def load(self) -> KeyBook | None:
+        """The keys; None if there have never been any. Raises KeyFileError."""
+
+    def change(self, change: Callable[[KeyBook], KeyBook]) -> None:
+        """Read, change and replace them, while no one else does. Raises KeyFileError."""
+
+    def close(self) -> None: ...
+
+
+class KeyFile:
+    """Implements `KeyPlace`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.name = str(path)
+
+    def stamp(self) -> object:
+        return file_stamp(self._path)
+
+    def load(self) -> KeyBook | None:
+        return load_keys(self._path)
+
+    def change(self, change: Callable[[KeyBook], KeyBook]) -> None:
+        change_keys(self._path, change)
+
+    def close(self) -> None:
+        pass
+
+
+def file_stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size
 
 
 def load_keys(path: Path) -> KeyBook | None:
@@ -44,14 +90,18 @@ def load_keys(path: Path) -> KeyBook | None:
         return None
     except OSError as error:
         raise KeyFileError(f"cannot read {path}: {error.strerror}") from None
+    if len(raw) > FILE_BYTES_MAX:
+        raise KeyFileError(f"{path} is too large for a file of keys")
+    return parse_keys(raw, f"{path}")
+
+
+def parse_keys(raw: bytes, place: str) -> KeyBook:
     try:
-        if len(raw) > FILE_BYTES_MAX:
-            raise KeyFileError(f"{path} is too large for a file of keys")
         book = msgspec.json.decode(raw, type=KeyBook).current()
         for record in book.keys:
             grants_from(record.grants)
     except (msgspec.DecodeError, UnicodeDecodeError, InvalidRequest) as error:
-        raise KeyFileError(f"{path} is not a file of keys: {error}") from None
+        raise KeyFileError(f"{place} is not a file of keys: {error}") from None
     return book
 
 

@@ -18,13 +18,13 @@ from headwater.cli.serving.access import (
     CannotServe,
     access_is_on,
     check_address,
-    keys_path,
+    keys_place,
     open_certificate,
 )
 from headwater.cli.serving.reloading import Reloader
 from headwater.http.descriptors import FILES_BESIDES
 from headwater.settings import Settings
-from headwater.store.key_file import KeyFileError, load_keys
+from headwater.store.key_file import KeyFileError
 
 _BUILT: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -53,18 +53,18 @@ def _access(settings: Settings) -> Iterator[Finding]:
         open_certificate(settings, Reloader())
     except CannotServe as error:
         yield problem("tls", str(error), "a server would refuse to start")
-    path = keys_path(settings)
-    if path is None or not access_is_on(settings):
-        return
     try:
-        book = load_keys(path)
+        place = keys_place(settings)
+        if place is None or not access_is_on(settings):
+            return
+        book = place.load()
     except KeyFileError as error:
         yield problem("access", str(error), "restore the file, or make new keys in another one")
         return
     tokens = settings.jwt_secret_file or settings.jwt_jwks
     if not tokens and (book is None or not book.keys):
         advice = "make one: headwater keys create"
-        yield hint("access", f"nobody can get in: {path} has no keys", advice)
+        yield hint("access", f"nobody can get in: {place.name} has no keys", advice)
     else:
         yield ok("access", "only with a key or token")
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -27,8 +28,18 @@ from headwater.http.access.verification import (
 from headwater.http.tls import Certificate
 from headwater.service.clock import Clock
 from headwater.settings import Settings
-from headwater.store.key_file import KEYS_NAME, SECRET_NAME, load_keys, load_secret
+from headwater.store.key_file import (
+    KEYS_NAME,
+    SECRET_NAME,
+    KeyFile,
+    KeyFileError,
+    KeyPlace,
+    load_secret,
+)
 from headwater.store.permissions import make_directory
+
+if TYPE_CHECKING:
+    from headwater.store.postgresql.keys import KeyTable
 
 _KEY_BYTES_MAX: Final = 256 * 1024
 
@@ -41,18 +52,33 @@ class CannotServe(Exception):
     """The server cannot start; the message is one line that says why."""
 
 
-def keys_path(settings: Settings) -> Path | None:
+def keys_place(settings: Settings) -> KeyPlace | None:
     if settings.keys_file:
-        return Path(settings.keys_file)
-    return None if settings.engine_kind == "memory" else settings.data / KEYS_NAME
+        return KeyFile(Path(settings.keys_file))
+    if settings.engine_kind == "postgresql":
+        return key_table(settings.engine)
+    return None if settings.engine_kind == "memory" else KeyFile(settings.data / KEYS_NAME)
+
+
+@cache
+def key_table(address: str) -> KeyTable:
+    """The keys in a database, of which this process needs one connection only."""
+    from headwater.store.postgresql.keys import KeyTable
+
+    return KeyTable(address)
 
 
 def access_is_on(settings: Settings) -> bool:
     if settings.access != "auto":
         return settings.access == "on"
-    path = keys_path(settings)
-    has_tokens = settings.jwt_secret_file or settings.jwt_jwks
-    return bool(has_tokens) or (path is not None and path.exists())
+    if settings.jwt_secret_file or settings.jwt_jwks:
+        return True
+    try:
+        place = keys_place(settings)
+        return place is not None and place.load() is not None
+    except KeyFileError:
+        # There are some, or there may be. Why they cannot be used is found out by using them.
+        return True
 
 
 def check_address(settings: Settings) -> None:
@@ -86,14 +112,14 @@ def open_gate(settings: Settings, reloader: Reloader, clock: Clock) -> Gate | No
     if limits.requests_per_s_max or limits.bytes_per_s_max:
         accounts = Accounts(limits)
     identity = None
-    path = keys_path(settings)
-    if settings.access == "auto" and path is not None and not access_is_on(settings):
-        reloader.watch([path], lambda: load_keys(path), _announce)
-    if access_is_on(settings):
-        try:
+    try:
+        place = keys_place(settings)
+        if access_is_on(settings):
             identity = _identity(settings, reloader)
-        except UNUSABLE as error:
-            raise CannotServe(str(error)) from None
+        elif settings.access == "auto" and place is not None:
+            reloader.watch_keys(place, _announce)
+    except UNUSABLE as error:
+        raise CannotServe(str(error)) from None
     return None if identity is None and accounts is None else Gate(identity, accounts, clock)
 
 
@@ -110,9 +136,9 @@ def _announce(book: KeyBook | None) -> None:
 
 def _identity(settings: Settings, reloader: Reloader) -> Identity:
     keyring = Keyring()
-    path = keys_path(settings)
-    if path is not None:
-        reloader.watch([path], lambda: load_keys(path) or KeyBook(), keyring.replace)
+    place = keys_place(settings)
+    if place is not None:
+        reloader.watch_keys(place, lambda book: keyring.replace(book or KeyBook()))
     return Identity(keyring, _tokens(settings, reloader), signing_secret(settings))
 
 
@@ -122,7 +148,8 @@ def signing_secret(settings: Settings) -> bytes:
         return load_secret(Path(settings.signing_secret_file))
     if settings.engine_kind == "memory":
         return secrets.token_bytes(signed.SECRET_BYTES)
-    # With an engine elsewhere, this is the only thing that lies there besides the keys.
+    if settings.engine_kind == "postgresql":
+        return key_table(settings.engine).secret()
     make_directory(settings.data)
     return load_secret(settings.data / SECRET_NAME)
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 
 from headwater import __version__
-from headwater.cli.serving.access import access_is_on, keys_path
+from headwater.cli.serving.access import access_is_on, keys_place
 from headwater.core.access.grants import grants_from
 from headwater.core.access.keys import KeyBook
 from headwater.http.console.resource import CONSOLE
 from headwater.settings import Settings
-from headwater.store.key_file import load_keys
+from headwater.store.key_file import KeyFileError
 
 
 def greet(settings: Settings, port: int) -> None:
@@ -36,11 +37,11 @@ def address(settings: Settings, port: int) -> str:
 
 def _access(settings: Settings) -> str:
     """Whether access control is on, who may do what, and how to get in."""
-    path = keys_path(settings)
+    place = keys_place(settings)
     if not access_is_on(settings):
         way = (
             f"To change that: {_create(settings)}, then start again with --access auto."
-            if path is not None
+            if place is not None
             else "To change that, serve a data directory and make a key for it."
         )
         return (
@@ -49,7 +50,10 @@ def _access(settings: Settings) -> str:
         )
     if settings.jwt_secret_file or settings.jwt_jwks:
         return "Access control is on: every request needs a key or a token."
-    book = (load_keys(path) if path is not None else None) or KeyBook()
+    book = None
+    with suppress(KeyFileError):
+        book = place.load() if place is not None else None
+    book = book or KeyBook()
     keys = f"{len(book.keys)} key{'' if len(book.keys) == 1 else 's'}"
     if any(grants_from(key.grants).administer_server for key in book.keys):
         more = f"  Another one: {_create(settings)}."
@@ -62,6 +66,8 @@ def _create(settings: Settings) -> str:
     where = ""
     if settings.keys_file:
         where = f" --keys-file {shlex.quote(settings.keys_file)}"
+    elif settings.engine_kind == "postgresql":
+        where = " --engine ADDRESS"
     elif str(settings.data) != "data":
         where = f" --data {shlex.quote(str(settings.data))}"
     return f"`headwater keys create --name admin --admin '**'{where}`"

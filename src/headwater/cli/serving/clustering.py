@@ -5,7 +5,9 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Final
 
+from headwater.http.heartbeat import Heartbeat
 from headwater.http.leases import Leased
+from headwater.service.feeds import Feeds
 from headwater.service.log import Log
 from headwater.service.subscriptions.operations import Subscriptions
 from headwater.store.engine import Membership
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from headwater.http.cluster import ClusterResource
     from headwater.http.forwarding import ForwardFigures, Forwarding
     from headwater.http.messages import Handler, Screen
-    from headwater.http.relaying import Relay
+    from headwater.http.relaying import FeedResource, Relay
     from headwater.http.resources import Resources
     from headwater.responses.responses import Responses
 
@@ -29,23 +31,30 @@ NO_PARTS: Final = (None, None, None)
 class Clustering:
     """This node among others."""
 
-    def __init__(self, streams: Log, membership: Membership, secret: bytes) -> None:
+    def __init__(
+        self, streams: Log, membership: Membership, secret: bytes, feeds: FeedResource
+    ) -> None:
         from headwater.cluster.node import Node
         from headwater.http.cluster import ClusterResource
 
         self.node: Node = Node(streams, membership)
-        self.resource: ClusterResource = ClusterResource(self.node)
+        self.resource: ClusterResource = ClusterResource(self.node, feeds)
         self._secret = secret
         self._forwarding: Forwarding | None = None
         self.relay: Relay | None = None
 
     @classmethod
-    async def start(cls, streams: Log, subscriptions: Subscriptions) -> Clustering | None:
+    async def start(
+        cls, streams: Log, subscriptions: Subscriptions, feeds: Feeds, heartbeat: Heartbeat
+    ) -> Clustering | None:
         membership = streams.engine.membership
         if membership is None:
             return None
+        from headwater.http.relaying import FeedResource
+
         fresh = secrets.token_hex(_SECRET_BYTES).encode()
-        clustering = cls(streams, membership, await streams.in_thread(membership.secret, fresh))
+        secret = await streams.in_thread(membership.secret, fresh)
+        clustering = cls(streams, membership, secret, FeedResource(streams, feeds, heartbeat))
         clustering.node.on_gain.append(subscriptions.gained)
         clustering.node.on_release.append(subscriptions.releasing)
         streams.gather = clustering.node.gather

@@ -1,6 +1,6 @@
-"""Files that the server reads again when they change: keys, certificates.
+"""What the server reads again when it changes: keys, certificates.
 
-They are looked at every second, and at once on SIGHUP. A file that cannot be used changes nothing:
+It is looked at every second, and at once on SIGHUP. What cannot be used changes nothing:
 what was good stays, and the log says what is wrong.
 """
 
@@ -14,10 +14,11 @@ from typing import Any, Final
 
 import structlog
 
+from headwater.core.access.keys import KeyBook
 from headwater.http.access.verification import InvalidKeySet
 from headwater.http.tls import CertificateError
 from headwater.service.background import Watch
-from headwater.store.key_file import KeyFileError
+from headwater.store.key_file import KeyFileError, KeyPlace, file_stamp
 
 INTERVAL_S: Final = 1.0
 _PAUSE_S_MAX: Final = 60.0
@@ -25,22 +26,21 @@ UNUSABLE: Final = (KeyFileError, InvalidKeySet, CertificateError, OSError)
 
 log = structlog.get_logger()
 
-Stamp = tuple[tuple[int, int, int] | None, ...]
-
 
 @dataclass(slots=True)
 class _Watched:
-    paths: Sequence[Path]
+    what: str
+    stamp: Callable[[], object]
     load: Callable[[], Any]
     use: Callable[[Any], None]
-    stamp: Stamp
+    last: object
 
     def look(self, *, force: bool) -> tuple[bool, Any]:
         """Load if something changed. On a thread: disks can be slow."""
-        stamp = _stamp(self.paths)
-        if stamp == self.stamp and not force:
+        stamp = self.stamp()
+        if stamp == self.last and not force:
             return False, None
-        self.stamp = stamp
+        self.last = stamp
         return True, self.load()
 
 
@@ -58,8 +58,23 @@ class Reloader:
         self, paths: Sequence[Path], load: Callable[[], Any], use: Callable[[Any], None]
     ) -> None:
         """Load now, and again whenever one of the files changes. The first time may fail."""
+        what = ", ".join(map(str, paths))
+        self._watch(what, lambda: tuple(map(file_stamp, paths)), load, use)
+
+    def watch_keys(self, place: KeyPlace, use: Callable[[KeyBook | None], None]) -> None:
+        """The same for keys, wherever they are."""
+        self._watch(place.name, place.stamp, place.load, use)
+        self.at_end(lambda: asyncio.to_thread(place.close))
+
+    def _watch(
+        self,
+        what: str,
+        stamp: Callable[[], object],
+        load: Callable[[], Any],
+        use: Callable[[Any], None],
+    ) -> None:
         # First the stamp: a change while the file is loaded must not go unnoticed.
-        watched = _Watched(paths, load, use, _stamp(paths))
+        watched = _Watched(what, stamp, load, use, stamp())
         use(load())
         self._watched.append(watched)
 
@@ -117,25 +132,12 @@ class Reloader:
         return True
 
     async def _look(self, watched: _Watched, *, force: bool) -> None:
-        what = ", ".join(map(str, watched.paths))
         try:
             changed, loaded = await asyncio.to_thread(watched.look, force=force)
         except UNUSABLE as error:
             self.failures += 1
-            log.error("not_reloaded", files=what, error=str(error))
+            log.error("not_reloaded", files=watched.what, error=str(error))
             return
         if changed:
             watched.use(loaded)
-            log.info("reloaded", files=what)
-
-
-def _stamp(paths: Sequence[Path]) -> Stamp:
-    return tuple(_one_stamp(path) for path in paths)
-
-
-def _one_stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_ino, found.st_size
+            log.info("reloaded", files=watched.what)

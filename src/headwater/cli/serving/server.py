@@ -116,7 +116,9 @@ class Sidecar(Protocol):
 
 
 def serve(settings: Settings, sidecar: Sidecar | None = None) -> None:
-    check_address(settings)
+    has_keys_in_engine = settings.engine_kind == "postgresql"
+    if not has_keys_in_engine:
+        check_address(settings)
     check_packages(settings)
     loss = Loss()
     try:
@@ -124,6 +126,8 @@ def serve(settings: Settings, sidecar: Sidecar | None = None) -> None:
         engine = open_engine(settings, loss)
     except (CannotOpen, TracingUnavailable) as error:
         raise CannotServe(str(error)) from None
+    if has_keys_in_engine:
+        _check_address(settings, engine)
     _prepare_process()
     uvloop.run(_serve(settings, engine, loss, tracing, sidecar))
     while loss.happened:
@@ -132,6 +136,14 @@ def serve(settings: Settings, sidecar: Sidecar | None = None) -> None:
         loss = Loss()
         engine = _open_again(settings, loss)
         uvloop.run(_serve(settings, engine, loss, tracing, sidecar))
+
+
+def _check_address(settings: Settings, engine: Engine) -> None:
+    try:
+        check_address(settings)
+    except BaseException:
+        engine.close()
+        raise
 
 
 def _open_again(settings: Settings, loss: Loss) -> Engine:
@@ -244,7 +256,7 @@ async def listening(
     webhooks = Webhooks(limits, development=settings.allows_local_webhooks)
     subscriptions = await Subscriptions.start(streams, webhooks, public_url=settings.public_url)
     documents = open_documents(settings, streams)
-    clustering = await Clustering.start(streams, subscriptions)
+    clustering = await Clustering.start(streams, subscriptions, feeds, heartbeat)
     metrics, figures = Metrics(), Figures(streams.clock)
     responses = None if responses_of is None else responses_of(streams)
     resources = resources_of(

@@ -23,6 +23,7 @@ from headwater.http.routes.route import (
     ref,
     with_head,
 )
+from headwater.http.routes.streams import STREAM_ERRORS
 
 _PROBLEMS: Final[Schema] = {"type": "object", "additionalProperties": TEXT}
 _LIST = Route(
@@ -238,10 +239,10 @@ _FEED = Route(
     "GET",
     "/v1/cluster/feed",
     "By what another node follows a stream of this one, for all its readers. Only in a cluster.",
-    lambda on: None if on.feed is None else on.feed.get,
+    lambda on: on.cluster.feed,
     {200: Answer("What is new, or where the stream ends.", content={FEED_TYPE: {}})},
     needs=Need.ADMIN,
-    errors=("invalid_query", "invalid_path", "invalid_offset", "not_found", "gone"),
+    errors=("invalid_query", "invalid_offset", *STREAM_ERRORS, "not_found"),
     query=(
         Parameter("stream", "The path of the stream.", required=True),
         Parameter("after", "The offset to begin at; the tail if it is left out."),

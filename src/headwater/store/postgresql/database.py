@@ -65,6 +65,10 @@ class LostShard(StorageUnavailable):
         super().__init__("another node has taken over this database; ask that one")
 
 
+class NoStreams(CannotOpen):
+    """The database has no tables of headwater's."""
+
+
 class Database:
     """Where the database is, and which one it is."""
 
@@ -141,7 +145,7 @@ class Database:
             with self._connect() as connection:
                 layout = self._layout(connection)
                 if layout == 0:
-                    raise CannotOpen(f"{self.name} holds no streams of headwater")
+                    raise NoStreams(f"{self.name} holds no streams of headwater")
                 if layout != LAYOUT:
                     raise CannotOpen(
                         f"{self.name} has layout {layout} and this headwater knows {LAYOUT}; "
