@@ -219,7 +219,7 @@ def json_type(kind: Any) -> str:
         inner = [json_type(part) for part in get_args(kind) if part is not NoneType]
         return " or ".join([*inner, "null"])
     if get_origin(kind) is list:
-        return "list of objects"
+        return "list of strings" if str in get_args(kind) else "list of objects"
     return JSON_TYPES.get(kind, "object")
 
 

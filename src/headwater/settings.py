@@ -23,6 +23,7 @@ from pydantic_settings import (
 )
 
 from headwater.core.browsers import parse_hosts, parse_origins
+from headwater.core.cluster import parse_labels
 from headwater.core.limits import MIB, Limits
 from headwater.core.quotas import parse_quotas
 from headwater.core.responses.allow_list import parse_networks, parse_patterns
@@ -61,6 +62,11 @@ class Settings(BaseSettings):
         "",
         description="Where other nodes that share the PostgreSQL database reach this one "
         "(http://HOST:PORT); empty: it has the database for itself.",
+    )
+    label: str = Field(
+        "",
+        description="What this node of a cluster is, such as region=eu; several with commas. "
+        "Prefixes that are bound to a label are served by nodes that have it.",
     )
     insecure: bool = Field(
         False, description="Allow an address other than loopback although access is open to all."
@@ -435,6 +441,12 @@ class Settings(BaseSettings):
     def _check_data(cls, value: Any) -> Any:
         if value == "":
             raise ValueError("must name a directory; . is the current one")
+        return value
+
+    @field_validator("label")
+    @classmethod
+    def _check_label(cls, value: str) -> str:
+        parse_labels(value)
         return value
 
     @field_validator("advertise")

@@ -1,7 +1,8 @@
 """Three nodes on three PostgreSQL, and someone who kills, pauses and cuts off each of them.
 
-Between a node and PostgreSQL, and in front of each node where its peers reach it, stands a proxy
-that can go silent in one direction or both. Clients reach the nodes directly.
+Between a node and PostgreSQL, in front of each node where its peers reach it, and between any two
+PostgreSQL stands a proxy that can go silent in one direction or both: for everybody, or for one
+peer. Clients reach the nodes directly.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Coroutine
+from itertools import permutations
 from random import Random
 from typing import Any, Final
 
@@ -86,8 +88,16 @@ class Node:
 class Nemesis:
     """Does one bad thing after the other, as a seed has it."""
 
-    def __init__(self, trio: Trio, nodes: list[Node], rng: Random, say: Say) -> None:
+    def __init__(
+        self,
+        trio: Trio,
+        nodes: list[Node],
+        replication: dict[tuple[int, int], Proxy],
+        rng: Random,
+        say: Say,
+    ) -> None:
         self._trio = trio
+        self._replication = replication
         self._nodes = nodes
         self._rng = rng
         self._say = say
@@ -100,6 +110,8 @@ class Nemesis:
             self.pause_node,
             self.cut_from_postgresql,
             self.cut_from_peers,
+            self.cut_from_one_peer,
+            self.cut_replication,
             self.reset_connections,
             self.kill_primary,
             self.kill_replica,
@@ -141,12 +153,25 @@ class Nemesis:
         node = self._node()
         await self._cut(f"node {node.name} and its peers", [node.peers])
 
-    async def _cut(self, what: str, proxies: list[Proxy]) -> None:
+    async def cut_from_one_peer(self) -> None:
+        node, peer = self._rng.sample(self._nodes, 2)
+        victim = peer.process.pid
+        await self._cut(f"node {node.name} and its peer {peer.name}", [node.peers], victim)
+
+    async def cut_replication(self) -> None:
+        """Of one replica: the other one has what is acknowledged. Of both: nothing is."""
+        replicas = self._rng.sample(self._trio.replicas, self._rng.choice((1, 2)))
+        primary = self._trio.primary
+        names = " and ".join(self._trio.name_of(one) for one in replicas)
+        what = f"PostgreSQL {names} and the primary, {self._trio.name_of(primary)}"
+        await self._cut(what, [self._replication[one.port, primary.port] for one in replicas])
+
+    async def _cut(self, what: str, proxies: list[Proxy], victim: int | None = None) -> None:
         how = self._rng.choice(list(_CUTS))
         seconds = LEASE_MS / 1000 * self._rng.uniform(0.3, 3)
         self._say(f"{what}: cut {how} for {seconds:.1f} s")
         for proxy in proxies:
-            proxy.cut(_CUTS[how])
+            proxy.cut(_CUTS[how], victim)
         await asyncio.sleep(seconds)
         for proxy in proxies:
             if self._rng.random() < 0.5:
@@ -184,15 +209,21 @@ async def ordeal(seed: int, seconds: float, say: Say) -> tuple[History, list[str
     rng = Random(seed)
     trio = await asyncio.to_thread(Trio)
     nodes: list[Node] = []
+    replication: dict[tuple[int, int], Proxy] = {}
     try:
         await asyncio.to_thread(trio.create_database, DATABASE)
+        for one, other in permutations(trio.servers, 2):
+            replication[one.port, other.port] = Proxy(other.port)
+            await replication[one.port, other.port].start()
+        ports = {pair: proxy.port for pair, proxy in replication.items()}
+        await asyncio.to_thread(trio.replicate_through, ports)
         nodes = [Node(str(number), trio) for number in (1, 2, 3)]
         for node in nodes:
             for proxy in node.proxies:
                 await proxy.start()
         for node in nodes:
             await node.start()
-        history = await _disturbed(trio, nodes, rng, seconds, say)
+        history = await _disturbed(trio, nodes, replication, rng, seconds, say)
         broken = check(history)
         broken += [f"{p.where}: {p.what}" for p in await asyncio.to_thread(_damage, trio)]
         broken += [f"node {n.name} had an unexpected error" for n in nodes if _failed(n)]
@@ -206,15 +237,22 @@ async def ordeal(seed: int, seconds: float, say: Say) -> tuple[History, list[str
             node.reap()
             for proxy in node.proxies:
                 await proxy.stop()
+        for proxy in replication.values():
+            await proxy.stop()
         await asyncio.to_thread(trio.close)
 
 
 async def _disturbed(
-    trio: Trio, nodes: list[Node], rng: Random, seconds: float, say: Say
+    trio: Trio,
+    nodes: list[Node],
+    replication: dict[tuple[int, int], Proxy],
+    rng: Random,
+    seconds: float,
+    say: Say,
 ) -> History:
     desk = Desk([node.process.port for node in nodes], rng)
     await desk.prepare()
-    nemesis = Nemesis(trio, nodes, rng, say)
+    nemesis = Nemesis(trio, nodes, replication, rng, say)
     async with asyncio.TaskGroup() as tasks:
         for client in crew(desk):
             tasks.create_task(client.run())

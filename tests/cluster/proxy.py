@@ -1,9 +1,15 @@
-"""A TCP proxy that can lose a direction, both, or the connections themselves."""
+"""A TCP proxy that can lose a direction, both, or the connections themselves.
+
+It can do so for one of those who use it: on Linux, the process at the other end of a connection of
+this machine can be found.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from tests.support.server import HOST, free_port
@@ -21,6 +27,7 @@ class Proxy:
         self.target = target
         self.port = free_port()
         self._silent = NEITHER
+        self._victim: int | None = None
         self._heard = asyncio.Event()
         self._heard.set()
         self._server: asyncio.Server | None = None
@@ -36,9 +43,11 @@ class Proxy:
         self.reset()
         await asyncio.gather(*links, return_exceptions=True)
 
-    def cut(self, directions: frozenset[int]) -> None:
-        """From now on nothing gets through in these directions, and nobody is told."""
+    def cut(self, directions: frozenset[int], victim: int | None = None) -> None:
+        """From now on nothing gets through in these directions, and nobody is told. With a process
+        as the victim, only what that one says and hears."""
         self._silent = directions
+        self._victim = victim
         self._heard.clear()
 
     def heal(self) -> None:
@@ -56,12 +65,13 @@ class Proxy:
         assert task is not None
         self._links.add(task)
         other: asyncio.StreamWriter | None = None
+        port = int(writer.get_extra_info("peername")[1])
         try:
             with suppress(OSError, asyncio.CancelledError):
                 answers, other = await asyncio.open_connection(HOST, self.target)
                 async with asyncio.TaskGroup() as both:
-                    both.create_task(self._pump(reader, other, TO_TARGET))
-                    both.create_task(self._pump(answers, writer, FROM_TARGET))
+                    both.create_task(self._pump(reader, other, TO_TARGET, port))
+                    both.create_task(self._pump(answers, writer, FROM_TARGET, port))
         except BaseExceptionGroup:
             pass
         finally:
@@ -73,12 +83,34 @@ class Proxy:
                         await one.wait_closed()
 
     async def _pump(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: int
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: int, port: int
     ) -> None:
         while data := await reader.read(_READ_BYTES):
-            while direction in self._silent:
+            while direction in self._silent and self._concerns(port):
                 await self._heard.wait()
             writer.write(data)
             await writer.drain()
         # When one side has ended, so has the link.
         raise ConnectionResetError
+
+    def _concerns(self, port: int) -> bool:
+        return self._victim is None or has_connection(self._victim, port)
+
+
+def has_connection(pid: int, port: int) -> bool:
+    """Whether a process has a connection from a port of this machine."""
+    wanted = f":{port:04X}"
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[1].endswith(wanted):
+            socket = f"socket:[{fields[9]}]"
+            with suppress(OSError):
+                return any(_target(entry) == socket for entry in Path(f"/proc/{pid}/fd").iterdir())
+    return False
+
+
+def _target(link: Path) -> str:
+    try:
+        return os.readlink(link)
+    except OSError:
+        return ""

@@ -63,6 +63,7 @@ class Trio:
         self._stack = ExitStack()
         first = Member()
         self.servers = [first]
+        self._stand_ins: dict[tuple[int, int], int] = {}
         self._stack.callback(first.close)
         self.primary = first
         # Commits wait for replicas, and there are none yet.
@@ -116,13 +117,23 @@ class Trio:
     def _follow(self, server: Member) -> None:
         """Let a server follow whoever is primary."""
         hosts = ",".join(["127.0.0.1"] * len(self.servers))
-        ports = ",".join(str(one.port) for one in self.servers)
+        through = [self._stand_ins.get((server.port, one.port), one.port) for one in self.servers]
+        ports = ",".join(map(str, through))
         server.configure(
             f"primary_conninfo = 'host={hosts} port={ports} user=postgres password={PASSWORD}"
             f" target_session_attrs=read-write connect_timeout=3"
             f" application_name={self.name_of(server)}'\n"
             "synchronous_standby_names = 'ANY 1 (*)'"
         )
+
+    def replicate_through(self, ports: dict[tuple[int, int], int]) -> None:
+        """Let each server reach each other one by a stand-in: by their ports, the stand-in's."""
+        self._stand_ins = ports
+        for replica in self.replicas:
+            self._follow(replica)
+            with replica.connect() as connection:
+                connection.execute("SELECT pg_reload_conf()")
+        self.wait_for_replicas(len(self.replicas))
 
     def fail_over(self) -> Member:
         """Promote the replica that has received most. The primary must have been killed."""

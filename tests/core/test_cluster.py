@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.core.cluster import NodeSeen, Sightings, plan, shard_of
+from headwater.core.cluster import (
+    Binding,
+    ClusterSeen,
+    NodeSeen,
+    ShardSeen,
+    Sightings,
+    parse_labels,
+    plan,
+    shard_of,
+)
 
 NODES = st.lists(st.integers(1, 20), unique=True, max_size=8)
 
@@ -89,3 +99,55 @@ def test_who_stands_still_for_a_whole_lease_is_gone() -> None:
     # One that left is forgotten; if its id came back, it would be new.
     assert sightings.note([], 30.0, 30.0) == ()
     assert sightings.note([node(6, epoch=2)], 40.0, 40.0) == ()
+
+
+LABELS = st.sampled_from(["region=eu", "region=us"])
+
+
+@given(ownerships(), NODES, st.data())
+def test_a_label_is_for_nodes_that_carry_it_while_there_are_any(
+    owners: dict[int, int | None], nodes: list[int], data: st.DataObject
+) -> None:
+    labels = data.draw(st.dictionaries(st.sampled_from(sorted(owners)), LABELS))
+    carried = {one: data.draw(st.frozensets(LABELS)) for one in nodes}
+    planned = plan(owners, nodes, labels, carried)
+    assert planned.keys() == (owners.keys() if nodes else set())
+    for shard, owner in planned.items():
+        label = labels.get(shard)
+        carrying = [one for one in nodes if label in carried[one]]
+        assert owner in (carrying or nodes)
+    assert plan(dict(planned), nodes, labels, carried) == planned, "nothing moves any more"
+    # What has no label evens out what has, as far as that goes.
+    counts = Counter(planned.values())
+    plain = Counter(owner for shard, owner in planned.items() if shard not in labels)
+    for one in nodes:
+        if plain[one]:
+            assert counts[one] <= min(counts[other] for other in nodes) + 1
+
+
+@given(st.text("ab/", min_size=1, max_size=6))
+def test_a_new_stream_goes_where_its_longest_prefix_is_bound_to(path: str) -> None:
+    labels = [None, None, "x=1", "x=2", "x=2", None]
+    shards = tuple(ShardSeen(n, 0, None, label) for n, label in enumerate(labels))
+    bindings = (Binding("a", "x=1"), Binding("a/b", "x=2"), Binding("b", "x=3"))
+    home = ClusterSeen((), shards, bindings).home(path)
+    if path == "a/b" or path.startswith("a/b/"):
+        assert labels[home] == "x=2"
+    elif path == "a" or path.startswith("a/"):
+        assert labels[home] == "x=1"
+    elif path != "b" and not path.startswith("b/"):
+        assert labels[home] is None
+    assert ClusterSeen((), shards).home(path) == shard_of(path, len(shards))
+
+
+@pytest.mark.parametrize("text", ["eu", "region=", "=eu", "a=b=c", "a b=c", "a=b,c"])
+def test_what_is_no_label(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a label"):
+        parse_labels(text)
+
+
+def test_labels_have_commas_between_them() -> None:
+    assert parse_labels("") == frozenset()
+    assert parse_labels("region=eu, zone=a,") == {"region=eu", "zone=a"}
+    with pytest.raises(ValueError, match="may be 16"):
+        parse_labels(",".join(f"l{n}=x" for n in range(17)))

@@ -11,7 +11,7 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from types import TracebackType
@@ -37,12 +37,15 @@ class Cluster:
         nodes: int = 3,
         lease_ms: int = LEASE_MS,
         headers: dict[str, str] | None = None,
+        labels: Sequence[str] = (),
     ) -> None:
         self.database = database
         self.headers = headers or {}
         """With which the cluster is asked for its state."""
         self.random = random.Random(7)
         self.nodes = [self._node(lease_ms, arguments) for _ in range(nodes)]
+        for node, label in zip(self.nodes, labels, strict=False):
+            node.args += ("--label", label)
         self._stack = ExitStack()
 
     def _node(self, lease_ms: int, arguments: tuple[str, ...]) -> ServerProcess:

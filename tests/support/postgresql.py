@@ -93,7 +93,8 @@ class EngineDatabase:
         with self.connect() as connection:
             connection.execute(
                 (
-                    " ".join(deletes) + "DELETE FROM nodes; UPDATE shards SET node_id = NULL;"
+                    " ".join(deletes) + "DELETE FROM nodes; DELETE FROM bindings;"
+                    "UPDATE shards SET node_id = NULL, label = NULL;"
                     "ALTER SEQUENCE streams_ids RESTART; ALTER SEQUENCE groups_ids RESTART;"
                     "ALTER SEQUENCE subscriptions_ids RESTART;"
                 ).encode()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Final
 
 import msgspec
 import typer
@@ -13,9 +15,22 @@ from headwater.cli.records import NodeRecord
 from headwater.cli.shell import say
 from headwater.cli.target import Target, with_target
 from headwater.client import Headwater, StreamNotFound
-from headwater.core.cluster import SHARDS_DEFAULT, SHARDS_MAX
+from headwater.core.cluster import SHARDS_DEFAULT, SHARDS_MAX, parse_labels
+from headwater.core.errors import InvalidPath
+from headwater.core.paths import check_path
 
 app = typer.Typer(no_args_is_help=True)
+
+_WHERE: Final = {
+    "metavar": "ADDRESS",
+    "help": "The database, postgresql://HOST/DATABASE; also $HEADWATER_ENGINE.",
+    "envvar": "HEADWATER_ENGINE",
+    "show_envvar": False,
+}
+Engine = Annotated[str, typer.Option("--engine", **_WHERE)]
+Prefix = Annotated[
+    str, typer.Argument(metavar="PREFIX", help="How the paths begin, by whole segments.")
+]
 
 
 @app.callback()
@@ -27,6 +42,7 @@ def _cluster() -> None:
       headwater cluster init postgresql://db.example.com/headwater --shards 64
       headwater cluster status
       headwater cluster drain 3
+      headwater cluster bind eu region=eu
     """
 
 
@@ -34,12 +50,7 @@ def _cluster() -> None:
 def init(
     engine: Annotated[
         str,
-        typer.Argument(
-            metavar="ADDRESS",
-            help="The database, postgresql://HOST/DATABASE; also $HEADWATER_ENGINE.",
-            envvar="HEADWATER_ENGINE",
-            show_envvar=False,
-        ),
+        typer.Argument(**_WHERE),
     ],
     shards: Annotated[
         int, typer.Option("--shards", min=1, max=SHARDS_MAX, help="Into how many shards.")
@@ -55,18 +66,75 @@ def init(
 
       headwater cluster init postgresql://db.example.com/headwater --shards 64
     """
-    from headwater.store.engine import CannotOpen
-
-    try:
+    with _explained():
         from headwater.store.postgresql.database import Database
 
         before = Database(engine).divide(shards)
+    say(f"the database has {shards} shards" + (f", before {before}" if before != shards else ""))
+
+
+@app.command()
+def bind(
+    prefix: Prefix,
+    label: Annotated[str, typer.Argument(metavar="LABEL", help="Such as region=eu.")],
+    engine: Engine,
+    shards: Annotated[
+        int | None, typer.Option("--shards", min=1, max=SHARDS_MAX, help="How many, at least.")
+    ] = None,
+) -> None:
+    """Have new streams below a prefix owned by nodes with a label.
+
+    A part of the shards, a quarter unless you say otherwise, is for such
+    nodes from then on: those that were started with `--label`. While none of
+    them lives, the others serve these streams too. Streams that exist stay
+    where they are.
+
+    Examples:
+
+      headwater cluster bind eu region=eu --engine postgresql://db/headwater
+    """
+    try:
+        path = check_path(prefix.rstrip("/"))
+        if parse_labels(label) != {label}:
+            raise ValueError("name one label, such as region=eu")
+    except (InvalidPath, ValueError) as error:
+        raise CliError(str(error), ExitCode.USAGE) from None
+    with _explained():
+        from headwater.store.postgresql.bindings import bind as bind_prefix
+
+        found = bind_prefix(engine, path, label, shards)
+    say(f"new streams below {path}/ are for nodes with {label}, which have {found} shards")
+
+
+@app.command()
+def unbind(prefix: Prefix, engine: Engine) -> None:
+    """Let new streams below a prefix go to any node again.
+
+    Examples:
+
+      headwater cluster unbind eu --engine postgresql://db/headwater
+    """
+    with _explained():
+        from headwater.store.postgresql.bindings import unbind as unbind_prefix
+
+        found = unbind_prefix(engine, prefix.rstrip("/"))
+    if not found:
+        raise CliError(f"{prefix} is not bound to a label", ExitCode.NOT_FOUND)
+    say(f"new streams below {prefix.rstrip('/')}/ go to any node")
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """What goes wrong with the database, in words."""
+    from headwater.store.engine import CannotOpen
+
+    try:
+        yield
     except ModuleNotFoundError:
         advice = "pip install 'headwater[postgres]'"
         raise CliError(f"the PostgreSQL engine needs psycopg: {advice}") from None
     except CannotOpen as error:
         raise CliError(str(error)) from None
-    say(f"the database has {shards} shards" + (f", before {before}" if before != shards else ""))
 
 
 @app.command()
@@ -86,7 +154,7 @@ def status(target: Target, json: Json = False) -> None:
         for record in records:
             write_json(record)
         return
-    table = new_table("#NODE", "ADDRESS", "#SHARDS", "#LEASE", "STATE", "NAME", folding=2)
+    table = new_table("#NODE", "ADDRESS", "#SHARDS", "#LEASE", "STATE", "LABELS", "NAME", folding=2)
     for node in records:
         table.add_row(
             str(node.id),
@@ -94,9 +162,13 @@ def status(target: Target, json: Json = False) -> None:
             str(node.shards),
             f"{node.lease_ms} ms",
             "draining" if node.draining else "ready",
+            ", ".join(node.labels) or "-",
             node.name,
         )
     console().print(table)
+    for one in seen["bindings"]:
+        count = sum(shard["label"] == one["label"] for shard in seen["shards"])
+        say(f"{one['prefix']}/ is bound to {one['label']}, which has {count} shards")
     free = sum(shard["owner"] is None for shard in seen["shards"])
     if free:
         say(f"{free} of {len(seen['shards'])} shards have no owner at this moment")

@@ -12,18 +12,37 @@
 - Shards are spread evenly over the nodes that want some, and as few as possible change hands: each
   node has the number that is its due, or one more. Everybody comes to the same plan by itself. A
   node takes what is free and due to it, and gives away what it has beyond its due.
+- Nodes carry labels, and a prefix of paths can be bound to one. Some shards have that label then:
+  new streams below the prefix go into those, all others into shards without a label. Shards with a
+  label are for the nodes that carry it, and for all nodes while none of them is there. The longest
+  prefix counts. A stream that exists stays where it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Set
 from hashlib import sha256
+from heapq import heapify, heapreplace
 from typing import Final, NamedTuple
 
 SHARDS_DEFAULT: Final = 32
 SHARDS_MAX: Final = 1024
 SUBSCRIPTIONS: Final = 0
 """The shard of all subscriptions."""
+LABELS_MAX: Final = 16
+_LABEL: Final = re.compile(r"[A-Za-z0-9._-]{1,64}=[A-Za-z0-9._-]{1,64}")
+
+
+def parse_labels(text: str) -> frozenset[str]:
+    """Labels with commas between them, each `name=value`."""
+    labels = frozenset(one.strip() for one in text.split(",") if one.strip())
+    for label in labels:
+        if _LABEL.fullmatch(label) is None:
+            raise ValueError(f"{label!r} is not a label; write one as region=eu")
+    if len(labels) > LABELS_MAX:
+        raise ValueError(f"there may be {LABELS_MAX} labels")
+    return labels
 
 
 def shard_of(name: str, shards: int) -> int:
@@ -43,6 +62,7 @@ class NodeSeen(NamedTuple):
     counter: int
     lease_ms: int
     draining: bool
+    labels: frozenset[str] = frozenset()
 
 
 class ShardSeen(NamedTuple):
@@ -50,6 +70,17 @@ class ShardSeen(NamedTuple):
     epoch: int
     """Raised whenever it changes hands."""
     node_id: int | None
+    label: str | None = None
+
+
+class Binding(NamedTuple):
+    """New streams below a prefix are for nodes with a label."""
+
+    prefix: str
+    label: str
+
+    def covers(self, path: str) -> bool:
+        return path == self.prefix or path.startswith(f"{self.prefix}/")
 
 
 class ClusterSeen(NamedTuple):
@@ -57,6 +88,17 @@ class ClusterSeen(NamedTuple):
 
     nodes: tuple[NodeSeen, ...] = ()
     shards: tuple[ShardSeen, ...] = ()
+    bindings: tuple[Binding, ...] = ()
+
+    def home(self, path: str) -> int:
+        """The shard that a new stream goes into, if it has no other reason to be anywhere."""
+        if not self.bindings:
+            return shard_of(path, len(self.shards))
+        covering = [binding for binding in self.bindings if binding.covers(path)]
+        label = max(covering, key=lambda one: len(one.prefix)).label if covering else None
+        among = [shard.id for shard in self.shards if shard.label == label]
+        among = among or [shard.id for shard in self.shards]
+        return among[shard_of(path, len(among))]
 
     def node(self, node_id: int | None) -> NodeSeen | None:
         return next((node for node in self.nodes if node.id == node_id), None)
@@ -90,22 +132,50 @@ class Sightings:
         return tuple(gone)
 
 
-def plan(owners: Mapping[int, int | None], nodes: Iterable[int]) -> dict[int, int]:
-    """Who should own each shard; nothing if there is nobody who wants any."""
+def plan(
+    owners: Mapping[int, int | None],
+    nodes: Iterable[int],
+    labels: Mapping[int, str | None] | None = None,
+    carried: Mapping[int, Set[str]] | None = None,
+) -> dict[int, int]:
+    """Who should own each shard; nothing if there is nobody who wants any. `labels` are those of
+    shards, `carried` those of nodes."""
     wanting = sorted(set(nodes))
+    planned: dict[int, int] = {}
     if not wanting:
-        return {}
-    held: dict[int, list[int]] = {node: [] for node in wanting}
+        return planned
+    groups: dict[str | None, dict[int, int | None]] = {}
     for shard, owner in sorted(owners.items()):
+        groups.setdefault((labels or {}).get(shard), {})[shard] = owner
+    # Those without a label last: they make up for what the others leave uneven.
+    for label in sorted(groups, key=lambda one: (one is None, one or "")):
+        fitting = [node for node in wanting if label in (carried or {}).get(node, ())]
+        load = dict.fromkeys(wanting, 0)
+        for node in planned.values():
+            load[node] += 1
+        among = fitting or wanting
+        planned |= _spread(groups[label], {node: load[node] for node in among})
+    return planned
+
+
+def _spread(owners: Mapping[int, int | None], load: Mapping[int, int]) -> dict[int, int]:
+    """Share shards out among nodes that have something already."""
+    held: dict[int, list[int]] = {node: [] for node in load}
+    for shard, owner in owners.items():
         if owner in held:
             held[owner].append(shard)
-    least, extra = divmod(len(owners), len(wanting))
-    # Those that have the most keep one more than the others; so fewer change hands.
-    order = sorted(wanting, key=lambda node: (-len(held[node]), node))
-    due = {node: least + (rank < extra) for rank, node in enumerate(order)}
-    planned = {shard: node for node in wanting for shard in held[node][: due[node]]}
+    # One after the other to whoever has least; those that hold the most keep one more than the
+    # others, so fewer change hands.
+    due = dict.fromkeys(load, 0)
+    least = [(count, -count - len(held[node]), node) for node, count in load.items()]
+    heapify(least)
+    for _ in owners:
+        count, rank, node = least[0]
+        due[node] += 1
+        heapreplace(least, (count + 1, rank, node))
+    planned = {shard: node for node in load for shard in held[node][: due[node]]}
     free = [shard for shard in sorted(owners) if shard not in planned]
-    for node in order:
+    for node in sorted(load, key=lambda one: (-len(held[one]), one)):
         missing = due[node] - min(due[node], len(held[node]))
         planned |= dict.fromkeys(free[:missing], node)
         free = free[missing:]

@@ -115,6 +115,8 @@ class Created(msgspec.Struct, frozen=True):
     config: StreamConfig
     beside: int | None = None
     """A stream that it was made for, and has to share an owner with."""
+    shard: int | None = None
+    """In a cluster, where it goes if it was made for itself."""
 
 
 class MessageId(NamedTuple):

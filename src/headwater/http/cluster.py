@@ -45,19 +45,34 @@ class ClusterResource:
                 "epoch": node.epoch,
                 "lease_ms": node.lease_ms,
                 "draining": node.draining,
+                "labels": sorted(node.labels),
                 "shards": sum(shard.node_id == node.id for shard in seen.shards),
             }
             for node in seen.nodes
         ]
         shards = [
-            {"id": shard.id, "owner": shard.node_id, "epoch": shard.epoch} for shard in seen.shards
+            {
+                "id": shard.id,
+                "owner": shard.node_id,
+                "epoch": shard.epoch,
+                "label": shard.label,
+            }
+            for shard in seen.shards
         ]
+        bindings = [binding._asdict() for binding in seen.bindings]
         leases = [
             {"node": node.id, "lease_ms": node.lease_ms, "counter": node.counter}
             for node in seen.nodes
         ]
-        body = {"node": self._node.id, "nodes": nodes, "shards": shards, "leases": leases}
-        return json_answer(body)
+        return json_answer(
+            {
+                "node": self._node.id,
+                "nodes": nodes,
+                "shards": shards,
+                "bindings": bindings,
+                "leases": leases,
+            }
+        )
 
     async def feed(self, request: Request) -> Answer:
         return _alone() if self._feeds is None else await self._feeds.get(request)

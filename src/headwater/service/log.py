@@ -270,7 +270,7 @@ class Log(AppendingLog):
             return replace(command, beside=beside.state.config.id)
         entry.shard = membership.home(command.path)
         membership.demand(entry.shard)
-        return command
+        return replace(command, shard=entry.shard)
 
     async def _prepare_create(self, command: Create) -> Create:
         """The same for the first body of a stream, which is there only if it is a fork's source."""

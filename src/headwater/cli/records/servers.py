@@ -91,6 +91,7 @@ class NodeRecord(Record):
     epoch: A[int, doc("raised when it does not know how a commit of its own ended")]
     lease_ms: A[int, doc("how long it keeps others out without a sign of life")]
     draining: A[bool, doc("whether it hands over what it owns")]
+    labels: A[list[str], doc("what it was started with, such as region=eu")]
     shards: A[int, doc("how many shards it owns")]
 
 

@@ -29,6 +29,7 @@ from headwater.cli.serving.clustering import NO_PARTS, Clustering, handler_of
 from headwater.cli.serving.reloading import Reloader
 from headwater.cli.serving.responses import open_responses
 from headwater.cli.serving.tables import Tables
+from headwater.core.cluster import parse_labels
 from headwater.core.quotas import parse_quotas
 from headwater.documents.figures import Figures as DocumentFigures
 from headwater.http import collectors
@@ -78,7 +79,12 @@ def open_engine(settings: Settings, lost: Callable[[], None] = lambda: None) -> 
             "the PostgreSQL engine needs psycopg: pip install 'headwater[postgres]'"
         ) from None
     return PostgresqlEngine(
-        settings.engine, producers_max, settings.engine_lease_ms, lost, settings.advertise or None
+        settings.engine,
+        producers_max,
+        settings.engine_lease_ms,
+        lost,
+        settings.advertise or None,
+        parse_labels(settings.label),
     )
 
 

@@ -37,6 +37,7 @@ class Create:
     may_drop: bool = True
     """Whether it may have an existing stream keep less than before."""
     beside: int | None = None
+    shard: int | None = None
     """The id of a stream that it is made for."""
 
 

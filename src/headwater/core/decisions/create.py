@@ -53,7 +53,7 @@ def decide_create(
         return confirm(existing, command)
     config = _configure(command, fork_point, new_id, now_ms)
     state = StreamState.created(config)
-    mutations: list[Mutation] = [Created(config, command.beside)]
+    mutations: list[Mutation] = [Created(config, command.beside, command.shard)]
     if existing is not None and not existing.deleted:
         mutations = [*remove(existing, now_ms, ancestors), *mutations]
     if fork_point is not None:

@@ -281,11 +281,22 @@ _WRITTEN: Final[dict[str, Schema]] = {
                         "epoch": WHOLE,
                         "lease_ms": WHOLE,
                         "draining": _BOOLEAN,
+                        "labels": listing(TEXT),
                         "shards": WHOLE,
                     }
                 )
             ),
-            "shards": listing(obj({"id": WHOLE, "owner": nullable(WHOLE), "epoch": WHOLE})),
+            "shards": listing(
+                obj(
+                    {
+                        "id": WHOLE,
+                        "owner": nullable(WHOLE),
+                        "epoch": WHOLE,
+                        "label": nullable(TEXT),
+                    }
+                )
+            ),
+            "bindings": listing(obj({"prefix": TEXT, "label": TEXT})),
             "leases": listing(obj({"node": WHOLE, "lease_ms": WHOLE, "counter": WHOLE})),
         }
     ),

@@ -167,6 +167,10 @@ class Database:
                         f"{self.name} is in use by a node, {nodes[0][0]}; stop all of them first"
                     )
                 before = int(_one(connection, "SELECT shards FROM cluster"))
+                if before != shards and _one(connection, "SELECT count(*) FROM bindings"):
+                    raise CannotOpen(
+                        f"prefixes of {self.name} are bound to labels; unbind them first"
+                    )
                 if before != shards:
                     connection.execute("SELECT reshard(%s::integer)", (shards,))
                 return before

@@ -15,7 +15,7 @@ import psycopg
 import structlog
 
 from headwater.core.mutations import AnyMutation
-from headwater.core.stream import Appended, Mutation, Undeleted
+from headwater.core.stream import Appended, Created, Mutation, Undeleted
 from headwater.store import rows
 from headwater.store.engine import CannotOpen, EngineFigures, Problem
 from headwater.store.garbage import RELEASING, Collector
@@ -50,9 +50,10 @@ class PostgresqlEngine:
         lease_ms: int = LEASE_MS,
         lost: Callable[[], None] = lambda: None,
         address: str | None = None,
+        labels: frozenset[str] = frozenset(),
     ) -> None:
         self._database = database = Database(url)
-        self._ownership = Ownership(lease_ms, address)
+        self._ownership = Ownership(lease_ms, address, labels)
         database.open()
         connection = self._join()
         self._readers = Readers(database.connect, self._check)
@@ -121,7 +122,10 @@ class PostgresqlEngine:
 
     def _statements(self, mutations: Sequence[AnyMutation]) -> list[Statement]:
         """What a batch comes to, table by table."""
-        tables = StatementTables(self._keeper.home)
+        placed: dict[str, int] = {}
+        tables = StatementTables(
+            lambda path: placed[path] if path in placed else self._keeper.home(path)
+        )
         appends: list[Appended] = []
         resources: list[AnyMutation] = []
         producers: rows.Producers = {}
@@ -131,6 +135,8 @@ class PostgresqlEngine:
                 streams.add(mutation)
                 if isinstance(mutation, Appended):
                     appends.append(mutation)
+                elif isinstance(mutation, Created) and mutation.shard is not None:
+                    placed[mutation.config.path] = mutation.shard
                 rows.note_producer(producers, mutation)
             else:
                 resources.append(mutation)

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 import psycopg
 import structlog
 
-from headwater.core.cluster import ClusterSeen, shard_of
+from headwater.core.cluster import ClusterSeen
 from headwater.core.errors import StorageUnavailable
 from headwater.store.engine import CannotOpen, IdKind, ReplicationFigures
 from headwater.store.postgresql.database import (
@@ -102,7 +102,7 @@ class Membership:
         return self._ownership.excess()
 
     def home(self, name: str) -> int:
-        return shard_of(name, len(self.seen.shards))
+        return self.seen.home(name)
 
     def demand(self, shard: int) -> None:
         self._ownership.demand(shard)

@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
-from headwater.core.cluster import ClusterSeen, NodeSeen, ShardSeen, Sightings, plan
+from headwater.core.cluster import Binding, ClusterSeen, NodeSeen, ShardSeen, Sightings, plan
 from headwater.core.errors import OwnedElsewhere
 from headwater.store.engine import CannotOpen
 from headwater.store.postgresql.database import Connection, LostShard
@@ -44,10 +44,12 @@ class Ownership:
         self,
         lease_ms: int = LEASE_MS,
         address: str | None = None,
+        labels: frozenset[str] = frozenset(),
         clock: Clock = time.monotonic,
     ) -> None:
         self._lease_ms = lease_ms
         self.address = address
+        self.labels = labels
         self._clock = clock
         self._lock = threading.Lock()
         self._sightings = Sightings(lease_ms)
@@ -124,8 +126,9 @@ class Ownership:
                 return False
             asked = self._clock()
             found = connection.execute(
-                "INSERT INTO nodes (name, address, lease_ms) VALUES (%s, %s, %s) RETURNING id",
-                (self.name, self.address, self._lease_ms),
+                "INSERT INTO nodes (name, address, lease_ms, labels) VALUES (%s, %s, %s, %s)"
+                " RETURNING id",
+                (self.name, self.address, self._lease_ms, ",".join(sorted(self.labels))),
             ).fetchall()
             self.id = int(found[0][0])
             if self.is_alone:
@@ -183,13 +186,17 @@ class Ownership:
                 # Of one moment.
                 connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 nodes = tuple(_nodes(connection))
-                found = connection.execute("SELECT id, epoch, node_id FROM shards ORDER BY id")
+                found = connection.execute(
+                    "SELECT id, epoch, node_id, label FROM shards ORDER BY id"
+                )
                 shards = tuple(ShardSeen(*row) for row in found.fetchall())
+                found = connection.execute("SELECT prefix, label FROM bindings ORDER BY prefix")
+                bindings = tuple(Binding(*row) for row in found.fetchall())
             answered = self._clock()
             if all(node.id != self.id for node in nodes):
                 self.is_lost = True
                 raise LostShard
-            self.seen = ClusterSeen(nodes, shards)
+            self.seen = ClusterSeen(nodes, shards, bindings)
             own = frozenset(shard.id for shard in shards if shard.node_id == self.id)
             self._leaving &= own
             self.shards = own - self._leaving
@@ -211,8 +218,13 @@ class Ownership:
 
     def planned(self) -> dict[int, int]:
         """Who should own each shard, as this node sees it."""
-        wanting = [node.id for node in self.seen.nodes if not node.draining]
-        return plan({shard.id: shard.node_id for shard in self.seen.shards}, wanting)
+        seen = self.seen
+        return plan(
+            {shard.id: shard.node_id for shard in seen.shards},
+            [node.id for node in seen.nodes if not node.draining],
+            {shard.id: shard.label for shard in seen.shards if shard.label is not None},
+            {node.id: node.labels for node in seen.nodes},
+        )
 
     def claim(self, connection: Connection) -> list[int]:
         """Take the free shards that are due to this node."""
@@ -271,6 +283,11 @@ def _free(connection: Connection, node_id: int) -> None:
 
 def _nodes(connection: Connection) -> list[NodeSeen]:
     found = connection.execute(
-        "SELECT id, name, address, epoch, counter, lease_ms, draining <> 0 FROM nodes ORDER BY id"
+        "SELECT id, name, address, epoch, counter, lease_ms, draining <> 0, labels FROM nodes"
+        " ORDER BY id"
     ).fetchall()
-    return [NodeSeen(*row) for row in found]
+    return [NodeSeen(*row)._replace(labels=_labels(row[-1])) for row in found]
+
+
+def _labels(text: str) -> frozenset[str]:
+    return frozenset(filter(None, text.split(",")))

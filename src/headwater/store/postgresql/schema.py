@@ -14,7 +14,8 @@ different, or only here:
   over before the transaction has ended. It takes the weakest lock that a take-over (which deletes
   the row) conflicts with and that the counter's own updates do not.
 - `shards` has a row per shard: which node owns it, and an epoch that counts how often that changed.
-  `home` is the shard of a path.
+  `home` is the shard of a path that is bound to no label. `bindings` says which paths are, and the
+  column `label` which shards are for them.
 - A sequence per kind gives out ids: never one twice, and later ones are larger.
 - Streams and subscriptions carry their shard.
 - There are no foreign keys: core has decided that everything fits, and each would cost a look-up
@@ -296,7 +297,16 @@ SELECT setval(kind || '_ids', last) FROM ids WHERE last > 0;
 DROP TABLE ids;
 """
 
-MIGRATIONS: Final = (_V1, _V2, _V3, _V4)
+_V5 = """
+ALTER TABLE nodes ADD COLUMN labels text NOT NULL DEFAULT '';
+ALTER TABLE shards ADD COLUMN label text;
+CREATE TABLE bindings (
+  prefix text COLLATE "C" PRIMARY KEY,
+  label text NOT NULL
+);
+"""
+
+MIGRATIONS: Final = (_V1, _V2, _V3, _V4, _V5)
 LAYOUT: Final = len(MIGRATIONS)
 
 _DECLARED: Final = re.compile(
