@@ -28,6 +28,7 @@ _GROUPS = "groups"
 _QUERIES = "queries"
 _DOCUMENTS = "documents"
 _HISTORY = "history"
+_CLUSTER = "cluster"
 _SPARK = "spark"
 _DEFAULT_OUT = Path(__file__).parent / "results"
 
@@ -108,6 +109,7 @@ def _chosen_subjects(
         _GROUPS,
         _QUERIES,
         _DOCUMENTS,
+        _CLUSTER,
         _SPARK,
     }:
         subjects.install_reference()

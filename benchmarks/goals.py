@@ -21,6 +21,7 @@ from benchmarks.results import (
     figure,
     times,
 )
+from benchmarks.scenarios import cluster
 from benchmarks.scenarios.append import BULK_STREAMS
 
 _FILE, _MEMORY = "reference-file", "reference-memory"
@@ -102,6 +103,12 @@ def verdicts(results: Results) -> list[Verdict]:
                   "history", "sealing_rate", _over("")),
         _limit(results, "history, memory with 256 readers: within 1.2× of one reader", 1.2,
                "history", "memory_growth", _over("")),
+        _at_least(results, "cluster, durable appends by PostgreSQL: 0.6× SQLite", 0.6,
+                  "cluster", "of_sqlite", _over(f"{cluster.ALONE}, ")),
+        _at_least(results, "cluster, durable appends by three PostgreSQL: 0.4× SQLite", 0.4,
+                  "cluster", "of_sqlite", _over(f"{cluster.QUORUM}, 1 node")),
+        _limit(results, "cluster, CPU of a request that is passed on: within 2× of a direct one", 2,
+               "cluster", "cpu_of_direct", _over(cluster.FORWARDED)),
         _at_least(results, "Spark, history from files: 1,000,000 rows a second", 1_000_000,
                   "spark", "rows_per_second", _over("history from files")),
         _ratio(results, "Spark, history from files: 0.68× a source of ready batches", 0.68,

@@ -124,6 +124,19 @@ SHOWN: dict[str, tuple[Metric, ...]] = {
         _ERRORS,
         _GENERATOR,
     ),
+    "cluster": (
+        Metric("appends_per_second", "appends/s", "higher"),
+        Metric("of_sqlite", "times those of SQLite", "higher"),
+        Metric("p50_ms", "answered or delivered after p50, ms", "lower"),
+        Metric("p99_ms", "answered or delivered after p99, ms", "lower"),
+        Metric("server_cpu_us_per_append", "CPU of all nodes per append, µs", "lower"),
+        Metric("cpu_of_direct", "times that of the owner asked", "lower"),
+        Metric("events_per_second", "events/s", "higher"),
+        Metric("server_cpu_us_per_event", "CPU of all nodes per event, µs", "lower"),
+        Metric("memory_kib_per_reader", "memory per idle reader, KiB", "lower"),
+        _ERRORS,
+        _GENERATOR,
+    ),
     "spark": (
         Metric("rows_per_second", "rows/s", "higher"),
         Metric("cpu_us_per_row", "CPU per row, µs", "lower"),
@@ -144,5 +157,6 @@ TITLES = {
     "groups": "Work distribution",
     "queries": "Live queries",
     "history": "History",
+    "cluster": "A cluster on PostgreSQL",
     "spark": "Spark",
 }

@@ -100,7 +100,7 @@ def exchange(port: int, data: bytes) -> bytes:
 
 
 def _start(subject: Subject, data_dir: Path) -> Server:
-    port = _free_port()
+    port = free_port()
     log = data_dir.parent / f"{data_dir.name}.log"
     with log.open("ab") as output:
         started_at = time.monotonic()
@@ -128,7 +128,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,25 @@ def headwater_in_memory(python: str, *options: str) -> Subject:
         return [python, "-m", "headwater", "serve", "--memory", "--port", str(port), *options]
 
     return Subject("headwater-memory", "Headwater in memory", False, "/healthz", command)
+
+
+def headwater_on(python: str, engine: str) -> Subject:
+    """Alone on a PostgreSQL database."""
+
+    def command(port: int, data_dir: Path) -> list[str]:
+        return [python, "-m", "headwater", "serve", "--engine", engine, "--port", str(port)]
+
+    return Subject("headwater", "Headwater", True, "/healthz", command)
+
+
+def cluster_nodes(python: str, engine: str, more_ports: list[int]) -> Subject:
+    """Nodes that share a PostgreSQL database, as one tree of processes."""
+
+    def command(port: int, data_dir: Path) -> list[str]:
+        ports = map(str, (port, *more_ports))
+        return [sys.executable, "-m", "benchmarks.nodes", python, engine, *ports]
+
+    return Subject("headwater", "Headwater", True, "/healthz", command)
 
 
 def headwater_sealing(python: str) -> Subject:

@@ -97,7 +97,7 @@ async def _connect(job: Append, tally: _Tally) -> list[_Appender]:
         _, appender = await loop.create_connection(
             lambda turn=turn: _Appender(turn, tally),  # type: ignore[misc]
             HOST,
-            job.port,
+            (job.port, *job.more_ports)[number % (1 + len(job.more_ports))],
         )
         appenders.append(appender)
     return appenders

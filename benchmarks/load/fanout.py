@@ -3,6 +3,7 @@
 import asyncio
 import time
 from array import array
+from itertools import cycle
 
 from benchmarks import procfs
 from benchmarks.load.http import Connection, connect, create_stream, request, stream_path
@@ -84,7 +85,8 @@ async def fan_out(job: Fanout) -> Result:
     await asyncio.sleep(job.settle_seconds)
     before = procfs.resident_bytes(job.server_pid)
     round_ = _Round(job.readers)
-    readers = [SseReader(job.port, path, b"", round_.deliver) for _ in range(job.readers)]
+    ports = cycle((job.port, *job.more_ports))
+    readers = [SseReader(next(ports), path, b"", round_.deliver) for _ in range(job.readers)]
     await connect_all(readers)
     await asyncio.sleep(job.settle_seconds)
     connected = procfs.resident_bytes(job.server_pid)

@@ -49,6 +49,8 @@ class Append(Job):
     seconds: float
     messages: int = 1
     """In each request."""
+    more_ports: tuple[int, ...] = ()
+    """Where else to connect to, in turn."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,8 @@ class Fanout(Job):
     message_bytes: int
     settle_seconds: float
     seconds: float
+    more_ports: tuple[int, ...] = ()
+    """Where else to read, in turn."""
 
 
 @dataclass(frozen=True)

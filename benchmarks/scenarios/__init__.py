@@ -4,6 +4,7 @@ from benchmarks.scenarios import (
     append,
     catchup,
     client,
+    cluster,
     documents,
     editor,
     fanout,
@@ -28,5 +29,6 @@ SCENARIOS: dict[str, Scenario] = {
     "groups": groups.steps,
     "queries": queries.steps,
     "history": history.steps,
+    "cluster": cluster.steps,
     "spark": spark.steps,
 }

@@ -41,9 +41,9 @@ restart_after_crash = off
 class Member(PostgresServer):
     """One of the three. All but the first begin as a copy of another one."""
 
-    def __init__(self, source: Member | None = None) -> None:
+    def __init__(self, source: Member | None = None, more: str = "") -> None:
         if source is None:
-            super().__init__(more=_QUORUM)
+            super().__init__(more=_QUORUM + more)
         else:
             self._place(source._binaries)
             self.copy(source)
@@ -59,9 +59,9 @@ class Member(PostgresServer):
 class Trio:
     """A primary and two replicas, wherever they are at the moment."""
 
-    def __init__(self) -> None:
+    def __init__(self, more: str = "") -> None:
         self._stack = ExitStack()
-        first = Member()
+        first = Member(more=more)
         self.servers = [first]
         self._stand_ins: dict[tuple[int, int], int] = {}
         self._stack.callback(first.close)
