@@ -30,6 +30,8 @@ MIB: Final = 1024 * 1024
 BODY: Final = 60 * MIB
 BUDGET: Final = 8 * MIB
 BODY_MAX: Final = 2 * MIB
+CACHE: Final = 64 * MIB
+"""Of SQLite."""
 
 
 def resident_peak(server: ServerProcess) -> int:
@@ -94,6 +96,40 @@ def test_large_bodies_that_are_never_complete(plain_server: ServerProcess) -> No
         send_and_hang_up(plain_server.port, announcing("POST", "/v1/stream/a", BODY + 1))
     assert resident_peak(plain_server) - before < 4 * BODY
     eventually(lambda: resident_bytes(plain_server) - before < 100 * MIB)
+
+
+def test_idle_connections_keep_nothing_of_what_they_sent(plain_server: ServerProcess) -> None:
+    """Ten of them would keep 600 MiB, and a failed request as much until the collector ran."""
+    before = resident_bytes(plain_server)
+    messages = b"[" + b",".join([b"1"] * (BODY // 2)) + b"]"
+    head = request_bytes("POST", "/v1/transaction", JSON | {"Content-Length": str(len(messages))})
+    with ExitStack() as stack:
+        for _ in range(10):
+            wire = stack.enter_context(Wire(plain_server.port))
+            wire.send_if_open(head + messages)
+            assert wire.reply().status in (400, 401)
+        eventually(lambda: resident_bytes(plain_server) - before < 2 * BODY)
+
+
+@pytest.mark.parametrize("kind", [JSON, TEXT])
+def test_nothing_is_kept_of_a_large_append(tmp_path: Path, kind: dict[str, str]) -> None:
+    """Neither by the one who sent it, nor by SQLite, which keeps its cache."""
+    with ServerProcess(
+        "--data",
+        str(tmp_path),
+        "--no-seal",
+        "--hot-bytes-max",
+        "0",
+        "--hot-bytes-per-stream-max",
+        "0",
+    ) as server:
+        client = Client(server)
+        path = client.create(kind)
+        body = b'"%b"' % (b"x" * BODY)
+        before = resident_bytes(server)
+        for _ in range(3):
+            assert client.post(path, body, kind).status == 204
+        eventually(lambda: resident_bytes(server) - before < CACHE + BODY // 2)
 
 
 # ── One budget for all ───────────────────────────────────────────────────────────────────────

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import sys
@@ -10,8 +11,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import uvloop
 
+from headwater.core.limits import Limits
 from headwater.http.descriptors import Descriptors
+from headwater.http.messages import Response
+from headwater.http.server import Server
 from tests.http.client import TEXT, Client, error_code, eventually
 from tests.http.test_bodies_in_transit import figure
 from tests.http.wire import EndedError, Wire, request_bytes
@@ -124,3 +129,24 @@ def test_none_left_at_all_is_said_once_a_minute(
         descriptors.look(10, 0)
     heard = capsys.readouterr()
     assert (heard.out + heard.err).count("descriptors_exhausted") == 1
+
+
+def test_a_burst_of_connections_is_accepted_in_few_turns_of_the_loop() -> None:
+    """One in a turn, as libuv does by itself, would keep everyone else waiting for all of them."""
+    burst = Descriptors().backlog // 2
+
+    async def count_turns() -> int:
+        server = Server(lambda _: Response(200, []), Limits())
+        port = await server.start(HOST, 0)
+        turns = 0
+        with ExitStack() as stack:
+            for _ in range(burst):
+                stack.enter_context(socket.create_connection((HOST, port), 10))
+            while server.connections < burst:
+                await asyncio.sleep(0)
+                turns += 1
+        await server.stop(0)
+        return turns
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(count_turns()) < burst / 2

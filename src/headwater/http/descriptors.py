@@ -5,6 +5,9 @@ for them cannot even store what it has accepted. So connections are limited to w
 system allows less a reserve. The kernel may hand over as many connections at once as its queue
 holds, before any of them can be turned away; the reserve has room for those too.
 
+libuv accepts one connection from a descriptor in a turn of the loop. Whoever opens hundreds at once
+would keep everyone else waiting for hundreds of turns, so several descriptors share the queue.
+
 If none is left anyway, libuv silently drops new connections until there is one again. A check once
 a second notices that and logs it.
 """
@@ -21,6 +24,7 @@ import structlog
 _BACKLOG_MAX: Final = 4096
 _RESERVE: Final = 256
 _PROBES_MAX: Final = 64
+_ACCEPTS_PER_TURN_MAX: Final = 16
 FILES_BESIDES: Final = _BACKLOG_MAX + _RESERVE
 """How many descriptors to allow on top of one for each connection."""
 _LOG_EVERY_S: Final = 60.0
@@ -33,6 +37,8 @@ class Descriptors:
         allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._allowed = 2**31 if allowed == resource.RLIM_INFINITY else allowed
         self.backlog = max(16, min(_BACKLOG_MAX, self._allowed // 8))
+        self.accepts_per_turn = max(1, min(_ACCEPTS_PER_TURN_MAX, self.backlog // 16))
+        """From how many descriptors of one queue connections are accepted."""
         self.probes_max = min(_PROBES_MAX, self.backlog // 4)
         """How many connections beyond the limit may still send a probe."""
         self._refused = 0

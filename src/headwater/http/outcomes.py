@@ -37,12 +37,23 @@ def outcome(
 
 
 def failure(error: BaseException, request: Request | None) -> Response:
+    if not isinstance(error, StreamError):
+        report(error, request)
+    _forget_frames(error)
     if isinstance(error, StreamError):
         return error_response(error)
-    report(error, request)
     return plain_error(
         500, "internal_error", "the server hit an unexpected error; its log has the details"
     )
+
+
+def _forget_frames(error: BaseException) -> None:
+    """An error refers to the frames it passed through, and one of those to the future that holds
+    the error. A large body in any of them would stay until the collector comes by."""
+    passed: BaseException | None = error
+    while passed is not None:
+        passed.__traceback__ = None
+        passed = passed.__context__
 
 
 def abandon(request: Request) -> None:

@@ -11,6 +11,7 @@ the parser stops after such a head and would leave its body to another protocol.
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import Any, Final, Protocol
 
 import httptools
@@ -27,8 +28,9 @@ _NOT_REPEATED: Final = frozenset({b"upgrade", b"connection", b"expect"})
 _DISCARD_BYTES_MAX: Final = MIB
 # So much is parsed at a time, so that few requests are made before the first of them is answered.
 SLICE_BYTES: Final = 8 * KIB
-# A body in more pieces than this is put together as it arrives.
+# A body in more pieces than this, or larger, is put together as it arrives.
 _PARTS_MAX: Final = 256
+_PARTS_BYTES_MAX: Final = MIB
 # A peer that sends less than this in the time for bodies is too slow.
 _PACE_BYTES: Final = 16 * KIB
 
@@ -109,7 +111,7 @@ class RequestReader:
         self._discards = False
         self._length = 0
         self._parts: list[bytes] = []
-        self._merged: bytearray | None = None
+        self._merged: BytesIO | None = None
         self._body_bytes = 0
         self._body_max = self._limits.body_bytes_max
         self._reserved = SMALL_BYTES
@@ -159,8 +161,10 @@ class RequestReader:
         except httptools.HttpParserError:
             self._refuse(plain_error(400, "malformed_http", "the request is not valid HTTP/1.1"))
             return
-        if whole is not None and self._completed is not None and not self.http_1_0:
-            self._known.note(whole, self._completed)
+        # Nothing is kept of it here: the connection may be idle from now on.
+        completed, self._completed = self._completed, None
+        if whole is not None and completed is not None and not self.http_1_0:
+            self._known.note(whole, completed)
         if self.started and not self._refused:
             if self._request is not None and not self._announced and not more:
                 self._announce(self._request)
@@ -315,19 +319,23 @@ class RequestReader:
             self._refuse_body()
         elif not self._discards and (
             size <= self._reserved
-            or not self._parts
+            or size == len(data)
             or self._reserve(request, min(2 * size, self._body_max))
         ):
-            self._parts.append(data)
-            if len(self._parts) > _PARTS_MAX:
-                self._merge()
+            self._keep(data)
 
-    def _merge(self) -> None:
-        """A list of tiny chunks would be many times their size."""
-        if self._merged is None:
-            self._merged = bytearray()
-        self._merged += b"".join(self._parts)
-        self._parts.clear()
+    def _keep(self, data: bytes) -> None:
+        """A list of tiny chunks takes many times their size, and joining a large body at its end
+        would take as much again, and stop everyone meanwhile."""
+        parts, merged = self._parts, self._merged
+        if merged is not None:
+            merged.write(data)
+        elif len(parts) < _PARTS_MAX and (not parts or self._body_bytes <= _PARTS_BYTES_MAX):
+            parts.append(data)
+        else:
+            self._merged = merged = BytesIO()
+            merged.writelines((*parts, data))
+            parts.clear()
 
     def on_message_complete(self) -> None:
         request = self._request
@@ -338,7 +346,7 @@ class RequestReader:
             return
         parts = self._parts
         if self._merged is not None:
-            request.body = b"".join([self._merged, *parts])
+            request.body = self._merged.getvalue()
         elif parts:
             request.body = parts[0] if len(parts) == 1 else b"".join(parts)
         self._begin()

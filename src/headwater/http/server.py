@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import Any, Final
 
@@ -81,7 +83,7 @@ class Server:
         self._connections: set[Connection] = set()
         self._by_address: Counter[str] = Counter()
         self._empty = asyncio.Event()
-        self._listener: asyncio.Server | None = None
+        self._listeners: list[asyncio.Server] = []
         self._sweeper: asyncio.TimerHandle | None = None
 
     @property
@@ -98,17 +100,22 @@ class Server:
                 "ssl_handshake_timeout": self.timeouts.handshake_s,
                 "ssl_shutdown_timeout": _SHUTDOWN_S,
             }
-        self._listener = await loop.create_server(
-            lambda: Connection(self), host, port, backlog=self.descriptors.backlog, **tls
+        listen = partial(
+            loop.create_server, lambda: Connection(self), backlog=self.descriptors.backlog, **tls
         )
-        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
-            for listening in self._listener.sockets:
+        listener = await listen(host, port)
+        self._listeners.append(listener)
+        for listening in listener.sockets:
+            if hasattr(socket, "TCP_NOTSENT_LOWAT"):
                 # Handed on to every connection. Otherwise the kernel takes in megabytes for each.
                 listening.setsockopt(
                     socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _KERNEL_UNSENT_BYTES
                 )
+            for _ in range(self.descriptors.accepts_per_turn - 1):
+                same = socket.socket(fileno=os.dup(listening.fileno()))
+                self._listeners.append(await listen(sock=same))
         self._sweep()
-        bound: int = self._listener.sockets[0].getsockname()[1]
+        bound: int = listener.sockets[0].getsockname()[1]
         return bound
 
     # ── Connections ──────────────────────────────────────────────────────────────────────────
@@ -181,8 +188,8 @@ class Server:
         self.stopping = True
         if self._sweeper is not None:
             self._sweeper.cancel()
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         self._each(list(self._connections), Connection.wind_down)
         self._check_empty()
         with suppress(TimeoutError):

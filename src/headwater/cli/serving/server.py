@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import resource
 import signal
@@ -30,6 +31,7 @@ from headwater.cli.serving.reloading import Reloader
 from headwater.cli.serving.responses import open_responses
 from headwater.cli.serving.tables import Tables
 from headwater.core.cluster import parse_labels
+from headwater.core.limits import MIB
 from headwater.core.quotas import parse_quotas
 from headwater.documents.figures import Figures as DocumentFigures
 from headwater.http import collectors
@@ -59,6 +61,8 @@ from headwater.store.sqlite.engine import SqliteEngine
 if TYPE_CHECKING:
     from headwater.documents.documents import Documents
 
+# M_MMAP_THRESHOLD, M_TRIM_THRESHOLD and M_ARENA_MAX of glibc's malloc.h.
+_MALLOC: Final = ((-3, MIB), (-1, 8 * MIB), (-8, 2))
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _JOIN_AGAIN_S: Final = 1.0
 
@@ -170,6 +174,7 @@ def _prepare_process() -> None:
     # batch; at the usual 5 ms, each commit would wait that long for a busy loop to let go.
     sys.setswitchinterval(0.0002)
     _rest_collector()
+    _give_memory_back()
     _raise_file_limit()
 
 
@@ -182,6 +187,18 @@ def _rest_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+
+
+def _give_memory_back() -> None:
+    """Have glibc return large blocks when they are freed, and share its pools between threads.
+
+    By itself it keeps blocks of up to 32 MiB for later once it has seen such, in a pool per thread:
+    after a few large bodies, more is kept than used. Other C libraries have no such settings.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        for name, value in _MALLOC:
+            mallopt(name, value)
 
 
 def _raise_file_limit() -> None:

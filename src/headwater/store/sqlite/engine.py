@@ -17,6 +17,7 @@ import apsw
 
 from headwater.core.errors import StorageFull
 from headwater.core.histograms import SECONDS, Histogram
+from headwater.core.limits import MIB
 from headwater.core.mutations import GROWING, AnyMutation
 from headwater.core.stream import Appended, Mutation, Undeleted
 from headwater.store import rows
@@ -139,7 +140,8 @@ class SqliteEngine:
         """The usual case in one statement: the interpreter lock is handed over once."""
         began = perf_counter()
         try:
-            insert_alone(self._writer, "ops", OP_COLUMNS, [rows.op_row(one) for one in appends])
+            values = [rows.op_row(one) for one in appends]
+            insert_alone(self._writer, "ops", OP_COLUMNS, values, again=_are_small(appends))
         except apsw.Error as error:
             self._void_commit()
             raise self._refusal(error) from error
@@ -211,7 +213,8 @@ class SqliteEngine:
 
     @staticmethod
     def _write_appends(write: apsw.Connection, appends: Sequence[Appended]) -> None:
-        insert_rows(write, "ops", OP_COLUMNS, [rows.op_row(append) for append in appends])
+        values = [rows.op_row(append) for append in appends]
+        insert_rows(write, "ops", OP_COLUMNS, values, again=_are_small(appends))
         ids = [(a.stream_id, *message_id) for a in appends for message_id in a.ids]
         insert_rows(write, "message_ids", "stream_id, message_id, position", ids)
         for append in appends:
@@ -284,3 +287,7 @@ class SqliteEngine:
             reader.close()
         self._writer.close()
         self._lock.release()
+
+
+def _are_small(appends: Sequence[Appended]) -> bool:
+    return sum([len(append.body) for append in appends]) < MIB

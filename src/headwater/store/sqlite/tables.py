@@ -25,18 +25,34 @@ def next_id(query: Query, table: str) -> int:
 
 
 def insert_rows(
-    write: apsw.Connection, table: str, columns: str, values: Sequence[Row], suffix: str = ""
+    write: apsw.Connection,
+    table: str,
+    columns: str,
+    values: Sequence[Row],
+    suffix: str = "",
+    *,
+    again: bool = True,
 ) -> None:
+    """Insert rows. A statement that may be used `again` keeps a copy of its values until then."""
     for first in range(0, len(values), ROWS_PER_INSERT):
         chunk = values[first : first + ROWS_PER_INSERT]
         flat = [value for row in chunk for value in row]
-        write.execute(_insert("OR FAIL", table, columns, len(chunk), suffix), flat)
+        sql = _insert("OR FAIL", table, columns, len(chunk), suffix)
+        write.execute(sql, flat, can_cache=again)
 
 
-def insert_alone(write: apsw.Connection, table: str, columns: str, values: Sequence[Row]) -> None:
+def insert_alone(
+    write: apsw.Connection,
+    table: str,
+    columns: str,
+    values: Sequence[Row],
+    *,
+    again: bool = True,
+) -> None:
     """Write rows, no more than fit into one statement, as a transaction of its own."""
     flat = [value for row in values for value in row]
-    write.execute(_insert("OR ROLLBACK", table, columns, len(values)), flat)
+    sql = _insert("OR ROLLBACK", table, columns, len(values))
+    write.execute(sql, flat, can_cache=again)
 
 
 # OR FAIL, because the transaction is rolled back on any error anyway: without it SQLite keeps a
