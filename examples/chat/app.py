@@ -8,52 +8,25 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event
 from urllib.parse import urlsplit
-from urllib.request import urlopen
 
 from examples.chat.chats import Chats
 from examples.chat.model import model_server
-from examples.chat.web import web_server
-from examples.ports import free_port
+from examples.chat.web import Handler
+from examples.local import free_port, stream_server, web_server
 from headwater.client import Headwater
 
 
-@contextmanager
-def stream_server(data: Path, page_port: int, model_url: str) -> Iterator[str]:
-    """A stream server that fetches from the model, and lets the page read."""
-    port = free_port()
-    origins = ",".join(f"http://{host}:{page_port}" for host in ("127.0.0.1", "localhost"))
+def proxying(model_url: str) -> list[str]:
+    """What lets a stream server fetch from the model."""
     model = urlsplit(model_url)
-    command = [sys.executable, "-m", "headwater", "serve"]
-    command += ["--data", str(data), "--port", str(port), "--log-level", "error"]
-    command += ["--cors-origin", origins]
-    command += ["--proxy-allow", f"{model.scheme}://{model.netloc}{model.path.rstrip('/')}/*"]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    try:
-        url = f"http://127.0.0.1:{port}"
-        _wait_until_ready(url, process)
-        yield url
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def _wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
-    """The page asks for the server's module at once, so the server has to be there first."""
-    while process.poll() is None:
-        with suppress(OSError), urlopen(f"{url}/healthz", timeout=5):
-            return
-        time.sleep(0.05)
-    raise SystemExit("the stream server did not start")
+    return ["--proxy-allow", f"{model.scheme}://{model.netloc}{model.path.rstrip('/')}/*"]
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -75,10 +48,11 @@ def main(arguments: list[str] | None = None) -> None:
         data = chosen.data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="chat-")))
         model_url = chosen.model_url or stack.enter_context(model_server(pause))[0]
         port = chosen.port or free_port()
-        streams = stack.enter_context(stream_server(data, port, model_url))
+        options = ["--data", str(data), *proxying(model_url)]
+        streams = stack.enter_context(stream_server("serve", *options, page_port=port))
         client = stack.enter_context(Headwater(streams))
         chats = Chats(client, model_url, chosen.model, key)
         chats.open("hello")
-        page = stack.enter_context(web_server(chats, streams, port))
+        page = stack.enter_context(web_server(partial(Handler, chats, streams), port))
         print(f"Open {page}, ask something, and reload in the middle of the answer.", flush=True)
         Event().wait(chosen.seconds or None)

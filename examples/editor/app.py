@@ -6,29 +6,22 @@ The page is made of npm packages, which are installed and bundled at the first s
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Event, Thread
-from typing import Final
+from threading import Event
+from typing import Any, Final
 
-from examples.ports import free_port
+from examples import local
 
 HERE: Final = Path(__file__).parent
 BUNDLE: Final = HERE / "build" / "editor.js"
 _SOURCES: Final = ("package.json", "package-lock.json", "editor.js", "connection.js", "times.js")
-_FILES: Final = {
-    "/": (HERE / "index.html", "text/html; charset=utf-8"),
-    "/editor.js": (BUNDLE, "text/javascript"),
-}
 
 
 def build() -> None:
@@ -42,61 +35,22 @@ def build() -> None:
     subprocess.run(["npm", "run", "--silent", "build"], cwd=HERE, check=True, stdout=sys.stderr)
 
 
-class Pages(BaseHTTPRequestHandler):
+class Pages(local.Handler):
     """The page, its script, and where the documents are."""
 
-    def __init__(self, server_url: str, *arguments: object) -> None:
+    def __init__(self, server_url: str, *arguments: Any) -> None:
         self._server_url = server_url
-        super().__init__(*arguments)  # type: ignore[arg-type]
+        super().__init__(*arguments)
 
     def do_GET(self) -> None:
         if self.path == "/config":
-            body, kind = json.dumps({"server": self._server_url}).encode(), "application/json"
-        elif self.path in _FILES:
-            path, kind = _FILES[self.path]
-            body = path.read_bytes()
+            self.send_json({"server": self._server_url})
+        elif self.path == "/editor.js":
+            self.send(HTTPStatus.OK, BUNDLE.read_bytes(), "text/javascript")
+        elif self.path == "/":
+            self.send_page(HERE / "index.html")
         else:
-            self.send_error(HTTPStatus.NOT_FOUND)
-            return
-        self.send_response(HTTPStatus.OK)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-cache")
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
-
-
-@contextmanager
-def pages(server_url: str, port: int) -> Iterator[str]:
-    """Serve the page; gives its address."""
-    server = ThreadingHTTPServer(("127.0.0.1", port), partial(Pages, server_url))
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-@contextmanager
-def own_server(data: Path, page_port: int) -> Iterator[str]:
-    """A server with documents that lets the page in."""
-    port = free_port()
-    origins = ",".join(f"http://{host}:{page_port}" for host in ("127.0.0.1", "localhost"))
-    command = [sys.executable, "-m", "headwater", "serve", "--documents"]
-    command += ["--data", str(data), "--port", str(port), "--log-level", "error"]
-    command += ["--cors-origin", origins]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait()
+            self.send(HTTPStatus.NOT_FOUND)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -110,8 +64,11 @@ def main(arguments: list[str] | None = None) -> None:
         server_url = chosen.server
         if server_url is None:
             data = chosen.data or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            server_url = stack.enter_context(own_server(data, chosen.port))
-        page = stack.enter_context(pages(server_url, chosen.port))
-        print(f"Open {page}/#welcome in two windows. Documents: {server_url}/v1/yjs/editor/docs/…")
+            options = ["--documents", "--data", str(data)]
+            server_url = stack.enter_context(
+                local.stream_server("serve", *options, page_port=chosen.port)
+            )
+        page = stack.enter_context(local.web_server(partial(Pages, server_url), chosen.port))
+        print(f"Open {page}#welcome in two windows. Documents: {server_url}/v1/yjs/editor/docs/…")
         with suppress(KeyboardInterrupt):
             Event().wait()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
-import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -25,8 +25,8 @@ if __package__ in (None, ""):
 
 from examples.live_todos.database import ENTITY, Database, Row
 from examples.live_todos.relay import Relay
-from examples.live_todos.web import TENANTS, Application, web_server
-from examples.ports import free_port
+from examples.live_todos.web import TENANTS, Application, Handler
+from examples.local import free_port, stream_server, web_server
 from headwater.client import AsyncHeadwater, AsyncLiveStream, RetryPolicy
 
 STREAM: Final = "app.wal"
@@ -180,26 +180,9 @@ async def run(arguments: argparse.Namespace, server: str) -> None:
             loop.call_soon_threadsafe(app.relay.ring)
 
         application = Application(app.database, server, STREAM, on_commit)
-        with web_server(application, arguments.port) as page_url:
+        with web_server(partial(Handler, application), arguments.port) as page_url:
             screen = Screen(arguments.tenant, page_url)
             await show(app, screen, arguments.tenant, arguments.traffic, arguments.seconds)
-
-
-@contextmanager
-def own_server(data: Path, page_port: int) -> Iterator[str]:
-    """A stream server for the application, which lets its page wait there."""
-    port = free_port()
-    origins = ",".join(f"http://{host}:{page_port}" for host in ("127.0.0.1", "localhost"))
-    command = [sys.executable, "-m", "headwater", "serve"]
-    command += ["--data", str(data), "--port", str(port), "--log-level", "error"]
-    command += ["--cors-origin", origins]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    try:
-        # The client waits for it: a connection that is refused is tried again.
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -225,7 +208,8 @@ def main(arguments: list[str] | None = None) -> None:
         # The stream server has to know the page's origin before there is a page.
         chosen.port = chosen.port or free_port()
         # The database knows what it has sent, so the stream is kept beside it.
-        with own_server(chosen.database.with_suffix(".streams"), chosen.port) as server:
+        data = str(chosen.database.with_suffix(".streams"))
+        with stream_server("serve", "--data", data, page_port=chosen.port) as server:
             asyncio.run(run(chosen, server))
 
 

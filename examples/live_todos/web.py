@@ -5,24 +5,18 @@ The page waits for changes at the stream server itself, with the module that it 
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
+from examples import local
 from examples.live_todos.database import ENTITY, Database
 
 PAGE: Final = Path(__file__).parent / "page.html"
 TENANTS: Final = ("acme", "globex")
 _TODO: Final = re.compile(r"/todos/(\d+)")
-_BODY_BYTES_MAX: Final = 10_000
 
 
 class Application:
@@ -70,9 +64,7 @@ class Application:
         return done
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
+class Handler(local.Handler):
     def __init__(self, application: Application, *args: Any) -> None:
         self._application = application
         super().__init__(*args)
@@ -80,10 +72,10 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         target = urlsplit(self.path)
         if target.path == "/":
-            self._send(HTTPStatus.OK, PAGE.read_bytes(), "text/html; charset=utf-8")
+            self.send_page(PAGE)
             return
         tenant = parse_qs(target.query).get("tenant", [TENANTS[0]])[0]
-        self._send_json(self._application.get(target.path, tenant))
+        self.send_json(self._application.get(target.path, tenant))
 
     def do_POST(self) -> None:
         self._change("POST")
@@ -92,43 +84,8 @@ class Handler(BaseHTTPRequestHandler):
         self._change("DELETE")
 
     def _change(self, method: str) -> None:
-        length = int(self.headers.get("Content-Length") or 0)
         try:
-            if length > _BODY_BYTES_MAX:
-                raise ValueError("the body is too long")
-            body = json.loads(self.rfile.read(length) or b"{}")
-            self._send_json(self._application.change(method, urlsplit(self.path).path, body))
+            path, body = urlsplit(self.path).path, self.read_json()
+            self.send_json(self._application.change(method, path, body))
         except (ValueError, KeyError, TypeError) as error:
-            self.close_connection = True
-            self._send(HTTPStatus.BAD_REQUEST, str(error).encode(), "text/plain")
-
-    def _send_json(self, value: Any) -> None:
-        if value is None:
-            self._send(HTTPStatus.NOT_FOUND, b"", "text/plain")
-        else:
-            self._send(HTTPStatus.OK, json.dumps(value).encode(), "application/json")
-
-    def _send(self, status: HTTPStatus, body: bytes, content_type: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """The terminal belongs to the queries."""
-
-
-@contextmanager
-def web_server(application: Application, port: int) -> Iterator[str]:
-    """Serve the page until the block ends; yields its address."""
-    server = ThreadingHTTPServer(("127.0.0.1", port), partial(Handler, application))
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+            self.refuse(error)

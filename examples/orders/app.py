@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -22,17 +19,15 @@ if __package__ in (None, ""):
     # As a script: `python examples/orders/app.py`.
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from examples import local
 from examples.orders.worker import ORDERS, PACKERS, SHIPMENTS, STATE
-from examples.ports import free_port
-from headwater.client import Headwater, RetryPolicy
+from headwater.client import Headwater
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = Path(__file__).parent / "page.html"
 NAMES: Final = ("ann", "ben", "cleo", "dan", "eva")
 # How soon another worker gets what a dead one was packing.
 ACK_TIMEOUT_S: Final = 5.0
-# A server that has just been started may take its time on a busy machine.
-START_S: Final = 60.0
 
 
 class Workers:
@@ -70,10 +65,8 @@ class Workers:
         return worker is not None and worker.poll() is None
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(local.Handler):
     """The page, and the workers of this machine. Everything else the page asks the server for."""
-
-    protocol_version = "HTTP/1.1"
 
     def __init__(self, server: str, workers: Workers, *args: Any) -> None:
         self._server = server
@@ -82,41 +75,30 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path == "/":
-            self._send(HTTPStatus.OK, PAGE.read_bytes(), "text/html; charset=utf-8")
+            self.send_page(PAGE)
         elif self.path == "/config":
             config = {"server": self._server, "orders": ORDERS, "state": STATE}
-            self._send_json(config | {"shipments": SHIPMENTS})
+            self.send_json(config | {"shipments": SHIPMENTS})
         elif self.path == "/workers":
-            self._send_json(self._workers.names())
+            self.send_json(self._workers.names())
         else:
-            self._send(HTTPStatus.NOT_FOUND, b"", "text/plain")
+            self.send(HTTPStatus.NOT_FOUND)
 
     def do_POST(self) -> None:
         _, _, name = self.path.removesuffix("/kill").rpartition("/workers/")
-        # Other sites' pages may send a POST here, but not one with this type.
-        if self.headers.get("Content-Type") != "application/json" or name not in NAMES:
-            self._send(HTTPStatus.BAD_REQUEST, b"", "text/plain")
+        try:
+            # Other sites' pages may send a POST here, but not one with this type.
+            if self.headers.get("Content-Type") != "application/json" or name not in NAMES:
+                raise ValueError("name a worker, and send JSON")
+            self.read_json()
+        except ValueError as error:
+            self.refuse(error)
             return
-        self.rfile.read(min(int(self.headers.get("Content-Length") or 0), 1000))
         if self.path.endswith("/kill"):
             self._workers.kill(name)
         else:
             self._workers.start(name)
-        self._send_json(self._workers.names())
-
-    def _send_json(self, value: Any) -> None:
-        self._send(HTTPStatus.OK, json.dumps(value).encode(), "application/json")
-
-    def _send(self, status: HTTPStatus, body: bytes, content_type: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """The terminal belongs to the workers."""
+        self.send_json(self._workers.names())
 
 
 def prepare(client: Headwater) -> None:
@@ -124,23 +106,6 @@ def prepare(client: Headwater) -> None:
     for path in (ORDERS, STATE, SHIPMENTS):
         client.stream(path).ensure(content_type="application/json")
     client.stream(ORDERS).group(PACKERS).ensure(ack_timeout_s=ACK_TIMEOUT_S)
-
-
-@contextmanager
-def own_server(home: Path, page_port: int, *, spark: bool) -> Iterator[str]:
-    """A server for the shop, with tables of its streams beside it, which lets the page in."""
-    port = free_port()
-    origins = ",".join(f"http://{host}:{page_port}" for host in ("127.0.0.1", "localhost"))
-    command = [sys.executable, "-m", "headwater", "up", "--port", str(port), "--log-level", "error"]
-    command += ["--data", str(home / "data"), "--lake", str(home / "lake")]
-    command += ["--cors-origin", origins, "--pipelines" if spark else "--no-pipelines"]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    try:
-        # The client waits for it: a connection that is refused is tried again.
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -153,22 +118,23 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def run(chosen: argparse.Namespace, home: Path) -> None:
-    port = chosen.port or free_port()
+    port = chosen.port or local.free_port()
     spark = not chosen.no_spark and find_spec("pyspark") is not None
-    with own_server(home, port, spark=spark) as server:
-        with Headwater(server, retry=RetryPolicy(unreachable_after_s=START_S)) as client:
+    options = ["--data", str(home / "data"), "--lake", str(home / "lake")]
+    options.append("--pipelines" if spark else "--no-pipelines")
+    with local.stream_server("up", *options, page_port=port) as server:
+        with Headwater(server) as client:
             prepare(client)
         workers = Workers(server, chosen.packing)
-        page = ThreadingHTTPServer(("127.0.0.1", port), partial(Handler, server, workers))
         try:
             for name in NAMES[:2]:
                 workers.start(name)
-            print(f"The shop is open: http://127.0.0.1:{port}/", flush=True)
-            if spark:
-                print(f"Tables: headwater sql --root {home / 'lake'}", flush=True)
-            page.serve_forever(poll_interval=0.1)
+            with local.web_server(partial(Handler, server, workers), port) as page:
+                print(f"The shop is open: {page}", flush=True)
+                if spark:
+                    print(f"Tables: headwater sql --root {home / 'lake'}", flush=True)
+                threading.Event().wait()
         finally:
-            page.server_close()
             workers.stop()
 
 

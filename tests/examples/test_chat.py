@@ -9,15 +9,16 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 import httpx
 import pytest
 
-from examples.chat.app import stream_server
+from examples.chat.app import proxying
 from examples.chat.chats import Chats, text_of
 from examples.chat.model import model_server, words
-from examples.chat.web import web_server
-from examples.ports import free_port
+from examples.chat.web import Handler
+from examples.local import free_port, stream_server, web_server
 from headwater.client import Headwater
 from tests.docs.markdown import ROOT
 from tests.support.browser import Browser, Page
@@ -65,11 +66,14 @@ def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         model_url, asked = stack.enter_context(model_server(tempo))
         port = free_port()
         streams = stack.enter_context(
-            stream_server(tmp_path_factory.mktemp("chat"), port, model_url)
+            stream_server(
+                *("serve", "--data", str(tmp_path_factory.mktemp("chat")), *proxying(model_url)),
+                page_port=port,
+            )
         )
         client = stack.enter_context(Headwater(streams))
         chats = Chats(client, model_url, "fake")
-        page = stack.enter_context(web_server(chats, streams, port))
+        page = stack.enter_context(web_server(partial(Handler, chats, streams), port))
         yield Running(page, chats, client, asked, tempo)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
 
-from examples.editor.app import HERE, build, pages
-from examples.ports import free_port
+from examples.editor.app import HERE, Pages, build
+from examples.local import free_port, web_server
 from tests.support import node_packages
 from tests.support.browser import Browser, Page
 from tests.support.server import ServerProcess
@@ -34,13 +35,13 @@ def place(bundle: None, tmp_path: Path) -> Iterator[tuple[ServerProcess, str]]:
             *("--data", str(tmp_path / "data"), "--documents", "--documents-compact-bytes", "2000"),
             *("--cors-origin", f"http://127.0.0.1:{port}"),
         ) as server,
-        pages(server.url, port) as address,
+        web_server(partial(Pages, server.url), port) as address,
     ):
         yield server, address
 
 
 def opened(browser: Browser, address: str, document: str) -> Page:
-    page = browser.open(f"{address}/#{document}")
+    page = browser.open(f"{address}#{document}")
     page.wait_for("return window.session?.connection.connected")
     return page
 

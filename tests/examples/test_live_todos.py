@@ -8,16 +8,17 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from examples.live_todos.app import STREAM, App, own_server
+from examples.live_todos.app import STREAM, App
 from examples.live_todos.database import Database
-from examples.live_todos.web import PAGE, TENANTS, Application, web_server
-from examples.ports import free_port
+from examples.live_todos.web import PAGE, TENANTS, Application, Handler
+from examples.local import free_port, stream_server, web_server
 from headwater.client import AsyncHeadwater, MaterializedState, RetryPolicy
 from tests.docs.markdown import ROOT
 from tests.examples.running import running
@@ -116,7 +117,7 @@ def test_a_failed_transaction_leaves_no_record_and_no_gap(tmp_path: Path) -> Non
 async def test_the_page_and_what_it_asks_for(tmp_path: Path) -> None:
     """The page is of another origin than the stream server that the example starts."""
     port = free_port()
-    with own_server(tmp_path / "streams", port) as server:
+    with stream_server("serve", "--data", str(tmp_path / "streams"), page_port=port) as server:
         async with AsyncHeadwater(server, retry=PATIENT) as client:
             app = App(client, Database(tmp_path / "todos.db"))
             await app.prepare()
@@ -125,7 +126,7 @@ async def test_the_page_and_what_it_asks_for(tmp_path: Path) -> None:
 
 async def use_the_page(app: App, server: str, port: int) -> None:
     application = Application(app.database, server, STREAM, lambda: None)
-    with web_server(application, port) as url:
+    with web_server(partial(Handler, application), port) as url:
         async with httpx.AsyncClient(base_url=url, trust_env=False) as browser:
             assert (await browser.get("/")).text == PAGE.read_text()
             assert (await browser.get("/config")).json()["server"] == server
