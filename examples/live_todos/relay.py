@@ -37,7 +37,8 @@ class Relay:
             while await self.send_some():
                 pass
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._bell.wait(), POLL_S)
+                async with asyncio.timeout(POLL_S):
+                    await self._bell.wait()
 
     async def send_some(self) -> int:
         """Send what waits, one transaction after the other; returns how many."""

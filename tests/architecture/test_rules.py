@@ -114,3 +114,12 @@ def test_a_second_place_is_noticed(tmp_path: Path) -> None:
     module = tmp_path / "copy.py"
     module.write_text('"""Not 1_728_432_000."""\n# 1728432000\nx = 1_728_432_000\n')
     assert re.findall(SIGNS["Cursors"][0], code(module)) == ["1728432000"]
+
+
+def test_no_cancellation_is_swallowed() -> None:
+    """On Python 3.11, `wait_for` forgets a cancellation that comes together with the result.
+
+    Whoever cancelled then waits for ever. `asyncio.timeout` does not do that.
+    """
+    written = [*SOURCES.rglob("*.py"), *(ROOT / "examples").rglob("*.py")]
+    assert [path for path in written if "asyncio.wait_for(" in path.read_text()] == []

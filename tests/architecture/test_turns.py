@@ -57,12 +57,13 @@ class Holder:
 
 def test_spark_comes_first_and_alone_last_and_nothing_else_moves() -> None:
     plain, spark, alone = Item(), Item(path="tests/spark/test_up.py"), Item("alone")
-    later: Any = [Item(), alone, plain, spark]
-    assert turns.in_order(later) == [spark, later[0], plain, alone]
+    late = Item("late")
+    later: Any = [Item(), alone, late, plain, spark]
+    assert turns.in_order(later) == [spark, later[0], plain, late, alone]
 
 
 def test_tests_run_beside_each_other() -> None:
-    one, two = Holder(), Holder()
+    one, two = Holder(), Holder("late")
     assert one.began.wait(PATIENCE_S)
     assert two.began.wait(PATIENCE_S)
     one.end()

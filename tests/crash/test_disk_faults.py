@@ -30,7 +30,7 @@ JSON = {"Content-Type": "application/json"}
 TEXT = {"Content-Type": "text/plain"}
 MIB = 1024 * 1024
 
-pytestmark = [pytest.mark.alone, pytest.mark.crash]
+pytestmark = [pytest.mark.late, pytest.mark.crash]
 
 
 def stamped(seq: int) -> dict[str, str]:

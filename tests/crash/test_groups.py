@@ -45,7 +45,7 @@ async def shifts(server: ServerProcess, directory: Path, seconds: float, rng: Ra
     assert shift.done > 20 * rounds, "too little happened to say anything"
 
 
-@pytest.mark.alone
+@pytest.mark.late
 @pytest.mark.crash
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", ["process", "power"])

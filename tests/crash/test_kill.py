@@ -104,7 +104,7 @@ async def rounds_of(server: ServerProcess, directory: Path, seconds: float, rng:
     assert crew.unavailable == 0, "nothing is wrong with the disk"
 
 
-@pytest.mark.alone
+@pytest.mark.late
 @pytest.mark.crash
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", ["process", "power"])

@@ -94,7 +94,7 @@ async def rounds_of(
     assert crew.done > 10 * rounds, "too little happened to say anything"
 
 
-@pytest.mark.alone
+@pytest.mark.late
 @pytest.mark.crash
 @pytest.mark.slow
 def test_what_was_acknowledged_survives(

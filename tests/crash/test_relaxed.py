@@ -12,7 +12,7 @@ from tests.conftest import StartServer
 from tests.crash.check import check_directory
 
 JSON = {"Content-Type": "application/json"}
-pytestmark = [pytest.mark.alone, pytest.mark.crash]
+pytestmark = [pytest.mark.late, pytest.mark.crash]
 
 
 def write_until_it_ends(url: str, acknowledged: list[int]) -> None:

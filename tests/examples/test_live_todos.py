@@ -17,6 +17,7 @@ import pytest
 
 from examples.live_todos.app import STREAM, App
 from examples.live_todos.database import Database
+from examples.live_todos.relay import Relay
 from examples.live_todos.web import PAGE, TENANTS, Application, Handler
 from examples.local import free_port, stream_server, web_server
 from headwater.client import AsyncHeadwater, MaterializedState, RetryPolicy
@@ -167,6 +168,20 @@ def test_two_windows_show_each_others_changes(browser: Browser) -> None:
         for window in (first, second):
             assert window.errors == []
             window.close()
+
+
+async def test_the_relay_ends_though_it_is_rung_at_that_moment(tmp_path: Path) -> None:
+    async with AsyncHeadwater("http://127.0.0.1:1") as client:
+        relay = Relay(client, STREAM, Database(tmp_path / "todos.db"))
+        for _ in range(20):
+            task = asyncio.create_task(relay.run())
+            # Nothing is to be sent, so it waits for the bell.
+            await asyncio.sleep(0.02)
+            relay.ring()
+            task.cancel()
+            done, _ = await asyncio.wait([task], timeout=30)
+            assert done
+            assert task.cancelled()
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,11 @@
   disks, for time to pass.
 * Tests of Spark come first, so that one worker gets all of them and starts one session. They are
   also the longest, and at the end the others would wait for them.
+* Tests that are marked `late` come after the others and beside each other. They kill servers until
+  a time is over, and would get to less of that beside tests that load the machine. One of them
+  needs about half a core.
 * Tests that are marked `alone` come last, and each runs while no other worker runs anything. Those
-  are the ones that load every core themselves, or that would prove less beside another load.
+  are the ones that load every core themselves, or that would prove less beside any other load.
 * All others share the machine.
 
 A lock on this very file does it: everyone shares it for the length of a test, `alone` has it to
@@ -41,7 +44,10 @@ def in_order(items: list[pytest.Item]) -> list[pytest.Item]:
 
 def _turn(item: pytest.Item) -> int:
     if item.get_closest_marker("alone"):
-        return 2
+        return 4
+    if item.get_closest_marker("late"):
+        # The long ones first, so that nobody waits for one of them in the end.
+        return 2 if item.get_closest_marker("slow") else 3
     return 0 if "spark" in item.path.parts else 1
 
 

@@ -143,7 +143,8 @@ class Node:
     async def change(self, timeout_s: float) -> None:
         """Wait until somebody has looked, but not for ever."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
 
     async def renew(self) -> None:
         """Make sure that nobody has taken over."""

@@ -44,7 +44,8 @@ class Leased:
             self._renewing = renewing
             renewing.add_done_callback(self._renewed)
         try:
-            await asyncio.wait_for(asyncio.shield(renewing), PATIENCE_S)
+            async with asyncio.timeout(PATIENCE_S):
+                await asyncio.shield(renewing)
         except TimeoutError:
             raise StorageUnavailable(
                 "this node cannot reach its database, which others may use meanwhile; ask another "

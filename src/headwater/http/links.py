@@ -147,11 +147,11 @@ class Links:
             if link.is_usable:
                 return link
             link.close()
-        connecting = asyncio.open_connection(
-            self._host, self._port, ssl=self._tls, limit=_HEAD_BYTES_MAX
-        )
         try:
-            reader, writer = await asyncio.wait_for(connecting, _CONNECT_S_MAX)
+            async with asyncio.timeout(_CONNECT_S_MAX):
+                reader, writer = await asyncio.open_connection(
+                    self._host, self._port, ssl=self._tls, limit=_HEAD_BYTES_MAX
+                )
         except (OSError, TimeoutError) as error:
             raise LinkBroken(str(error) or "does not answer", sent=False) from None
         return Link(self, reader, writer)

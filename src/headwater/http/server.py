@@ -193,6 +193,7 @@ class Server:
         self._each(list(self._connections), Connection.wind_down)
         self._check_empty()
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._empty.wait(), grace_s)
+            async with asyncio.timeout(grace_s):
+                await self._empty.wait()
         for connection in list(self._connections):
             connection.abort()

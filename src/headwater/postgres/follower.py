@@ -259,6 +259,7 @@ async def _first_of(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 async def _wait(stop: asyncio.Event, delay_s: float) -> None:
     try:
-        await asyncio.wait_for(stop.wait(), delay_s)
+        async with asyncio.timeout(delay_s):
+            await stop.wait()
     except TimeoutError:
         return

@@ -143,7 +143,8 @@ class Transfer:
                 return
             self._news.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), rest_ms / 1000)
+                async with asyncio.timeout(rest_ms / 1000):
+                    await self._news.wait()
 
     async def _append(self, body: bytes, *, close: bool) -> None:
         if not body and not close:

@@ -154,7 +154,8 @@ class Background(ABC, Watch):
     async def pause(self, length_s: float) -> None:
         """Rest, or until the end."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), length_s)
+            async with asyncio.timeout(length_s):
+                await self._stopping.wait()
 
     async def _aside(self, work: Callable[..., R], *arguments: object) -> R:
         """Do something on the thread that is there for it."""

@@ -51,7 +51,8 @@ class Tables:
         )
         try:
             question = msgspec.json.encode({"root": str(self._lake), "sql": sql})
-            answer = await asyncio.wait_for(_exchange(process, question), self._time_s_max)
+            async with asyncio.timeout(self._time_s_max):
+                answer = await _exchange(process, question)
         except TimeoutError:
             raise InvalidQuery(
                 f"this took longer than {self._time_s_max:.0f} s; ask for less, or use "

@@ -158,7 +158,8 @@ class Inbox:
                 return
             first = min(lease.until(timeout_s) for lease in self._handed_out)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._changes.wait(), first - now)
+                async with asyncio.timeout(first - now):
+                    await self._changes.wait()
 
     def _take(self) -> AsyncMessage | None:
         now = asyncio.get_running_loop().time()

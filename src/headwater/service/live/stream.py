@@ -311,7 +311,8 @@ class LiveStream(Owner):
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._settling.append((view.messages, future))
             try:
-                await asyncio.wait_for(future, timeout_ms / 1000)
+                async with asyncio.timeout(timeout_ms / 1000):
+                    await future
             except TimeoutError:
                 return False
         self.flush(everything=True)
