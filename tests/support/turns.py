@@ -1,7 +1,7 @@
 """How tests share the machine when several workers run them (`make test`, `pytest -n 2`).
 
-* There is one more worker than there are cores, because tests wait a lot: for servers to start, for
-  disks, for time to pass.
+* There are two more workers than cores, because tests wait a lot: for servers to start, for disks,
+  for time to pass. The public suite, for example, waits for three quarters of its time.
 * Tests of Spark come first, so that one worker gets all of them and starts one session. They are
   also the longest, and at the end the others would wait for them.
 * Tests that are marked `late` come after the others and beside each other. They kill servers until
@@ -34,7 +34,7 @@ TURNSTILE = MACHINE.with_name("server.py")
 
 
 def workers() -> int:
-    return (os.cpu_count() or 1) + 1
+    return (os.cpu_count() or 1) + 2
 
 
 def in_order(items: list[pytest.Item]) -> list[pytest.Item]:
