@@ -363,4 +363,5 @@ class Intake:
         """Until it ends, or has been silent for too long."""
         while not self._over.is_set() and monotonic() - self._last_s < _SILENCE_S_MAX:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._over.wait(), _SILENCE_S_MAX)
+                async with asyncio.timeout(_SILENCE_S_MAX):
+                    await self._over.wait()
