@@ -396,8 +396,6 @@ class Settings(BaseSettings):
             raise ValueError("choose one: memory, or an engine that keeps the streams")
         if self.advertise and self.engine_kind != "postgresql":
             raise ValueError("only nodes that share a PostgreSQL database advertise an address")
-        if self.advertise and self.quotas:
-            raise ValueError("quotas count what one node has; leave them out in a cluster")
         if self.history_store and self.engine_kind == "postgresql":
             raise ValueError(
                 "the PostgreSQL engine keeps everything in the database so far; leave "

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.core.errors import QuotaExceeded
-from headwater.core.quotas import Amount, Ledger, parse_quotas
+from headwater.core.quotas import GOOD_FOR_S, LONG_S, Amount, Estimate, Ledger, parse_quotas
 
 
 def test_streams_count_for_the_segments_that_they_begin_with() -> None:
@@ -112,3 +112,59 @@ def test_accounts_are_the_sum_of_their_streams(steps: list[tuple[str, int, int]]
         assert ledger.used(0, "t") == total
         assert total.bytes <= 20
         assert total.streams <= 3
+
+
+def verdict(estimate: Estimate, more: Amount, nodes: int, now_s: float) -> bool | str:
+    try:
+        return estimate.admits(more, nodes, now_s)
+    except QuotaExceeded:
+        return "refused"
+
+
+def test_an_estimate_is_asked_for_and_decides_once() -> None:
+    estimate = Estimate({"streams": 3})
+    one = Amount(streams=1)
+    assert verdict(estimate, one, 2, 0.0) is False, "nothing is known yet"
+    estimate.asking()
+    estimate.counted(Amount(streams=2), 0, 0.0, 0.01)
+    assert verdict(estimate, Amount(streams=2), 2, 0.0) == "refused"
+    assert verdict(estimate, one, 2, 0.0) is False, "something may have been deleted meanwhile"
+    estimate.asking()
+    estimate.counted(Amount(streams=2), 0, 0.0, 0.01)
+    assert verdict(estimate, one, 2, 0.0) is True
+    estimate.accept(one, 2)
+    assert verdict(estimate, one, 2, 0.0) is False, "the last place is taken"
+    # What is under way may not be in the database yet, so it counts besides.
+    estimate.asking()
+    estimate.counted(Amount(streams=2), 0, 0.0, 0.01)
+    assert verdict(estimate, one, 2, 0.0) == "refused"
+    estimate.settle(one)
+    estimate.asking()
+    estimate.counted(Amount(streams=1), 0, 0.0, 0.01)
+    assert verdict(estimate, Amount(streams=2), 2, 0.0) is True
+
+
+def test_a_share_of_the_room_is_given_away_without_asking() -> None:
+    estimate = Estimate({"bytes": 1_000})
+    estimate.asking()
+    estimate.counted(Amount(bytes=200), 0, 0.0, 0.01)
+    # 800 are left: a quarter for two nodes.
+    for _ in range(10):
+        assert verdict(estimate, Amount(bytes=10), 2, 0.5) is True
+        estimate.accept(Amount(bytes=10), 2)
+        estimate.settle(Amount(bytes=10))
+    assert verdict(estimate, Amount(bytes=1), 2, 0.5) is True, "decided by the same count"
+    estimate.accept(Amount(bytes=1), 2)
+    assert verdict(estimate, Amount(bytes=1), 2, 0.5) is False
+    assert verdict(estimate, Amount(streams=1), 2, 0.5) is True, "there is no limit for these"
+    estimate.counted(Amount(bytes=200), 0, 0.0, 0.01)
+    assert verdict(estimate, Amount(bytes=1), 2, GOOD_FOR_S) is False, "it is too long ago"
+
+
+def test_what_takes_long_to_count_is_not_counted_for_each_refusal() -> None:
+    estimate = Estimate({"bytes": 10})
+    estimate.asking()
+    estimate.counted(Amount(bytes=10), 10, 0.0, 2 * LONG_S)
+    assert [verdict(estimate, Amount(bytes=1), 1, LONG_S) for _ in range(3)] == ["refused"] * 3
+    assert not estimate.may_keep(1)
+    assert Estimate({"streams": 1}).may_keep(10**9)

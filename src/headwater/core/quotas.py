@@ -16,6 +16,12 @@ them have to agree.
 What would go beyond a quota is refused as a whole; whatever makes room again, deleting above all,
 never is. A change counts from the moment it is accepted, so that no two can share the last place,
 and no longer when it could not be committed.
+
+In a cluster no node knows what the others accept. The database counts what an account holds, and a
+node works with that for a second (`Estimate`): of the room that was left, it may give away its
+share of a quarter without asking again. For anything beyond, the database counts anew, and that
+decides. So changes that come one after the other find the limit exactly; at the same moment, an
+account may go over by what the other nodes accept meanwhile, within their shares.
 """
 
 from __future__ import annotations
@@ -181,3 +187,73 @@ class Ledger:
         """What an account of a quota holds."""
         account = self._accounts.get((number, name))
         return Amount() if account is None else account.used
+
+
+GOOD_FOR_S: Final = 1.0
+LONG_S: Final = 0.1
+REST: Final = 10
+SHARE: Final = 4
+"""One part in so many of the room that is left may be given away without asking, by all nodes."""
+
+
+class Estimate:
+    """What an account of a cluster holds, as one node knows it."""
+
+    def __init__(self, limits: dict[str, int], account: str = "") -> None:
+        self._limits = limits
+        self._account = account
+        self._total = Amount()
+        self._kept_bytes = 0
+        self._since = Amount()
+        """What this node has accepted since, or had when the database was asked."""
+        self._uncommitted = Amount()
+        self._good_until_s = self._refusing_until_s = -1.0
+        self._is_decisive = False
+
+    def asking(self) -> None:
+        """The database is about to be asked. It may see what is under way, or not."""
+        self._since = Amount()
+        self._since.add(self._uncommitted)
+
+    def counted(self, total: Amount, kept_bytes: int, now_s: float, took_s: float) -> None:
+        """The database has counted, which took so long; it is not asked to do so all the time."""
+        self._total, self._kept_bytes = total, kept_bytes
+        self._good_until_s = now_s + max(GOOD_FOR_S, REST * took_s)
+        self._refusing_until_s = now_s + REST * took_s if took_s > LONG_S else now_s
+        self._is_decisive = True
+
+    def admits(self, more: Amount, nodes: int, now_s: float) -> bool:
+        """Whether a change may be made; False if the database has to count first. Raises
+        QuotaExceeded if it may not."""
+        for kind, limit in self._limits.items():
+            wanted = getattr(more, kind)
+            if wanted <= 0:
+                continue
+            given = getattr(self._since, kind) + wanted
+            room = limit - getattr(self._total, kind)
+            if now_s < self._good_until_s and given <= room // (SHARE * nodes):
+                continue
+            if now_s >= self._good_until_s or not self._is_decisive:
+                return False
+            if given > room:
+                # The next one may come after something was deleted.
+                self._is_decisive = now_s < self._refusing_until_s
+                raise QuotaExceeded(kind, self._account, limit)
+        return True
+
+    def accept(self, more: Amount, nodes: int) -> None:
+        for kind, limit in self._limits.items():
+            given = getattr(self._since, kind) + getattr(more, kind)
+            if given > (limit - getattr(self._total, kind)) // (SHARE * nodes):
+                self._is_decisive = False
+        self._since.add(more)
+        self._uncommitted.add(more)
+
+    def settle(self, amount: Amount) -> None:
+        """Something that was accepted is committed, or never will be."""
+        self._uncommitted.add(amount, -1)
+
+    def may_keep(self, size: int) -> bool:
+        """Whether so much may be kept of what is deleted: as much again as may be held."""
+        limit = self._limits.get("bytes")
+        return limit is None or self._kept_bytes + size <= limit

@@ -43,6 +43,7 @@ from headwater.service.registry import Registry
 from headwater.service.reordering import WaitingRoom
 from headwater.service.replies import Reply
 from headwater.service.retention import look
+from headwater.service.shared_quotas import SharedQuotas
 from headwater.service.writer import Effect, Writer
 from headwater.store.engine import Engine, IdKind, LoadedStream, Membership
 from headwater.store.history.policies import ArchivePolicy, SealPolicy
@@ -79,6 +80,8 @@ class Log(AppendingLog):
             self.writer.admit = _refuse_released
         self.gather: Callable[[Set[int]], Awaitable[None]] | None = None
         """In a cluster: has shards handed over to this node, for what concerns several at once."""
+        self.counts_together = False
+        """Whether quotas are for all nodes of a cluster."""
         self.grace = Grace(self)
         self.orphans: dict[str, None] = {}
         """Soft-deleted streams that have lost their last fork and are still to go."""
@@ -116,7 +119,12 @@ class Log(AppendingLog):
         if history is not None and archive is not None:
             opened = await loop.run_in_executor(None, open_archive, history, archive)
         log = cls(engine, limits or Limits(), linger_ms, clock, next_stream_id)
-        if quotas:
+        if quotas and engine.membership is not None:
+            shared = SharedQuotas(quotas, engine.membership)
+            shared.watch(log.writer)
+            log.grace.may_keep = shared.may_keep
+            log.counts_together = True
+        elif quotas:
             counted = await loop.run_in_executor(None, Quotas, quotas, engine)
             counted.watch(log.writer)
             log.grace.may_keep = counted.may_keep

@@ -29,7 +29,7 @@ from headwater.service.writer import Effect, Writer
 from headwater.store.engine import DeletedStream, Engine, LoadedStream, StreamSummary
 
 _PAGE: Final = 1_000
-_PRODUCING: Final = (Appended, ProducerAdvanced, Closed)
+PRODUCING: Final = (Appended, ProducerAdvanced, Closed)
 
 
 class Quotas:
@@ -47,7 +47,7 @@ class Quotas:
         """Whether what a stream holds may be kept when it is deleted now."""
         self.kept.open(state.config.id, state.config.path)
         try:
-            self.kept.admit(state.config.id, Amount(bytes=_kept_bytes(state)))
+            self.kept.admit(state.config.id, Amount(bytes=kept_bytes(state)))
         except StreamError:
             return False
         finally:
@@ -70,7 +70,7 @@ class Quotas:
                 elif isinstance(mutation, Undeleted):
                     self.ledger.open(mutation.stream_id, mutation.state.config.path)
                 new = self._new_producer(owner, mutation)
-                cost = _cost(mutation, new is not None)
+                cost = cost_of(mutation, new is not None)
                 if cost is not None:
                     self.ledger.admit(*cost)
                     charged.append(cost)
@@ -86,7 +86,7 @@ class Quotas:
 
     def _new_producer(self, owner: object, mutation: object) -> tuple[int, str] | None:
         """The producer that a change makes known to a stream, if there is one."""
-        if not isinstance(mutation, _PRODUCING) or mutation.producer is None:
+        if not isinstance(mutation, PRODUCING) or mutation.producer is None:
             return None
         key = (mutation.stream_id, mutation.producer.id)
         state = owner.state if isinstance(owner, Entry) else None
@@ -95,7 +95,7 @@ class Quotas:
 
     def _committed(self, effects: Sequence[Effect]) -> None:
         for owner, mutation in effects:
-            if isinstance(mutation, _PRODUCING):
+            if isinstance(mutation, PRODUCING):
                 if mutation.producer is not None:
                     self._new_producers.discard((mutation.stream_id, mutation.producer.id))
                 continue
@@ -118,7 +118,7 @@ class Quotas:
     def _failed(self, effects: Sequence[Effect]) -> None:
         """None of it happened."""
         for _, mutation in effects:
-            if not isinstance(mutation, _PRODUCING):
+            if not isinstance(mutation, PRODUCING):
                 continue
             size = len(mutation.body) if isinstance(mutation, Appended) else 0
             key = None if mutation.producer is None else (mutation.stream_id, mutation.producer.id)
@@ -155,19 +155,19 @@ def _count(
 
 
 def _amount(state: StreamState) -> Amount:
-    return Amount(1, _kept_bytes(state), state.producer_count)
+    return Amount(1, kept_bytes(state), state.producer_count)
 
 
-def _kept_bytes(state: StreamState) -> int:
+def kept_bytes(state: StreamState) -> int:
     return state.tail - max(state.config.kept_from, state.config.lineage.base)
 
 
-def _cost(mutation: object, new_producer: bool) -> tuple[int, Amount] | None:
+def cost_of(mutation: object, new_producer: bool) -> tuple[int, Amount] | None:
     if isinstance(mutation, Created):
         return mutation.config.id, Amount(streams=1)
     if isinstance(mutation, Undeleted):
         return mutation.stream_id, _amount(mutation.state)
-    if isinstance(mutation, _PRODUCING):
+    if isinstance(mutation, PRODUCING):
         size = len(mutation.body) if isinstance(mutation, Appended) else 0
         return mutation.stream_id, Amount(bytes=size, producers=int(new_producer))
     return None

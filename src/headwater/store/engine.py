@@ -246,6 +246,10 @@ class Membership(Lease, Protocol):
     def new_id(self, kind: IdKind) -> int:
         """An id that no other node gets, and larger than those given out before."""
 
+    def holdings(self, account: str) -> tuple[int, int, int, int]:
+        """What the streams at and below a path come to, or all of them for none: streams, bytes,
+        producers, and bytes of those that were deleted and can be undeleted."""
+
     def shards_of(self, paths: Sequence[str]) -> list[int]:
         """The shards of some streams: where they are, or would be."""
 

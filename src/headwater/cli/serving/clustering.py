@@ -113,4 +113,8 @@ def handler_of(
     if lease is None:
         return app
     inner = app if clustering is None else clustering.in_front_of(app, streams, resources)
+    if streams.counts_together:
+        from headwater.http.counting import Counted
+
+        inner = Counted(inner)
     return Leased(inner, lease, streams.in_thread)

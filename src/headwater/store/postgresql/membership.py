@@ -29,7 +29,7 @@ from headwater.store.postgresql.database import (
 from headwater.store.postgresql.ownership import Ownership
 from headwater.store.postgresql.tables import new_id
 from headwater.store.postgresql.values import texts
-from headwater.store.rows import Query
+from headwater.store.rows import KEPT, LIVE, SOFT_DELETED, Query
 
 _BEATS_PER_LEASE: Final = 3
 _BEATS_PER_MEASUREMENT: Final = 20
@@ -40,6 +40,20 @@ SELECT pg_database_size(current_database()),
   count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')),
   coalesce(max(pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn)), 0)::bigint
 FROM pg_stat_replication
+"""
+
+_HOLDINGS: Final = f"""
+SELECT count(*) FILTER (WHERE status = {LIVE}),
+  coalesce(sum(size) FILTER (WHERE status <> {KEPT}), 0)::bigint,
+  coalesce(sum(size) FILTER (WHERE status = {KEPT}), 0)::bigint,
+  coalesce(sum(known) FILTER (WHERE status = {LIVE}), 0)::bigint
+FROM (
+  SELECT s.status,
+    (SELECT count(*) FROM producers p WHERE p.stream_id = s.id) AS known,
+    greatest(0, coalesce((SELECT start + octet_length(body) FROM ops o WHERE o.stream_id = s.id
+      ORDER BY start DESC LIMIT 1), s.base) - greatest(s.kept_from, s.base)) AS size
+  FROM streams s WHERE s.status IN ({LIVE}, {SOFT_DELETED}, {KEPT}) {{below}}
+) AS held
 """
 
 R = TypeVar("R")
@@ -166,6 +180,16 @@ class Membership:
         sql = "SELECT path, shard FROM streams WHERE path = ANY(?) AND status < 2"
         found: dict[str, int] = dict(self._query(sql, (texts(paths),)))
         return [found.get(path, self.home(path)) for path in paths]
+
+    def holdings(self, account: str) -> tuple[int, int, int, int]:
+        values = (account, f"{account}/", f"{account}0") if account else ()
+        below = "AND (s.path = ? OR (s.path >= ? AND s.path < ?))" if account else ""
+        try:
+            found = self._query(_HOLDINGS.format(below=below), values)
+        except psycopg.Error as error:
+            raise translated(error) from error
+        streams, held, kept, producers = map(int, found[0])
+        return streams, held, producers, kept
 
     def new_id(self, kind: IdKind) -> int:
         return new_id(self._query, kind)
