@@ -1,6 +1,7 @@
 """Attack a server for some minutes and say how it took it: ``python -m tests.attack MINUTES``.
 
-The last fifth of the time is without access control. Exits with 1 if a promise was not kept."""
+The last fifth of the time is without access control, and after it comes a minute in which attackers
+use up the descriptors while the disk is full. Exits with 1 if a promise was not kept."""
 
 from __future__ import annotations
 
@@ -10,7 +11,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.attack.exhaustion import exhaust
 from tests.attack.siege import besiege
+
+_EXHAUSTION_S = 60.0
 
 
 def main() -> int:
@@ -25,6 +29,11 @@ def main() -> int:
             outcome = asyncio.run(besiege(Path(directory), options.minutes * 60 * share, access))
         print(outcome.report(), flush=True)
         kept = kept and not list(outcome.broken())
+    if options.access is None:
+        with tempfile.TemporaryDirectory(prefix="headwater-attack-") as directory:
+            endured = asyncio.run(exhaust(Path(directory), _EXHAUSTION_S))
+        print(endured.report(), flush=True)
+        kept = kept and not list(endured.broken())
     print("every promise was kept" if kept else "promises were BROKEN")
     return 0 if kept else 1
 

@@ -11,6 +11,7 @@ import asyncio
 import json
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -37,6 +38,7 @@ class Bystander:
     refused: Counter[str] = field(default_factory=Counter)
     """Anything but success."""
     _over: bool = False
+    _left: asyncio.Event = field(default_factory=asyncio.Event)
     _down_s: float | None = None
     """When the server went down, while it is."""
     _back_s: float = 0.0
@@ -66,8 +68,13 @@ class Bystander:
             tasks.create_task(self._work("good/0"))
             for path in ("/healthz", "/readyz"):
                 tasks.create_task(self._probe(path))
-            await asyncio.sleep(seconds)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._left.wait(), seconds)
             self._over = True
+
+    def leave(self) -> None:
+        """Let `run` end now."""
+        self._left.set()
 
     async def create(self) -> None:
         wire = Wire(self.port)

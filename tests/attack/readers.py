@@ -87,7 +87,7 @@ async def poison_ordered_groups(target: Target, turn: int) -> None:
         deep = b"[" * 400 + b"]" * 400
         bodies = (b'{"k":1e400}', b'{"k":%s}' % deep, b'{"k":-1e999999999}', b'{"k":"a"}')
         await peer.ask("POST", name, JSON, b"[" + b",".join(bodies) + b"]")
-        fetch = {"consumer": "c", "max": 100, "wait_ms": 200}
+        fetch = {"consumer": "c", "max": 100, "wait_ms": 10_000}
         answer = await peer.ask_json("POST", f"{name}/_groups/g/fetch", fetch)
         receipts = [message["receipt"] for message in answer.get("messages", ())]
         target.answers["handed out" if receipts else "wedged"] += 1

@@ -1,6 +1,14 @@
 """Every bound of the system in one place, asserted against each other.
 
 Sizes are in bytes, counts are plain numbers, times carry their unit last in the name.
+
+Together they bound the memory of a server (`Limits.memory_bytes_max`), whatever is asked of it:
+
+- what waits: bodies and the stored form that is made of each, appends before their commit, answers
+  that nobody reads, and the tails of streams
+- copies of the largest body there may be: two while SQLite writes it, two while it is sealed
+- SQLite's cache, two answers of `_bulk` in the making, and the process itself
+- for every connection a head and a small body, and what is known of every stream in use
 """
 
 from __future__ import annotations
@@ -28,6 +36,14 @@ VERSION_MAX = 2**31 - 1
 CONTROL_BODY_BYTES_MAX = 4 * MIB
 # Streams that one connection can follow.
 FOLLOWED_MAX = 256
+
+# Of memory, besides what can be configured.
+PROCESS_BYTES = 128 * MIB
+ENGINE_CACHE_BYTES = 64 * MIB
+BULK_BYTES = 2 * 80 * MIB
+CONNECTION_BYTES = 32 * KIB
+STREAM_BYTES = 4 * KIB
+_COPIES = 4
 
 # Of groups: how much goes to a member at a time. A single message may be larger.
 FETCH_BYTES_MAX = 8 * MIB
@@ -110,6 +126,14 @@ class Limits:
             self.buffers_bytes_max >= self.reader_buffer_bytes_max,
             "buffers_bytes_max must hold at least one reader_buffer_bytes_max",
         )
+
+    @property
+    def memory_bytes_max(self) -> int:
+        """What a server takes up at most. See above."""
+        waiting = 2 * self.bodies_bytes_max + self.queue_bytes_max + self.buffers_bytes_max
+        crowds = self.connections_max * CONNECTION_BYTES + self.streams_in_memory_max * STREAM_BYTES
+        fixed = PROCESS_BYTES + ENGINE_CACHE_BYTES + BULK_BYTES
+        return waiting + self.hot_bytes_max + _COPIES * self.body_bytes_max + crowds + fixed
 
     @staticmethod
     def _require(holds: bool, otherwise: str) -> None:

@@ -123,12 +123,12 @@ _CONTAINER_MEMORY: Final = Path("/sys/fs/cgroup/memory.max")
 def _memory(settings: Settings) -> Iterator[Finding]:
     there = _memory_bytes()
     held = {name: getattr(settings, name) for name in _HELD}
-    wanted = sum(held.values())
+    wanted = settings.limits().memory_bytes_max
     if wanted > there * 3 // 4:
         largest = max(held, key=held.__getitem__)
         yield hint(
             "memory",
-            f"{', '.join(_HELD.values())} may take {size(wanted)} of {size(there)}",
+            f"{', '.join(_HELD.values())} and all else may take {size(wanted)} of {size(there)}",
             f"lower {largest} ({size(held[largest])}), or one of {', '.join(held)}",
         )
     else:
