@@ -403,6 +403,19 @@ class Settings(BaseSettings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _check_sense(self) -> Self:
+        """Refuse what would have no effect: whoever says it expects one."""
+        if self.history_store and self.engine_kind == "memory":
+            raise ValueError("streams in memory have no history; leave history_store out")
+        if self.history_store and not self.seal:
+            raise ValueError("only what is sealed is brought to history_store; set seal")
+        if (self.jwt_issuer or self.jwt_audience) and not (self.jwt_secret_file or self.jwt_jwks):
+            raise ValueError("no tokens are accepted without jwt_secret_file or jwt_jwks")
+        if self.proxy_networks and not self.proxy_allow.strip():
+            raise ValueError("proxy_networks is for addresses in proxy_allow, which is empty")
+        return self
+
     @property
     def listens_on_loopback(self) -> bool:
         try:

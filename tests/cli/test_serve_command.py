@@ -141,3 +141,40 @@ def test_a_port_that_is_taken(spawn: Spawn) -> None:
     assert process.returncode == 1
     assert err.decode().startswith("headwater: cannot listen on 127.0.0.1:")
     assert err.count(b"\n") == 1
+
+
+@pytest.mark.parametrize(
+    "flags, why",
+    [
+        ("--long-poll-timeout-ms 0", "long_poll_timeout_ms"),
+        ("--long-poll-timeout-ms -5", "long_poll_timeout_ms"),
+        ("--sse-lifetime-ms 0", "sse_lifetime_ms"),
+        ("--linger-ms -1", "linger_ms"),
+        ("--port 65536", "port"),
+        ("--body-bytes-max 0", "body_bytes_max"),
+        ("--body-bytes-max 1000000 --queue-bytes-max 999999", "queue_bytes_max"),
+        ("--body-bytes-max 1000000 --bodies-bytes-max 1999999", "bodies_bytes_max"),
+        ("--hot-bytes-per-stream-max 2000 --hot-bytes-max 1999", "hot_bytes_max"),
+        ("--reader-buffer-bytes-max 4096 --buffers-bytes-max 4095", "buffers_bytes_max"),
+        ("--connections-per-address-max 11 --connections-max 10", "connections_per_address_max"),
+        ("--memory --engine postgresql://localhost/x", "choose one"),
+        ("--memory --history-store file:///tmp/history", "history_store"),
+        ("--no-seal --history-store file:///tmp/history", "seal"),
+        ("--jwt-issuer me", "jwt_secret_file"),
+        ("--jwt-audience me", "jwt_secret_file"),
+        ("--proxy-networks 10.0.0.0/8", "proxy_allow"),
+        ("--quotas nonsense", "quotas"),
+        ("--producer-expiry-s 1", "producer_expiry_s"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused_in_one_line(
+    run: Run, flags: str, why: str
+) -> None:
+    assert why in run("serve", *flags.split(), code=2).err
+
+
+def test_every_number_has_a_least_value() -> None:
+    """So no setting can be negative by mistake."""
+    for name, field in Settings.model_fields.items():
+        if field.annotation is int:
+            assert any(hasattr(rule, "ge") and rule.ge >= 0 for rule in field.metadata), name

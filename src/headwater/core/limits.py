@@ -121,6 +121,10 @@ class Limits:
         self._require(self.producer_expiry_s >= 3600, "producer_expiry_s must be at least 3600")
         self._require(self.webhooks_at_once_max >= 1, "webhooks_at_once_max must be at least 1")
         self._require(self.connections_max >= 1, "connections_max must be at least 1")
+        self._require(
+            self.connections_per_address_max <= self.connections_max,
+            "connections_per_address_max must be at most connections_max",
+        )
         self._require(self.header_count_max >= 1, "header_count_max must be at least 1")
         self._require(
             self.buffers_bytes_max >= self.reader_buffer_bytes_max,
