@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.cli import sql
-from headwater.cli.lake import LakeTable, names_of, shortest_name
+from headwater.cli.exits import CliError
+from headwater.cli.lake import LakeTable, ask, names_of, rows_of, shortest_name
 from tests.cli.conftest import Run
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
@@ -78,6 +79,37 @@ def test_forms(run: Run, lake: Path) -> None:
     ]
 
 
+def test_json_is_looked_into(run: Run, lake: Path) -> None:
+    question = """SELECT value->>'id' AS id, CAST(value->'id' AS INT) + 1 AS next,
+        json_extract(value, '$.id') AS raw, json_type(value) AS type FROM orders ORDER BY id"""
+    first = run("sql", question, "--root", str(lake), "--json").records[0]
+    assert first == {"id": "1", "next": 2, "raw": "1", "type": "OBJECT"}
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "SELECT * FROM read_csv('{file}')",
+        "SELECT * FROM read_text('{file}')",
+        "SELECT * FROM '{file}'",
+        "SELECT * FROM glob('/*')",
+        "SELECT * FROM parquet_scan('{file}')",
+        "WITH x AS (SELECT 1) SELECT * FROM root",
+        "SELECT 1; SET enable_external_access = true",
+        "SELECT 1; COPY (SELECT 1) TO '{file}'",
+        "SELECT 1; ATTACH '{file}' AS other",
+        "SELECT 1; INSTALL httpfs",
+        "SELECT 1; LOAD httpfs",
+    ],
+)
+def test_nothing_but_tables_is_read_or_written(lake: Path, tmp_path: Path, question: str) -> None:
+    file = tmp_path / "secret.csv"
+    file.write_text("secret\n")
+    with pytest.raises(CliError):
+        print([*rows_of(ask(str(lake), question.format(file=file)))])
+    assert file.read_text() == "secret\n"
+
+
 def test_what_is_in_a_table_does_not_reach_the_terminal(run: Run, lake: Path) -> None:
     assert "\x1b" not in run("sql", "SELECT * FROM customers", "--root", str(lake)).out
 
@@ -103,9 +135,12 @@ def test_questions_that_make_no_sense(run: Run, lake: Path) -> None:
     unknown = run("sql", "SELECT * FROM nothing", *root, code=3).err
     assert "there is no table 'nothing'" in unknown
     assert "orders" in unknown
-    assert "No field named nothing" in run("sql", "SELECT nothing FROM orders", *root, code=2).err
-    assert "ParserError" in run("sql", "SELECT * FROM orders WHERE", *root, code=2).err
-    assert "Divide by zero" in run("sql", "SELECT 1/0", *root, code=1).err
+    near = run("sql", "SELECT * FROM ordres", *root, code=3).err
+    assert near.strip().endswith("; did you mean orders?")
+    assert '"nothing" not found' in run("sql", "SELECT nothing FROM orders", *root, code=2).err
+    assert "syntax error" in run("sql", "SELECT * FROM orders WHERE", *root, code=2).err
+    conversion = "SELECT CAST(value AS INT) FROM orders"
+    assert "Could not convert" in run("sql", conversion, *root, code=1).err
     assert "not both" in run("sql", "SELECT 1", *root, "--json", "--csv", code=2).err
     for change in ("DROP TABLE orders", "INSERT INTO orders VALUES (1)", "COPY orders TO 'x'", ""):
         assert "only questions" in run("sql", change, *root, code=2).err

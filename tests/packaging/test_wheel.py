@@ -199,7 +199,7 @@ def test_without_extras_there_is_a_client_a_command_and_a_server(
         (["serve", "--data", "d", "--history-store", "file:///nowhere"], "history"),
         (["serve", "--data", "d", "--documents"], "documents"),
         (["serve", "--engine", "postgresql://nowhere/x"], "postgres"),
-        (["sql", "SELECT 1"], "spark"),
+        (["sql", "SELECT 1"], "tables"),
         (["restore", "--from", "s3://bucket/x", "--data", "d"], "history"),
     ],
 )

@@ -40,8 +40,9 @@ def main() -> None:
         answer = answer_to(question["root"], question.get("sql"))
     except CliError as error:
         answer = {"refused": error.message}
-    except ModuleNotFoundError:
-        answer = {"refused": "tables need the package deltalake: pip install 'headwater[spark]'"}
+    except ModuleNotFoundError as error:
+        why = f"tables need the package {error.name}: pip install 'headwater[tables]'"
+        answer = {"refused": why}
     sys.stdout.buffer.write(msgspec.json.encode(answer))
 
 

@@ -54,6 +54,7 @@ def sql(
 
       headwater sql
       headwater sql "SELECT date, count(*) FROM orders GROUP BY date"
+      headwater sql "SELECT value->>'item' AS item FROM orders"
       headwater sql "SELECT * FROM customers WHERE key = 'c0007'" --json
       headwater sql "SELECT * FROM rollup ORDER BY window_start" --csv > rollup.csv
     """
@@ -61,9 +62,10 @@ def sql(
         raise usage("give --json or --csv, not both")
     try:
         import deltalake  # noqa: F401 - before anything is said about tables
-    except ModuleNotFoundError:
+        import duckdb  # noqa: F401
+    except ModuleNotFoundError as error:
         raise CliError(
-            "tables need the package deltalake: pip install 'headwater[spark]'"
+            f"tables need the package {error.name}: pip install 'headwater[tables]'"
         ) from None
     if question is None:
         columns, rows = _listed(root)
