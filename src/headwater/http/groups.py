@@ -14,6 +14,7 @@ from headwater.core.groups.commands import RECEIPTS_MAX, Ack, Command, Extend, N
 from headwater.core.groups.config import parse_wanted
 from headwater.core.groups.decisions import Outcome
 from headwater.core.json_bodies import decode_body
+from headwater.core.limits import LIST_PAGE_MAX
 from headwater.http.answers import EVENT_HEADERS, JSON_HEADERS, done, json_answer
 from headwater.http.heartbeat import Heartbeat
 from headwater.http.members import Fetch, Push
@@ -31,6 +32,7 @@ from headwater.service.groups.operations import Groups
 
 FETCH_MAX: Final = 1_000
 STREAMS_MAX: Final = 100
+_INFOS_PER_TURN: Final = 100
 _PUSH_DEFAULT: Final = 100
 
 Consumer = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
@@ -59,38 +61,52 @@ class GroupResource:
     # ── The group itself ─────────────────────────────────────────────────────────────────────
 
     async def index(self, request: Request, path: str) -> Answer:
+        return json_answer({"groups": await self._infos(path)})
+
+    async def _infos(self, path: str) -> list[object]:
+        """Of all groups of a stream, which may be thousands, with turns for everyone else."""
         stream = await self._groups.of(path)
-        infos = [await self._groups.info(group) for group in list(stream.groups.values())]
-        return json_answer({"groups": infos})
+        infos: list[object] = []
+        for group in list(stream.groups.values()):
+            infos.append(await self._groups.info(group))
+            if not len(infos) % _INFOS_PER_TURN:
+                await asyncio.sleep(0)
+        return infos
 
     async def everywhere(self, request: Request) -> Answer:
-        """Groups of all streams that the caller may read, stream by stream."""
+        """Groups of all streams that the caller may read, stream by stream.
+
+        A page ends with the stream that makes it large, so that it is bounded by what one stream
+        may have.
+        """
         query = query_of(request)
         limit = number_between(query, "limit", 1, STREAMS_MAX, default=STREAMS_MAX)
         after = number_in(query, "after") if "after" in query else 0
         found = await self._groups.streams(after, limit)
-        shown = []
-        for _, path in found:
+        shown, groups = [], 0
+        following = found[-1][0] if len(found) == limit else None
+        for number, path in found:
             if path is None:
                 continue
             if request.caller is None or request.caller.grants.allow(Permission.READ, path):
-                shown += await self._shown(path)
-        following = found[-1][0] if len(found) == limit else None
+                infos = await self._shown(path)
+                shown += [{"stream": path, "groups": infos}] if infos else []
+                groups += len(infos)
+            if groups >= LIST_PAGE_MAX and number != found[-1][0]:
+                following = number
+                break
         return json_answer({"streams": shown, "next": following})
 
-    async def _shown(self, path: str) -> list[dict[str, object]]:
-        """A stream with its groups; nothing if it is being deleted."""
-        infos: Sequence[object]
+    async def _shown(self, path: str) -> Sequence[object]:
+        """The groups of a stream; none if it is being deleted."""
         try:
-            stream = await self._groups.of(path)
-            infos = [await self._groups.info(group) for group in list(stream.groups.values())]
+            return await self._infos(path)
         except (StreamNotFound, StreamGone):
             return []
         except OwnedElsewhere as error:
             if self.elsewhere is None:
                 raise
-            infos = await self.elsewhere(path, error.shard)
-        return [{"stream": path, "groups": infos}] if infos else []
+            return await self.elsewhere(path, error.shard)
 
     async def get(self, request: Request, path: str, name: str) -> Answer:
         query = query_of(request)
