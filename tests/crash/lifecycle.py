@@ -42,6 +42,19 @@ class Stream:
             marks = (*marks, (len(self.content) + len(more), "?"))
         return replace(self, content=self.content + more, marks=marks, closed=closed)
 
+    def boundary(self, token: str) -> int | None:
+        """Where a read from any offset begins; None if it is none of this stream.
+
+        A fork keeps the offsets of what it inherits. Those between two appends of a run are rounded
+        down, and so is one past the last of them.
+        """
+        run, _, number = token.partition("_")
+        ends = [end for end, mark in self.marks if mark.partition("_")[0] == run]
+        position = int(number)
+        if not ends or position > ends[-1] + 1:
+            return None
+        return max(end for end, _ in self.marks if end <= min(position, ends[-1]))
+
 
 World = dict[str, Stream]
 
@@ -293,19 +306,21 @@ class Owner:
                 raise Violation(f"{path}: offset {token} does not read on at {position}")
         for path, tokens in self._retired.items():
             for token in tokens:
-                reply = await wire.request("GET", path, query=f"offset={token}")
-                if reply.status == 200 and not self._shares(path, token):
-                    raise Violation(f"{path}: offset {token} of a deleted stream still reads")
+                await self._check_retired(wire, path, token)
 
-    def _shares(self, path: str, token: str) -> bool:
-        """A fork keeps the offsets of what it inherits, also from a stream that was here once.
-
-        Those between its boundaries, and one past its end, are rounded down.
-        """
+    async def _check_retired(self, wire: Wire, path: str, token: str) -> None:
+        """An offset of a stream that was here once reads what this one shares with it, or not."""
         stream = self.world.get(path)
-        run, _, position = token.partition("_")
-        marks = (mark.partition("_") for _, mark in stream.marks) if stream else ()
-        return any(own == run and int(position) <= int(end) + 1 for own, _, end in marks if end)
+        start = None if stream is None or stream.gone else stream.boundary(token)
+        if stream is None or stream.gone or start is None:
+            reply = await wire.request("GET", path, query=f"offset={token}")
+            expected = 400 if stream and not stream.gone else self._expected(stream)[0]
+            if reply.status != expected:
+                raise Violation(f"{path}: old offset {token} is {reply}, expected {expected}")
+            return
+        content, _, _ = await read_all(wire, path, stream.kind, token)
+        if content != stream.content[start:]:
+            raise Violation(f"{path}: old offset {token} does not read on at {start}")
 
 
 def _short(observed: tuple[int, bytes, bool]) -> str:
