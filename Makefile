@@ -14,6 +14,7 @@ RUN_STAMP   := $(VENV)/.installed-run
 SPARK_STAMP := $(VENV)/.installed-spark
 DEV_STAMP   := $(VENV)/.installed-dev
 NODE_STAMP  := $(HARNESS)/node_modules/.package-lock.json
+PATRONI_STAMP := build/patroni/.installed
 BROWSER_STAMP := $(BROWSER)/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
@@ -78,8 +79,8 @@ attack: $(DEV_STAMP) ## Attack a server in every known way at once (MINUTES=10)
 cluster: $(DEV_STAMP) ## Run three PostgreSQL, three nodes and some load, to break parts of
 	@exec $(BIN)/python -m tests.cluster.demo $(ARGS)
 
-nemesis: $(DEV_STAMP) ## Kill, pause and cut off parts of a cluster (SEED=7 MINUTES=10)
-	$(BIN)/python -m tests.cluster $(or $(SEED),1) $(or $(MINUTES),10)
+nemesis: $(DEV_STAMP) $(if $(PATRONI),$(PATRONI_STAMP)) ## Kill, pause and cut off parts of a cluster (SEED=7 MINUTES=10, or PATRONI=1)
+	$(BIN)/python -m $(if $(PATRONI),tests.cluster.patroni,tests.cluster $(or $(SEED),1) $(or $(MINUTES),10))
 
 bench: $(DEV_STAMP) ## Run the benchmarks (ARGS="--help")
 	$(BIN)/python -m benchmarks $(ARGS)
@@ -109,11 +110,14 @@ LOCK_NOTE := \# Locked versions and hashes. Refresh with `make lock`; do not edi
 lock: need-python need-node ## Bring requirements/*.txt and the npm locks in line (UPGRADE=--upgrade)
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/pip install --quiet --no-input --upgrade uv
-	cp requirements/run.txt requirements/spark.txt requirements/dev.txt build/lock/
+	cp requirements/run.txt requirements/spark.txt requirements/dev.txt requirements/patroni.txt build/lock/
 	$(COMPILE) --output-file build/lock/run.txt --extra server
 	$(COMPILE) --output-file build/lock/spark.txt --extra spark --constraint build/lock/run.txt
 	$(COMPILE) --output-file build/lock/dev.txt --extra dev --constraint build/lock/spark.txt
-	for name in run spark dev; do \
+	$(UV) pip compile --quiet $(UPGRADE) --universal --python-version 3.11 --generate-hashes --no-config \
+		--no-header --no-annotate --no-strip-extras requirements/patroni.in --constraint build/lock/dev.txt \
+		--output-file build/lock/patroni.txt
+	for name in run spark dev patroni; do \
 		{ echo '$(LOCK_NOTE)'; cat build/lock/$$name.txt; } > requirements/$$name.txt; done
 	for directory in $(HARNESS) $(BROWSER); do \
 		(cd $$directory && npm install --package-lock-only --ignore-scripts) || exit 1; done
@@ -137,6 +141,13 @@ $(SPARK_STAMP): requirements/spark.txt $(RUN_STAMP)
 
 $(DEV_STAMP): requirements/dev.txt $(RUN_STAMP)
 	$(PIP) --require-hashes --requirement requirements/dev.txt
+	@touch $@
+
+# Patroni and etcd have an environment of their own: only `make nemesis PATRONI=1` needs them.
+$(PATRONI_STAMP): requirements/patroni.txt | need-python
+	$(PYTHON) -m venv build/patroni
+	build/patroni/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
+		--require-hashes --requirement $<
 	@touch $@
 
 # npm writes this file last, so it doubles as the stamp.
