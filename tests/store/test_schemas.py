@@ -12,7 +12,7 @@ from headwater.store.sqlite import schema as sqlite
 # What only one of them has, and why: PostgreSQL has nodes and shards, and no history in files; ids
 # are counted by SQLite itself, and by sequences there.
 ONLY_SQLITE = {"extents", "segments", "sqlite_sequence"}
-ONLY_POSTGRESQL = {"cluster", "nodes", "shards", "ids"}
+ONLY_POSTGRESQL = {"bindings", "cluster", "nodes", "shards", "ids"}
 OWN_COLUMNS = {("ops", "id"), ("streams", "shard"), ("subscriptions", "shard")}
 
 
