@@ -17,12 +17,15 @@ from headwater.core.limits import KIB, Limits
 from headwater.core.offsets import Anchor, Offset
 from headwater.service import background
 from headwater.service.log import Log
-from headwater.store.engine import Problem
+from headwater.store.engine import HistoryFigures, Problem
 from headwater.store.history import sealing as history_module
 from headwater.store.history.policies import SealPolicy
 from headwater.store.history.sealing import History
 from headwater.store.history.segment_writer import SegmentBuilder
+from headwater.store.rows import Query
+from headwater.store.sqlite import segments
 from headwater.store.sqlite.engine import SqliteEngine
+from headwater.store.sqlite.segments import history_figures
 from tests.support.logs import ManualClock, begin, data, fork, read_all, turns, until
 from tests.support.sealing import AT_ONCE, in_rows
 
@@ -79,6 +82,33 @@ async def test_everything_becomes_history_and_reads_the_same(tmp_path: Path) -> 
             assert await read_all(log, path) == wanted
             await log.append(path, data(b"!"))
             assert await read_all(log, path) == wanted + b"!"
+
+
+async def test_files_are_counted_again_only_after_a_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as (log, engine):
+        assert engine.figures().history.local_files == 0
+        await fill(log, "a")
+        await until(all_sealed(engine))
+        # The last transaction may still be ending.
+        await until(lambda: engine.figures().history.local_files == len(files(tmp_path)))
+        before = engine.figures().history
+        assert before.local_bytes == sum(file.stat().st_size for file in files(tmp_path))
+        counted = 0
+
+        def count(query: Query) -> HistoryFigures:
+            nonlocal counted
+            counted += 1
+            return history_figures(query)
+
+        monkeypatch.setattr(segments, "history_figures", count)
+        for _ in range(10):
+            assert engine.figures().history == before
+        assert counted <= 1
+        await fill(log, "b")
+        await until(all_sealed(engine))
+        await until(lambda: engine.figures().history.local_files > before.local_files)
 
 
 async def test_nothing_is_sealed_when_that_is_switched_off(tmp_path: Path) -> None:

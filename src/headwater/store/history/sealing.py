@@ -7,7 +7,7 @@ needs. `record` runs between two commits, a bounded slice at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, contextmanager
 from itertools import count
 from operator import itemgetter
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Final
 import apsw
 
 from headwater.core.limits import MIB
+from headwater.store.engine import HistoryFigures
 from headwater.store.history.gathering import as_columns, count_fitting, count_sound, portions
 from headwater.store.history.ledger import Due, Ledger
 from headwater.store.history.open_segments import OpenSegments
@@ -119,12 +120,30 @@ class History:
         """Segments that are not recorded completely yet: nobody else may remove or rewrite them."""
         self.damaged: set[int] = set()
         """Segments that could not be read when they were to be rewritten."""
-        self.transaction = transaction
+        self._transaction = transaction
+        self._changes = 0
+        self._counted: tuple[int, HistoryFigures] | None = None
         self.reader = reader
         self.query = query
         self.step = step
         self._surveyed_to = 0
         self._ids = count(1)
+
+    @contextmanager
+    def transaction(self) -> Iterator[apsw.Connection]:
+        """For every change to the table of segments."""
+        try:
+            with self._transaction() as write:
+                yield write
+        finally:
+            self._changes += 1
+
+    def figures(self) -> HistoryFigures:
+        """How much there is, counted again only if it may have changed."""
+        changes = self._changes
+        if self._counted is None or self._counted[0] != changes:
+            self._counted = changes, tables.history_figures(self.query)
+        return self._counted[1]
 
     # ── Starting ─────────────────────────────────────────────────────────────────────────────
 

@@ -50,7 +50,6 @@ from headwater.store.sqlite.database import (
 from headwater.store.sqlite.producers import ProducerRows
 from headwater.store.sqlite.releases import SqliteReleases
 from headwater.store.sqlite.schema import SCHEMA_VERSION
-from headwater.store.sqlite.segments import history_figures
 from headwater.store.sqlite.streams import WORDS, write_change
 from headwater.store.sqlite.tables import (
     ROWS_PER_INSERT,
@@ -277,7 +276,7 @@ class SqliteEngine:
         return verify_database(self._path)
 
     def figures(self) -> EngineFigures:
-        history = history_figures(self._query)
+        history = self.history.figures()
         beside = {"segments": history.local_bytes, "cache": self.history.open_segments.cached_bytes}
         return EngineFigures(self._sync_seconds, disk_bytes(self._path) | beside, history)
 
