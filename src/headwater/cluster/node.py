@@ -217,14 +217,19 @@ class Node:
     async def empty(self, timeout_s: float) -> None:
         """Hand everything over before this node ends, if there is anybody to have it."""
         deadline = monotonic() + timeout_s
-        if not any(not node.draining for node in self.others()):
+        if not self._has_heir():
             return
         try:
             await self.drain(self.id)
-            while self.seen_shards() and monotonic() < deadline:
+            # The others may be gone by now, or about to.
+            while self.seen_shards() and self._has_heir() and monotonic() < deadline:
                 await self.change(self.lease_s)
         except StreamError as error:
             self.watch.failed(error)
+
+    def _has_heir(self) -> bool:
+        """Whether there is a node that would take what this one has."""
+        return any(not node.draining for node in self.others())
 
     def seen_shards(self) -> int:
         """How many this node has, those included that are about to go."""
