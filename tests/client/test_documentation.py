@@ -38,7 +38,7 @@ def test_the_guide(base_url: str, new_path: str) -> None:
     assert len(blocks) >= 14
     namespace: dict[str, Any] = {}
     program = "\n".join(blocks).replace(snippets.SERVER, base_url)
-    exec(compile(program, str(GUIDE), "exec"), namespace)
+    exec(compile(program, str(GUIDE), "exec", dont_inherit=True), namespace)
 
 
 def test_the_guide_to_groups(base_url: str, new_path: str) -> None:
@@ -46,7 +46,7 @@ def test_the_guide_to_groups(base_url: str, new_path: str) -> None:
     blocks = snippets.fenced(page)
     assert len(blocks) >= 10
     program = "\n".join(blocks).replace(snippets.SERVER, base_url)
-    exec(compile(program, str(GROUPS), "exec"), {})
+    exec(compile(program, str(GROUPS), "exec", dont_inherit=True), {})
 
 
 def test_the_guide_to_live_queries(base_url: str, new_path: str) -> None:
@@ -55,7 +55,7 @@ def test_the_guide_to_live_queries(base_url: str, new_path: str) -> None:
     assert len(blocks) >= 5
     namespace: dict[str, Any] = {}
     program = "\n".join(blocks).replace(snippets.SERVER, base_url)
-    exec(compile(program, str(LIVE), "exec"), namespace)
+    exec(compile(program, str(LIVE), "exec", dont_inherit=True), namespace)
     namespace["db"].close()
 
 
