@@ -10,9 +10,21 @@ import argparse
 import sys
 from pathlib import Path
 
-from scripts import cli_reference, configuration_reference, make_sync, metrics_reference
+from scripts import (
+    cli_reference,
+    configuration_reference,
+    error_reference,
+    make_sync,
+    metrics_reference,
+)
 
-GENERATORS = (make_sync, cli_reference, configuration_reference, metrics_reference)
+GENERATORS = (
+    make_sync,
+    cli_reference,
+    configuration_reference,
+    metrics_reference,
+    error_reference,
+)
 
 
 def generate() -> dict[Path, str]:

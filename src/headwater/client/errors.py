@@ -73,6 +73,7 @@ class ResponseError(HeadwaterError):
         code: the stable code of the error body, if the server sent one.
         headers: the answer's headers, names in lower case.
         retry_after_s: seconds the server asked us to wait, if it did.
+        help_url: the page about this error, if the server names one.
         index: which publish of a transaction was refused, counted from 0.
     """
 
@@ -84,6 +85,7 @@ class ResponseError(HeadwaterError):
         code: str | None = None,
         headers: Mapping[str, str] | None = None,
         retry_after_s: float | None = None,
+        help_url: str | None = None,
         index: int | None = None,
         in_doubt: bool = False,
         where: str = "",
@@ -93,6 +95,7 @@ class ResponseError(HeadwaterError):
         self.code = code
         self.headers = dict(headers or {})
         self.retry_after_s = retry_after_s
+        self.help_url = help_url
         self.index = index
 
     def __str__(self) -> str:

@@ -22,6 +22,7 @@ GET  /v1/pipelines      how far pipelines are
 GET  /healthz           is the process alive
 GET  /readyz            does its storage answer
 GET  /metrics           figures for Prometheus
+GET  /errors/           what errors mean, and what to do
 GET  /openapi.json      all of this for machines
 GET  /console/          all of this for people, in a browser
 """.encode()

@@ -11,6 +11,7 @@ from headwater.core.errors import PublishRefused, StreamError
 from headwater.core.responses import errors as response_errors
 from headwater.core.subscriptions import errors as subscription_errors
 from headwater.http.answers import JSON_HEADERS
+from headwater.http.explanations import link_to
 from headwater.http.messages import Headers, Response
 
 # The nearest base class of an error decides.
@@ -87,7 +88,7 @@ def plain_error(
     details: dict[str, object] | None = None,
 ) -> Response:
     body = msgspec.json.encode({"error": {"code": code, "message": message, **(details or {})}})
-    return Response(status, JSON_HEADERS + (headers or []), body, code=code)
+    return Response(status, [*JSON_HEADERS, link_to(code), *(headers or ())], body, code=code)
 
 
 def not_allowed(allow: str) -> Response:

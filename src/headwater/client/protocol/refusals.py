@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
@@ -28,10 +29,12 @@ from headwater.client.errors import (
     UpstreamRefused,
     class_for_status,
 )
+from headwater.client.protocol.addresses import origin_of
 from headwater.client.protocol.streams import Request, Response, media_type
 from headwater.core.content_types import JSON
 
 _MESSAGE_CHARS_MAX: Final = 300
+_HELP: Final = re.compile(r'<(?P<path>/[\w/-]{1,200})>; rel="help"', re.ASCII)
 _CONFLICTS: Final[Mapping[str, type[Conflict]]] = {
     "duplicate_id": DuplicateId,
     "stale_receipt": StaleReceipt,
@@ -60,6 +63,7 @@ def failure(request: Request, response: Response, *, now: float) -> ResponseErro
         code=code,
         headers=response.headers,
         retry_after_s=retry_after_s(response.headers.get("retry-after"), now=now),
+        help_url=_help_url(request, response),
         index=index,
         # A proxy may answer 5xx after it has passed the request on. A 503 that carries a stable
         # code comes from the stream server itself, which promises that nothing was written, unless
@@ -67,6 +71,12 @@ def failure(request: Request, response: Response, *, now: float) -> ResponseErro
         in_doubt=response.status >= 500
         and not (response.status == 503 and code not in (None, "outcome_unknown")),
     )
+
+
+def _help_url(request: Request, response: Response) -> str | None:
+    """The page about an error, if it is on the same server."""
+    found = _HELP.search(response.headers.get("link", ""))
+    return None if found is None else f"{origin_of(request.url)}{found['path']}"
 
 
 def retry_after_s(text: str | None, *, now: float) -> float | None:

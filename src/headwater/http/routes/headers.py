@@ -101,6 +101,7 @@ RESPONSE: Final[dict[str, str]] = {
     "Upstream-Content-Type": "The content type that the upstream gave.",
     "Upstream-Status": "The status of an upstream that refused.",
     "ETag": "Names this very content.",
+    "Link": "Of an error: the page about its code.",
     "Retry-After": "Seconds to wait before trying again.",
     "X-Request-Id": "The name that the client gave, or one that was made for a failure.",
 }

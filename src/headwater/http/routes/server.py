@@ -7,6 +7,7 @@ from typing import Final
 from headwater.http.access.rules import Need
 from headwater.http.access.whoami import whoami
 from headwater.http.answers import FEED_TYPE
+from headwater.http.explanations import error_page
 from headwater.http.routes import headers
 from headwater.http.routes.route import (
     EVENTS_TYPE,
@@ -102,6 +103,16 @@ _INDEX = Route(
         303: Answer("To the console, for browsers."),
     },
     needs=Need.NOTHING,
+)
+
+_ERRORS = Route(
+    "GET",
+    "/errors/",
+    "What an error code means, and what to do. Its code follows this path; without one, all codes.",
+    lambda on: error_page,
+    {200: Answer("The page.", content={"text/plain": TEXT})},
+    needs=Need.NOTHING,
+    errors=("not_found",),
 )
 
 _CONSOLE = Route(
@@ -260,6 +271,7 @@ _LOOKED_AT: Final = (
     _WHOAMI,
     _OPENAPI,
     _INDEX,
+    _ERRORS,
     _CONSOLE,
     _MODULE,
     _PIPELINES,
