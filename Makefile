@@ -19,8 +19,8 @@ BROWSER_STAMP := $(BROWSER)/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-spark install-dev run serve test coverage check fmt generate tour conformance \
-	sim attack cluster nemesis bench docs package lock clean need-python need-node
+.PHONY: help install install-spark install-dev run serve test coverage check console-types fmt generate tour conformance \
+	sim attack cluster nemesis bench docs package wheels image formula lock clean need-python need-node
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,11 +50,16 @@ coverage: need-node $(DEV_STAMP) $(NODE_STAMP) $(BROWSER_STAMP) ## Run every tes
 		--cov-report html $(ARGS)
 	@echo "headwater: line by line in build/coverage/index.html"
 
-check: $(DEV_STAMP) ## Lint, formatting, types, import rules
+check: $(DEV_STAMP) ## Lint, formatting, types (Python and the console), import rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory console-types; \
+		else echo "headwater: no node here, so the types of the console are not checked"; fi
+
+console-types: $(BROWSER_STAMP)
+	$(BROWSER)/node_modules/.bin/tsc --project $(BROWSER)/console.tsconfig.json
 
 fmt: $(DEV_STAMP) ## Format the code and fix what the linter can fix
 	$(BIN)/ruff check --fix --exit-zero --quiet .
@@ -91,6 +96,22 @@ docs: $(DEV_STAMP) ## Build the documentation as a site, with search, into build
 
 package: $(DEV_STAMP) ## Build the wheel and the source distribution into dist/
 	$(BIN)/python -P -m build --no-isolation
+
+# What the image of deploy/Dockerfile runs on.
+IMAGE_PYTHON = 3.13
+IMAGE_PLATFORM ?= manylinux_2_28_$(shell uname -m)
+
+wheels: package ## Gather the wheel and all that it needs into dist/wheels, for an image
+	rm -rf dist/wheels && mkdir -p dist/wheels && cp dist/*.whl dist/wheels
+	$(BIN)/python -m pip download --quiet --no-deps --require-hashes --only-binary :all: \
+		--python-version $(IMAGE_PYTHON) --platform $(IMAGE_PLATFORM) --platform manylinux_2_17_$(shell uname -m) \
+		--platform manylinux2014_$(shell uname -m) --dest dist/wheels --requirement requirements/run.txt
+
+image: wheels ## Build the container image from the wheels, without a network
+	docker build --network none --file deploy/Dockerfile --tag headwater:$$($(BIN)/headwater --version | cut -d' ' -f2) .
+
+formula: package ## Write a Homebrew formula for the source distribution; URL= where it will be
+	$(BIN)/python -m scripts.homebrew_formula --url "$(URL)" dist/*.tar.gz > dist/headwater.rb
 
 clean: ## Remove installs and caches; ./data and ./lake are kept
 	rm -rf $(VENV) $(HARNESS)/node_modules $(BROWSER)/node_modules build dist

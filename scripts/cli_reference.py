@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -79,13 +80,31 @@ nothing about is null. The fields are listed with each command.
 
 ## Shell completion
 
-`headwater --install-completion` sets it up for the shell in use. It completes commands, options,
-contexts, and the names of streams, for which it asks the server (and waits half a second at most).
+`headwater --install-completion` sets it up for the shell in use; `headwater completion SHELL`
+writes the script. It completes commands, options, contexts, and the names of streams, for which it
+asks the server (and waits half a second at most).
 """
 
 
+SUMMARIES = Path(__file__).parent.parent / "src" / "headwater" / "cli" / "summaries.py"
+
+
 def generate() -> dict[Path, str]:
-    return {PAGE: page()}
+    return {PAGE: page(), SUMMARIES: summaries()}
+
+
+def summaries() -> str:
+    """What shells show beside the names of commands, in a module that loads nothing else."""
+    root: Any = typer.main.get_command(app)
+    rows = {name: summary(root.get_command(None, name)) for name in root.list_commands(None)}
+    lines = "".join(
+        f"    {json.dumps(name)}: {json.dumps(text, ensure_ascii=False)},\n"
+        for name, text in rows.items()
+    )
+    return (
+        '"""One line for each command. Written by make generate: do not edit."""\n\n'
+        f"SUMMARIES = {{\n{lines}}}\n"
+    )
 
 
 def page() -> str:

@@ -6,13 +6,15 @@ import socket
 import time
 
 import pytest
+from typer.testing import CliRunner
 
+from headwater.cli.main import app
 from tests.cli.conftest import Complete, Run
 from tests.support.server import free_port
 
 
 def test_commands_and_options(complete: Complete) -> None:
-    assert complete("headwater re") == ["read", "restore"]
+    assert complete("headwater re") == ["read", "response", "restore"]
     assert "--follow" in complete("headwater read --f")
 
 
@@ -56,3 +58,15 @@ def test_a_script_for_the_shell(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
     # Which shell this runs in is nobody's concern here, and there may be none.
     monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
     assert "_HEADWATER_COMPLETE" in run("--show-completion", "bash").out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_script_for_any_shell(run: Run, shell: str) -> None:
+    assert "_HEADWATER_COMPLETE" in run("completion", shell).out
+    assert "is not one of" in run("completion", "csh", code=2).err
+
+
+def test_shells_that_show_descriptions_get_them(environment: dict[str, str | None]) -> None:
+    asked = {"_HEADWATER_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "headwater rea"}
+    shown = CliRunner().invoke(app, [], prog_name="headwater", env={**environment, **asked})
+    assert '"read":"Write a stream to stdout."' in shown.stdout

@@ -6,6 +6,7 @@ import base64
 import csv
 import io
 import re
+import select
 import time
 
 import msgspec
@@ -269,3 +270,43 @@ def test_colours_change_nothing_but_what_a_terminal_would_obey() -> None:
     assert "1.50" in bare
     assert "\u009b" not in shown
     assert "\x7f" not in shown
+
+
+# ── Several streams ──────────────────────────────────────────────────────────────────────────
+
+
+def test_several_streams_are_followed_at_once(
+    spawn: Spawn, run: Run, client: Headwater, path: str
+) -> None:
+    one, two = client.stream(f"{path}/one"), client.stream(f"{path}/two")
+    one.create()
+    two.create(content_type="text/plain")
+    one.append(1)
+    two.append("a\nb\n")
+    shown = run("tail", one.path, two.path, "--no-follow").lines
+    assert sorted(shown) == [f"{one.path}\t1", f"{two.path}\ta", f"{two.path}\tb"]
+    process = spawn("tail", one.path, two.path, "-n", "0", "--format", "%t %s\\n")
+    assert process.stdout is not None
+    seen: set[bytes] = set()
+    with Headwater(client.url.removesuffix("/v1/stream")) as writer:
+        number = 0
+        # It says nothing when it begins, so write until both have been seen.
+        while len({line.split()[0] for line in seen}) < 2:
+            number += 1
+            for stream in (writer.stream(one.path), writer.stream(two.path)):
+                stream.append(number if stream.path == one.path else f"{number}\n")
+            if select.select([process.stdout], [], [], 0.2)[0]:
+                seen.add(process.stdout.readline())
+    one.close()
+    two.close()
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+def test_what_several_streams_cannot_have(run: Run, json_stream: str, path: str) -> None:
+    run("create", f"{path}/b")
+    pair = (json_stream, f"{path}/b")
+    assert "as lines" in run("tail", *pair, "--json", code=2).err
+    assert "of several streams" in run("tail", *pair, "--format", "%T", code=2).err
+    assert "twice" in run("tail", json_stream, json_stream, code=2).err
+    assert "no stream" in run("tail", json_stream, f"{path}/no", code=3).err

@@ -97,7 +97,7 @@ REASONS: Final = {
     "GET /js/": "is for browsers",
     "POST /v1/pipelines": "pipelines say here how far they are",
     "POST /v1/cluster/move": "nodes ask each other",
-    "POST /v1/follow": "saves browsers connections; a command has one for each stream",
+    "POST /v1/follow": "saves browsers connections; `tail A B` has one for each stream",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -19,6 +20,8 @@ from headwater.cli.main import app
 from headwater.core import errors
 from headwater.settings import Settings
 from headwater.store.key_file import load_secret
+from tests.access.authority import Authority
+from tests.access.test_tls import SecureServer
 from tests.docs.markdown import DOCS, ROOT, Page
 from tests.support.server import ServerProcess
 
@@ -52,24 +55,75 @@ def test_the_image_runs_a_command_that_exists() -> None:
     assert f"VOLUME {words[words.index('--data') + 1]}" in DOCKERFILE
 
 
-def test_the_image_is_made_of_files_that_exist() -> None:
-    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE)
-    assert copied
-    for name in " ".join(copied).split():
-        assert (ROOT / name).exists(), name
-    # What the build needs of the project is among them.
-    assert {"src", "pyproject.toml", "README.md", "LICENSE"} <= set(" ".join(copied).split())
+def instructions() -> list[tuple[str, str]]:
+    """The instructions of the Dockerfile, each on one line and without comments."""
+    text = re.sub(r"^#.*\n", "", DOCKERFILE, flags=re.MULTILINE).replace("\\\n", " ")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return [(line.split()[0], line.partition(" ")[2].strip()) for line in lines]
 
 
-@pytest.mark.parametrize("is_there", [True, False])
-def test_the_health_check_tells_whether_a_server_is_there(
-    server: ServerProcess, is_there: bool
-) -> None:
-    _, option, script = exec_form("HEALTHCHECK")
-    port = server.port if is_there else 9
-    script = script.replace(":4437", f":{port}")
-    ran = subprocess.run([sys.executable, option, script], capture_output=True, timeout=30)
-    assert (ran.returncode == 0) == is_there
+def test_the_dockerfile_is_well_formed() -> None:
+    """What a linter looks at first: known instructions, pinned bases, a user, no shell forms."""
+    known = {"FROM", "COPY", "RUN", "ENV", "USER", "VOLUME", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK"}
+    known |= {"ENTRYPOINT", "CMD"}
+    found = instructions()
+    assert {name for name, _ in found} <= known
+    assert found[0][0] == "FROM"
+    bases = [rest.split()[0] for name, rest in found if name == "FROM"]
+    assert len(set(bases)) == 1
+    assert ":" in bases[0]
+    assert not bases[0].endswith(":latest")
+    stages = set(re.findall(r"^FROM \S+ AS (\S+)$", DOCKERFILE, re.MULTILINE))
+    assert set(re.findall(r"--from=(\S+)", DOCKERFILE)) == stages
+    last = found[max(i for i, (name, _) in enumerate(found) if name == "FROM") :]
+    assert [rest for name, rest in last if name == "USER"] == ["headwater"]
+    for name in ("ENTRYPOINT", "CMD"):
+        assert sum(one == name for one, _ in last) == 1
+        assert exec_form(name)
+
+
+def test_the_image_builds_from_wheels_without_a_network() -> None:
+    copied = [rest for name, rest in instructions() if name == "COPY" and "--from" not in rest]
+    assert copied == ["dist/wheels /wheels"]
+    ran = " ".join(rest for name, rest in instructions() if name == "RUN")
+    assert re.findall(r"pip install (.*?) '", ran) == [
+        "--no-cache-dir --no-index --find-links /wheels"
+    ]
+    for tool in ("apt", "curl", "wget", "git "):
+        assert tool not in ran
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "docker build --network none --file deploy/Dockerfile" in makefile
+    (base,) = set(re.findall(r"^FROM python:([0-9.]+)-slim", DOCKERFILE, re.MULTILINE))
+    assert f"IMAGE_PYTHON = {base}\n" in makefile
+    # What is sent to the builder is what is copied.
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert [line for line in ignored if not line.startswith("#")] == ["*", "!dist/wheels"]
+
+
+def health_check(port: int) -> int:
+    program, *words = exec_form("HEALTHCHECK")
+    assert program == "headwater"
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("HEADWATER_", "STREAM_"))}
+    ran = subprocess.run(
+        [sys.executable, "-m", "headwater", *words],
+        env=kept | {"HEADWATER_PORT": str(port)},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert b"Traceback" not in ran.stderr
+    return ran.returncode
+
+
+def test_the_health_check_tells_whether_a_server_is_there(server: ServerProcess) -> None:
+    assert health_check(server.port) == 0
+    assert health_check(9) == 6
+
+
+def test_the_health_check_needs_no_word_about_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    with SecureServer(authority, authority.issue()) as server:
+        assert health_check(server.port) == 0
 
 
 def unit_lines(name: str) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -14,11 +16,15 @@ from dataclasses import dataclass
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+import typer.main
 
 from headwater import __version__
+from headwater.cli.main import app
+from scripts.homebrew_formula import formula
 from tests.support.server import HOST, ServerProcess
 
 ROOT = Path(__file__).parent.parent.parent
@@ -105,6 +111,26 @@ def test_the_source_distribution_holds_what_it_takes_to_build(built: Built) -> N
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {f"src/{name}" for name in packaged_sources()} <= names
     assert {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"} <= names
+    # Homebrew installs what is pinned here.
+    assert "requirements/run.txt" in names
+
+
+def test_the_formula_is_about_the_source_distribution(built: Built) -> None:
+    url = f"https://example.com/releases/{built.sdist.name}"
+    text = formula(built.sdist, url)
+    digest = hashlib.sha256(built.sdist.read_bytes()).hexdigest()
+    for line in (f'url "{url}"', f'version "{__version__}"', f'sha256 "{digest}"'):
+        assert f"  {line}\n" in text
+    # Every block that begins ends, and the service and completions are commands that exist.
+    begun = re.findall(r"^ *(?:class|def|service do|test do)\b", text, re.MULTILINE)
+    assert len(begun) == len(re.findall(r"^ *end$", text, re.MULTILINE))
+    root: Any = typer.main.get_command(app)
+    used = re.findall(r'(?:opt_bin|bin)/"headwater", "([a-z]+)"', text)
+    assert set(used) == {"completion", "serve"}
+    for name in (*used, *re.findall(r"/headwater ([a-z]+) --url", text)):
+        assert root.get_command(typer.Context(root), name) is not None
+    with pytest.raises(ValueError, match="https"):
+        formula(built.sdist, "")
 
 
 def test_the_metadata_says_what_it_is(built: Built) -> None:

@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import http.client
 import ipaddress
+import os
 import ssl
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
 import typer
 
-from headwater.cli.exits import CliError, ExitCode
+from headwater.cli.exits import CliError, ExitCode, usage
 from headwater.cli.output import Json, write_json, write_line
 from headwater.cli.positions import parse_seconds
 from headwater.cli.records import HealthRecord
 from headwater.cli.target import Target, with_target
 from headwater.contexts import check_ca
 
+DEFAULT_PORT: Final = 4437
+
 
 @with_target
 def health(
     target: Target,
+    here: Annotated[
+        bool,
+        typer.Option(
+            "--here",
+            help="The server on this machine, at $HEADWATER_PORT or 4437, with TLS or without.",
+        ),
+    ] = False,
     alive: Annotated[
         bool, typer.Option("--alive", help="Ask only whether the process answers.")
     ] = False,
@@ -35,16 +45,21 @@ def health(
     Exits with 0 if its storage answers, with 1 if it says that it does not,
     and with 6 if it cannot be reached. No token is sent. On this machine
     (127.0.0.1, localhost) any certificate will do: it names the server as
-    others know it.
+    others know it. --here is for health checks of containers: it finds out
+    whether the server has TLS.
 
     Examples:
 
       headwater health
       headwater health --url https://127.0.0.1:4437
-      headwater health --alive --timeout 500ms
+      headwater health --here --alive --timeout 500ms
     """
     path = "/healthz" if alive else "/readyz"
-    status, body = _probe(target, path, parse_seconds(timeout) or 0.001)
+    timeout_s = parse_seconds(timeout) or 0.001
+    if here:
+        target, (status, body) = _probe_here(path, timeout_s)
+    else:
+        status, body = _probe(target, path, timeout_s)
     try:
         said = msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -62,6 +77,19 @@ def health(
     write_line(record.status)
     for name, problem in record.problems.items():
         write_line(f"  {name}: {problem}")
+
+
+def _probe_here(path: str, timeout_s: float) -> tuple[Target, tuple[int, bytes]]:
+    """A server with TLS hangs up on whoever does not begin with it."""
+    port = os.environ.get("HEADWATER_PORT", str(DEFAULT_PORT))
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
+        raise usage(f"$HEADWATER_PORT is {port!r}, which is no port")
+    plain = Target(f"http://127.0.0.1:{port}")
+    try:
+        return plain, _probe(plain, path, timeout_s)
+    except CliError:
+        secure = Target(f"https://127.0.0.1:{port}")
+        return secure, _probe(secure, path, timeout_s)
 
 
 def _probe(target: Target, path: str, timeout_s: float) -> tuple[int, bytes]:

@@ -217,6 +217,8 @@ def _without(book: rules.KeyBook, ids: list[str]) -> rules.KeyBook:
 
 @contextmanager
 def _place(data: Path, keys_file: Path | None, engine: str) -> Iterator[KeyPlace]:
+    if keys_file is not None and not keys_file.name:
+        raise usage("--keys-file needs the name of a file")
     try:
         if keys_file is not None or not is_address(engine):
             yield KeyFile(keys_file or data / KEYS_NAME)

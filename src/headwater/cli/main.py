@@ -63,6 +63,7 @@ COMMANDS: Final[dict[str, dict[str, str]]] = {
         "segments": "segments:app",
         "ctx": "contexts:app",
         "keys": "keys:app",
+        "completion": "completion:completion",
     },
     "Pipelines": {"sql": "sql:sql", "pipeline": "pipelines:app"},
 }

@@ -41,6 +41,7 @@ _UNITS_MS: Final = {
     "d": 86_400_000,
     "w": 604_800_000,
 }
+_SPAN_MAX_MS: Final = 1_000 * 366 * 86_400_000
 _SPAN = re.compile(r"(?:\d+(?:ms|[smhdw]))+")
 _PART = re.compile(r"(\d+)(ms|[smhdw])")
 _OFFSET = re.compile(r"[0-9]+_[0-9]+")
@@ -81,7 +82,10 @@ def parse_span_ms(text: str) -> int:
     """
     if _SPAN.fullmatch(text) is None:
         raise usage(f"{text!r} is not a length of time; write 30s, 5m, 1h30m, 2d or 1w")
-    return sum(int(count) * _UNITS_MS[unit] for count, unit in _PART.findall(text))
+    span = sum(int(count) * _UNITS_MS[unit] for count, unit in _PART.findall(text[:100]))
+    if span > _SPAN_MAX_MS:
+        raise usage(f"{text!r} is too long; a thousand years will do")
+    return span
 
 
 def parse_seconds(text: str) -> float:

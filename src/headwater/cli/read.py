@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
 import typer
@@ -13,6 +13,7 @@ import typer
 from headwater.cli import remote
 from headwater.cli.details import DetailReader
 from headwater.cli.exits import usage
+from headwater.cli.following import Followed, check_several, follow_several
 from headwater.cli.formats import (
     GRAMMAR as FORMATS,
 )
@@ -49,6 +50,8 @@ from headwater.cli.units import Unit
 from headwater.client import START, Headwater, Position, Stream
 
 TAIL_DEFAULT: Final = 10
+# More than any stream has.
+COUNT_MAX: Final = 10**15 - 1
 
 SinceTime = Annotated[
     str | None,
@@ -94,7 +97,14 @@ def read(
     until: UntilTime = None,
     count: Annotated[
         int | None,
-        typer.Option("-n", "--count", min=1, metavar="COUNT", help="Stop after this many."),
+        typer.Option(
+            "-n",
+            "--count",
+            min=1,
+            max=COUNT_MAX,
+            metavar="COUNT",
+            help="Stop after this many.",
+        ),
     ] = None,
     grep: Grep = None,
     follow: Annotated[
@@ -151,13 +161,14 @@ def read(
 @with_target
 def tail(
     target: Target,
-    stream: remote.StreamPath,
+    streams: remote.StreamPaths,
     last: Annotated[
         int | None,
         typer.Option(
             "-n",
             "--last",
             min=0,
+            max=COUNT_MAX,
             metavar="COUNT",
             help="Start with this many of the last messages "
             f"(default: {TAIL_DEFAULT}; 0 in a stream of neither JSON nor text).",
@@ -181,7 +192,8 @@ def tail(
     """Write the last messages of a stream, and then what comes.
 
     Ends with 0 when the stream is closed, and with 130 on Ctrl-C. What
-    --grep, --format and --details do, `headwater read --help` says.
+    --grep, --format and --details do, `headwater read --help` says. Of
+    several streams, each line begins with the stream and a tab.
 
     Examples:
 
@@ -189,6 +201,7 @@ def tail(
       headwater tail orders -n 0           # only what is new
       headwater tail orders --since 15m    # the last quarter of an hour
       headwater tail orders -t --grep tea  # with times, and only tea
+      headwater tail orders payments       # both, as they come
       headwater tail orders --no-follow    # like tail without -f
     """
     if last is not None and (where is not None or since is not None):
@@ -201,7 +214,18 @@ def tail(
         follow=follow,
         format=_format(format, json=json, details=details, timestamps=timestamps),
     )
-    _copy(target, stream, wanted)
+    if len(streams) == 1:
+        _copy(target, streams[0], wanted)
+        return
+    wanted = replace(wanted, format=check_several(streams, wanted.format))
+    with target.connect() as client:
+        plans = [
+            (path, _plan(client, remote.open_stream(client, path), wanted)) for path in streams
+        ]
+    if any(plan.in_bulk for _, plan in plans):
+        raise usage("of several streams, a template has %t, %s, %S and %k")
+    followed = [Followed(path, plan.unit, plan.format, plan.start) for path, plan in plans]
+    follow_several(target, followed, wanted.grep, follow=follow)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from headwater.cli.target import PATIENT_S, Target, with_target
 from headwater.client import (
     START,
     DurableResponse,
+    Headwater,
     Position,
     ResponseIncomplete,
     StreamNotFound,
@@ -112,7 +113,7 @@ def read(
             begin = Position.parse(START if where == "start" else where)
         except ValueError:
             raise usage(f"{where!r} is no offset") from None
-        _copy(client.durable_response(address), begin)
+        _copy(_open(client, address), begin)
 
 
 @app.command()
@@ -125,7 +126,7 @@ def abort(target: Target, address: Address, json: Json = False) -> None:
       headwater response abort 'http://127.0.0.1:4437/v1/proxy/…'
     """
     with target.connect() as client:
-        client.durable_response(address).abort()
+        _open(client, address).abort()
     report(ResponseEndRecord(url=address, removed=False), "aborted", json=json)
 
 
@@ -139,8 +140,14 @@ def rm(target: Target, address: Address, json: Json = False) -> None:
       headwater response rm 'http://127.0.0.1:4437/v1/proxy/…'
     """
     with target.connect() as client:
-        client.durable_response(address).delete()
+        _open(client, address).delete()
     report(ResponseEndRecord(url=address, removed=True), "deleted", json=json)
+
+
+def _open(client: Headwater, address: str) -> DurableResponse:
+    if not address.startswith(("http://", "https://")):
+        raise usage(f"{address!r} is no address of an answer; take the one that `fetch` said")
+    return client.durable_response(address)
 
 
 def _copy(answer: DurableResponse, begin: str | Position) -> None:

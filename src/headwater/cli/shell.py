@@ -43,10 +43,16 @@ class Shell(TyperGroup):
         self.commands = _Commands(self.table)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """Names alone while a command is typed: their descriptions would load all of them."""
+        """Descriptions come from a table: to ask the commands would load all of them."""
         if incomplete and not incomplete[0].isalnum():
             return super().shell_complete(ctx, incomplete)
-        return [CompletionItem(name) for name in self.commands if name.startswith(incomplete)]
+        from headwater.cli.summaries import SUMMARIES
+
+        return [
+            CompletionItem(name, help=SUMMARIES.get(name))
+            for name in self.commands
+            if name.startswith(incomplete)
+        ]
 
     def main(
         self,
@@ -90,6 +96,10 @@ class Shell(TyperGroup):
             raise typer.Exit(ExitCode.PIPE_CLOSED) from None
         except (typer.Exit, typer.Abort, typer.TyperException):
             raise
+        except UnicodeEncodeError as error:
+            # Arguments may have bytes that are no text, and nothing can be called so.
+            say(f"{error.object!r} is no text; it has bytes that mean nothing")
+            raise typer.Exit(ExitCode.USAGE) from None
         except OSError as error:
             say(_os_error(error))
             raise typer.Exit(ExitCode.FAILED) from None

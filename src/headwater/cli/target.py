@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Concatenate, Final, ParamSpec
 
+import httpx
 import typer
 
+from headwater.cli.exits import usage
 from headwater.cli.failures import explain
 from headwater.cli.server_options import OPTIONS
 from headwater.cli.shell import say
@@ -46,6 +48,13 @@ class Target(Server):
                 yield client
         except HeadwaterError as error:
             raise explain(error, url=self.url, stream=stream, group=group) from error
+        except httpx.InvalidURL as error:
+            raise usage(f"this is no part of an address: {error}") from error
+        except ValueError as error:
+            # What the client refuses before it sends anything: a header that cannot be one.
+            if type(error) is not ValueError:
+                raise
+            raise usage(str(error)) from error
 
     def connect_async(self, *, patience_s: float = QUICK_S) -> AsyncHeadwater:
         """A client for asyncio, for the command that does many things at a time."""

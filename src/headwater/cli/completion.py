@@ -1,0 +1,34 @@
+"""`headwater completion`: what a shell needs to complete commands, options and streams."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+# Typer writes these scripts for --show-completion, for the shell that it finds itself in.
+from typer._completion_shared import get_completion_script
+
+from headwater.cli.output import write_line
+
+
+def completion(
+    shell: Annotated[
+        Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")
+    ],
+) -> None:
+    """Write a script that teaches a shell to complete this command.
+
+    It completes commands, options, contexts and the names of streams, with
+    descriptions where the shell shows them.
+
+    Examples:
+
+      headwater completion bash > ~/.local/share/bash-completion/completions/headwater
+      headwater completion zsh > "${fpath[1]}/_headwater"
+      headwater completion fish > ~/.config/fish/completions/headwater.fish
+    """
+    script = get_completion_script(
+        prog_name="headwater", complete_var="_HEADWATER_COMPLETE", shell=shell
+    )
+    write_line(script)
