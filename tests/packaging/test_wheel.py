@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import time
 import venv
 import zipfile
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ import typer.main
 from headwater import __version__
 from headwater.cli.main import app
 from scripts.homebrew_formula import formula
-from tests.support.server import HOST, ServerProcess
+from tests.support.server import HOST, ServerProcess, free_port
 
 ROOT = Path(__file__).parent.parent.parent
 SOURCES = ROOT / "src"
@@ -245,3 +246,42 @@ def test_what_needs_an_extra_says_which(
     assert ran.returncode in (1, 2)
     assert f"pip install 'headwater[{extra}]'" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_up_with_a_demo_where_nothing_else_is_installed(bare: Path, tmp_path: Path) -> None:
+    """What the first page says: pip install headwater && headwater up --demo."""
+    port = free_port()
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [bare / "headwater", "up", "--demo", "--port", str(port), "--data", "data"],
+            cwd=tmp_path,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        deadline = time.monotonic() + COMMAND_TIMEOUT_S
+        while not sold(port):
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.1)
+        # Tables need more, and it says what.
+        while "pip install 'headwater[spark]'" not in log.read_text():
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.1)
+    finally:
+        process.terminate()
+        process.wait(COMMAND_TIMEOUT_S)
+    assert "Traceback" not in log.read_text()
+
+
+def sold(port: int) -> bool:
+    """Whether the demo has written something."""
+    try:
+        url = f"http://{HOST}:{port}/v1/stream/demo/sales?offset=-1"
+        answer = httpx.get(url, trust_env=False)
+        return answer.status_code == 200 and bool(answer.json())
+    except (httpx.HTTPError, ValueError):
+        return False

@@ -6,6 +6,7 @@ end at an offset.
 
 from __future__ import annotations
 
+import time
 from base64 import b64decode
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,9 +18,18 @@ from headwater.cli.exits import CliError
 from headwater.cli.formats import About, Item
 from headwater.cli.printing import ItemPrinter
 from headwater.cli.units import Unit
-from headwater.client import Headwater, NotSupported, Position, Stream, StreamNotFound
+from headwater.client import (
+    ConnectionFailed,
+    Headwater,
+    NotSupported,
+    Position,
+    ServerUnavailable,
+    Stream,
+    StreamNotFound,
+)
 
 _WAIT_S: Final = 20.0
+_PAUSE_S: Final = 0.2
 _ANSWER_BYTES: Final = 1 << 20
 
 
@@ -55,7 +65,14 @@ class DetailReader:
                 position = Position(end)
             if not follow or info.closed:
                 return
-            self._stream.wait(position.offset, _WAIT_S)
+            self._wait(position.offset)
+
+    def _wait(self, offset: str) -> None:
+        try:
+            self._stream.wait(offset, _WAIT_S)
+        except (ConnectionFailed, ServerUnavailable):
+            # A server may restart while nothing happens. What is asked next is asked patiently.
+            time.sleep(_PAUSE_S)
 
     def _copy_span(self, start: Position, until: str, printer: ItemPrinter) -> Iterator[None]:
         offset, skip = start.offset, start.skip
