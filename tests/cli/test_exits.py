@@ -17,7 +17,7 @@ from headwater.client import HeadwaterError
 from headwater.settings import Settings
 from tests.cli.conftest import Run
 from tests.cli.plain_server import refusing_server
-from tests.cli.test_reference import GROUP_COMMANDS
+from tests.cli.test_reference import below
 
 
 def refusal(kind: type[client.ResponseError], status: int, **headers: str) -> HeadwaterError:
@@ -157,10 +157,10 @@ def test_help_teaches(run: Run) -> None:
             text = run(name, "--help").out
             assert "Examples:" in text, name
             assert f"headwater {name}" in text, name
-    for name in ("add", "use", "ls", "rm"):
-        assert f"headwater ctx {name}" in run("ctx", name, "-h").out
-    for name in GROUP_COMMANDS:
-        assert f"headwater group {name} orders" in run("group", name, "-h").out
+            for full in below(name):
+                text = run(*full.split(), "--help").out
+                assert "Examples:" in text, full
+                assert f"headwater {full}" in text, full
     assert "130 interrupted" in run("--help").out
 
 
