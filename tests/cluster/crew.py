@@ -265,6 +265,46 @@ class Follower(Client):
         await asyncio.sleep(0.05)
 
 
+class Listener(Client):
+    """Has several streams sent over one connection (`/v1/follow`)."""
+
+    def __init__(self, name: str, desk: Desk) -> None:
+        super().__init__(name, desk)
+        self._offsets = dict.fromkeys(self.rng.sample(desk.streams, 4), "-1")
+        self._counts = dict.fromkeys(self._offsets, 0)
+
+    async def step(self) -> None:
+        source = EventStream.of_several(self.rng.choice(self.desk.ports), self._offsets)
+        events = source.events()
+        began, speaking = now(), ""
+        pending: dict[str, list[str]] = {}
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                async for event in events:
+                    if event.kind == "stream":
+                        speaking = json.loads(event.data)["stream"]
+                    elif event.kind == "data":
+                        said = [one["id"] for one in json.loads(event.data)]
+                        pending.setdefault(speaking, []).extend(said)
+                    elif event.kind == "control":
+                        self._note(speaking, pending.pop(speaking, []), began)
+                        self._offsets[speaking] = json.loads(event.data)["streamNextOffset"]
+                    elif event.kind == "failed":
+                        self.desk.note(f"not followed: {event.data[:60]!r}")
+                    if self.desk.is_over:
+                        return
+        except TimeoutError:
+            raise Lost("streams that are followed were silent") from None
+        finally:
+            await events.aclose()
+        await asyncio.sleep(0.05)
+
+    def _note(self, stream: str, messages: list[str], began: float) -> None:
+        seen = Seen(self.name, stream, self._counts[stream], messages, began, now(), False)
+        self.desk.history.seen.append(seen)
+        self._counts[stream] = seen.count
+
+
 class Worker(Client):
     """Takes messages of a group and reports them as done."""
 
@@ -315,6 +355,8 @@ def crew(desk: Desk) -> list[Client]:
         *(Reader(f"l{n}", desk, waits=True) for n in range(4)),
         Follower("f0", desk),
         Follower("f1", desk),
+        Listener("m0", desk),
+        Listener("m1", desk),
         Worker("g0", desk),
         Worker("g1", desk),
     ]

@@ -36,6 +36,17 @@ _CUTS: Final = {
     "from it": frozenset((FROM_TARGET,)),
 }
 
+# A disk that is full for the log of PostgreSQL ends the server, which is what `kill_primary` does.
+_FULL: Final = """
+CREATE FUNCTION headwater.no_room() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100';
+END $$;
+CREATE TRIGGER no_room BEFORE INSERT ON headwater.ops
+  FOR EACH STATEMENT EXECUTE FUNCTION headwater.no_room();
+"""
+_ROOM: Final = "DROP FUNCTION headwater.no_room() CASCADE"
+
 Say = Callable[[str], None]
 
 
@@ -115,6 +126,7 @@ class Nemesis:
             self.reset_connections,
             self.kill_primary,
             self.kill_replica,
+            self.fill_disk,
         ]
         order: list[Callable[[], Coroutine[Any, Any, None]]] = []
         while time.monotonic() < deadline:
@@ -202,6 +214,21 @@ class Nemesis:
         await asyncio.sleep(self._rng.uniform(0.1, 1.5))
         await asyncio.to_thread(self._trio.bring_back, lost)
         await asyncio.to_thread(self._trio.wait_for_replicas, 2)
+
+    async def fill_disk(self) -> None:
+        """PostgreSQL refuses whatever grows, as it does when a table cannot be extended."""
+        seconds = self._rng.uniform(0.5, 2)
+        self._say(f"PostgreSQL's disk: full for {seconds:.1f} s")
+        await asyncio.to_thread(_execute, self._trio, _FULL)
+        await asyncio.sleep(seconds)
+        await asyncio.to_thread(_execute, self._trio, _ROOM)
+
+
+def _execute(trio: Trio, sql: str) -> None:
+    with psycopg.connect(
+        trio.url(DATABASE), target_session_attrs="read-write", autocommit=True
+    ) as connection:
+        connection.execute(sql.encode())
 
 
 async def ordeal(seed: int, seconds: float, say: Say) -> tuple[History, list[str]]:

@@ -8,6 +8,7 @@ have done what was asked or not, and it is up to the checks to find out.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
@@ -127,7 +128,8 @@ class EventStream:
 
     def __init__(self, port: int, path: str, offset: str = "", *, query: str = "") -> None:
         self._wire = Wire(port)
-        self._target = f"/v1/stream/{path}?{query or f'offset={offset}'}&live=sse"
+        target = f"/v1/stream/{path}?{query or f'offset={offset}'}&live=sse"
+        self._request = encode_request("GET", target, {}, b"")
         self.status = 0
         self.ended_cleanly = False
 
@@ -135,7 +137,7 @@ class EventStream:
         """All events until the response ends. Raises Lost when it is cut instead."""
         try:
             reader, writer = await self._wire.open()
-            writer.write(encode_request("GET", self._target, {}, b""))
+            writer.write(self._request)
             self.status, headers = await read_head(reader)
             if self.status != 200:
                 await reader.readexactly(int(headers.get("content-length", 0)))
@@ -151,6 +153,15 @@ class EventStream:
             raise Lost(error, begun=self.status != 0) from None
         finally:
             await self._wire.close()
+
+    @classmethod
+    def of_several(cls, port: int, streams: Mapping[str, str]) -> EventStream:
+        """Several streams over one connection, each from its offset."""
+        source = cls(port, "")
+        body = json.dumps({"streams": dict(streams)}).encode()
+        headers = {"Content-Type": "application/json"}
+        source._request = encode_request("POST", "/v1/follow", headers, body)
+        return source
 
     async def _chunks(self, reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
         while True:
