@@ -62,6 +62,22 @@ def test_a_key_from_its_making_to_its_end(
     assert stat.S_IMODE((data / "keys.json").stat().st_mode) == 0o600
 
 
+def test_who_may_not_read_can_close_and_undelete(
+    run: Run, data: Path, closed_server: tuple[ServerProcess, str]
+) -> None:
+    server, admin = closed_server
+    mine: dict[str, Any] = {"STREAM_URL": server.url, "HEADWATER_TOKEN": admin}
+    run("create", "orders", **mine)
+    grants = ("--write", "orders", "--delete", "orders")
+    key = secret(run("keys", "create", "--data", str(data), *grants).out.strip())
+    theirs: dict[str, Any] = {"STREAM_URL": server.url, "HEADWATER_TOKEN": key}
+    eventually(lambda: httpx.get(f"{server.url}/v1/streams", headers=bearer(key)).is_success)
+    run("close", "orders", **theirs)
+    run("rm", "-y", "orders", **theirs)
+    run("undelete", "orders", **theirs)
+    assert run("info", "orders", "--json", **mine).record["closed"]
+
+
 def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 

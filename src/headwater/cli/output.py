@@ -80,7 +80,13 @@ def report(record: msgspec.Struct, done: str, *, json: bool) -> None:
     """What a command has changed: a record for scripts, a message for people at a terminal."""
     if json:
         write_json(record)
-    elif sys.stderr.isatty():
+    else:
+        tell(done)
+
+
+def tell(done: str) -> None:
+    """To people at a terminal; scripts see the exit code."""
+    if sys.stderr.isatty():
         say(done)
 
 

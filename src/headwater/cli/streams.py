@@ -13,7 +13,7 @@ from headwater.cli import remote
 from headwater.cli.exits import CliError, ExitCode, usage
 from headwater.cli.failures import explain
 from headwater.cli.inputs import check_json
-from headwater.cli.output import Json, report
+from headwater.cli.output import Json, report, tell
 from headwater.cli.positions import GRAMMAR, locate, parse_size, parse_where
 from headwater.cli.records import ChangeRecord, ClearRecord, RemovalRecord
 from headwater.cli.shell import say
@@ -209,7 +209,7 @@ def close(target: Target, streams: remote.StreamPaths, json: Json = False) -> No
 
     def close_one(stream: Stream) -> None:
         stream.close()
-        _report(stream, stream.head(), "closed", json=json)
+        _report_change(stream, "closed", json=json)
 
     _each(target, streams, close_one)
 
@@ -293,7 +293,7 @@ def undelete(target: Target, streams: remote.DeletedPaths, json: Json = False) -
                 "`headwater ls --deleted` lists those that are",
                 ExitCode.NOT_FOUND,
             ) from None
-        _report(stream, stream.head(), "undeleted", json=json)
+        _report_change(stream, "undeleted", json=json)
 
     _each(target, streams, bring_back)
 
@@ -332,6 +332,14 @@ def _each(target: Target, paths: list[str], action: Callable[[Stream], None]) ->
                     break  # the others would fare no better
     if codes:
         raise typer.Exit(codes[0])
+
+
+def _report_change(stream: Stream, done: str, *, json: bool) -> None:
+    """A HEAD only for a record: who may write or delete need not be allowed to read."""
+    if json:
+        _report(stream, stream.head(), done, json=True)
+    else:
+        tell(f"{done} {stream.path}")
 
 
 def _report(stream: Stream, info: StreamInfo, done: str, *, json: bool) -> None:

@@ -46,7 +46,8 @@ class Archive:
         return tables.not_uploaded(self._history.query, self._history.making)
 
     def to_evict(self, local_bytes_max: int) -> list[SegmentRow]:
-        return tables.evictable(self._history.query, local_bytes_max)
+        history = self._history
+        return tables.evictable(history.query, history.figures().local_bytes, local_bytes_max)
 
     def leftovers(self) -> list[SegmentRow]:
         """Segments in object storage that nobody needs, whether or not a catalog names them."""

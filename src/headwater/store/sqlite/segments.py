@@ -184,9 +184,8 @@ def not_uploaded(query: Query, making: Collection[int]) -> list[SegmentRow]:
     return find_segments(query, condition)
 
 
-def evictable(query: Query, local_bytes_max: int) -> list[SegmentRow]:
+def evictable(query: Query, total: int, local_bytes_max: int) -> list[SegmentRow]:
     """The oldest files that object storage has too, as many as there are too many bytes."""
-    total = int(query("SELECT sum(size) FROM segments WHERE local = 1", ())[0][0] or 0)
     chosen: list[SegmentRow] = []
     if total > local_bytes_max:
         for row in find_segments(query, f"local = 1 AND remote = {PRESENT}"):
