@@ -115,6 +115,25 @@ OPTIONS: Final = (
         "it out.",
     ),
     Option(
+        "valueFormat",
+        READ,
+        "`json`",
+        "What messages are: `avro` and `protobuf` become columns, one for each field.",
+    ),
+    Option(
+        "valueSchema",
+        READ,
+        "",
+        "With `avro`: the schema of a record, or a file that holds it. With `protobuf`: a file "
+        "that `protoc --descriptor_set_out --include_imports` wrote, or its bytes in base64.",
+    ),
+    Option(
+        "valueMessage",
+        READ,
+        "the only one",
+        "With `protobuf`: the full name of the message.",
+    ),
+    Option(
         "retryTimeout",
         EVERY,
         str(RETRY_TIMEOUT_DEFAULT_S),

@@ -27,6 +27,7 @@ from pyspark_headwater.known_options import (
 Mode = Literal["FAILFAST", "PERMISSIVE", "DROPMALFORMED"]
 Ordering = Literal["partition", "global"]
 SealedReads = Literal["auto", "server", "direct"]
+ValueFormat = Literal["json", "avro", "protobuf"]
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -55,6 +56,15 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
+class Encoding:
+    """What messages are if they are not JSON."""
+
+    format: ValueFormat
+    schema: str
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class ReadOptions:
     """What a reader was asked for."""
 
@@ -74,6 +84,7 @@ class ReadOptions:
     include_headers: bool
     mode: Mode
     sealed_reads: SealedReads = "auto"
+    encoding: Encoding | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +193,7 @@ def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
         include_headers=given.truth("includeHeaders", False),
         sealed_reads=cast(SealedReads, given.choice("sealedReads", get_args(SealedReads))),
         mode=cast(Mode, given.choice("mode", get_args(Mode))),
+        encoding=_encoding(given),
     )
 
 
@@ -211,6 +223,16 @@ def write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
         producer_id=producer_id,
         txn_version=version,
     )
+
+
+def _encoding(given: _Given) -> Encoding | None:
+    form = cast(ValueFormat, given.choice("valueFormat", get_args(ValueFormat)))
+    schema, message = given.text("valueSchema"), given.text("valueMessage")
+    if message is not None and form != "protobuf":
+        raise InvalidOption("valueMessage is for valueFormat protobuf")
+    if (schema is None) != (form == "json"):
+        raise InvalidOption("valueSchema goes with valueFormat avro or protobuf, and they with it")
+    return None if schema is None else Encoding(form, schema, message)
 
 
 def _least(given: _Given) -> int | None:

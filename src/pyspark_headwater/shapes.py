@@ -104,21 +104,14 @@ def messages_as_rows(schema: StructType) -> Shape:
 
 def messages_parsed(schema: StructType, mode: Mode) -> Shape:
     """Rows of the user's own schema."""
-    _check(schema, mode)
+    check_places(schema, mode)
     target = to_arrow_schema(schema, timezone="UTC")
     wanted = pa.schema([field.with_nullable(True) for field in target if field.name not in PLACES])
 
     def shape(stream: str, rows: Any) -> Any:
         values = _texts(rows.column("value"))
         table, corrupt = _parse_all(values, wanted, mode, stream, rows)
-        columns: dict[str, Callable[[], Any]] = {
-            "_stream": lambda: pa.repeat(pa.scalar(stream, pa.string()), rows.num_rows),
-            "_offset": lambda: rows.column("offset"),
-            "_index": lambda: rows.column("index"),
-            "_timestamp": lambda: rows.column("timestamp"),
-            **{f"_{name}": partial(rows.column, name) for name in SENDER},
-            CORRUPT: lambda: corrupt,
-        }
+        columns = place_columns(stream, rows, corrupt)
         arrays = [
             columns[name]() if name in columns else table.column(name).combine_chunks()
             for name in target.names
@@ -127,6 +120,18 @@ def messages_parsed(schema: StructType, mode: Mode) -> Shape:
         return batch.filter(pc.is_null(corrupt)) if mode == "DROPMALFORMED" else batch
 
     return shape
+
+
+def place_columns(stream: str, rows: Any, corrupt: Any) -> dict[str, Callable[[], Any]]:
+    """What does not come from the message, by the names in `PLACES`, made when it is asked for."""
+    return {
+        "_stream": lambda: pa.repeat(pa.scalar(stream, pa.string()), rows.num_rows),
+        "_offset": lambda: rows.column("offset"),
+        "_index": lambda: rows.column("index"),
+        "_timestamp": lambda: rows.column("timestamp"),
+        **{f"_{name}": partial(rows.column, name) for name in SENDER},
+        CORRUPT: lambda: corrupt,
+    }
 
 
 def _texts(values: Any) -> Any:
@@ -138,7 +143,8 @@ def _texts(values: Any) -> Any:
         return pa.array(texts, pa.string())
 
 
-def _check(schema: StructType, mode: Mode) -> None:
+def check_places(schema: StructType, mode: Mode) -> None:
+    """Refuse columns that have the name of a place and another type."""
     for field in schema.fields:
         expected = PLACES.get(field.name)
         if expected is not None and field.dataType != expected:

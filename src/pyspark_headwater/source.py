@@ -27,6 +27,7 @@ from pyspark.sql.types import StructType
 
 from headwater.client.errors import ResponseError
 from headwater.client.protocol.resources import Reach
+from pyspark_headwater.encodings import Decoding, messages_decoded
 from pyspark_headwater.errors import InvalidOption
 from pyspark_headwater.known_options import OPTIONS, Use
 from pyspark_headwater.options import ReadOptions, WriteOptions, read_options, write_options
@@ -69,13 +70,17 @@ class DefaultSource(DataSource):
         # Spark asks only if the user gave no schema, and does not say what it is for.
         self._has_own_schema = False
         options = self._read_options(None)
+        if options.encoding is not None:
+            return Decoding.of(options.encoding).columns(options.mode)
         only_json = Selection(options, wire_to(options.server)).holds_only_json()
         return message_schema(json=only_json, headers=options.include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = self._read_options("batch read", schema)
         kind = FilteringReader if is_switched_on() else BatchReader
-        return kind(options, self._shape(schema, options), own_schema=self._has_own_schema)
+        # Whether places have an underscore in front.
+        parsed = self._has_own_schema or options.encoding is not None
+        return kind(options, self._shape(schema, options), own_schema=parsed)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = self._read_options("stream read", schema)
@@ -104,6 +109,8 @@ class DefaultSource(DataSource):
         return schema is not None and self._has_own_schema and names_sender(schema)
 
     def _shape(self, schema: StructType, options: ReadOptions) -> Shape:
+        if options.encoding is not None:
+            return messages_decoded(schema, options.mode, Decoding.of(options.encoding))
         if self._has_own_schema:
             return messages_parsed(schema, options.mode)
         return messages_as_rows(schema)
