@@ -28,6 +28,7 @@ from headwater.client import (
 )
 from headwater.client.aio.transport import HttpxTransport
 from headwater.core.offsets import format_offset
+from pyspark_headwater.large_answers import LargeAnswers
 from pyspark_headwater.options import Server
 from pyspark_headwater.waiting import TellingTransport
 
@@ -50,7 +51,7 @@ class Wire:
             retry=RetryPolicy(give_up_after_s=patience_s, unreachable_after_s=patience_s),
             # Certificates take long to load, in every process, and only TLS has a use for them.
             transport=TellingTransport(
-                HttpxTransport(verify=server.root.startswith("https:")), patience_s
+                LargeAnswers(HttpxTransport(verify=server.root.startswith("https:"))), patience_s
             ),
         )
 
