@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
 from headwater.client.errors import ResponseError
+from headwater.core.arrow import rows_of
 from headwater.core.content_types import is_json
+from headwater.core.frames import Frame
+from headwater.core.offsets import Offset
 from pyspark_headwater.errors import MalformedMessage, NotReadDirectly
 from pyspark_headwater.options import ReadOptions
 from pyspark_headwater.planning import RangesPartition, StreamRange
-from pyspark_headwater.sealed import NotReadable, read_sealed
+from pyspark_headwater.sealed import NotReadable, Take, read_sealed
 from pyspark_headwater.selection import data_loss, is_data_loss
+from pyspark_headwater.shapes import ParsedMessages, Shape, Shaped
 from pyspark_headwater.wire import Wire, wire_to
 
 # Arrow batches of this size cost Spark the least: smaller ones are mostly overhead.
 ROWS_PER_BATCH: Final = 20_000
 
 T = TypeVar("T")
-Shape = Callable[[str, Any], Any]
-"""Makes the rows that Spark was promised of a stream's rows as the server sends them."""
 
 
 def read_partition(options: ReadOptions, partition: RangesPartition, shape: Shape) -> Iterator[Any]:
@@ -30,9 +32,11 @@ def read_partition(options: ReadOptions, partition: RangesPartition, shape: Shap
     wire = wire_to(options.server)
     for one in partition.ranges:
         try:
-            for rows in ahead(_read_range(wire, one, options)):
+            for found in ahead(_read_range(wire, one, options, shape)):
+                rows = found.batch if isinstance(found, Shaped) else found
                 for start in range(0, rows.num_rows, ROWS_PER_BATCH):
-                    yield shape(one.stream, rows.slice(start, ROWS_PER_BATCH))
+                    part = rows.slice(start, ROWS_PER_BATCH)
+                    yield part if isinstance(found, Shaped) else shape(one.stream, part)
         except ResponseError as error:
             if not is_data_loss(error):
                 raise
@@ -49,19 +53,31 @@ def ahead(batches: Iterator[T]) -> Iterator[T]:
             yield batch
 
 
-def _read_range(wire: Wire, one: StreamRange, options: ReadOptions) -> Iterator[Any]:
+def _taking(shape: Shape, stream: str, *, json: bool, headers: bool) -> Take:
+    """What is made of a frame: rows as Spark wants them, if a frame is enough to tell."""
+    whole = shape.whole if json and isinstance(shape, ParsedMessages) else None
+
+    def take(frame: Frame, first: Offset) -> Any:
+        shaped = None if whole is None else whole(stream, frame, first)
+        if shaped is not None:
+            return Shaped(shaped)
+        return rows_of(frame, first, json=json, headers=headers)
+
+    return take
+
+
+def _read_range(wire: Wire, one: StreamRange, options: ReadOptions, shape: Shape) -> Iterator[Any]:
     headers = options.include_headers
     if options.sealed_reads == "server":
         yield from _from_server(wire, one.stream, one.offset, one.until, headers=headers)
         return
     found = wire.pieces(one.stream, one.offset, one.until)
-    json = is_json(found.content_type)
+    take = _taking(shape, one.stream, json=is_json(found.content_type), headers=headers)
     for piece in found.ranges:
         reached = piece.offset
         try:
             if piece.file is not None:
-                sealed = read_sealed(piece.file, reached, piece.until, json=json, headers=headers)
-                for rows, after in sealed:
+                for rows, after in read_sealed(piece.file, reached, piece.until, take):
                     reached = after
                     yield rows
         except NotReadable as error:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from headwater.client.protocol.resources import SealedFile
-from headwater.core.arrow import rows_of
 from headwater.core.errors import DataCorrupt, HistoryUnavailable
+from headwater.core.frames import Frame
 from headwater.core.offsets import Offset, parse_offset
 
 try:
@@ -30,6 +30,8 @@ _BLOCK_BYTES: Final = 8 * 2**20
 # Someone who may not read a place, or does not reach it, need not find that out for every file.
 _REST_S: Final = 60.0
 
+Take = Callable[[Frame, Offset], Any]
+
 log = logging.getLogger(__name__)
 _resting: Final[dict[str, float]] = {}
 
@@ -38,10 +40,8 @@ class NotReadable(Exception):
     """A piece, or what is left of it, cannot be read without the server."""
 
 
-def read_sealed(
-    file: SealedFile, offset: str, until: str, *, json: bool, headers: bool
-) -> Iterator[tuple[Any, str]]:
-    """Record batches of a piece, each with the offset after it."""
+def read_sealed(file: SealedFile, offset: str, until: str, take: Take) -> Iterator[tuple[Any, str]]:
+    """What is made of the frames of a piece, each with the offset after it."""
     place = _place(file)
     first, end = _offset(offset), _offset(until)
     try:
@@ -53,7 +53,7 @@ def read_sealed(
         while first.position < end.position:
             limit = first.position + _BLOCK_BYTES
             frame = extent.frame(first.position, end.position, limit)
-            rows = rows_of(frame, first, json=json, headers=headers)
+            rows = take(frame, first)
             first = Offset(end.run, frame.end)
             yield rows, str(first)
     except HistoryUnavailable as error:

@@ -10,6 +10,7 @@ are ignored, and fields that the message does not have are null.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -29,6 +30,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from headwater.core.arrow import places_of
+from headwater.core.frames import Frame
+from headwater.core.offsets import Offset
 from pyspark_headwater.errors import InvalidOption, MalformedMessage
 from pyspark_headwater.keys import keys_and_headers
 from pyspark_headwater.options import Mode
@@ -53,6 +57,7 @@ PLACES: Final[Mapping[str, DataType]] = {
 _EXCERPT_CHARS: Final = 200
 
 Shape = Callable[[str, Any], Any]
+"""Makes the rows that Spark was promised of a stream's rows as the server sends them."""
 
 
 def message_schema(*, json: bool, headers: bool) -> StructType:
@@ -102,24 +107,56 @@ def messages_as_rows(schema: StructType) -> Shape:
     return shape
 
 
-def messages_parsed(schema: StructType, mode: Mode) -> Shape:
-    """Rows of the user's own schema."""
-    check_places(schema, mode)
-    target = to_arrow_schema(schema, timezone="UTC")
-    wanted = pa.schema([field.with_nullable(True) for field in target if field.name not in PLACES])
+@dataclass(frozen=True, slots=True)
+class Shaped:
+    """Rows that are as Spark wants them."""
 
-    def shape(stream: str, rows: Any) -> Any:
+    batch: Any
+
+
+class ParsedMessages:
+    """Rows of the user's own schema."""
+
+    def __init__(self, schema: StructType, mode: Mode) -> None:
+        check_places(schema, mode)
+        self._mode: Mode = mode
+        self._target = to_arrow_schema(schema, timezone="UTC")
+        self._headers = names_sender(schema)
+        self._wanted = pa.schema(
+            [field.with_nullable(True) for field in self._target if field.name not in PLACES]
+        )
+
+    def __call__(self, stream: str, rows: Any) -> Any:
         values = _texts(rows.column("value"))
-        table, corrupt = _parse_all(values, wanted, mode, stream, rows)
+        table, corrupt = _parse_all(values, self._wanted, self._mode, stream, rows)
+        batch = self._batch(stream, rows, table, corrupt)
+        return batch.filter(pc.is_null(corrupt)) if self._mode == "DROPMALFORMED" else batch
+
+    def whole(self, stream: str, frame: Frame, first: Offset) -> Any:
+        """The rows of a frame in one pass over its bytes; None if that cannot be done.
+
+        Between two objects there is `},{`. With a line end for each of these commas, the bytes are
+        what the parser takes, unless one of them is within a message or two messages are no
+        objects: then the parser fails, and messages are looked for one by one.
+        """
+        if not frame.data.startswith(b"{") or not len(self._wanted):
+            return None
+        places = places_of(frame, first, headers=self._headers)
+        if places is None:
+            return None
+        text = frame.data[:-1].replace(b"},{", b"}\n{")
+        table = _read_json(pa.py_buffer(text), self._wanted, frame.messages)
+        if table is None:
+            return None
+        return self._batch(stream, places, table, pa.nulls(frame.messages, pa.string()))
+
+    def _batch(self, stream: str, rows: Any, table: Any, corrupt: Any) -> Any:
         columns = place_columns(stream, rows, corrupt)
         arrays = [
             columns[name]() if name in columns else table.column(name).combine_chunks()
-            for name in target.names
+            for name in self._target.names
         ]
-        batch = pa.RecordBatch.from_arrays(arrays, schema=target)
-        return batch.filter(pc.is_null(corrupt)) if mode == "DROPMALFORMED" else batch
-
-    return shape
+        return pa.RecordBatch.from_arrays(arrays, schema=self._target)
 
 
 def place_columns(stream: str, rows: Any, corrupt: Any) -> dict[str, Callable[[], Any]]:
@@ -198,7 +235,11 @@ def _parse(values: Any, wanted: Any) -> Any:
     if not _are_objects(values):
         return None
     lines = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
-    text = pc.binary_join(lines, "\n")[0].as_buffer()
+    return _read_json(pc.binary_join(lines, "\n")[0].as_buffer(), wanted, len(values))
+
+
+def _read_json(text: Any, wanted: Any, messages: int) -> Any:
+    """A table of so many objects in a row, or None if they are not all of that kind."""
     options = {
         "parse_options": pj.ParseOptions(
             explicit_schema=wanted,
@@ -212,7 +253,7 @@ def _parse(values: Any, wanted: Any) -> Any:
         table = pj.read_json(pa.BufferReader(text), **options)
     except pa.ArrowInvalid:
         return None
-    return table if table.num_rows == len(values) and table.schema.equals(wanted) else None
+    return table if table.num_rows == messages and table.schema.equals(wanted) else None
 
 
 def _are_objects(values: Any) -> bool:

@@ -33,9 +33,15 @@ from pyspark_headwater.known_options import OPTIONS, Use
 from pyspark_headwater.options import ReadOptions, WriteOptions, read_options, write_options
 from pyspark_headwater.planning import Planner, RangesPartition
 from pyspark_headwater.pushdown import is_switched_on, narrowed
-from pyspark_headwater.reading import Shape, read_partition
+from pyspark_headwater.reading import read_partition
 from pyspark_headwater.selection import Offsets, Selection, data_loss, is_data_loss
-from pyspark_headwater.shapes import message_schema, messages_as_rows, messages_parsed, names_sender
+from pyspark_headwater.shapes import (
+    ParsedMessages,
+    Shape,
+    message_schema,
+    messages_as_rows,
+    names_sender,
+)
 from pyspark_headwater.sink import BatchSink, StreamSink
 from pyspark_headwater.wire import BEGINNING, Wire, wire_to
 
@@ -112,7 +118,7 @@ class DefaultSource(DataSource):
         if options.encoding is not None:
             return messages_decoded(schema, options.mode, Decoding.of(options.encoding))
         if self._has_own_schema:
-            return messages_parsed(schema, options.mode)
+            return ParsedMessages(schema, options.mode)
         return messages_as_rows(schema)
 
 

@@ -63,14 +63,34 @@ def rows_of(frame: Frame, first: Offset, *, json: bool, headers: bool) -> Any:
     return pa.RecordBatch.from_arrays(columns, schema=schema_of(json=json, headers=headers))
 
 
+def places_of(frame: Frame, first: Offset, *, headers: bool) -> Any:
+    """The same without the values, which nobody has to look for then; None for a cut append."""
+    if frame.starts[-1] - frame.starts[0] != len(frame.data):
+        return None
+    index, parents = _spread(_begins(frame, frame.messages), frame.messages)
+    of_appends = [_tokens(frame, first), _times(frame)]
+    if headers:
+        of_appends += [*_stamp_columns(frame), _ids(frame)]
+    offset, timestamp, *details = [column.take(parents) for column in of_appends]
+    fields = [*_PLAIN, *(_HEADERS if headers else ())]
+    return pa.RecordBatch.from_arrays(
+        [offset, index, timestamp, *details], schema=pa.schema(fields)
+    )
+
+
 def _messages(frame: Frame) -> tuple[Any, Any, Any]:
     """Of each message its place in its append, its text, and the number of its append."""
     sizes = _numbers(pa.int32(), frame.message_sizes())
-    begins = _begins(frame, len(sizes))
-    parents = pc.list_parent_indices(pa.ListArray.from_arrays(begins, sizes))
-    index = pc.subtract(pa.arange(0, len(sizes)), begins.take(parents)).cast(pa.int32())
+    index, parents = _spread(_begins(frame, len(sizes)), len(sizes))
     ends = pc.cumulative_sum(pc.add(sizes, pa.scalar(1, pa.int32())))
     return index, _cut(frame, pa.concat_arrays([pa.array([0], pa.int32()), ends])), parents
+
+
+def _spread(begins: Any, messages: int) -> tuple[Any, Any]:
+    """Of each message its place in its append and the number of that append."""
+    numbers = pa.arange(0, messages)
+    parents = pc.list_parent_indices(pa.ListArray.from_arrays(begins, numbers))
+    return pc.subtract(numbers, begins.take(parents)).cast(pa.int32()), parents
 
 
 def _append_ends(frame: Frame) -> Any:
