@@ -17,6 +17,37 @@ from tests.spark.world import ROOT, World, local_session
 from tests.support.server import ServerProcess
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("spark")
+    group.addoption(
+        "--spark-rounds",
+        type=int,
+        default=1,
+        help="how often to kill the server and the driver of a query (default: %(default)s)",
+    )
+    group.addoption(
+        "--spark-cluster",
+        action="store_true",
+        help="also run on a cluster of Spark while servers are killed, which takes minutes",
+    )
+
+
+# The options exist only when this directory is named on the command line, hence the defaults.
+
+
+@pytest.fixture
+def rounds(request: pytest.FixtureRequest) -> int:
+    asked: int = request.config.getoption("spark_rounds", default=1)
+    return asked
+
+
+@pytest.fixture
+def on_request(request: pytest.FixtureRequest) -> None:
+    """Skips tests that take minutes, unless they were asked for."""
+    if not request.config.getoption("spark_cluster", default=False):
+        pytest.skip("takes minutes: --spark-cluster")
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A session with two workers that repeats a failed task up to three times."""

@@ -97,38 +97,40 @@ def wait_for_rows(rows: int, driver: Driver, world: World) -> None:
 @pytest.mark.slow
 @pytest.mark.crash
 def test_everything_fails_and_every_row_is_there_once(
-    start_server: StartServer, tmp_path: Path
+    start_server: StartServer, tmp_path: Path, rounds: int
 ) -> None:
     """Tasks are lost after their work, drivers and the server are killed at random, all in one."""
     chance = random.Random()
     server = start_server("--data", str(tmp_path / "data"))
     log = tmp_path / "log"
+    half = COUNT // 2
     with Headwater(server.url) as client:
         world = World(client, server.url, "chaos", tmp_path)
-        source = world.stream("events", *[[one] for one in changes(range(COUNT // 2))])
+        source = world.stream("events", *[[one] for one in changes(range(half))])
         world.stream("sink")
         with Driver(world, log, "follow") as driver:
-            wait_for_rows(chance.randrange(1, COUNT // 2), driver, world)
-        for one in changes(range(COUNT // 2, COUNT)):
-            source.append(one)
-        with Driver(world, log, "follow") as driver:
-            wait_for_rows(chance.randrange(COUNT // 2, 2 * COUNT // 3), driver, world)
-            server.kill()
-            server.start()
-            wait_for_rows(chance.randrange(2 * COUNT // 3, COUNT), driver, world)
+            wait_for_rows(chance.randrange(1, half), driver, world)
+        for before in range(half, half * (rounds + 1), half):
+            for one in changes(range(before, before + half)):
+                source.append(one)
+            with Driver(world, log, "follow") as driver:
+                wait_for_rows(before + chance.randrange(half // 3), driver, world)
+                server.kill()
+                server.start()
+                wait_for_rows(before + chance.randrange(half // 3, half), driver, world)
         for _ in range(5):
             with Driver(world, log, "end") as driver:
                 server.kill()
                 server.start()
                 if driver.finish():
                     break
-        check(world, source.read_json())
+        check(world, source.read_json(), half * (rounds + 1))
 
 
-def check(world: World, messages: list[Any]) -> None:
+def check(world: World, messages: list[Any], count: int) -> None:
     """Row by row: the stream, the archive, and the tables of the state."""
-    assert messages == changes(range(COUNT))
-    assert sorted(world.read()) == [*range(COUNT)]
+    assert messages == changes(range(count))
+    assert sorted(world.read()) == [*range(count)]
     lake = f"{world.directory}/lake"
     archive = rows_of(f"{lake}/archive/{world.table()}")
     archive.sort(key=lambda row: (row["offset"], row["index"]))

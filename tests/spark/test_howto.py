@@ -22,7 +22,8 @@ def test_the_guide(spark: SparkSession, world: World, capsys: pytest.CaptureFixt
     blocks = snippets.fenced(page)
     assert len(blocks) >= 11
     program = "\n".join(blocks).replace(snippets.SERVER, world.url)
-    namespace: dict[str, Any] = {}
+    # Classes of the main program travel to workers by value.
+    namespace: dict[str, Any] = {"__name__": "__main__"}
     try:
         exec(compile(program, str(GUIDE), "exec"), namespace)
     finally:
