@@ -8,6 +8,7 @@ where `run.py` is two lines: `from pyspark_headwater.pipelines.__main__ import m
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import cast
@@ -30,6 +31,8 @@ def arguments(given: Sequence[str]) -> Pipeline:
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE")
     found = parser.parse_args(given)
     options = {"endpoint": found.endpoint}
+    if token := os.environ.get("HEADWATER_TOKEN"):
+        options["token"] = token
     options |= dict(pair.split("=", 1) for pair in found.option)
     if found.stream:
         options["stream"] = found.stream

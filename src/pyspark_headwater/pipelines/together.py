@@ -47,6 +47,8 @@ _POLL_S: Final = 0.5
 # the network.
 SETTINGS: Final = {
     "spark.driver.memory": "1g",
+    # Python workers that wait for work hold on to what their last task took; a new one is a fork.
+    "spark.python.factory.idleWorkerMaxPoolSize": "2",
     # Spark takes long errors apart with regular expressions that need a deep stack.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss8m",
     "spark.driver.host": "127.0.0.1",
