@@ -6,8 +6,9 @@
     spark.sql("SELECT count(*) FROM shop_orders")
 
 A catalog of Spark is a class of the JVM, which a package for Python cannot bring. So each stream
-becomes a temporary view of the session, read to its end whenever it is queried, and one more view
-lists them. Streams that are created later are there after the next call.
+becomes a temporary view of the session, and one more view lists them. A view is what its stream
+held when it was first queried, however often it is queried after that; another call brings all
+views up to date, with the streams that were created since.
 """
 
 from __future__ import annotations

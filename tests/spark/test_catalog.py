@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pyspark.sql import SparkSession
 
@@ -27,9 +29,8 @@ def test_streams_are_listed_and_read_as_tables(spark: SparkSession, world: World
     world.stream("orders", [{"id": 1, "price": 2.5}, {"id": 2, "price": 4.0}])
     world.stream("raw", content_type="text/plain").append(b"hello")
     schemas = {world.name("orders"): "id long, price double"}
-    found = register_streams(
-        spark, world.url, f"{world.prefix}/*", schemas=schemas, prefix="views_"
-    )
+    asked: Any = {"schemas": schemas, "prefix": "views_"}
+    found = register_streams(spark, world.url, f"{world.prefix}/*", **asked)
     orders, raw = sorted(found)
     assert [found[orders], found[raw]] == [world.name("orders"), world.name("raw")]
     assert spark.sql(f"SELECT sum(price) FROM {orders}").collect()[0][0] == 6.5
@@ -38,6 +39,8 @@ def test_streams_are_listed_and_read_as_tables(spark: SparkSession, world: World
     assert [row.type for row in listed] == ["application/json", "text/plain"]
     assert [row.view for row in listed] == [orders, raw]
     world.client.stream(world.name("orders")).append({"id": 3, "price": 1.0})
+    assert spark.table(orders).count() == 2
+    register_streams(spark, world.url, f"{world.prefix}/*", **asked)
     assert spark.table(orders).count() == 3
 
 

@@ -136,6 +136,25 @@ def test_a_micro_batch_waits_for_company_but_not_for_ever(
         query.stop()
 
 
+def test_real_time_mode_is_refused_by_spark_with_a_reason(
+    spark: SparkSession, world: World
+) -> None:
+    """As the reference says. If Spark comes to take sources in Python, it is time to use it."""
+    world.stream("events", [1])
+    name = "spark.sql.streaming.realTimeMode.allowlistCheck"
+    real_time: Any = {"realTime": "5 seconds"}
+    spark.conf.set(name, "false")
+    writing = world.live(spark).writeStream.format("noop").outputMode("update")
+    writing = writing.option("checkpointLocation", world.checkpoint())
+    try:
+        with pytest.raises(PySparkException, match="STREAMING_REAL_TIME_MODE"):
+            writing.trigger(**real_time).start().awaitTermination(120)
+    finally:
+        spark.conf.unset(name)
+        for query in spark.streams.active:
+            query.stop()
+
+
 def test_wrong_input_is_said_clearly(spark: SparkSession, world: World) -> None:
     with pytest.raises(AnalysisException, match="did you mean stream"):
         world.batch(spark, None, strem="x")
