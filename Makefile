@@ -17,6 +17,9 @@ NODE_STAMP  := $(HARNESS)/node_modules/.package-lock.json
 PATRONI_STAMP := build/patroni/.installed
 BROWSER_STAMP := $(BROWSER)/node_modules/.package-lock.json
 
+# Tests start Python hundreds of times. Where nothing may be written, each compiles everything anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help install install-spark install-dev run serve test coverage check console-types fmt generate tour conformance \
