@@ -3,7 +3,7 @@
 A node that was paused, or cut off from its database, does not know what has been committed since.
 So every request waits until its lease is good, and is refused if that cannot be had. However many
 wait, the lease is asked for once; a database that says nothing is not waited for longer than
-`PATIENCE_S`.
+`PATIENCE_S`. Probes and metrics are about the node itself, and are answered in any case.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from headwater.http.targets import PROBE_TARGETS
 from headwater.store.engine import Lease
 
 PATIENCE_S: Final = 10.0
+_ABOUT_THE_NODE: Final = frozenset({*PROBE_TARGETS, b"/metrics"})
 
 
 class Leased:
@@ -33,7 +34,7 @@ class Leased:
         self._renewing: asyncio.Future[None] | None = None
 
     def __call__(self, request: Request) -> Answer | Deferred | Awaitable[Answer]:
-        if self._lease.is_good or request.path in PROBE_TARGETS:
+        if self._lease.is_good or request.path in _ABOUT_THE_NODE:
             return self._handler(request)
         return self._later(request)
 
