@@ -14,8 +14,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import msgspec
-import pyarrow as pa
-from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -23,7 +21,13 @@ from headwater.client.errors import ResponseError
 from pyspark_headwater.options import read_options
 from pyspark_headwater.pipelines import transforms
 from pyspark_headwater.pipelines.delta import open_table, parts_of, read_files, read_table
-from pyspark_headwater.pipelines.jobs import archive_layout, rollup_layout
+from pyspark_headwater.pipelines.jobs import (
+    Seen,
+    archive_layout,
+    is_unseen,
+    rollup_layout,
+    seen_by,
+)
 from pyspark_headwater.pipelines.state import state_layout
 from pyspark_headwater.selection import is_data_loss, is_gone
 from pyspark_headwater.wire import BEGINNING, wire_to
@@ -44,37 +48,39 @@ class HeadwaterTables:
         archive = open_table(layout.uri(stream))
         parts = {} if archive is None else parts_of(archive, layout)
         paths = [path for part in parts.values() for path in part]
-        last = None if archive is None else last_offset(archive)
-        live = self._live(stream, last)
+        live = self._live(stream, seen_by(archive, stream))
         if live is not None and not paths:
             return live
         past = read_files(self.spark, layout, stream, paths).withColumn("stream", F.lit(stream))
         past = past.select("stream", *layout.schema.fieldNames())
         return past if live is None else past.unionByName(live)
 
-    def _live(self, stream: str, last: str | None) -> DataFrame | None:
+    def _live(self, stream: str, seen: Seen | None) -> DataFrame | None:
         """What the server has after the last append of the archive; None if there is nothing."""
         options = {"endpoint": self.endpoint, "stream": stream}
         if self.token is not None:
             options["token"] = self.token
         only_new = F.lit(True)
-        if last is not None:
+        if seen is not None:
             wire = wire_to(read_options(options, "batch read").server)
             try:
-                reach = wire.reach(stream, last, messages=1)
+                reach = wire.reach(stream, seen.offset, messages=1)
             except ResponseError as error:
                 if not is_data_loss(error):
                     raise
                 if is_gone(error):
                     return None
-                # It is no longer kept, or the stream was created again. Its first offset is greater
-                # than none, but the archive cannot have it either.
-                only_new = (F.col("offset") > last) | (F.col("offset") == BEGINNING)
+                # It is no longer kept, or the stream was created again.
+                only_new = is_unseen(seen)
             else:
-                if reach.messages_behind == 0:
-                    return None
-                options["startingOffsets"] = _at(stream, reach.offset)
                 options["endingOffsets"] = _at(stream, reach.tail)
+                if seen.offset == BEGINNING:
+                    # All streams begin with the same offset, so it does not say which one this is.
+                    only_new = is_unseen(seen)
+                elif reach.messages_behind == 0:
+                    return None
+                else:
+                    options["startingOffsets"] = _at(stream, reach.offset)
         live = self.spark.read.format("headwater").options(**options).load()
         return transforms.archived(live.where(only_new))
 
@@ -99,9 +105,3 @@ class HeadwaterTables:
 
 def _at(stream: str, offset: str) -> str:
     return msgspec.json.encode({stream: offset}).decode()
-
-
-def last_offset(archive: DeltaTable) -> str | None:
-    """The offset of the last append in an archive, from what its files say about themselves."""
-    tops = pa.table(archive.get_add_actions(flatten=True)).to_pylist()
-    return max((row["max.offset"] for row in tops if row.get("max.offset")), default=None)

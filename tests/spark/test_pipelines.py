@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,11 @@ from typer.testing import CliRunner
 from headwater.cli.main import app
 from headwater.client import MaterializedState
 from headwater.core import pipelines
-from pyspark_headwater.pipelines import buckets, delta, state
+from pyspark_headwater.errors import InvalidOption, OtherWriter
+from pyspark_headwater.pipelines import buckets, delta, jobs, state, transforms, upkeep
 from pyspark_headwater.pipelines.__main__ import main as submitted
-from pyspark_headwater.pipelines.delta import Commit
-from pyspark_headwater.pipelines.jobs import Archive, Rollup
+from pyspark_headwater.pipelines.delta import Commit, OpenTables
+from pyspark_headwater.pipelines.jobs import Archive, Job, Rollup, with_patience
 from pyspark_headwater.pipelines.layout import columns_of
 from pyspark_headwater.pipelines.replay import replay
 from pyspark_headwater.pipelines.running import Pipeline, Progress, noted, run
@@ -89,7 +92,7 @@ def test_a_batch_is_archived_once(
     world.stream("b", [3])
     batch = world.batch(spark, None, streamPattern=f"{world.prefix}/*")
     archive = Archive(str(world.directory / "lake"))
-    monkeypatch.setattr(delta, "COMPACT_AFTER_FILES", 2)
+    monkeypatch.setattr(upkeep, "COMPACT_AFTER_FILES", 2)
     for commit in (Commit("q", 0), Commit("q", 0), Commit("another checkpoint", 0)):
         archive(batch, commit)
     world.client.stream(world.name("a")).append(4)
@@ -126,15 +129,82 @@ def test_a_stream_created_anew_is_taken_in_whole(spark: SparkSession, world: Wor
 def test_files_that_were_replaced_go_in_the_end(
     spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delta, "_TIDY_EVERY", 1)
-    tidied: list[bool] = []
-    monkeypatch.setattr(DeltaTable, "vacuum", lambda _, dry_run: tidied.append(dry_run))
-    rollup = Rollup(str(world.directory / "lake"), 1)
+    monkeypatch.setattr(upkeep, "TIDY_EVERY", 1)
+    root = str(world.directory / "lake")
     stream = world.stream("events", [1])
-    for number in range(2):
-        rollup(world.batch(spark), Commit("q", number))
+    for number, hours in enumerate([1, 1, 0]):
+        Rollup(root, 1, OpenTables(hours))(world.batch(spark), Commit("q", number))
         stream.append(number)
-    assert tidied == [False, False]
+        files = {*Path(f"{root}/rollup").glob("date=*/*.parquet")}
+        assert len(files) == (1 if hours == 0 else number + 1)
+    configuration = DeltaTable(f"{root}/rollup").metadata().configuration
+    assert configuration["delta.deletedFileRetentionDuration"] == "interval 0 hours"
+
+
+def test_two_writers(spark: SparkSession, world: World) -> None:
+    """Whoever is slower makes its batch again, and nothing is stored twice."""
+    root = str(world.directory / "lake")
+    stream = world.stream("events", [put("a", 1)])
+    kinds: list[Callable[[], Job]] = [
+        lambda: Archive(root),
+        lambda: Rollup(root, 1),
+        lambda: Materialize(root),
+    ]
+    pairs = [(make(), make()) for make in kinds]
+    for first, second in pairs:
+        first(world.batch(spark), Commit("first", 0))
+        second(world.batch(spark), Commit("second", 0))
+    stream.append(put("b", 2))
+    for first, second in pairs:
+        # The second one knows the table as it was before the first one's batch.
+        with_patience(first, world.batch(spark), Commit("first", 1))
+        with pytest.raises(OtherWriter, match="something else writes to the table"):
+            second(world.batch(spark), Commit("second", 1))
+        with_patience(second, world.batch(spark), Commit("second", 1))
+    assert len(rows_of(f"{root}/archive/{world.table()}")) == 2
+    assert sum(row["messages"] for row in rows_of(f"{root}/rollup")) == 2
+    assert {row["key"] for row in rows_of(f"{root}/state/{world.table()}/user")} == {"a", "b"}
+
+
+def test_a_writer_that_is_always_slower_says_so(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "_PAUSE_S", 0)
+
+    class Slower:
+        tables = OpenTables()
+
+        def __call__(self, batch: DataFrame, commit: Commit) -> None:
+            raise OtherWriter("something else writes to the table t")
+
+    with pytest.raises(OtherWriter, match=r"the table t; .* 8 times in a row. Let one pipeline"):
+        with_patience(Slower(), spark.range(1), Commit("q", 0))
+
+
+def test_a_checkpoint_is_that_of_its_streams(spark: SparkSession, world: World) -> None:
+    world.stream("a/b", [1])
+    world.stream("a-b", [2], [3])
+    run(spark, pipeline(world, "archive", "a/b"))
+    other = pipeline(world, "archive", "a-b")
+    with pytest.raises(InvalidOption, match=r"that of pipeline archive, stream .*a/b, not of"):
+        run(spark, other)
+    run(spark, dataclasses.replace(other, called="another"))
+    assert len(rows_of(f"{other.root}/archive/{world.table('a-b')}")) == 2
+
+
+def test_days_are_those_of_utc(spark: SparkSession) -> None:
+    rows = [("s", "0", 0, datetime(2026, 1, 1, 23, 30, tzinfo=UTC), "1")]
+    columns = "stream string, offset string, index int, timestamp timestamp, value string"
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        messages = spark.createDataFrame(rows, columns)
+        days = [
+            transforms.archived(messages).collect()[0].date,
+            transforms.rolled_up(messages, 5).collect()[0].date,
+        ]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert days == [date(2026, 1, 1)] * 2
 
 
 def test_a_table_outlives_its_stream(spark: SparkSession, world: World) -> None:
@@ -153,6 +223,20 @@ def test_a_table_outlives_its_stream(spark: SparkSession, world: World) -> None:
     assert values() == ["1", "2", "3"]
     world.stream("events", [5, 6])
     assert values() == ["1", "2", "3", "5", "6"]
+    # The offset of the new stream's only append is that of the old one's first.
+    archive(world.batch(spark), Commit("q", 1))
+    assert values() == ["1", "2", "3", "5", "6"]
+    world.client.stream(world.name()).delete()
+    world.stream("events", [7])
+    assert values() == ["1", "2", "3", "5", "6", "7"]
+    replay(
+        spark,
+        f"{archive.root}/archive/{world.table()}",
+        world.options("copy"),
+        name="restore",
+        version=1,
+    )
+    assert world.read("copy") == [1, 2, 3, 5, 6]
 
 
 def test_a_table_that_was_never_archived(spark: SparkSession, world: World) -> None:
@@ -434,6 +518,10 @@ def test_a_table_back_into_a_stream(spark: SparkSession, world: World) -> None:
     files.write_text('{"n": 1}\n{"n": 2}\n')
     replay(spark, str(files), world.options("rows"), form="json", name="load", version=1)
     assert world.read("rows") == [{"n": 1}, {"n": 2}]
+    (world.directory / "rows.csv").write_text("item,price\ntea,3.5\ncake,4\n")
+    lines = str(world.directory / "rows.csv")
+    replay(spark, lines, world.options("lines"), form="csv", name="load", version=1)
+    assert world.read("lines") == [{"item": "tea", "price": 3.5}, {"item": "cake", "price": 4.0}]
 
 
 # ── The command ──────────────────────────────────────────────────────────────────────────────

@@ -75,6 +75,19 @@ def run(
         int | None,
         typer.Option("--batch", min=1, metavar="MESSAGES", help="Messages in a micro-batch."),
     ] = None,
+    name: Annotated[
+        str, typer.Option("--name", help="What to call it, if not by what it does.")
+    ] = "",
+    keep_replaced: Annotated[
+        int,
+        typer.Option(
+            "--keep-replaced",
+            min=1,
+            max=24 * 365,
+            metavar="HOURS",
+            help="How long to keep files that are no longer part of a table.",
+        ),
+    ] = 1,
 ) -> None:
     """Run a pipeline: take in what is there and end, or follow.
 
@@ -102,7 +115,9 @@ def run(
         from pyspark_headwater.pipelines.running import run as run_pipeline
         from pyspark_headwater.pipelines.session import session
 
-        chosen = Pipeline(kind, root, options, minutes, follow)
+        chosen = Pipeline(
+            kind, root, options, minutes, follow, called=name, keep_replaced_h=keep_replaced
+        )
         _greet(options)
         _announce(chosen)
         run_pipeline(session(master, chosen.name), chosen, lambda one: say(_line(one)))

@@ -16,6 +16,7 @@ from typing import cast
 from headwater.core import pipelines
 from pyspark_headwater.pipelines.running import Pipeline, Progress, run
 from pyspark_headwater.pipelines.session import session
+from pyspark_headwater.pipelines.upkeep import KEEP_REPLACED_H
 
 
 def arguments(given: Sequence[str]) -> Pipeline:
@@ -28,6 +29,8 @@ def arguments(given: Sequence[str]) -> Pipeline:
     parser.add_argument("--root", required=True)
     parser.add_argument("--minutes", type=int, default=1)
     parser.add_argument("--follow", action="store_true")
+    parser.add_argument("--name", default="")
+    parser.add_argument("--keep-replaced", type=int, default=KEEP_REPLACED_H, metavar="HOURS")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE")
     found = parser.parse_args(given)
     options = {"endpoint": found.endpoint}
@@ -39,7 +42,13 @@ def arguments(given: Sequence[str]) -> Pipeline:
     if found.pattern:
         options["streamPattern"] = found.pattern
     return Pipeline(
-        cast(pipelines.Pipeline, found.kind), found.root, options, found.minutes, found.follow
+        cast(pipelines.Pipeline, found.kind),
+        found.root,
+        options,
+        found.minutes,
+        found.follow,
+        called=found.name,
+        keep_replaced_h=found.keep_replaced,
     )
 
 

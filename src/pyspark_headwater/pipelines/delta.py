@@ -20,7 +20,6 @@ from typing import Any, Final, Literal, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
@@ -32,11 +31,11 @@ from pyspark.sql.types import StructType
 
 from pyspark_headwater.errors import OtherWriter
 from pyspark_headwater.pipelines.layout import Layout, columns_of
+from pyspark_headwater.pipelines.parquet import filesystem, read_paths
+from pyspark_headwater.pipelines.upkeep import KEEP_REPLACED_H, is_due, properties, tidy
 
 T = TypeVar("T")
 R = TypeVar("R")
-COMPACT_AFTER_FILES: Final = 64
-_TIDY_EVERY: Final = 100
 _SIDE_BY_SIDE: Final = 8
 _OPEN_MAX: Final = 2_000
 _BOUND_CHARS_MAX: Final = 256
@@ -78,9 +77,13 @@ class OpenTables:
 
     What such a table says may be out of date. A commit that builds on it is then refused, because
     it was made from another version than the one it would follow: see `commit_files`.
+
+    Attributes:
+        keep_replaced_h: how long to keep files that are no longer part of a table, in hours.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, keep_replaced_h: int = KEEP_REPLACED_H) -> None:
+        self.keep_replaced_h = keep_replaced_h
         self._known: OrderedDict[str, DeltaTable] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -233,14 +236,6 @@ def bounds_of(values: Any) -> tuple[str | None, str | None]:
     return (low, high) if is_short else (None, None)
 
 
-def filesystem(uri: str) -> tuple[Any, str]:
-    """Where a directory lives, and its path there."""
-    if "://" in uri:
-        found = pafs.FileSystem.from_uri(uri)
-        return found[0], found[1]
-    return pafs.LocalFileSystem(), uri
-
-
 # --- Committing ----------------------------------------------------------------------------------
 
 
@@ -268,10 +263,7 @@ def commit_files(
     if has_commit(found, commit):
         return
     if found is None:
-        found = _create(layout, table)
-    if found.version() % _TIDY_EVERY == _TIDY_EVERY - 1:
-        # Files that were replaced long ago: a week, unless the table itself says otherwise.
-        found.vacuum(dry_run=False)
+        found = _create(layout, table, tables.keep_replaced_h)
     now_ms = time.time_ns() // 1_000_000
     actions = [
         AddAction(one.path, one.size, {layout.partition: one.part}, now_ms, True, stats)
@@ -294,16 +286,23 @@ def commit_files(
         )
     except CommitFailedError as error:
         raise OtherWriter(f"something else writes to the table {uri} ({error})") from error
+    before = found.version()
     found.update_incremental()
     tables.keep(uri, found)
+    if is_due(before, found.version()):
+        tidy(found, tables.keep_replaced_h)
 
 
-def _create(layout: Layout, table: str) -> DeltaTable:
+def _create(layout: Layout, table: str, keep_replaced_h: int) -> DeltaTable:
     uri = layout.uri(table)
     filesystem_, path = filesystem(uri)
     filesystem_.create_dir(path)
     return DeltaTable.create(
-        uri, layout.delta(table), mode="ignore", partition_by=[layout.partition]
+        uri,
+        layout.delta(table),
+        mode="ignore",
+        partition_by=[layout.partition],
+        configuration=properties(keep_replaced_h),
     )
 
 
@@ -312,14 +311,6 @@ def _statistics(one: WrittenFile, column: str) -> str:
     tops = {} if one.high is None else {column: one.high}
     stats = {"numRecords": one.rows, "minValues": bounds, "maxValues": tops, "nullCount": {}}
     return json.dumps(stats)
-
-
-def compact(tables: OpenTables, uri: str) -> None:
-    """Make few files of many small ones."""
-    table = tables.find(uri)
-    if table is not None and len(table.file_uris()) >= COMPACT_AFTER_FILES:
-        table.optimize.compact()
-        table.update_incremental()
 
 
 # --- Reading -------------------------------------------------------------------------------------
@@ -346,11 +337,7 @@ def read_files(spark: SparkSession, layout: Layout, table: str, paths: Sequence[
     schema = StructType([*layout.schema.fields])
     for column in layout.columns.get(table, ()):
         schema = schema.add(column.name, column.type)
-    if not paths:
-        return spark.createDataFrame([], schema)
-    uri = layout.uri(table)
-    files = [posixpath.join(uri, path) for path in paths]
-    return spark.read.schema(schema).option("basePath", uri).parquet(*files)
+    return read_paths(spark, layout.uri(table), schema, paths)
 
 
 def read_table(spark: SparkSession, layout: Layout, table: str) -> DataFrame:

@@ -36,7 +36,6 @@ from pyspark_headwater.pipelines.delta import (
     OpenTables,
     WrittenFile,
     commit_files,
-    compact,
     has_commit,
     parts_of,
     read_files,
@@ -44,6 +43,7 @@ from pyspark_headwater.pipelines.delta import (
     write_files,
 )
 from pyspark_headwater.pipelines.layout import Layout
+from pyspark_headwater.pipelines.upkeep import compact
 from pyspark_headwater.wire import BEGINNING
 
 PLACE_FIELDS: Final = [
@@ -161,10 +161,14 @@ def unseen(batch: DataFrame, seen: Mapping[str, Seen | None]) -> DataFrame:
     """What of a batch is new."""
     for stream, done in seen.items():
         if done is not None:
-            is_of_a_new_stream = (F.col("offset") == BEGINNING) & (moment() > done.at_us)
-            is_new = (F.col("offset") > done.offset) | is_of_a_new_stream
-            batch = batch.where((F.col("stream") != stream) | is_new)
+            batch = batch.where((F.col("stream") != stream) | is_unseen(done))
     return batch
+
+
+def is_unseen(done: Seen) -> Column:
+    """The same as `is_new`, for rows of one stream."""
+    is_of_a_new_stream = (F.col("offset") == BEGINNING) & (moment() > done.at_us)
+    return (F.col("offset") > done.offset) | is_of_a_new_stream
 
 
 # --- archive -------------------------------------------------------------------------------------
@@ -199,7 +203,8 @@ class Archive:
             mine = files[stream]
             end = max(Seen(one.high or "", one.until_us or 0) for one in mine)
             commit_files(self.tables, layout, stream, mine, commit, notes=end.notes(stream))
-            compact(self.tables, layout.uri(stream))
+            if (table := self.tables.find(layout.uri(stream))) is not None:
+                compact(table, layout.partition)
 
         side_by_side(finish, sorted(files))
 

@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
-from pyarrow import fs
 
 from headwater.core.offsets import ZERO_SUFFIX
 from headwater.core.state_protocol import RESET
-from pyspark_headwater.pipelines.delta import filesystem
+from pyspark_headwater.pipelines.checkpoints import read_note, write_note
 from pyspark_headwater.pipelines.folding import Place
 from pyspark_headwater.pipelines.ledger import Ledger
 from pyspark_headwater.pipelines.survey import Survey
@@ -68,7 +67,7 @@ class Speaking:
                 at = one.misfit.point
                 after[stream] = LeftOut(one.misfit.why, at.offset, at.number, at.at_us)
         if after != before:
-            _note(self.directory, after)
+            write_note(self.directory, NOTE, after)
         return chosen
 
     def _speaks(self, stream: str, one: Survey, ledger: Ledger) -> bool:
@@ -91,16 +90,8 @@ def _goes_on(left: LeftOut, one: Survey) -> bool:
 
 def left_out(directory: str) -> dict[str, LeftOut]:
     """The streams whose tables have ended, and why."""
-    where, path = filesystem(directory)
-    if where.get_file_info(f"{path}/{NOTE}").type != fs.FileType.File:
+    note = read_note(directory, NOTE)
+    if note is None:
         return {}
-    with where.open_input_stream(f"{path}/{NOTE}") as file:
-        noted = msgspec.json.decode(file.read(), type=dict[str, LeftOut | str])
+    noted = msgspec.json.decode(note, type=dict[str, LeftOut | str])
     return {name: LeftOut(one) if isinstance(one, str) else one for name, one in noted.items()}
-
-
-def _note(directory: str, streams: dict[str, LeftOut]) -> None:
-    where, path = filesystem(directory)
-    where.create_dir(path)
-    with where.open_output_stream(f"{path}/{NOTE}") as file:
-        file.write(msgspec.json.encode(streams))

@@ -21,8 +21,9 @@ from pyspark import TaskContext
 from headwater.core.state_protocol import DELETE
 from pyspark_headwater.pipelines.buckets import slot_of
 from pyspark_headwater.pipelines.columns import ARROW_TYPES, Columns, arrays_of
-from pyspark_headwater.pipelines.delta import bounds_of, files_schema, filesystem
+from pyspark_headwater.pipelines.delta import bounds_of, files_schema
 from pyspark_headwater.pipelines.folding import Place, Stretch
+from pyspark_headwater.pipelines.parquet import filesystem
 
 PARTITION: Final = "_bucket"
 ROUTED: Final = (

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import msgspec
+import pyarrow as pa
 from pyarrow import fs
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from pyspark_headwater.errors import InvalidOption
-from pyspark_headwater.pipelines.delta import filesystem, open_table
+from pyspark_headwater.pipelines.delta import open_table
+from pyspark_headwater.pipelines.jobs import moment
+from pyspark_headwater.pipelines.parquet import filesystem, read_paths
+from pyspark_headwater.wire import BEGINNING
 
 
 def replay(
@@ -24,11 +29,12 @@ def replay(
 
     The same name and version again append nothing twice: `name` is the producer, `version` the run.
     Rows go through the driver in their order, so that a rerun does not depend on how Spark cuts
-    them. An archive is replayed in the order of its stream.
+    them. An archive is replayed in the order of its stream, and where that was created anew, one
+    stream after the other. The first line of a CSV file names the columns.
     """
     frame = _rows(spark, source, form)
-    if {"offset", "index", "value"} <= set(frame.columns):
-        frame = frame.orderBy("offset", "index").select("value")
+    if {"offset", "index", "timestamp", "value"} <= set(frame.columns):
+        frame = frame.orderBy(_generation(frame), "offset", "index").select("value")
     writing = {
         "ordering": "global",
         "createStream": "true",
@@ -44,10 +50,20 @@ def _rows(spark: SparkSession, source: str, form: str) -> DataFrame:
     is_directory = where.get_file_info(path).type == fs.FileType.Directory
     table = open_table(source) if is_directory else None
     if table is not None:
-        files = table.file_uris()
-        if not files:
+        paths = [str(one) for one in pa.table(table.get_add_actions())["path"].to_pylist()]
+        if not paths:
             raise InvalidOption(f"the table {source} is empty")
         # The table knows more columns than its older files do.
         schema = StructType.fromJson(msgspec.json.decode(table.schema().to_json()))
-        return spark.read.schema(schema).option("basePath", source).parquet(*files)
-    return spark.read.format(form).load(source)
+        return read_paths(spark, source, schema, paths)
+    reader = spark.read.format(form)
+    if form == "csv":
+        reader = reader.options(header="true", inferSchema="true")
+    return reader.load(source)
+
+
+def _generation(archive: DataFrame) -> Column:
+    """Which of the streams that had the name a row is of. All begin with the same offset."""
+    begins = archive.where((F.col("offset") == BEGINNING) & (F.col("index") == 0))
+    starts = sorted(row.at_us for row in begins.select(moment().alias("at_us")).collect())
+    return sum((F.when(moment() >= one, 1).otherwise(0) for one in starts), F.lit(0))

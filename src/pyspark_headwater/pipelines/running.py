@@ -22,15 +22,27 @@ from headwater.client.errors import HeadwaterError
 from headwater.core import pipelines
 from pyspark_headwater.errors import InvalidOption
 from pyspark_headwater.options import read_options
-from pyspark_headwater.pipelines.delta import Commit, filesystem
+from pyspark_headwater.pipelines.checkpoints import (
+    checkpoint_of,
+    claim,
+    read_note,
+    starting_options,
+    write_note,
+)
+from pyspark_headwater.pipelines.delta import Commit, OpenTables
 from pyspark_headwater.pipelines.jobs import Archive, Job, Rollup, with_patience
+from pyspark_headwater.pipelines.layout import safe_name
 from pyspark_headwater.pipelines.many_states import Speaking
+from pyspark_headwater.pipelines.parquet import filesystem
 from pyspark_headwater.pipelines.snapshots import take_snapshot
 from pyspark_headwater.pipelines.state import Materialize
+from pyspark_headwater.pipelines.upkeep import KEEP_REPLACED_H
 from pyspark_headwater.selection import Selection
 from pyspark_headwater.wire import BEGINNING, Wire, wire_to
 
 _POLL_S: Final = 1
+_SELECTING: Final = ("stream", "streams", "streamPattern")
+PROGRESS: Final = "progress.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +56,8 @@ class Pipeline:
         minutes: the length of the windows of a rollup.
         follow: keep running; otherwise end when everything that is there has been read.
         every_s: when following, the least time from one micro-batch to the next.
+        called: what the pipeline is called, if not by what it does.
+        keep_replaced_h: how long to keep files that are no longer part of a table, in hours.
     """
 
     kind: pipelines.Pipeline
@@ -52,10 +66,14 @@ class Pipeline:
     minutes: int = 1
     follow: bool = False
     every_s: int = 0
+    called: str = ""
+    keep_replaced_h: int = KEEP_REPLACED_H
 
     @property
     def name(self) -> str:
         """The name of the pipeline, made of what it does."""
+        if self.called:
+            return safe_name(self.called)
         what = self.options.get("stream") or self.options.get("streamPattern") or "streams"
         return f"{self.kind}-{re.sub(r'[^A-Za-z0-9]+', '-', what).strip('-') or 'all'}"
 
@@ -63,17 +81,24 @@ class Pipeline:
     def directory(self) -> str:
         return f"{self.root}/{pipelines.PROGRESS}/{self.name}"
 
+    @property
+    def selection(self) -> dict[str, str]:
+        """Which streams it takes in."""
+        return {name: self.options[name] for name in _SELECTING if name in self.options}
+
     def job(self) -> Job:
+        tables = OpenTables(self.keep_replaced_h)
         match self.kind:
             case "archive":
-                return Archive(self.root)
+                return Archive(self.root, tables)
             case "materialize":
                 if "streamPattern" in self.options:
-                    return Materialize(self.root, Speaking(self.directory, self._is_first))
+                    speaking = Speaking(self.directory, self._is_first)
+                    return Materialize(self.root, speaking, tables=tables)
                 self._one_stream()
-                return Materialize(self.root)
+                return Materialize(self.root, tables=tables)
             case "rollup":
-                return Rollup(self.root, self.minutes)
+                return Rollup(self.root, self.minutes, tables)
         raise InvalidOption(f"{self.kind} has no micro-batches")
 
     def _is_first(self, stream: str, offset: str) -> bool:
@@ -121,33 +146,28 @@ def run(spark: SparkSession, pipeline: Pipeline, watch: Watch = lambda _: None) 
 
 def messages_for(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
     """What a pipeline takes in."""
-    options = {"startingOffsets": "earliest", **pipeline.options}
-    read_options(options, "stream read")
+    read_options(pipeline.options, "stream read")
+    options = starting_options(pipeline.root, pipeline.directory, pipeline.options)
     return spark.readStream.format("headwater").options(**options).load()
 
 
 def start(pipeline: Pipeline, messages: DataFrame) -> StreamingQuery:
     """Start the query of a pipeline."""
-    checkpoint = f"{pipeline.directory}/checkpoint"
+    claim(pipeline.directory, {"pipeline": pipeline.kind, **pipeline.selection})
+    checkpoint = checkpoint_of(pipeline.root, pipeline.directory)
     job = pipeline.job()
 
     def take_in(batch: DataFrame, number: int) -> None:
-        with_patience(job, batch, Commit(_query_id(checkpoint), number))
+        with_patience(job, batch, Commit(checkpoint.query_id(), number))
+        checkpoint.note(number)
 
     writing = messages.writeStream.foreachBatch(take_in).queryName(pipeline.name)
-    writing = writing.option("checkpointLocation", checkpoint)
+    writing = writing.option("checkpointLocation", checkpoint.location)
     if not pipeline.follow:
         writing = writing.trigger(availableNow=True)
     elif pipeline.every_s:
         writing = writing.trigger(processingTime=f"{pipeline.every_s} seconds")
     return writing.start()
-
-
-def _query_id(checkpoint: str) -> str:
-    """The id that Spark gave the query when its checkpoint was made."""
-    where, path = filesystem(checkpoint)
-    with where.open_input_stream(f"{path}/metadata") as file:
-        return str(msgspec.json.decode(file.read())["id"])
 
 
 def _run_snapshot(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> None:
@@ -245,10 +265,7 @@ def with_lag(progress: Progress, wire: Wire, tails: Mapping[str, str] | None = N
 
 
 def _note(pipeline: Pipeline, progress: Progress) -> None:
-    where, path = filesystem(pipeline.directory)
-    where.create_dir(path)
-    with where.open_output_stream(f"{path}/progress.json") as file:
-        file.write(msgspec.json.encode(progress))
+    write_note(pipeline.directory, PROGRESS, progress)
 
 
 def noted(root: str) -> list[Progress]:
@@ -257,8 +274,7 @@ def noted(root: str) -> list[Progress]:
     selector = fs.FileSelector(f"{path}/{pipelines.PROGRESS}", allow_not_found=True)
     found: list[Progress] = []
     for directory in sorted(where.get_file_info(selector), key=lambda one: str(one.path)):
-        note = f"{directory.path}/progress.json"
-        if where.get_file_info(note).type == fs.FileType.File:
-            with where.open_input_stream(note) as file:
-                found.append(msgspec.json.decode(file.read(), type=Progress))
+        note = read_note(f"{root}/{pipelines.PROGRESS}/{directory.base_name}", PROGRESS)
+        if note is not None:
+            found.append(msgspec.json.decode(note, type=Progress))
     return found

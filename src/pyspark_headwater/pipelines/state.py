@@ -30,7 +30,6 @@ from pyspark_headwater.pipelines.delta import (
     OpenTables,
     WrittenFile,
     commit_files,
-    filesystem,
     has_commit,
     parts_of,
     rows_in,
@@ -41,6 +40,7 @@ from pyspark_headwater.pipelines.jobs import Seen, is_new
 from pyspark_headwater.pipelines.layout import Layout, columns_of, plain_name, safe_path
 from pyspark_headwater.pipelines.ledger import Ledger
 from pyspark_headwater.pipelines.merging import Rewrite, TableName
+from pyspark_headwater.pipelines.parquet import filesystem
 from pyspark_headwater.pipelines.survey import Survey
 
 # A name with an underscore leaves the name without it to the fields of values.

@@ -22,13 +22,19 @@ STATE: Final = (
 )
 
 
+def utc_date(moment: str) -> Column:
+    """The day of a moment, wherever the session thinks it is."""
+    day_us = 24 * 60 * 60 * 1_000_000
+    return F.date_from_unix_date(F.floor(F.unix_micros(moment) / day_us).cast("int"))
+
+
 # --- archive -------------------------------------------------------------------------------------
 
 
 def archived(messages: DataFrame) -> DataFrame:
     """Messages as the archive keeps them: with the day they were stored."""
     return messages.select(
-        "stream", "offset", "index", "timestamp", "value", F.to_date("timestamp").alias("date")
+        "stream", "offset", "index", "timestamp", "value", utc_date("timestamp").alias("date")
     )
 
 
@@ -169,7 +175,7 @@ def rolled_up(messages: DataFrame, minutes: int) -> DataFrame:
             F.coalesce("entity", F.lit("")).alias("entity"),
             "messages",
             "bytes",
-            F.to_date("window.start").alias("date"),
+            utc_date("window.start").alias("date"),
         )
     )
 

@@ -1,0 +1,132 @@
+"""Where a pipeline is kept: its checkpoint, what it is for, and how far it is.
+
+On a disk that is Spark's own checkpoint, below the root of the tables. Spark writes to an object
+store only with jars that do not come with it. There, the checkpoint of a run is on the driver's
+disk and ends with the run; what lasts is a note of how far the pipeline is, written to the store
+after every batch. The next run, on whatever machine, begins there. A run that dies between a batch
+and its note reads that batch again, and the tables know that they have it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from pyarrow import fs
+
+from headwater.client.errors import ResponseError
+from pyspark_headwater.errors import InvalidOption
+from pyspark_headwater.options import read_options
+from pyspark_headwater.pipelines.parquet import filesystem, is_remote
+from pyspark_headwater.selection import data_loss, is_data_loss
+from pyspark_headwater.wire import wire_to
+
+ABOUT: Final = "pipeline.json"
+POSITION: Final = "position.json"
+
+
+# --- Notes ---------------------------------------------------------------------------------------
+
+
+def read_note(directory: str, name: str) -> bytes | None:
+    """What was noted in the directory of a pipeline."""
+    where, path = filesystem(directory)
+    if where.get_file_info(f"{path}/{name}").type != fs.FileType.File:
+        return None
+    with where.open_input_stream(f"{path}/{name}") as file:
+        return bytes(file.read())
+
+
+def write_note(directory: str, name: str, note: object) -> None:
+    where, path = filesystem(directory)
+    where.create_dir(path)
+    with where.open_output_stream(f"{path}/{name}") as file:
+        file.write(msgspec.json.encode(note))
+
+
+# --- Which streams a pipeline is for -------------------------------------------------------------
+
+
+def claim(directory: str, about: Mapping[str, str]) -> None:
+    """Note which streams a pipeline is for. Offsets of other streams would mean nothing to it."""
+    note = read_note(directory, ABOUT)
+    if note is None:
+        write_note(directory, ABOUT, about)
+        return
+    noted = msgspec.json.decode(note, type=dict[str, str])
+    if noted != about:
+        raise InvalidOption(
+            f"{directory} is that of {_words(noted)}, not of {_words(about)}: give this pipeline a "
+            "name of its own, or remove that directory to start over"
+        )
+
+
+def _words(about: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in about.items())
+
+
+# --- How far it is -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Where Spark notes how far a run is, and what has to be noted elsewhere after each batch."""
+
+    location: str
+    directory: str
+    lasts: bool
+
+    def query_id(self) -> str:
+        """The id that Spark gave the query when its checkpoint was made."""
+        with open(f"{self.location}/metadata", "rb") as file:
+            return str(msgspec.json.decode(file.read())["id"])
+
+    def note(self, batch: int) -> None:
+        """Note that a batch is in the tables."""
+        if self.lasts:
+            return
+        with open(f"{self.location}/offsets/{batch}", "rb") as file:
+            offsets = file.read().splitlines()[-1]
+        write_note(self.directory, POSITION, msgspec.Raw(offsets))
+
+
+def checkpoint_of(root: str, directory: str) -> Checkpoint:
+    """The checkpoint of a pipeline, or a new one for this run."""
+    if not is_remote(root):
+        plain = filesystem(directory)[1]
+        return Checkpoint(f"{plain}/checkpoint", directory, lasts=True)
+    location = tempfile.mkdtemp(prefix="headwater-checkpoint-")
+    atexit.register(shutil.rmtree, location, ignore_errors=True)
+    return Checkpoint(location, directory, lasts=False)
+
+
+def starting_options(root: str, directory: str, options: Mapping[str, str]) -> dict[str, str]:
+    """The options of a pipeline, with where it begins if its checkpoint does not say."""
+    note = read_note(directory, POSITION) if is_remote(root) else None
+    if note is None:
+        return {"startingOffsets": "earliest", **options}
+    given = {name: value for name, value in options.items() if not name.startswith("starting")}
+    known = _still_there(msgspec.json.decode(note, type=dict[str, str]), given)
+    return {**given, "startingOffsets": msgspec.json.encode(known).decode()}
+
+
+def _still_there(position: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
+    """The places that streams still know. Where losses are allowed, others are read anew."""
+    chosen = read_options(options, "stream read")
+    wire = wire_to(chosen.server)
+    known: dict[str, str] = {}
+    for stream, offset in position.items():
+        try:
+            wire.reach(stream, offset, messages=0)
+            known[stream] = offset
+        except ResponseError as error:
+            if not is_data_loss(error):
+                raise
+            if chosen.fail_on_data_loss:
+                raise data_loss(stream, error) from None
+    return known

@@ -1,0 +1,71 @@
+"""What keeps tables quick, however many small batches they are made of. No Spark.
+
+* **Few files.** A part of an archive with many small files has them made into few large ones. Large
+  files are left alone, so every row is rewritten a bounded number of times.
+* **Little rubbish.** A file that was replaced is kept for a while, for those who are still reading
+  it, and then removed; so are the entries of the log that nobody needs any more.
+* **A short log.** Every hundred commits the state of a table is written down, and a reader begins
+  there.
+
+All of it is done by the pipeline that writes the table, between batches.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+
+KEEP_REPLACED_H: Final = 1
+COMPACT_AFTER_FILES: Final = 64
+SMALL_BYTES: Final = 32 * 2**20
+TARGET_BYTES: Final = 128 * 2**20
+TIDY_EVERY: Final = 100
+_AHEAD: Final = 10
+"""How many commits before the state of a table is written down: what that no longer mentions must
+have been removed from the disk."""
+
+
+def properties(keep_replaced_h: int) -> dict[str, str | None]:
+    """How a table is to be kept."""
+    kept = f"interval {keep_replaced_h} hours"
+    return {
+        "delta.checkpointInterval": str(TIDY_EVERY),
+        "delta.deletedFileRetentionDuration": kept,
+        "delta.logRetentionDuration": kept,
+    }
+
+
+def is_due(before: int, now: int) -> bool:
+    """Whether a table is to be tidied, after it went from one version to another."""
+    return (before + _AHEAD) // TIDY_EVERY != (now + _AHEAD) // TIDY_EVERY
+
+
+def tidy(table: DeltaTable, keep_replaced_h: int) -> None:
+    """Remove what was replaced long enough ago."""
+    wanted = properties(keep_replaced_h)
+    if wanted.items() - table.metadata().configuration.items():
+        table.alter.set_table_properties({name: value or "" for name, value in wanted.items()})
+    # Whoever asks for less than a week knows why.
+    table.vacuum(keep_replaced_h, dry_run=False, enforce_retention_duration=False)
+    table.update_incremental()
+
+
+def compact(table: DeltaTable, partition: str) -> None:
+    """Make few files of many small ones, in those parts of a table that have many."""
+    small: dict[str, int] = {}
+    for row in pa.table(table.get_add_actions(flatten=True)).to_pylist():
+        if row["size_bytes"] < SMALL_BYTES:
+            part = str(row[f"partition.{partition}"])
+            small[part] = small.get(part, 0) + 1
+    full = sorted(part for part, count in small.items() if count >= COMPACT_AFTER_FILES)
+    if not full:
+        return
+    chosen: list[tuple[str, str, Any]] = [(partition, "in", full)]
+    # If another writer is faster, it is as good the next time.
+    with suppress(CommitFailedError):
+        table.optimize.compact(partition_filters=chosen, target_size=TARGET_BYTES)
+    table.update_incremental()

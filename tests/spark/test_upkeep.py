@@ -1,0 +1,105 @@
+"""Tables that run themselves: many small batches leave few files, a short log and little rubbish.
+
+`HEADWATER_MICRO_BATCHES=10000` makes a month of it.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from pyspark_headwater.pipelines import upkeep
+from pyspark_headwater.pipelines.delta import Commit, OpenTables, WrittenFile, commit_files
+from pyspark_headwater.pipelines.jobs import Seen, archive_layout, seen_by
+from pyspark_headwater.pipelines.layout import Layout
+from pyspark_headwater.pipelines.parquet import read_rows
+from pyspark_headwater.pipelines.state import state_layout
+from tests.support.object_storage import ObjectStorage
+
+BATCHES = int(os.environ.get("HEADWATER_MICRO_BATCHES", "260"))
+DAY = date(2026, 1, 1)
+
+
+def offset_of(number: int) -> str:
+    return f"{1:016d}_{number:016d}"
+
+
+def written(layout: Layout, table: str, number: int, part: str, rows: int) -> WrittenFile:
+    """A file as a task would leave it."""
+    at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=number)
+    columns: dict[str, Any] = {
+        "offset": [offset_of(number)] * rows,
+        "index": pa.array(range(rows), pa.int32()),
+        "timestamp": pa.array([at] * rows, pa.timestamp("us", "UTC")),
+        "value": [f'{{"n":{number}}}'] * rows,
+    }
+    if layout.clustered == "key":
+        columns = {f"_{name}": values for name, values in columns.items()}
+        columns = {"key": [str(one) for one in range(rows)], **columns}
+    path = Path(layout.uri(table)) / f"{layout.partition}={part}" / f"part-{number}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+    name = f"{path.parent.name}/{path.name}"
+    end = offset_of(number)
+    return WrittenFile(table, name, path.stat().st_size, part, rows, end, end, number)
+
+
+def test_an_archive_of_many_small_batches(tmp_path: Path) -> None:
+    """A day in four parts: each has few files, whatever came before."""
+    layout, tables = archive_layout(str(tmp_path)), OpenTables()
+    days = [str(DAY + timedelta(days=number)) for number in range(4)]
+    uri = layout.uri("orders")
+    for number in range(BATCHES):
+        file = written(layout, "orders", number, days[number * 4 // BATCHES], 3)
+        notes = Seen(offset_of(number), number).notes("orders")
+        commit_files(tables, layout, "orders", [file], Commit("q", number), notes=notes)
+        table = tables.find(uri)
+        assert table is not None
+        upkeep.compact(table, layout.partition)
+        assert len(table.file_uris()) <= 4 * upkeep.COMPACT_AFTER_FILES
+    fresh = DeltaTable(uri)
+    rows = pa.table(fresh.to_pyarrow_table())
+    assert rows.num_rows == 3 * BATCHES
+    assert pc.count_distinct(rows["offset"]).as_py() == BATCHES
+    assert seen_by(fresh, "orders") == Seen(offset_of(BATCHES - 1), BATCHES - 1)
+    # A reader begins at the last state that was written down, at most a hundred commits ago.
+    assert [*Path(uri).glob("_delta_log/*.checkpoint.parquet")]
+    # Every file still says which offsets are in it.
+    parts = pa.table(fresh.get_add_actions(flatten=True)).to_pylist()
+    assert all(row["min.offset"] <= row["max.offset"] for row in parts)
+
+
+def test_a_state_of_many_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One part that is rewritten again and again is one file, and what it replaced goes."""
+    monkeypatch.setattr(upkeep, "TIDY_EVERY", 20)
+    monkeypatch.setattr(upkeep, "_AHEAD", 2)
+    layout, tables = state_layout(str(tmp_path), "users"), OpenTables(keep_replaced_h=0)
+    uri = layout.uri("user")
+    for number in range(BATCHES // 4):
+        file = written(layout, "user", number, "0", 5)
+        commit_files(tables, layout, "user", [file], Commit("q", number), replaced=["0"])
+    assert len(DeltaTable(uri).file_uris()) == 1
+    assert len([*Path(uri).glob("_bucket=*/*.parquet")]) <= 20 + 2
+    assert pa.table(DeltaTable(uri).to_pyarrow_table()).num_rows == 5
+
+
+def test_files_in_an_object_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks read them without Spark's help: with the part they are in, and nulls for the rest."""
+    schema = pa.schema([("n", pa.int64()), ("later", pa.string()), ("date", pa.date32())])
+    with ObjectStorage() as store:
+        for name, value in store.environment.items():
+            monkeypatch.setenv(name, value)
+        root = "s3://history/lake/archive/orders"
+        where, path = pa.fs.FileSystem.from_uri(root)
+        pq.write_table(pa.table({"n": [1, 2]}), f"{path}/date={DAY}/a.parquet", filesystem=where)
+        (batch,) = read_rows(root, [f"date={DAY}/a.parquet"], schema)
+    assert batch.to_pylist() == [{"n": n, "later": None, "date": DAY} for n in (1, 2)]
