@@ -11,6 +11,7 @@ import json
 import sys
 
 from headwater.client import Headwater
+from pyspark_headwater.java import prepare_environment
 from pyspark_headwater.pipelines.replay import replay
 from pyspark_headwater.pipelines.running import Pipeline, noted, run
 from pyspark_headwater.tables import HeadwaterTables
@@ -19,6 +20,7 @@ from tests.spark.world import local_session
 
 
 def main(url: str, prefix: str, root: str) -> None:
+    prepare_environment()
     spark = local_session("local[2]")
     users = f"{prefix}/users"
     rows: dict[str, list[int]] = {}

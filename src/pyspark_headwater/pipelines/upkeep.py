@@ -46,11 +46,12 @@ def is_due(before: int, now: int) -> bool:
 
 def tidy(table: DeltaTable, keep_replaced_h: int) -> None:
     """Remove what was replaced long enough ago."""
-    wanted = properties(keep_replaced_h)
-    if wanted.items() - table.metadata().configuration.items():
-        table.alter.set_table_properties({name: value or "" for name, value in wanted.items()})
     # Whoever asks for less than a week knows why.
     table.vacuum(keep_replaced_h, dry_run=False, enforce_retention_duration=False)
+    wanted = properties(keep_replaced_h)
+    if wanted.items() - table.metadata().configuration.items():
+        # Afterwards: the log may forget at once what the new setting says it need not know.
+        table.alter.set_table_properties({name: value or "" for name, value in wanted.items()})
     table.update_incremental()
 
 
