@@ -45,6 +45,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+_DIGITS_MAX: Final = 18
+
+
+def whole_number(text: str) -> int | None:
+    """A number in a header; None if it is none, or one that no server means."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX else None
+
 
 class HeadwaterError(Exception):
     """Base of everything this package raises on purpose.
@@ -103,8 +110,7 @@ class ResponseError(HeadwaterError):
         return f"{super().__str__()} ({label})"
 
     def _integer_header(self, name: str) -> int | None:
-        text = self.headers.get(name, "")
-        return int(text) if text.isascii() and text.isdigit() else None
+        return whole_number(self.headers.get(name, ""))
 
 
 class BadRequest(ResponseError):

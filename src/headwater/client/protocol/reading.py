@@ -31,7 +31,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.client.errors import BadRequest, StreamNotFound
+from headwater.client.errors import BadRequest, StreamNotFound, whole_number
 from headwater.client.protocol.batch import Batch, Position, has_messages, is_json_array
 from headwater.client.protocol.sse import SseParser
 from headwater.client.protocol.streams import (
@@ -178,7 +178,8 @@ def _byte_offset(offset: str) -> int | str:
     number = offset.rpartition("_")[2]
     if offset == START:
         return 0
-    return int(number) if number.isascii() and number.isdigit() else offset
+    position = whole_number(number)
+    return offset if position is None else position
 
 
 class EventSession:

@@ -28,12 +28,14 @@ from headwater.client.errors import (
     SubscriptionNotFound,
     UpstreamRefused,
     class_for_status,
+    whole_number,
 )
 from headwater.client.protocol.addresses import origin_of
 from headwater.client.protocol.streams import Request, Response, media_type
 from headwater.core.content_types import JSON
 
 _MESSAGE_CHARS_MAX: Final = 300
+_RETRY_AFTER_S_MAX: Final = 86_400.0
 _HELP: Final = re.compile(r'<(?P<path>/[\w/-]{1,200})>; rel="help"', re.ASCII)
 _CONFLICTS: Final[Mapping[str, type[Conflict]]] = {
     "duplicate_id": DuplicateId,
@@ -80,15 +82,20 @@ def _help_url(request: Request, response: Response) -> str | None:
 
 
 def retry_after_s(text: str | None, *, now: float) -> float | None:
-    """Seconds to wait by a `Retry-After` header: a number of seconds or an HTTP date."""
+    """Seconds to wait by a `Retry-After` header: a number of seconds or an HTTP date.
+
+    Nobody means more than a day, so that is not obeyed: a reader that never gives up would wait
+    for ever.
+    """
     if not text:
         return None
-    if text.isascii() and text.isdigit():
-        return float(text)
-    try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - now)
-    except ValueError:
-        return None
+    seconds: float | None = whole_number(text)
+    if seconds is None:
+        try:
+            seconds = max(0.0, parsedate_to_datetime(text).timestamp() - now)
+        except (ValueError, OverflowError):
+            return None
+    return seconds if seconds <= _RETRY_AFTER_S_MAX else None
 
 
 def _error_class(request: Request, response: Response, code: str | None) -> type[ResponseError]:

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from headwater.client.errors import UnexpectedAnswer
+from headwater.client.errors import UnexpectedAnswer, whole_number
 from headwater.core import content_types
 from headwater.core.content_types import JSON
 from headwater.core.limits import PRODUCER_ID_CHARS_MAX, PRODUCER_NUMBER_MAX
@@ -330,8 +330,7 @@ def stream_info(response: Response) -> StreamInfo:
     """The metadata in the headers of a granted PUT or HEAD."""
 
     def number(name: str) -> int | None:
-        text = response.headers.get(name, "")
-        return int(text) if text.isascii() and text.isdigit() else None
+        return whole_number(response.headers.get(name, ""))
 
     return StreamInfo(
         content_type=response.headers.get("content-type"),
@@ -373,7 +372,8 @@ def producer_receipt(response: Response, tag: ProducerTag) -> Receipt:
     """
     epoch = response.headers.get("producer-epoch", str(tag.epoch))
     highest = response.headers.get("producer-seq", str(tag.seq))
-    if not highest.isdigit() or int(highest) < tag.seq or epoch != str(tag.epoch):
+    number = whole_number(highest)
+    if number is None or number < tag.seq or epoch != str(tag.epoch):
         raise unexpected(
             response,
             f"the answer is about epoch {epoch}, sequence {highest}, "

@@ -1,0 +1,130 @@
+"""Servers that mean no good: the client fails with its own errors, soon, and tells them nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from headwater.client import (
+    AsyncHeadwater,
+    HeadwaterError,
+    RateLimited,
+    RetryPolicy,
+    ServerUnavailable,
+    Timeouts,
+)
+from headwater.client.protocol.refusals import retry_after_s
+
+PATIENCE_S = 60
+SOON = RetryPolicy(base_delay_s=0.01, max_delay_s=0.02, give_up_after_s=0.3)
+DIGITS = "9" * 5000
+
+
+@asynccontextmanager
+async def hostile(
+    answer: bytes,
+) -> AsyncIterator[tuple[str, list[bytes]]]:
+    """A server that answers every request in the same way, and hangs up."""
+    seen: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            seen.append(head)
+            writer.write(answer)
+            await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}", seen
+
+
+def http(status: str, body: bytes = b"", **headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+JSON = "application/json"
+ANSWERS = {
+    "a web page": http("200 OK", b"<html>", Content_Type="text/html"),
+    "no type": http("200 OK", b"[1]"),
+    "half a value": http("200 OK", b"[1, 2", Content_Type=JSON, Stream_Next_Offset="0_1"),
+    "no offset": http("200 OK", b"[1]", Content_Type=JSON),
+    "endless numbers": http(
+        "200 OK", b"[1]", Content_Type=JSON, Stream_Next_Offset=f"{DIGITS}_{DIGITS}"
+    ),
+    "cut short": b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n[1",
+    "endless headers": b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200_000,
+    "one endless header": b"HTTP/1.1 200 OK\r\nX: " + b"y" * 2_000_000,
+    "no HTTP": b"SSH-2.0-OpenSSH_9.9\r\n",
+    "nothing": b"",
+    "a bomb of nesting": http(
+        "200 OK", b"[" * 100_000, Content_Type=JSON, Stream_Next_Offset="0_1"
+    ),
+    "bad chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "teapot": http("418 I'm a teapot", b"\xff\xfe", Content_Type=JSON),
+    "odd error": http("500 No", b'{"error": [[[]]]}', Content_Type=JSON),
+}
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+async def test_nonsense_is_an_error_of_the_client(kind: str) -> None:
+    async with (
+        hostile(ANSWERS[kind]) as (url, _),
+        AsyncHeadwater(url, retry=SOON, timeouts=Timeouts(answer_s=5)) as client,
+        asyncio.timeout(PATIENCE_S),
+    ):
+        stream = client.stream("s", content_type=JSON)
+        with pytest.raises(HeadwaterError):
+            await stream.read_json()
+        with pytest.raises(HeadwaterError):
+            await stream.group("g").fetch()
+        # What an answer of 200 to an append says besides does not matter.
+        with suppress(HeadwaterError):
+            await stream.append(1)
+
+
+@pytest.mark.parametrize("later", [DIGITS, "-5", "soon", "1e400", "Mon, 16 Nov 9" + DIGITS])
+@pytest.mark.parametrize(
+    "status, kind", [("429 Slow", RateLimited), ("503 Busy", ServerUnavailable)]
+)
+async def test_nonsense_to_wait_for_is_not_waited_for(
+    status: str, kind: type[HeadwaterError], later: str
+) -> None:
+    async with hostile(http(status, Retry_After=later)) as (url, seen):
+        async with AsyncHeadwater(url, retry=SOON) as client, asyncio.timeout(PATIENCE_S):
+            with pytest.raises(kind):
+                await client.stream("s").read_json()
+        assert len(seen) > 1
+
+
+def test_a_wait_has_a_bound() -> None:
+    now = time.time()
+    assert retry_after_s("86400", now=now) == 86_400
+    for absurd in ("86401", DIGITS, "Fri, 31 Dec 9999 23:59:59 GMT", "Mon, 16 Nov 9" + DIGITS):
+        assert retry_after_s(absurd, now=now) is None
+
+
+@pytest.mark.parametrize("status", ["301 Moved", "302 Found", "307 Temporary", "308 Permanent"])
+async def test_a_redirect_to_another_host_gets_no_credentials(status: str) -> None:
+    async with hostile(http("200 OK", b"[]", Content_Type=JSON)) as (elsewhere, stolen):
+        moved = http(status, Location=f"{elsewhere}/v1/stream/s")
+        async with (
+            hostile(moved) as (url, _),
+            AsyncHeadwater(url, "secret", retry=SOON) as client,
+        ):
+            with pytest.raises(HeadwaterError):
+                await client.stream("s", content_type=JSON).read_json()
+            with pytest.raises(HeadwaterError):
+                await client.stream("s", content_type=JSON).append(1)
+        assert stolen == []
