@@ -158,7 +158,7 @@ def test_help_teaches(run: Run) -> None:
             assert "Examples:" in text, name
             assert f"headwater {name}" in text, name
             for full in below(name):
-                text = run(*full.split(), "--help").out
+                text = run(*full.split(), "-h").out
                 assert "Examples:" in text, full
                 assert f"headwater {full}" in text, full
     assert "130 interrupted" in run("--help").out
