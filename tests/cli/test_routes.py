@@ -81,6 +81,7 @@ COMMANDS: Final = {
     "GET /v1/whoami": "whoami",
     "GET /openapi.json": "api",
     "GET /": "api",
+    "GET /errors/": "api",
     "GET /v1/pipelines": "api",
     "GET /v1/tables": "api",
     "POST /v1/sql": "sql",
