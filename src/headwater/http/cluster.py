@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from headwater.core.errors import InvalidBody, OwnedElsewhere
+from headwater.core import peers
+from headwater.core.errors import InvalidBody, InvalidQuery, OwnedElsewhere
 from headwater.core.json_bodies import decode_body
-from headwater.http.answers import done, json_answer
+from headwater.http.answers import NO_STORE, done, json_answer
 from headwater.http.errors import error_response, plain_error
 from headwater.http.messages import Answer, Request, Response
+from headwater.http.queries import parse_query
 
 if TYPE_CHECKING:
     from headwater.cluster.node import Node
@@ -28,9 +30,15 @@ class MoveBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ClusterResource:
-    def __init__(self, node: Node | None = None, feeds: FeedResource | None = None) -> None:
+    def __init__(
+        self,
+        node: Node | None = None,
+        feeds: FeedResource | None = None,
+        secret: bytes = b"",
+    ) -> None:
         self._node = node
         self._feeds = feeds
+        self._secret = secret
 
     async def index(self, request: Request) -> Response:
         if self._node is None:
@@ -73,6 +81,16 @@ class ClusterResource:
                 "leases": leases,
             }
         )
+
+    async def hello(self, request: Request) -> Response:
+        """Prove to another node that this is the one it is looking for."""
+        if self._node is None:
+            return _alone()
+        challenge = parse_query(request.query).get("challenge", [""])[0].encode()
+        if not peers.is_challenge(challenge):
+            raise InvalidQuery("challenge must be 32 hexadecimal digits")
+        proof = peers.proof(self._secret, challenge, self._node.id)
+        return Response(200, [("Content-Type", "text/plain"), NO_STORE], proof)
 
     async def feed(self, request: Request) -> Answer:
         return _alone() if self._feeds is None else await self._feeds.get(request)

@@ -1,9 +1,7 @@
 """Requests for streams that another node owns: they are passed on, and their answers back.
 
 A request is tried here first. If it turns out that another node owns what it needs, it is sent
-there with everything it came with, so that the owner knows the caller as this node does. Nodes
-recognise each other by a secret in the database; a request that comes with it is not charged for
-again, and says how often it was passed on, so that none goes round for ever.
+there with everything it came with (`http.passing`), and its answer is handed back.
 
 If the owner cannot be reached, or the shard is changing hands, the request waits for the next one,
 up to a bound. If an owner is gone after it got the request, only what may be done twice is sent
@@ -12,10 +10,8 @@ again: reads, and appends of a producer. For anything else the outcome is unknow
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from contextlib import suppress
-from hmac import compare_digest
 from time import monotonic
 from typing import Final
 from urllib.parse import quote
@@ -26,22 +22,16 @@ from headwater.cluster.node import Node
 from headwater.core.cluster import SUBSCRIPTIONS, NodeSeen
 from headwater.core.errors import OutcomeUnknown, OwnedElsewhere, StorageUnavailable
 from headwater.http import headers as names
-from headwater.http.answers import EVENTS_TYPE, FEED_TYPE
 from headwater.http.app import App
 from headwater.http.leases import resolved
-from headwater.http.links import LinkBroken, Links, Reply
+from headwater.http.links import LinkBroken
 from headwater.http.messages import (
     Answer,
     Deferred,
-    EventStream,
-    Headers,
-    Payload,
-    Peer,
     Request,
     Response,
-    Sink,
 )
-from headwater.http.outcomes import report
+from headwater.http.passing import NODE, Passing
 from headwater.http.targets import STREAM_ALIAS, STREAM_ROOT, SUBSCRIPTIONS_ROOT
 
 HOPS_MAX: Final = 4
@@ -50,44 +40,9 @@ _PATIENCE_S_MIN: Final = 5.0
 _LOOK_AGAIN_S: Final = 0.2
 _PLACES_MAX: Final = 10_000
 
-NODE: Final = b"headwater-node"
-_HOPS: Final = b"headwater-hops"
-_PEER: Final = b"headwater-peer"
-_SCHEME: Final = b"headwater-scheme"
-_FOR_ITSELF: Final = b"headwater-for-itself"
-_OWN: Final = frozenset({NODE, _HOPS, _PEER, _SCHEME, _FOR_ITSELF})
 _TRANSACTION: Final = b"/v1/transaction"
 _MOVE: Final = b"/v1/cluster/move"
 _SUBSCRIPTIONS: Final = (SUBSCRIPTIONS_ROOT, STREAM_ALIAS + b"__ds/")
-# These concern one connection, and not what it carries.
-_HOP_BY_HOP: Final = frozenset(
-    {
-        b"connection",
-        b"content-length",
-        b"expect",
-        b"keep-alive",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-    }
-)
-_STREAMED: Final = (EVENTS_TYPE, FEED_TYPE)
-# Every answer of this node has these anyway.
-_ADDED_HERE: Final = frozenset(
-    {
-        "access-control-allow-origin",
-        "access-control-expose-headers",
-        "connection",
-        "content-length",
-        "cross-origin-resource-policy",
-        "date",
-        "keep-alive",
-        "transfer-encoding",
-        "x-content-type-options",
-        "x-request-id",
-    }
-)
 
 
 class ForwardFigures:
@@ -106,10 +61,7 @@ class Forwarding:
     def __init__(self, app: App, node: Node, secret: bytes) -> None:
         self._app = app
         self._node = node
-        self._secret = secret
-        self._links: dict[str, Links] = {}
-        self._under_way: dict[int, set[Reply | asyncio.Task[Reply]]] = {}
-        """By node, what waits for it."""
+        self._passing = Passing(node.id, secret)
         self.patience_s = max(_PATIENCE_S_MIN, _PATIENCE_LEASES * node.lease_s)
         self.figures = ForwardFigures()
         self._places: dict[bytes, int] = {}
@@ -125,7 +77,7 @@ class Forwarding:
 
     def __call__(self, request: Request) -> Answer | Deferred | Awaitable[Answer]:
         if NODE in request.headers:
-            self._recognise(request)
+            self._passing.recognise(request)
             self.figures.received += 1
         if request.path == _TRANSACTION:
             return self._transact(request)
@@ -145,21 +97,9 @@ class Forwarding:
         except OwnedElsewhere as error:
             return await self.forward(request, error.shard)
 
-    def _recognise(self, request: Request) -> None:
-        """Learn what another node says of a request, if it is one."""
-        headers = request.headers
-        if not compare_digest(headers[NODE], self._secret):
-            return
-        with suppress(ValueError):
-            request.hops = int(headers.get(_HOPS, b"1"))
-            address = headers.get(_PEER, b"").decode("latin-1")
-            scheme = headers.get(_SCHEME, b"http").decode("latin-1")
-            request.peer = Peer(address, scheme, request.peer.room)
-            request.is_of_node = _FOR_ITSELF in headers
-
     def screen(self, request: Request, most: int) -> Response | int:
         if NODE in request.headers:
-            self._recognise(request)
+            self._passing.recognise(request)
         return self._app.screen(request, most)
 
     # ── What concerns several owners ─────────────────────────────────────────────────────────
@@ -204,25 +144,14 @@ class Forwarding:
 
     async def move(self, owner: NodeSeen, shard: int, to: int) -> bool:
         """Ask an owner to hand a shard over; False if it cannot, or cannot be asked."""
-        body = msgspec.json.encode({"shard": shard, "node": to})
-        headers = [
-            (NODE, self._secret),
-            (_FOR_ITSELF, b"true"),
-            (b"host", b"headwater"),
-            (b"content-type", b"application/json"),
-        ]
+        request = Request("POST", _MOVE, b"", {b"content-type": b"application/json"})
+        request.body = msgspec.json.encode({"shard": shard, "node": to})
+        request.is_of_node = True
         try:
-            reply = await self._links_to(owner.address or "").request("POST", _MOVE, headers, body)
-            await reply.read()
+            answer = await self._passing.pass_on(request, owner)
         except LinkBroken:
             return False
-        return reply.status == 204
-
-    def _links_to(self, address: str) -> Links:
-        links = self._links.get(address)
-        if links is None:
-            links = self._links[address] = Links(address)
-        return links
+        return isinstance(answer, Response) and answer.status == 204
 
     # ── Passing on ───────────────────────────────────────────────────────────────────────────
 
@@ -244,7 +173,8 @@ class Forwarding:
                     shard = error.shard
             elif owner is not None and owner.id != node.id and owner.address is not None:
                 try:
-                    answer = await self._pass_on(request, owner, owner.address)
+                    self.figures.forwarded += 1
+                    answer = await self._passing.pass_on(request, owner)
                     self._note(request, shard)
                     return answer
                 except LinkBroken as broken:
@@ -269,119 +199,11 @@ class Forwarding:
         with suppress(StorageUnavailable):
             await self._node.refresh()
 
-    async def _pass_on(self, request: Request, owner: NodeSeen, address: str) -> Answer:
-        self.figures.forwarded += 1
-        links = self._links_to(address)
-        target = request.path + (b"?" + request.query if request.query else b"")
-        asked = asyncio.ensure_future(
-            links.request(request.method, target, self._headers(request), request.body)
-        )
-        if request.method == "GET":
-            # Nobody waits for news for somebody who is gone.
-            request.on_disconnect = lambda: _give_up(asked)
-        with self._waiting(owner.id, asked):
-            reply = await _or_broken(asked)
-        content_type = next((v for n, v in reply.headers if n.lower() == "content-type"), "")
-        kept = [(n, v) for n, v in reply.headers if _is_kept(n, v)]
-        if reply.chunked and content_type.startswith(_STREAMED):
-            return self._events(owner.id, reply, kept)
-        with self._waiting(owner.id, reply):
-            return Response(reply.status, kept, await reply.read())
-
-    def _headers(self, request: Request) -> Sequence[tuple[bytes, bytes]]:
-        peer = request.peer
-        return [
-            *((n, v) for n, v in request.headers.items() if n not in _HOP_BY_HOP and n not in _OWN),
-            (NODE, self._secret),
-            (_HOPS, b"%d" % (request.hops + 1)),
-            (_PEER, peer.address.encode("latin-1", "replace")),
-            (_SCHEME, peer.scheme.encode()),
-            *([(_FOR_ITSELF, b"true")] if request.is_of_node else []),
-        ]
-
-    def _events(self, node_id: int, reply: Reply, headers: Headers) -> EventStream:
-        """An event stream, handed on as it comes."""
-        tasks: list[asyncio.Task[None]] = []
-
-        def start(sink: Sink) -> None:
-            tasks.append(asyncio.ensure_future(self._pipe(node_id, reply, sink)))
-
-        def stopped() -> None:
-            reply.close()
-            for task in tasks:
-                task.cancel()
-
-        return EventStream(headers, start, stopped)
-
-    async def _pipe(self, node_id: int, reply: Reply, sink: Sink) -> None:
-        try:
-            with self._waiting(node_id, reply):
-                while chunk := await reply.chunk():
-                    if not sink.send(Payload(chunk)):
-                        return
-                    if sink.paused and not await sink.drained():
-                        return
-        except (OSError, EOFError, ValueError):
-            # The owner is gone. The reader comes back by its offset.
-            pass
-        except Exception as error:
-            report(error)
-        sink.end()
-
-    # ── Owners that are gone ─────────────────────────────────────────────────────────────────
-
-    def _waiting(self, node_id: int, what: Reply | asyncio.Task[Reply]) -> _Waiting:
-        return _Waiting(self._under_way.setdefault(node_id, set()), what)
-
     def looked(self) -> None:
-        """Wait no longer for nodes that are not there any more."""
-        known = {node.id for node in self._node.seen.nodes}
-        for node_id in [node_id for node_id in self._under_way if node_id not in known]:
-            for what in self._under_way.pop(node_id):
-                if isinstance(what, Reply):
-                    what.close()
-                else:
-                    what.cancel()
-        addresses = {node.address for node in self._node.seen.nodes}
-        for address in [address for address in self._links if address not in addresses]:
-            self._links.pop(address).close()
+        self._passing.looked(self._node.seen.nodes)
 
     def stop(self) -> None:
-        for links in self._links.values():
-            links.close()
-
-
-class _Waiting:
-    """Something is waited for, for as long as this is entered."""
-
-    __slots__ = ("_among", "_what")
-
-    def __init__(
-        self, among: set[Reply | asyncio.Task[Reply]], what: Reply | asyncio.Task[Reply]
-    ) -> None:
-        self._among = among
-        self._what = what
-
-    def __enter__(self) -> None:
-        self._among.add(self._what)
-
-    def __exit__(self, *error: object) -> None:
-        self._among.discard(self._what)
-
-
-def _give_up(asked: asyncio.Task[Reply]) -> None:
-    asked.cancel()
-
-
-async def _or_broken(asked: asyncio.Task[Reply]) -> Reply:
-    """The reply; if it was given up because its node is gone, that is a broken link."""
-    try:
-        return await asyncio.shield(asked)
-    except asyncio.CancelledError:
-        if asked.cancelled():
-            raise LinkBroken("the node is gone", sent=True) from None
-        asked.cancel()
-        raise
+        self._passing.stop()
 
 
 class _Groups(msgspec.Struct):
@@ -406,10 +228,6 @@ def _streams_in(body: bytes) -> set[str]:
         return set()
     named = [*parts.publish, *([parts.ack] if parts.ack else [])]
     return {part.stream for part in named if part.stream}
-
-
-def _is_kept(name: str, value: str) -> bool:
-    return name.lower() not in _ADDED_HERE and (name.lower(), value) != ("vary", "Origin")
 
 
 def _is_live(request: Request) -> bool:

@@ -1,27 +1,36 @@
 """Connections to other nodes: HTTP/1.1, kept alive, for requests that are passed on.
 
-The other end is a Headwater of the same cluster, so this knows no redirects, no proxies and no
-content codings: whatever comes is handed on as it is. A response is read as a whole, which is
-bounded by what a node answers at most, unless it is an event stream.
+The other end is a Headwater of the same cluster, which it has to prove before it is sent anything
+(`core.peers`). So this knows no redirects, no proxies and no content codings: whatever comes is
+handed on as it is. A response of a known length is awaited as a whole, which is bounded by what a
+node answers at most; one in chunks is read chunk by chunk, and no faster than it is taken.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import ssl
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable
 from time import monotonic
-from typing import Final
+from typing import Final, cast
 from urllib.parse import urlsplit
 
-from headwater.http.messages import Headers
+import structlog
+
+from headwater.core import peers
 
 _IDLE_MAX: Final = 64
 # Shorter than a server waits for the next request, so that the two do not cross.
 _IDLE_S_MAX: Final = 30.0
 _CONNECT_S_MAX: Final = 3.0
 _HEAD_BYTES_MAX: Final = 256 * 1024
+_UNTAKEN_BYTES_MAX: Final = 256 * 1024
 _BODILESS: Final = frozenset({204, 304})
+HELLO: Final = b"/v1/cluster/hello"
+
+log = structlog.get_logger()
 
 
 class LinkBroken(Exception):
@@ -33,130 +42,250 @@ class LinkBroken(Exception):
 
 
 class Reply:
-    """The head of a response, and what is left of it to read."""
+    """A response: its status, its header lines, and its body, or where to get that."""
 
-    __slots__ = ("_keep_alive", "_left", "_link", "chunked", "headers", "status")
+    __slots__ = ("_link", "body", "chunked", "lines", "status")
 
-    def __init__(self, link: Link, status: int, headers: Headers, *, bodiless: bool) -> None:
+    def __init__(self, link: Link, status: int, lines: list[bytes], *, chunked: bool) -> None:
         self._link = link
         self.status = status
-        self.headers = headers
-        known = {name.lower(): value for name, value in headers}
-        self.chunked = known.get("transfer-encoding", "").lower() == "chunked"
-        self._left = 0 if bodiless or self.chunked else int(known.get("content-length", "0"))
-        if bodiless:
-            self.chunked = False
-        self._keep_alive = known.get("connection", "").lower() != "close"
+        self.lines = lines
+        self.chunked = chunked
+        self.body = b""
 
-    async def read(self) -> bytes:
-        """The whole body; the connection can be used again after that."""
-        try:
-            if self.chunked:
-                parts: list[bytes] = []
-                while chunk := await self.chunk():
-                    parts.append(chunk)
-                body = b"".join(parts)
-            else:
-                body = await self._link.reader.readexactly(self._left) if self._left else b""
-        except (OSError, EOFError, ValueError) as error:
-            self._link.close()
-            raise LinkBroken(str(error), sent=True) from None
-        if self._keep_alive:
-            self._link.rest()
-        else:
-            self._link.close()
-        return body
+    def header(self, name: bytes) -> bytes:
+        """A header by its name in lower case."""
+        for line in self.lines:
+            found, _, value = line.partition(b":")
+            if found.lower() == name:
+                return value.strip()
+        return b""
 
     async def chunk(self) -> bytes:
-        """The next chunk; empty at the end."""
-        reader = self._link.reader
-        size = int((await reader.readuntil(b"\r\n")).strip(), 16)
-        data = await reader.readexactly(size + 2)
-        return data[:-2]
+        """The next chunk; empty at the end. Raises LinkBroken."""
+        return await self._link.next_chunk()
 
     def close(self) -> None:
         self._link.close()
 
 
-class Link:
+class Link(asyncio.Protocol):
     """One connection, used by one request at a time."""
 
-    __slots__ = ("_links", "reader", "rested_s", "writer")
-
-    def __init__(
-        self, links: Links, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        self._links = links
-        self.reader = reader
-        self.writer = writer
+    def __init__(self, rest: Callable[[Link], None]) -> None:
+        self._rest = rest
+        self._transport: asyncio.Transport | None = None
+        self._data = bytearray()
+        self._reply: Reply | None = None
+        self._answered: asyncio.Future[Reply] | None = None
+        self._bodiless = False
+        self._left = 0
+        """How much of a body is still to come."""
+        self._keep_alive = True
+        self._chunks: deque[bytes] = deque()
+        self._untaken = 0
+        self._wanted: asyncio.Future[None] | None = None
+        self._paused = False
+        self.is_closed = False
         self.rested_s = 0.0
+
+    # ── The connection ───────────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_closed = True
+        answered = self._answered
+        if answered is not None and not answered.done():
+            answered.set_exception(LinkBroken(str(exc or "hung up"), sent=True))
+        self._wake()
+
+    def close(self) -> None:
+        if not self.is_closed and self._transport is not None:
+            self.is_closed = True
+            self._transport.abort()
 
     @property
     def is_usable(self) -> bool:
-        fresh = monotonic() - self.rested_s < _IDLE_S_MAX
-        return fresh and not self.reader.at_eof() and not self.writer.is_closing()
+        return not self.is_closed and monotonic() - self.rested_s < _IDLE_S_MAX
 
-    async def send(self, head: bytes, body: bytes, *, bodiless: bool) -> Reply:
+    # ── A request ────────────────────────────────────────────────────────────────────────────
+
+    async def request(self, head: bytes, body: bytes = b"", *, bodiless: bool = False) -> Reply:
+        """Send it, and wait for its response, or for the head of one that comes in chunks."""
+        if self.is_closed or self._transport is None:
+            raise LinkBroken("hung up", sent=False)
+        self._bodiless, self._reply = bodiless, None
+        answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._answered = answered
+        self._transport.write(head + body)
         try:
-            self.writer.writelines([head, body] if body else [head])
-            await self.writer.drain()
-            raw = await self.reader.readuntil(b"\r\n\r\n")
-            status, headers = _parse_head(raw)
-        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
-            self.close()
-            raise LinkBroken(str(error) or "hung up", sent=True) from None
-        except asyncio.CancelledError:
+            return await answered
+        except BaseException:
             self.close()
             raise
-        return Reply(self, status, headers, bodiless=bodiless or status in _BODILESS)
 
-    def rest(self) -> None:
-        self.rested_s = monotonic()
-        self._links.take_back(self)
+    def release(self) -> None:
+        """Its response was taken as a whole: the next request may use it."""
+        self._answered = self._reply = None
+        if self._keep_alive and not self._data:
+            self.rested_s = monotonic()
+            self._rest(self)
+        else:
+            self.close()
 
-    def close(self) -> None:
-        self.writer.close()
+    # ── A response ───────────────────────────────────────────────────────────────────────────
+
+    def data_received(self, data: bytes) -> None:
+        self._data += data
+        try:
+            self._parse()
+        except ValueError as error:
+            self._fail(f"this is no answer of a node: {error}")
+
+    def _fail(self, reason: str) -> None:
+        answered = self._answered
+        if answered is not None and not answered.done():
+            answered.set_exception(LinkBroken(reason, sent=True))
+        self.close()
+        self._wake()
+
+    def _parse(self) -> None:
+        answered = self._answered
+        if answered is None:
+            raise ValueError("nothing was asked")
+        if self._reply is None and not self._parse_head():
+            return
+        reply = self._reply
+        assert reply is not None
+        if reply.chunked:
+            if not answered.done():
+                answered.set_result(reply)
+            self._parse_chunks()
+        elif len(self._data) >= self._left and not answered.done():
+            reply.body = bytes(self._data[: self._left])
+            del self._data[: self._left]
+            answered.set_result(reply)
+
+    def _parse_head(self) -> bool:
+        end = self._data.find(b"\r\n\r\n")
+        if end < 0:
+            if len(self._data) > _HEAD_BYTES_MAX:
+                raise ValueError("its head is too large")
+            return False
+        first, *lines = bytes(self._data[:end]).split(b"\r\n")
+        del self._data[: end + 4]
+        version, _, rest = first.partition(b" ")
+        if not version.startswith(b"HTTP/1."):
+            raise ValueError("it is not HTTP")
+        status = int(rest[:3])
+        reply = self._reply = Reply(self, status, lines, chunked=False)
+        self._keep_alive = reply.header(b"connection").lower() != b"close"
+        self._left = 0
+        if not self._bodiless and status not in _BODILESS:
+            reply.chunked = reply.header(b"transfer-encoding").lower() == b"chunked"
+            self._left = 0 if reply.chunked else int(reply.header(b"content-length") or 0)
+        return True
+
+    # ── Chunks ───────────────────────────────────────────────────────────────────────────────
+
+    def _parse_chunks(self) -> None:
+        data = self._data
+        while (end := data.find(b"\r\n", 0, 20)) >= 0:
+            size = int(data[:end], 16)
+            if len(data) < end + size + 4:
+                break
+            self._chunks.append(bytes(data[end + 2 : end + 2 + size]))
+            del data[: end + size + 4]
+            self._untaken += size
+        if self._untaken > _UNTAKEN_BYTES_MAX and not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+        self._wake()
+
+    async def next_chunk(self) -> bytes:
+        while not self._chunks:
+            if self.is_closed:
+                raise LinkBroken("hung up", sent=True)
+            self._wanted = asyncio.get_running_loop().create_future()
+            await self._wanted
+        chunk = self._chunks.popleft()
+        self._untaken -= len(chunk)
+        if self._paused and not self._untaken and not self.is_closed:
+            self._paused = False
+            assert self._transport is not None
+            self._transport.resume_reading()
+        if not chunk:
+            self.release()
+        return chunk
+
+    def _wake(self) -> None:
+        wanted, self._wanted = self._wanted, None
+        if wanted is not None and not wanted.done():
+            wanted.set_result(None)
 
 
 class Links:
     """The connections to one node."""
 
-    def __init__(self, address: str, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, address: str, node_id: int, secret: bytes, tls: ssl.SSLContext | None = None
+    ) -> None:
         parts = urlsplit(address)
+        self.address = address
         self._host = parts.hostname or ""
-        secure = parts.scheme == "https"
-        self._port = parts.port or (443 if secure else 80)
-        self._tls = (tls or ssl.create_default_context()) if secure else None
+        is_secure = parts.scheme == "https"
+        self._port = parts.port or (443 if is_secure else 80)
+        self._tls = (tls or ssl.create_default_context()) if is_secure else None
+        self._node_id = node_id
+        self._secret = secret
+        self.pass_line = b"headwater-node: %b\r\n" % peers.pass_for(secret, node_id)
         self._idle: list[Link] = []
         self._closed = False
 
-    async def request(
-        self, method: str, target: bytes, headers: Sequence[tuple[bytes, bytes]], body: bytes = b""
-    ) -> Reply:
-        lines = [b"%b %b HTTP/1.1\r\n" % (method.encode(), target)]
-        lines += [b"%b: %b\r\n" % header for header in headers]
-        if body or method in ("PUT", "POST"):
-            lines.append(b"content-length: %d\r\n" % len(body))
-        lines.append(b"\r\n")
-        link = await self._link()
-        return await link.send(b"".join(lines), body, bodiless=method == "HEAD")
-
-    async def _link(self) -> Link:
+    def idle(self) -> Link | None:
+        """A connection that is there already."""
         while self._idle:
             link = self._idle.pop()
             if link.is_usable:
                 return link
             link.close()
+        return None
+
+    async def connect(self) -> Link:
+        """A new connection, to the node that it is meant to lead to."""
+        loop = asyncio.get_running_loop()
+        connecting = loop.create_connection(
+            lambda: Link(self._take_back), self._host, self._port, ssl=self._tls
+        )
         try:
             async with asyncio.timeout(_CONNECT_S_MAX):
-                reader, writer = await asyncio.open_connection(
-                    self._host, self._port, ssl=self._tls, limit=_HEAD_BYTES_MAX
-                )
-        except (OSError, TimeoutError) as error:
+                _, link = await connecting
+                await self._meet(link)
+        except (OSError, TimeoutError, LinkBroken) as error:
             raise LinkBroken(str(error) or "does not answer", sent=False) from None
-        return Link(self, reader, writer)
+        return link
 
-    def take_back(self, link: Link) -> None:
+    async def _meet(self, link: Link) -> None:
+        """Find out whether this is the node that it should be."""
+        challenge = secrets.token_hex(peers.CHALLENGE_BYTES).encode()
+        head = b"GET %b?challenge=%b HTTP/1.1\r\nhost: localhost\r\n\r\n" % (HELLO, challenge)
+        reply = await link.request(head)
+        found = reply.body.strip()
+        if reply.status == 200 and peers.is_proved(found, self._secret, challenge, self._node_id):
+            return
+        link.close()
+        log.warning(
+            "not_that_node",
+            address=self.address,
+            node=self._node_id,
+            advice="something else answers at the address of this node: a node of another cluster, "
+            "another program, or a newer node; nothing was sent there",
+        )
+        raise LinkBroken(f"{self.address} is not node {self._node_id} of this cluster", sent=False)
+
+    def _take_back(self, link: Link) -> None:
         if self._closed or len(self._idle) >= _IDLE_MAX:
             link.close()
         else:
@@ -167,15 +296,3 @@ class Links:
         for link in self._idle:
             link.close()
         self._idle.clear()
-
-
-def _parse_head(raw: bytes) -> tuple[int, Headers]:
-    first, *lines = raw[:-4].decode("latin-1").split("\r\n")
-    version, status, *_ = first.split(" ", 2)
-    if not version.startswith("HTTP/1."):
-        raise ValueError("not HTTP")
-    headers: Headers = []
-    for line in lines:
-        name, _, value = line.partition(":")
-        headers.append((name, value.strip()))
-    return int(status), headers

@@ -38,7 +38,7 @@ class Clustering:
         from headwater.http.cluster import ClusterResource
 
         self.node: Node = Node(streams, membership)
-        self.resource: ClusterResource = ClusterResource(self.node, feeds)
+        self.resource: ClusterResource = ClusterResource(self.node, feeds, secret)
         self._secret = secret
         self._forwarding: Forwarding | None = None
         self.relay: Relay | None = None

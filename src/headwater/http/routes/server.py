@@ -26,6 +26,7 @@ from headwater.http.routes.route import (
 )
 from headwater.http.routes.streams import STREAM_ERRORS
 
+_PLAIN: Final = {"text/plain": TEXT}
 _PROBLEMS: Final[Schema] = {"type": "object", "additionalProperties": TEXT}
 _LIST = Route(
     "GET",
@@ -246,6 +247,16 @@ _MOVE = Route(
     body_required=True,
 )
 
+_HELLO = Route(
+    "GET",
+    "/v1/cluster/hello",
+    "Proves to another node that this is the one it is looking for. Only in a cluster.",
+    lambda on: on.cluster.hello,
+    {200: Answer("What the secret of the cluster makes of the challenge.", content=_PLAIN)},
+    needs=Need.NOTHING,
+    errors=("invalid_query", "not_found"),
+    query=(Parameter("challenge", "32 hexadecimal digits, at random.", required=True),),
+)
 _FEED = Route(
     "GET",
     "/v1/cluster/feed",
@@ -278,5 +289,5 @@ _LOOKED_AT: Final = (
     _TABLES,
     _CLUSTER,
 )
-_CHANGES: Final = (_SIGN, _REPORT, _SQL, _DRAIN, _MOVE, _FOLLOW, _FEED)
+_CHANGES: Final = (_SIGN, _REPORT, _SQL, _DRAIN, _MOVE, _FOLLOW, _FEED, _HELLO)
 ROUTES: Final = (*(one for get in _LOOKED_AT for one in with_head(get)), *_CHANGES)

@@ -1,0 +1,235 @@
+"""Requests from node to node: what goes along with them, and what comes back.
+
+A request is passed on with everything that the client sent, so that the owner knows the caller as
+this node does, and with who the client is: its address and its scheme. It shows a pass that only a
+node of the cluster can have (`core.peers`). One that comes with a pass is not charged for again,
+and says how often it was passed on, so that none goes round for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from contextlib import suppress
+from hmac import compare_digest
+from typing import Final
+
+from headwater.core.cluster import NodeSeen
+from headwater.core.peers import pass_for
+from headwater.http.answers import EVENTS_TYPE, FEED_TYPE
+from headwater.http.links import Link, LinkBroken, Links, Reply
+from headwater.http.messages import (
+    Answer,
+    EventStream,
+    Headers,
+    Payload,
+    Peer,
+    Request,
+    Response,
+    Sink,
+)
+from headwater.http.outcomes import report
+
+NODE: Final = b"headwater-node"
+_HOPS: Final = b"headwater-hops"
+_PEER: Final = b"headwater-peer"
+_SCHEME: Final = b"headwater-scheme"
+_FOR_ITSELF: Final = b"headwater-for-itself"
+# Ours, and those that concern one connection and not what it carries.
+_LEFT_OUT: Final = frozenset(
+    {
+        NODE,
+        _HOPS,
+        _PEER,
+        _SCHEME,
+        _FOR_ITSELF,
+        b"connection",
+        b"content-length",
+        b"expect",
+        b"keep-alive",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+# Every answer of this node has these anyway.
+_ADDED_HERE: Final = frozenset(
+    {
+        b"access-control-allow-origin",
+        b"access-control-expose-headers",
+        b"connection",
+        b"content-length",
+        b"cross-origin-resource-policy",
+        b"date",
+        b"keep-alive",
+        b"transfer-encoding",
+        b"x-content-type-options",
+        b"x-request-id",
+    }
+)
+_STREAMED: Final = (EVENTS_TYPE.encode(), FEED_TYPE.encode())
+
+
+class Passing:
+    def __init__(self, node_id: int, secret: bytes) -> None:
+        self._pass = pass_for(secret, node_id)
+        self._secret = secret
+        self._links: dict[int, Links] = {}
+        self._under_way: dict[int, set[Link]] = {}
+        """By node, the connections on which something is waited for."""
+
+    def recognise(self, request: Request) -> None:
+        """Learn what another node says of a request, if it is one."""
+        headers = request.headers
+        if not compare_digest(headers[NODE], self._pass):
+            return
+        with suppress(ValueError):
+            request.hops = int(headers.get(_HOPS, b"1"))
+            address = headers.get(_PEER, b"").decode("latin-1")
+            scheme = headers.get(_SCHEME, b"http").decode("latin-1")
+            request.peer = Peer(address, scheme, request.peer.room)
+            request.is_of_node = _FOR_ITSELF in headers
+
+    # ── There ────────────────────────────────────────────────────────────────────────────────
+
+    async def pass_on(self, request: Request, to: NodeSeen) -> Answer:
+        """Raises LinkBroken if the node is not there, or is gone before it has answered."""
+        links = self._links_to(to)
+        link = links.idle() or await links.connect()
+        waiting = self._under_way.setdefault(to.id, set())
+        waiting.add(link)
+        asking = link.request(
+            _head(request, links.pass_line), request.body, bodiless=request.method == "HEAD"
+        )
+        try:
+            is_read = request.method == "GET"
+            reply = await (_unless_gone(request, link, asking) if is_read else asking)
+            if reply.chunked:
+                return await self._chunked(waiting, link, reply)
+        finally:
+            waiting.discard(link)
+        link.release()
+        return Response(reply.status, [], reply.body, lines=_kept(reply.lines))
+
+    def _links_to(self, node: NodeSeen) -> Links:
+        links = self._links.get(node.id)
+        if links is None or links.address != node.address:
+            if links is not None:
+                links.close()
+            links = self._links[node.id] = Links(node.address or "", node.id, self._secret)
+        return links
+
+    # ── And back ─────────────────────────────────────────────────────────────────────────────
+
+    async def _chunked(self, waiting: set[Link], link: Link, reply: Reply) -> Answer:
+        if reply.header(b"content-type").startswith(_STREAMED):
+            return self._events(waiting, link, reply)
+        parts: list[bytes] = []
+        while chunk := await reply.chunk():
+            parts.append(chunk)
+        return Response(reply.status, [], b"".join(parts), lines=_kept(reply.lines))
+
+    def _events(self, waiting: set[Link], link: Link, reply: Reply) -> EventStream:
+        """An event stream, handed on as it comes."""
+        tasks: list[asyncio.Task[None]] = []
+
+        def start(sink: Sink) -> None:
+            waiting.add(link)
+            tasks.append(asyncio.ensure_future(_pipe(reply, sink)))
+
+        def stopped() -> None:
+            waiting.discard(link)
+            link.close()
+            for task in tasks:
+                task.cancel()
+
+        return EventStream(_headers(_kept(reply.lines)), start, stopped)
+
+    # ── Nodes that are gone ──────────────────────────────────────────────────────────────────
+
+    def looked(self, nodes: Iterable[NodeSeen]) -> None:
+        """Wait no longer for nodes that are not there any more."""
+        known = {node.id for node in nodes}
+        for node_id in [node_id for node_id in self._under_way if node_id not in known]:
+            for link in list(self._under_way.pop(node_id)):
+                link.close()
+        for node_id in [node_id for node_id in self._links if node_id not in known]:
+            self._links.pop(node_id).close()
+
+    def stop(self) -> None:
+        for links in self._links.values():
+            links.close()
+
+
+async def _unless_gone(request: Request, link: Link, asking: Awaitable[Reply]) -> Reply:
+    """Nobody waits for news for a client that is gone."""
+    is_gone = False
+
+    def gone() -> None:
+        nonlocal is_gone
+        is_gone = True
+        link.close()
+
+    request.on_disconnect = gone
+    try:
+        return await asking
+    except LinkBroken:
+        if is_gone:
+            raise asyncio.CancelledError from None
+        raise
+    finally:
+        request.on_disconnect = None
+
+
+async def _pipe(reply: Reply, sink: Sink) -> None:
+    try:
+        while chunk := await reply.chunk():
+            if not sink.send(Payload(chunk)):
+                return
+            if sink.paused and not await sink.drained():
+                return
+    except LinkBroken:
+        # The owner is gone. The reader comes back by its offset.
+        pass
+    except Exception as error:
+        report(error)
+    sink.end()
+
+
+def _head(request: Request, pass_line: bytes) -> bytes:
+    peer, body = request.peer, request.body
+    query = b"?" + request.query if request.query else b""
+    lines = [b"%b %b%b HTTP/1.1\r\n" % (request.method.encode(), request.path, query)]
+    lines += [
+        b"%b: %b\r\n" % (name, value)
+        for name, value in request.headers.items()
+        if name not in _LEFT_OUT
+    ]
+    address = peer.address.encode("latin-1", "replace")
+    lines.append(
+        b"%bheadwater-hops: %d\r\nheadwater-peer: %b\r\nheadwater-scheme: %b\r\n"
+        % (pass_line, request.hops + 1, address, peer.scheme.encode())
+    )
+    if request.is_of_node:
+        lines.append(b"headwater-for-itself: true\r\n")
+    if body or request.method in ("PUT", "POST", "PATCH"):
+        lines.append(b"content-length: %d\r\n" % len(body))
+    lines.append(b"\r\n")
+    return b"".join(lines)
+
+
+def _kept(lines: list[bytes]) -> bytes:
+    """The headers of an answer that are the owner's to say."""
+    return b"".join(
+        [
+            line + b"\r\n"
+            for line in lines
+            if line.partition(b":")[0].lower() not in _ADDED_HERE and line != b"Vary: Origin"
+        ]
+    )
+
+
+def _headers(lines: bytes) -> Headers:
+    parted = [line.partition(": ") for line in lines.decode("latin-1").split("\r\n") if line]
+    return [(name, value) for name, _, value in parted]
