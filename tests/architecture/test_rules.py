@@ -39,6 +39,7 @@ SIGNS: Final[dict[str, tuple[str, ...]]] = {
     "What an append means": (r"give at least one message or byte",),
     "Patterns": (r"\(\?>",),
     "Quotas": (r"raise QuotaExceeded\(",),
+    "How nodes know each other": (r"headwater %b %d %b",),
     "Who owns a shard, who is gone": (r"sha256\(\w+\.encode\(\)\)\.digest\(\)\[:4\]",),
     "What web pages may do": (r"'same-origin'",),
     "Where the server sends requests (SSRF)": (r"\.is_global\b", r"\.is_reserved\b"),

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from time import monotonic
 from typing import Final
 
 from headwater import __version__
+from headwater.core.errors import StorageUnavailable
 from headwater.http import openapi
 from headwater.http.answers import JSON_HEADERS, NO_STORE, json_answer
 from headwater.http.console.resource import CONSOLE
 from headwater.http.messages import Request, Response
 from headwater.service.log import Log
 
+PATIENCE_S: Final = 2.0
+"""How long a probe waits for the engine: not longer than those who probe."""
 _INDEX: Final = f"""Headwater {__version__}
 
 GET  /v1/streams        the streams of this server
@@ -33,6 +38,8 @@ class About:
         self._log = log
         self._console = console
         self._document: bytes | None = None
+        self._probe: asyncio.Future[int] | None = None
+        self._asked_s = 0.0
 
     def index(self, request: Request) -> Response:
         if self._console and "text/html" in (request.header(b"accept") or ""):
@@ -43,8 +50,20 @@ class About:
         return json_answer({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:
-        """Ready means: the engine answers. A probe reads, so that probing costs no commit."""
-        await self._log.in_thread(self._log.engine.streams.next_id)
+        """Ready means: the engine answers. A probe reads, so that probing costs no commit. As long
+        as it has not answered one, it is not asked again."""
+        if self._probe is None or self._probe.done():
+            self._asked_s = monotonic()
+            self._probe = asyncio.ensure_future(
+                self._log.in_thread(self._log.engine.streams.next_id)
+            )
+        done, _ = await asyncio.wait([self._probe], timeout=PATIENCE_S)
+        if not done:
+            waited_s = monotonic() - self._asked_s
+            raise StorageUnavailable(
+                f"the storage engine has not answered for {waited_s:.0f} s; waiting for it"
+            )
+        self._probe.result()
         problems = self._log.problems()
         if problems:
             return json_answer({"status": "degraded", "problems": problems})
