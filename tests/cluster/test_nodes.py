@@ -22,9 +22,7 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    # Whoever is ahead of its turn waits for as long as it takes a busy machine.
-    waiting = ["--producer-wait-ms", "30000"]
-    with databases() as database, Cluster(database, *waiting) as cluster:
+    with databases() as database, Cluster(database) as cluster:
         yield cluster
 
 
@@ -201,34 +199,6 @@ def test_a_shard_is_moved_by_its_owner_only(client: httpx.Client, cluster: Clust
     assert cluster.status()["shards"][5] == shard
     nobody = {"shard": 5, "node": 10**6}
     assert client.post(f"{there}/v1/cluster/move", json=nobody).status_code == 503
-
-
-def test_a_request_that_waits_for_those_before_it_goes_along_with_its_stream(
-    client: httpx.Client, cluster: Cluster
-) -> None:
-    """A producer's second request came before its first, and then the stream changes hands."""
-    created(client, cluster, "overtaken")
-    owner = cluster.owner_of("overtaken")
-    numbers = {node["address"]: node["id"] for node in cluster.status()["nodes"]}
-    sql = "SELECT shard FROM streams WHERE path = 'overtaken'"
-    shard = cluster.database.query(sql)[0][0]
-
-    def send(seq: int) -> int:
-        stamp = {"Producer-Id": "p", "Producer-Epoch": "0", "Producer-Seq": str(seq)}
-        with httpx.Client(timeout=PATIENCE_S) as own:
-            url = owner.stream_url("overtaken")
-            return own.post(url, json=[seq], headers=JSON | stamp).status_code
-
-    with ThreadPoolExecutor(3) as threads:
-        early = [threads.submit(send, seq) for seq in (2, 1)]
-        for other in cluster.others(owner):
-            body = {"shard": shard, "node": numbers[other.url]}
-            there = cluster.owner_of("overtaken").url
-            assert client.post(f"{there}/v1/cluster/move", json=body).status_code == 204
-        assert send(0) < 300
-        assert all(sent.result() < 300 for sent in early)
-    assert messages(client, cluster.any(), "overtaken") == [0, 1, 2]
-    cluster.balanced()
 
 
 class Hook(BaseHTTPRequestHandler):

@@ -33,7 +33,6 @@ from headwater.http.messages import (
 )
 from headwater.http.passing import NODE, Passing
 from headwater.http.targets import STREAM_ALIAS, STREAM_ROOT, SUBSCRIPTIONS_ROOT
-from headwater.service.reordering import Overtaking
 
 HOPS_MAX: Final = 4
 _PATIENCE_LEASES: Final = 3
@@ -88,8 +87,6 @@ class Forwarding:
             reply = self._app.answer(request)
         except OwnedElsewhere as error:
             return self.forward(request, error.shard)
-        if isinstance(reply, Deferred) and isinstance(reply.future, Overtaking):
-            return self._or_forward(request, reply.resolve())
         if isinstance(reply, Answer | Deferred):
             return reply
         return self._or_forward(request, reply)

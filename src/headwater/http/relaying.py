@@ -300,6 +300,8 @@ class Line:
         mirror = self.mirror
         if self._to_ask is None:
             self._to_ask = asyncio.ensure_future(self._question())
+            # There may be nobody left to be told of a failure.
+            self._to_ask.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
         await asyncio.shield(self._to_ask)
         if mirror.is_over:
             self._over.set()

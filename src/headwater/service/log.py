@@ -179,7 +179,6 @@ class Log(AppendingLog):
         Raises StorageUnavailable if it is not certain what of it is committed.
         """
         released = self._registry.release(lambda entry: entry.shard in shards)
-        self._waiting_room.release(released)
         for entry in released:
             entry.notify(Event.RELEASED)
         await self.writer.reply_after_all(None)

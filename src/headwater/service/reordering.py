@@ -2,17 +2,16 @@
 
 A client that keeps several requests in flight may have them arrive out of order. One that is only
 slightly ahead waits here for the missing ones: it continues as soon as they are accepted, and gets
-its 409 when they do not come in time. If another node is to have the stream, it goes there to wait.
+its 409 when they do not come in time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from headwater.core.decisions import Append, AppendReply
-from headwater.core.errors import OwnedElsewhere
 from headwater.core.producers import ProducerStamp
 from headwater.service.entries import Entry
 from headwater.service.replies import Reply
@@ -33,7 +32,7 @@ class WaitingRoom:
     def has_room(self, entry: Entry) -> bool:
         return self._wait_s > 0 and entry.waiting < _WAITING_PER_STREAM_MAX
 
-    def admit(self, entry: Entry, command: Append) -> Overtaking:
+    def admit(self, entry: Entry, command: Append) -> Reply[AppendReply]:
         """Wait for the requests before this one."""
         loop = asyncio.get_running_loop()
         assert command.producer is not None
@@ -47,15 +46,6 @@ class WaitingRoom:
     def accepted(self, entry: Entry, stamp: ProducerStamp) -> None:
         """A request was accepted: the one right after it may continue."""
         self._leave((entry, stamp.id, stamp.epoch, stamp.seq + 1))
-
-    def release(self, entries: Sequence[Entry]) -> None:
-        """Send those away who wait at streams that another node is about to have."""
-        gone = {entry for entry in entries if entry.waiting}
-        for key in [key for key in self._waiting if key[0] in gone]:
-            for guest in self._waiting.pop(key):
-                guest.timer.cancel()
-                key[0].waiting -= 1
-                guest.reply.settle(OwnedElsewhere(key[0].shard))
 
     def _leave(self, key: _Key) -> None:
         entry = key[0]
@@ -74,10 +64,6 @@ class WaitingRoom:
         outcome.add_done_callback(lambda done: _pass_on(done, guest.reply))
 
 
-class Overtaking(Reply[AppendReply]):
-    """The reply to a request that waits, which another node may have to give."""
-
-
 class _Guest:
     __slots__ = ("command", "reply", "timer")
 
@@ -85,7 +71,7 @@ class _Guest:
 
     def __init__(self, command: Append) -> None:
         self.command = command
-        self.reply = Overtaking()
+        self.reply: Reply[AppendReply] = Reply()
 
 
 def _pass_on(
