@@ -19,16 +19,21 @@ def test_the_guide(spark: SparkSession, world: World, capsys: pytest.CaptureFixt
     """All snippets of the page, in one go, in the session that runs."""
     page = GUIDE.read_text().replace("shop/", f"{world.prefix}/")
     page = page.replace("shop.orders", world.table("orders"))
+    page = page.replace("hw_shop_", f"hw_{world.prefix.replace('-', '_')}_")
     blocks = snippets.fenced(page)
     assert len(blocks) >= 11
     program = "\n".join(blocks).replace(snippets.SERVER, world.url)
-    namespace: dict[str, Any] = {}
+    # Classes of the main program travel to workers by value.
+    namespace: dict[str, Any] = {"__name__": "__main__"}
     try:
         exec(compile(program, str(GUIDE), "exec"), namespace)
     finally:
         namespace["client"].close()
+        spark.conf.unset("spark.sql.streaming.stateStore.providerClass")
     shown = capsys.readouterr().out
     assert "'gross': 4.76" in shown
+    assert "|2026-01-01 12:00:00|   /|    2|" in shown
+    assert "|cake|  NULL|4.0|" in shown
     assert "{'item': 'tea', 'price': 3.5}" in shown
     assert shown.rstrip().endswith("6")
 
