@@ -127,7 +127,7 @@ def _answer(answer: Answer) -> dict[str, Any]:
 
 def _refusal(route: Route, status: int) -> dict[str, Any]:
     codes = route.refusals[status]
-    names = ["X-Request-Id", *(["Retry-After"] if status in RETRIED else [])]
+    names = ["X-Request-Id", "Link", *(["Retry-After"] if status in RETRIED else [])]
     described: dict[str, Any] = {
         "description": f"Error: {', '.join(codes)}.",
         "headers": {name: _header(name) for name in names},
