@@ -113,6 +113,12 @@ class Wire:
         """Messages as an Arrow stream."""
         return self.stream(stream).bulk(offset, until, headers=headers)
 
+    def document(self, service: str, path: str) -> tuple[str, str]:
+        """Where a document ends, and its content as JSON."""
+        address = f"{self.server.base}/yjs/{service}/docs/{path}"
+        answer = self._client.request("GET", address, params={"state": "json"})
+        return answer.headers["stream-next-offset"], answer.body.decode()
+
     def wait_for_news(self, stream: str, offset: str, wait_s: float) -> None:
         """Return when there is something after an offset, or after some time."""
         # Whatever it is that keeps the server from answering, the next question will tell.
