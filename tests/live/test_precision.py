@@ -39,6 +39,7 @@ def calm_run(seed: int, steps: int) -> World:
             world.hold(Query(table, rng.choice(FINE), shape, values, names_template=named))
             world.wait(len(world.holders) - 1)
     world.check()
+    world.database.close()
     return world
 
 

@@ -286,6 +286,7 @@ SUPERVISED = {
     "http/access/key_sets.py",
     "http/figures.py",
     "http/heartbeat.py",
+    "http/relaying.py",
     "http/server.py",
     "responses/responses.py",
     "responses/transfer.py",
@@ -301,16 +302,18 @@ SUPERVISED = {
     "store/postgresql/membership.py",
 }
 ENDS_WITH_A_REQUEST = {
+    "http/about.py",
     "http/files.py",
-    "http/forwarding.py",
     "http/leases.py",
     "http/long_poll.py",
     "http/members.py",
     "http/outcomes.py",
+    "http/passing.py",
     "http/responses.py",
     "service/history/fetching.py",
     "service/polls.py",
     "service/reordering.py",
+    "service/shared_quotas.py",
     "store/history/abandonable_calls.py",
 }
 ENDS_WITH_THE_PROCESS = {
