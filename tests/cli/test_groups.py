@@ -69,7 +69,9 @@ def test_create_says_nothing_when_nobody_looks(run: Run, json_stream: str) -> No
 
 def test_create_refused_by_the_server(run: Run, path: str, json_stream: str) -> None:
     run("group", "create", f"{path}/none", "g", code=3)
-    assert "refused it" in run("group", "create", json_stream, "_g", code=1).err
+    refused = run("group", "create", json_stream, "_g", code=1).err
+    assert "refused it" in refused
+    assert "/errors/" in refused
     assert "refused it" in run("group", "create", json_stream, "g", "--start", "x", code=1).err
     short = ("group", "create", json_stream, "g", "--ack-timeout", "1ms")
     assert "refused it" in run(*short, code=1).err

@@ -102,8 +102,8 @@ def _explain(error: HeadwaterError, url: str, stream: str | None, group: str | N
                 f"{url} does not answer like a stream server: {said}; check the address"
                 f"{_doubt(error)}"
             )
-        case client.ResponseError():
-            return CliError(f"{url} refused it: {said}")
+        case client.ResponseError(help_url=page):
+            return CliError(f"{url} refused it: {said}{f'; see {page}' if page else ''}")
         case _:
             return CliError(said)
 
