@@ -146,6 +146,7 @@ def test_the_keyboard_goes_everywhere(console: Console) -> None:
     console.show("#/", "Overview")
     console.keys("g", "s")
     console.page.wait_for("return location.hash === '#/streams'")
+    console.sees("New stream")
     console.sees("shop/orders")
     console.keys("/")
     console.page.wait_for("return document.activeElement?.type === 'search'")

@@ -99,6 +99,7 @@ REASONS: Final = {
     "POST /v1/pipelines": "pipelines say here how far they are",
     "POST /v1/cluster/move": "nodes ask each other",
     "GET /v1/cluster/feed": "nodes follow each other's streams",
+    "GET /v1/cluster/hello": "nodes prove to each other what they are",
     "POST /v1/follow": "saves browsers connections; `tail A B` has one for each stream",
 }
 

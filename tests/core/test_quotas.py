@@ -132,7 +132,7 @@ def test_an_estimate_is_asked_for_and_decides_once() -> None:
     estimate.asking()
     estimate.counted(Amount(streams=2), 0, 0.0, 0.01)
     assert verdict(estimate, one, 2, 0.0) is True
-    estimate.accept(one, 2)
+    estimate.accept(one)
     assert verdict(estimate, one, 2, 0.0) is False, "the last place is taken"
     # What is under way may not be in the database yet, so it counts besides.
     estimate.asking()
@@ -151,11 +151,9 @@ def test_a_share_of_the_room_is_given_away_without_asking() -> None:
     # 800 are left: a quarter for two nodes.
     for _ in range(10):
         assert verdict(estimate, Amount(bytes=10), 2, 0.5) is True
-        estimate.accept(Amount(bytes=10), 2)
+        estimate.accept(Amount(bytes=10))
         estimate.settle(Amount(bytes=10))
-    assert verdict(estimate, Amount(bytes=1), 2, 0.5) is True, "decided by the same count"
-    estimate.accept(Amount(bytes=1), 2)
-    assert verdict(estimate, Amount(bytes=1), 2, 0.5) is False
+    assert verdict(estimate, Amount(bytes=1), 2, 0.5) is False, "the share is used up"
     assert verdict(estimate, Amount(streams=1), 2, 0.5) is True, "there is no limit for these"
     estimate.counted(Amount(bytes=200), 0, 0.0, 0.01)
     assert verdict(estimate, Amount(bytes=1), 2, GOOD_FOR_S) is False, "it is too long ago"
@@ -168,3 +166,12 @@ def test_what_takes_long_to_count_is_not_counted_for_each_refusal() -> None:
     assert [verdict(estimate, Amount(bytes=1), 1, LONG_S) for _ in range(3)] == ["refused"] * 3
     assert not estimate.may_keep(1)
     assert Estimate({"streams": 1}).may_keep(10**9)
+
+
+def test_a_count_does_not_decide_again_after_others_may_have_used_it() -> None:
+    estimate = Estimate({"bytes": 3_000})
+    estimate.asking()
+    estimate.counted(Amount(bytes=1_000), 0, 0.0, 0.0)
+    assert estimate.admits(Amount(bytes=1), 3, 0.0)
+    estimate.accept(Amount(bytes=1))
+    assert not estimate.admits(Amount(bytes=1_900), 3, 0.0), "other nodes had time to take it"

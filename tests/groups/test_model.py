@@ -238,11 +238,13 @@ class GroupMachine(RuleBasedStateMachine):
         before = repr(self.state)
         expired = decisions.decide_expire(self.state, self.now_ms)
         assert repr(self.state) == before, "a decision changes nothing"
+        # Whoever holds nothing any more is not absent after this.
+        absent = dict(self.absent)
         self.keep(expired)
-        gone = {name for name, until in self.absent.items() if until and until <= self.now_ms}
+        gone = {name for name, until in absent.items() if until and until <= self.now_ms}
         for number, (consumer, _, until_ms) in list(self.leases.items()):
             if until_ms <= self.now_ms or consumer in gone:
-                sent_away = self.absent.get(consumer, 0) is None
+                sent_away = absent.get(consumer, 0) is None
                 self.end_lease(number, counts=not sent_away and number not in self.unread)
         for name in gone:
             self.absent.pop(name, None)

@@ -241,11 +241,9 @@ class Estimate:
                 raise QuotaExceeded(kind, self._account, limit)
         return True
 
-    def accept(self, more: Amount, nodes: int) -> None:
-        for kind, limit in self._limits.items():
-            given = getattr(self._since, kind) + getattr(more, kind)
-            if given > (limit - getattr(self._total, kind)) // (SHARE * nodes):
-                self._is_decisive = False
+    def accept(self, more: Amount) -> None:
+        # A count decides once. After that, others may have taken what it showed to be free.
+        self._is_decisive = False
         self._since.add(more)
         self._uncommitted.add(more)
 

@@ -52,18 +52,18 @@ class About:
     async def ready(self, request: Request) -> Response:
         """Ready means: the engine answers. A probe reads, so that probing costs no commit. As long
         as it has not answered one, it is not asked again."""
-        if self._probe is None or self._probe.done():
+        probe = self._probe
+        if probe is None or probe.done():
             self._asked_s = monotonic()
-            self._probe = asyncio.ensure_future(
-                self._log.in_thread(self._log.engine.streams.next_id)
-            )
-        done, _ = await asyncio.wait([self._probe], timeout=PATIENCE_S)
+            question = self._log.in_thread(self._log.engine.streams.next_id)
+            probe = self._probe = asyncio.ensure_future(question)
+        done, _ = await asyncio.wait([probe], timeout=PATIENCE_S)
         if not done:
             waited_s = monotonic() - self._asked_s
             raise StorageUnavailable(
                 f"the storage engine has not answered for {waited_s:.0f} s; waiting for it"
             )
-        self._probe.result()
+        probe.result()
         problems = self._log.problems()
         if problems:
             return json_answer({"status": "degraded", "problems": problems})

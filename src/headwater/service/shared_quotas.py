@@ -83,7 +83,7 @@ class SharedQuotas:
         for key, amount in wanted.items():
             self._check(key, amount, nodes, now_s)
         for key, amount in wanted.items():
-            self._estimates[key].accept(amount, nodes)
+            self._estimates[key].accept(amount)
         self._new_producers.update(introduced)
 
     def _check(self, key: Key, amount: Amount, nodes: int, now_s: float) -> None:

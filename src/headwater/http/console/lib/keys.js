@@ -3,7 +3,7 @@
 import { h, tell } from "./dom.js";
 
 const TOGETHER_MS = 1_500;
-const PATIENCE_MS = 5_000;
+const PATIENCE_MS = 20_000;
 
 /** @type {[key: string, place: string, name: string][]} */
 export const PLACES = [
