@@ -11,7 +11,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -164,10 +164,10 @@ class Bystander:
             began, problem = time.monotonic(), None
             try:
                 reader, writer = await asyncio.open_connection(HOST, self.port)
-                writer.write(encode_request("GET", path, {"Connection": "close"}, b""))
-                status, headers = await read_head(reader)
-                body = await reader.readexactly(int(headers["content-length"]))
-                writer.close()
+                with closing(writer):
+                    writer.write(encode_request("GET", path, {"Connection": "close"}, b""))
+                    status, headers = await read_head(reader)
+                    body = await reader.readexactly(int(headers["content-length"]))
                 if status != 200 or b"degraded" in body:
                     problem = f"{path}: {status} {body[:120]!r}"
             except (OSError, asyncio.IncompleteReadError) as error:
