@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+import threading
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -451,11 +452,14 @@ def test_a_crash_between_two_tables(
     run(spark, job)
     stream.append_all([put("a", 2), put("o", 2, "order")])
     commit_files = delta.commit_files
+    orders = threading.Event()
 
     def failing(tables: Any, layout: Any, table: str, *arguments: Any, **more: Any) -> None:
         if table == "user":
+            assert orders.wait(30), "the tables are written side by side"
             raise OSError("the driver dies here")
         commit_files(tables, layout, table, *arguments, **more)
+        orders.set()
 
     monkeypatch.setattr(state, "commit_files", failing)
     with pytest.raises(PySparkException, match="the driver dies here"):

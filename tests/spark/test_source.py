@@ -102,9 +102,14 @@ def test_the_sender_beside_a_schema_of_ones_own(spark: SparkSession, world: Worl
     ]
 
 
-def _sizes(world: World, frame: DataFrame, sizes: list[int]) -> StreamingQuery:
-    """A query that notes how many rows each of its micro-batches has."""
-    writing = frame.writeStream.foreachBatch(lambda batch, _: sizes.append(batch.count()))
+def _sizes(world: World, frame: DataFrame, sizes: dict[int, int]) -> StreamingQuery:
+    """A query that notes how many rows each of its micro-batches has.
+
+    By number: a query that is stopped before it has noted a batch as done repeats it.
+    """
+    writing = frame.writeStream.foreachBatch(
+        lambda batch, number: sizes.update({number: batch.count()})
+    )
     return writing.option("checkpointLocation", world.checkpoint()).start()
 
 
@@ -112,26 +117,26 @@ def test_a_micro_batch_waits_for_company_but_not_for_ever(
     spark: SparkSession, world: World
 ) -> None:
     stream = world.stream("events", [0])
-    sizes: list[int] = []
+    sizes: dict[int, int] = {}
     patient = world.live(spark, minOffsetsPerTrigger=3, maxTriggerDelay="1h")
     query = _sizes(world, patient, sizes)
     try:
-        wait_until(lambda: sizes == [1])
+        wait_until(lambda: [*sizes.values()] == [1])
         stream.append_all([1])
         stream.append_all([2])
         time.sleep(1)
-        assert sizes == [1]
+        assert [*sizes.values()] == [1]
         stream.append_all([3, 4])
-        wait_until(lambda: sizes == [1, 4])
+        wait_until(lambda: [*sizes.values()] == [1, 4])
     finally:
         query.stop()
     hasty = world.live(spark, minOffsetsPerTrigger=3, maxTriggerDelay="500ms")
     query = _sizes(world, hasty, sizes)
     try:
         stream.append_all([5])
-        wait_until(lambda: sizes == [1, 4, 1])
+        wait_until(lambda: [*sizes.values()] == [1, 4, 1])
         stream.append_all([6])
-        wait_until(lambda: sizes == [1, 4, 1, 1])
+        wait_until(lambda: [*sizes.values()] == [1, 4, 1, 1])
     finally:
         query.stop()
 
