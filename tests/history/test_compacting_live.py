@@ -21,7 +21,8 @@ from headwater.service.history import archiving as archiving_module
 from headwater.service.history import compacting as compacting_module
 from headwater.service.history.compacting import Compacting
 from headwater.service.log import Log
-from headwater.store.engine import FileRange, Problem
+from headwater.store.engine import Problem
+from headwater.store.engine.appends import FileRange
 from headwater.store.history import compaction as rewriting_module
 from headwater.store.history.compaction import Rewriting
 from headwater.store.history.object_storage import Remote

@@ -11,7 +11,7 @@ import pytest
 
 from headwater.core.lineage import Lineage, Span
 from headwater.core.stream import Appended, Created, StreamConfig
-from headwater.store.engine import FileRange, Piece
+from headwater.store.engine.appends import FileRange, Piece
 from headwater.store.history import chunk_cache, page_cache
 from headwater.store.sqlite.engine import SqliteEngine
 from tests.support.sealing import seal

@@ -18,7 +18,8 @@ from headwater.core.lineage import ForkRequest
 from headwater.core.producers import ProducerStamp
 from headwater.core.retention import Retention
 from headwater.core.unique_ids import UniqueIds
-from headwater.store.engine import LoadedStream, Problem
+from headwater.store.engine import Problem
+from headwater.store.engine.streams import LoadedStream
 from headwater.store.history import recovery
 from headwater.store.history.archive import Archive
 from headwater.store.history.catalog import decode_catalog, encode_catalog, make_catalog

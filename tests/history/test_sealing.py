@@ -17,7 +17,8 @@ from headwater.core.limits import KIB, Limits
 from headwater.core.offsets import Anchor, Offset
 from headwater.service import background
 from headwater.service.log import Log
-from headwater.store.engine import HistoryFigures, Problem
+from headwater.store.engine import Problem
+from headwater.store.engine.figures import HistoryFigures
 from headwater.store.history import sealing as history_module
 from headwater.store.history.policies import SealPolicy
 from headwater.store.history.sealing import History

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from headwater.core.lineage import Lineage, Span
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended, Created, StreamConfig
-from headwater.store.engine import Engine, Piece, Problem
+from headwater.store.engine import Engine, Problem
+from headwater.store.engine.appends import Piece
 from headwater.store.memory.engine import MemoryEngine
 from headwater.store.sqlite.engine import SqliteEngine
 from tests.support.properties import FEW

@@ -35,7 +35,7 @@ from headwater.http.room import Room
 from headwater.http.server import Server
 from headwater.http.traffic import Traffic
 from headwater.service.replies import Reply
-from headwater.store.engine import FileRange
+from headwater.store.engine.appends import FileRange
 from tests.http.wire import PATIENCE_S, request_bytes
 
 HOST = "127.0.0.1"

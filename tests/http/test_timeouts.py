@@ -15,7 +15,7 @@ from headwater.core.limits import Limits
 from headwater.http import server as server_module
 from headwater.http.messages import Answer, EventStream, FileBody, Payload, Request, Response, Sink
 from headwater.http.server import Server, Timeouts
-from headwater.store.engine import FileRange
+from headwater.store.engine.appends import FileRange
 from tests.http.wire import PATIENCE_S
 
 SHORT_S = 0.2

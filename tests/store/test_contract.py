@@ -24,7 +24,8 @@ from headwater.core.stream import (
     StreamConfig,
     StreamState,
 )
-from headwater.store.engine import Engine, StreamSummary
+from headwater.store.engine import Engine
+from headwater.store.engine.streams import StreamSummary
 from tests.support.decided import CommittedStreams
 
 BYTES = "application/octet-stream"

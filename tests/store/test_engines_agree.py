@@ -25,7 +25,8 @@ from headwater.core.lineage import ForkRequest, Span
 from headwater.core.producers import ProducerStamp
 from headwater.core.retention import Retention
 from headwater.core.stream import Appended, Mutation, StreamConfig, StreamState
-from headwater.store.engine import Engine, LoadedStream, Problem
+from headwater.store.engine import Engine, Problem
+from headwater.store.engine.streams import LoadedStream
 from headwater.store.history.compaction_choice import COMPANY
 from headwater.store.memory.engine import MemoryEngine
 from headwater.store.postgresql.engine import PostgresqlEngine

@@ -15,7 +15,8 @@ from headwater.core.expiry import Lifetime
 from headwater.core.lineage import ForkRequest, Lineage, Span
 from headwater.core.producers import ProducerStamp, ProducerState
 from headwater.core.stream import Appended, Closed, Created, Deleted, Mutation, StreamConfig
-from headwater.store.engine import LoadedStream, Problem
+from headwater.store.engine import Problem
+from headwater.store.engine.streams import LoadedStream
 from headwater.store.sqlite.database import DATABASE_NAME, connect, empty_log, open_writer
 from headwater.store.sqlite.engine import SqliteEngine
 from tests.support.decided import CommittedStreams

@@ -26,17 +26,10 @@ from typing import Any, Final, cast
 
 from headwater.core.errors import StorageUnavailable
 from headwater.core.mutations import AnyMutation
-from headwater.store.engine import (
-    Appends,
-    Engine,
-    EngineFigures,
-    Groups,
-    Problem,
-    Snapshots,
-    Streams,
-    Subscriptions,
-    Templates,
-)
+from headwater.store.engine import Engine, Groups, Problem, Snapshots, Subscriptions, Templates
+from headwater.store.engine.appends import Appends
+from headwater.store.engine.figures import EngineFigures
+from headwater.store.engine.streams import Streams
 
 # A test that forgets to open a gate fails after this long instead of hanging for ever.
 _PATIENCE_S: Final = 60

@@ -24,7 +24,7 @@ import structlog
 from headwater.core.cluster import ClusterSeen, NodeSeen
 from headwater.core.errors import StreamError
 from headwater.service.log import Log
-from headwater.store.engine import Membership
+from headwater.store.engine.membership import Membership
 
 _THREADS: Final = 2
 _LOOK_AGAIN_S: Final = 0.1

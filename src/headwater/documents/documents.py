@@ -25,7 +25,7 @@ from headwater.documents.snapshots import Snapshot
 from headwater.documents.workers import Job, Unclear, Unworkable, Workers, WorkersBusy
 from headwater.service.entries import Entry, View
 from headwater.service.log import Log
-from headwater.store.engine import Piece
+from headwater.store.engine.appends import Piece
 
 CONTENT_BYTES_MAX: Final = 16 * MIB
 _ATTEMPTS: Final = 5

@@ -19,7 +19,7 @@ from headwater.core.errors import StreamError, StreamGone, StreamNotFound
 from headwater.core.offsets import Anchor, Offset, parse_offset
 from headwater.service.entries import View
 from headwater.service.log import Log
-from headwater.store.engine import StreamSummary
+from headwater.store.engine.streams import StreamSummary
 
 _PAGE: Final = 100
 

@@ -36,7 +36,7 @@ from headwater.service.clearing import clear
 from headwater.service.entries import Event
 from headwater.service.following import FollowedStream
 from headwater.service.log import Log
-from headwater.store.engine import StreamSummary
+from headwater.store.engine.streams import StreamSummary
 
 logger = structlog.get_logger()
 

@@ -26,7 +26,7 @@ from headwater.http.queries import number_between, query_of
 from headwater.http.reads import parse_until
 from headwater.service.log import Log
 from headwater.service.ranges import Range, plan_ranges
-from headwater.store.engine import SealedExtent
+from headwater.store.engine.appends import SealedExtent
 
 ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
 NDJSON_TYPE: Final = "application/x-ndjson"

@@ -15,7 +15,7 @@ from headwater.http.messages import Request, Response
 from headwater.http.queries import flag_in, number_in, page_of, query_of
 from headwater.service.feeds import Feeds
 from headwater.service.log import Log
-from headwater.store.engine import DeletedStream, StreamSummary
+from headwater.store.engine.streams import DeletedStream, StreamSummary
 
 
 class Catalog:

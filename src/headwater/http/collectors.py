@@ -20,7 +20,7 @@ from headwater.http.metrics import (
     histogram,
     histograms,
 )
-from headwater.store.engine import HistoryFigures, ReplicationFigures
+from headwater.store.engine.figures import HistoryFigures, ReplicationFigures
 
 if TYPE_CHECKING:
     from headwater.cluster.node import Node

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from headwater.http.flow_control import UNSENT_BYTES_HIGH
 from headwater.http.messages import FileBody
-from headwater.store.engine import Piece
+from headwater.store.engine.appends import Piece
 
 if TYPE_CHECKING:
     from headwater.http.connection import Connection

@@ -15,7 +15,7 @@ from typing import Final
 from headwater.core.errors import StorageUnavailable
 from headwater.http.messages import Answer, Deferred, Handler, Request
 from headwater.http.targets import PROBE_TARGETS
-from headwater.store.engine import Lease
+from headwater.store.engine.membership import Lease
 
 PATIENCE_S: Final = 10.0
 _ABOUT_THE_NODE: Final = frozenset({*PROBE_TARGETS, b"/metrics"})

@@ -22,7 +22,7 @@ from headwater.http.headers import REQUEST_ID
 from headwater.http.intake import Claim
 from headwater.http.room import NODES, Room
 from headwater.service.replies import Reply
-from headwater.store.engine import Piece
+from headwater.store.engine.appends import Piece
 
 if TYPE_CHECKING:
     from headwater.http.known_heads import KnownHead

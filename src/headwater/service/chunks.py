@@ -12,7 +12,8 @@ from headwater.core.limits import KIB
 from headwater.core.lineage import Span
 from headwater.core.stream import StreamConfig
 from headwater.service.entries import View
-from headwater.store.engine import Engine, FileRange, Piece
+from headwater.store.engine import Engine
+from headwater.store.engine.appends import FileRange, Piece
 
 P = TypeVar("P", bytes, Piece)
 Read = Callable[[Span, int], list[P]]

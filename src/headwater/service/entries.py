@@ -38,7 +38,7 @@ from headwater.core.stream import (
     evolve,
 )
 from headwater.service.hot_tail import HeldBytes, HotTail
-from headwater.store.engine import LoadedStream, StreamSummary
+from headwater.store.engine.streams import LoadedStream, StreamSummary
 
 
 class Event(Enum):

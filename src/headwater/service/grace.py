@@ -16,7 +16,7 @@ from headwater.core.errors import OwnedElsewhere, StreamError
 from headwater.core.stream import Purged, StreamState
 from headwater.service.entries import Entry
 from headwater.service.writer import Owner
-from headwater.store.engine import LoadedStream
+from headwater.store.engine.streams import LoadedStream
 
 if TYPE_CHECKING:
     from headwater.service.log import Log

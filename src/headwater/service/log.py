@@ -45,7 +45,9 @@ from headwater.service.replies import Reply
 from headwater.service.retention import look
 from headwater.service.shared_quotas import SharedQuotas
 from headwater.service.writer import Effect, Writer
-from headwater.store.engine import Engine, IdKind, LoadedStream, Membership
+from headwater.store.engine import Engine
+from headwater.store.engine.membership import IdKind, Membership
+from headwater.store.engine.streams import LoadedStream
 from headwater.store.history.policies import ArchivePolicy, SealPolicy
 
 R = TypeVar("R")

@@ -13,7 +13,7 @@ from headwater.core import decisions
 from headwater.core.stream import StreamState
 from headwater.service.background import Background
 from headwater.service.entries import Entry
-from headwater.store.engine import IdleProducer
+from headwater.store.engine.streams import IdleProducer
 
 if TYPE_CHECKING:
     from headwater.service.log import Log

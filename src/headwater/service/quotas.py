@@ -26,7 +26,8 @@ from headwater.core.stream import (
 )
 from headwater.service.entries import Entry
 from headwater.service.writer import Effect, Writer
-from headwater.store.engine import DeletedStream, Engine, LoadedStream, StreamSummary
+from headwater.store.engine import Engine
+from headwater.store.engine.streams import DeletedStream, LoadedStream, StreamSummary
 
 _PAGE: Final = 1_000
 PRODUCING: Final = (Appended, ProducerAdvanced, Closed)

@@ -16,7 +16,8 @@ from headwater.core.lineage import Span
 from headwater.core.offsets import Anchor, Offset
 from headwater.service.entries import Entry, View
 from headwater.service.reading import ReadingLog
-from headwater.store.engine import Engine, Outline, SealedExtent
+from headwater.store.engine import Engine
+from headwater.store.engine.appends import Outline, SealedExtent
 
 RANGES_MAX = 10_000
 

@@ -30,7 +30,9 @@ from headwater.service.entries import Entry, View
 from headwater.service.history.fetching import Fetching
 from headwater.service.registry import Registry
 from headwater.service.writer import Writer
-from headwater.store.engine import DeletedStream, Engine, SeekBy, StreamSummary
+from headwater.store.engine import Engine
+from headwater.store.engine.appends import SeekBy
+from headwater.store.engine.streams import DeletedStream, StreamSummary
 from headwater.store.history.cold_segments import FetchNeeded
 
 R = TypeVar("R")

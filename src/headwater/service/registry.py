@@ -9,7 +9,7 @@ from itertools import islice
 from headwater.core.limits import Limits
 from headwater.service.entries import Entry
 from headwater.service.hot_tail import HeldBytes
-from headwater.store.engine import LoadedStream
+from headwater.store.engine.streams import LoadedStream
 
 
 class Registry:

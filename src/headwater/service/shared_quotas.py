@@ -18,7 +18,7 @@ from headwater.core.stream import Created, StreamState, Undeleted
 from headwater.service.entries import Entry
 from headwater.service.quotas import PRODUCING, cost_of, kept_bytes
 from headwater.service.writer import Effect, Writer
-from headwater.store.engine import Membership
+from headwater.store.engine.membership import Membership
 
 _ACCOUNTS_MAX: Final = 10_000
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headwater.store.engine import Outline, SeekBy
+from headwater.store.engine.appends import Outline, SeekBy
 
 
 def last_before(

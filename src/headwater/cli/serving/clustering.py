@@ -10,7 +10,7 @@ from headwater.http.leases import Leased
 from headwater.service.feeds import Feeds
 from headwater.service.log import Log
 from headwater.service.subscriptions.operations import Subscriptions
-from headwater.store.engine import Membership
+from headwater.store.engine.membership import Membership
 
 if TYPE_CHECKING:
     from headwater.cluster.node import Node

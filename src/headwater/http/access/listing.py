@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from headwater.core.access import Caller, Permission
 from headwater.core.limits import LIST_PAGE_MAX
-from headwater.store.engine import DeletedStream, StreamSummary
+from headwater.store.engine.streams import DeletedStream, StreamSummary
 
 Listed = TypeVar("Listed", StreamSummary, DeletedStream)
 Pages = Callable[[str, str, int], Awaitable[list[Listed]]]

@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Final, NamedTuple
 
 from headwater.core.lineage import Span
-from headwater.store.engine import FileRange, Piece
+from headwater.store.engine.appends import FileRange, Piece
 from headwater.store.history.open_segments import OpenSegments
 from headwater.store.history.segment import Segment
 

@@ -11,7 +11,7 @@ from headwater.core.frames import Frame, Stamps
 from headwater.core.offsets import format_offset
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended
-from headwater.store.engine import FileRange
+from headwater.store.engine.appends import FileRange
 from headwater.store.history import segment_format
 from headwater.store.history.segment_format import (
     LARGE,

@@ -16,7 +16,7 @@ from typing import Final
 import apsw
 
 from headwater.core.limits import MIB
-from headwater.store.engine import HistoryFigures
+from headwater.store.engine.figures import HistoryFigures
 from headwater.store.history.gathering import as_columns, count_fitting, count_sound, portions
 from headwater.store.history.ledger import Due, Ledger
 from headwater.store.history.open_segments import OpenSegments

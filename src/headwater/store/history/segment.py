@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from headwater.core.errors import DataCorrupt
-from headwater.store.engine import FileRange
+from headwater.store.engine.appends import FileRange
 from headwater.store.history import page_cache, segment_format
 from headwater.store.history.extent import Extent
 from headwater.store.history.segment_format import (

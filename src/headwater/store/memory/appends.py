@@ -11,7 +11,7 @@ from headwater.core.frames import Frame
 from headwater.core.lineage import Span
 from headwater.core.offsets import format_offset
 from headwater.core.stream import Appended
-from headwater.store.engine import Outline, Piece, SealedExtent, SeekBy
+from headwater.store.engine.appends import Outline, Piece, SealedExtent, SeekBy
 from headwater.store.memory.tables import Tables
 
 _START = attrgetter("start")

@@ -27,7 +27,8 @@ from headwater.core.stream import (
     evolve,
 )
 from headwater.core.subscriptions.state import SubscriptionMutation
-from headwater.store.engine import EngineFigures, Problem
+from headwater.store.engine import Problem
+from headwater.store.engine.figures import EngineFigures
 from headwater.store.garbage import Collector, note_release
 from headwater.store.memory.appends import Appends
 from headwater.store.memory.groups import Groups

@@ -9,7 +9,7 @@ from itertools import islice
 from headwater.core.expiry import touch_interval_ms
 from headwater.core.producers import ProducerState
 from headwater.core.subscriptions.state import StreamTail
-from headwater.store.engine import (
+from headwater.store.engine.streams import (
     DeletedStream,
     IdleProducer,
     LoadedStream,

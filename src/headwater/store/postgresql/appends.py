@@ -11,7 +11,7 @@ from headwater.core.offsets import format_offset
 from headwater.core.stream import Appended
 from headwater.store import rows
 from headwater.store.checksums import append_checksum
-from headwater.store.engine import Piece, SealedExtent, SeekBy
+from headwater.store.engine.appends import Piece, SealedExtent, SeekBy
 from headwater.store.postgresql.values import texts
 from headwater.store.rows import OP_COLUMNS, Row
 from headwater.store.seeking import last_before

@@ -17,7 +17,8 @@ import structlog
 from headwater.core.mutations import AnyMutation
 from headwater.core.stream import Appended, Created, Mutation, Undeleted
 from headwater.store import rows
-from headwater.store.engine import CannotOpen, EngineFigures, Problem
+from headwater.store.engine import CannotOpen, Problem
+from headwater.store.engine.figures import EngineFigures
 from headwater.store.garbage import RELEASING, Collector
 from headwater.store.postgresql.appends import Appends, write_appends
 from headwater.store.postgresql.database import Connection, Database, explained

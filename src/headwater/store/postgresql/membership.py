@@ -18,7 +18,9 @@ import structlog
 
 from headwater.core.cluster import ClusterSeen
 from headwater.core.errors import StorageUnavailable
-from headwater.store.engine import CannotOpen, IdKind, ReplicationFigures
+from headwater.store.engine import CannotOpen
+from headwater.store.engine.figures import ReplicationFigures
+from headwater.store.engine.membership import IdKind
 from headwater.store.postgresql.database import (
     Connection,
     Database,

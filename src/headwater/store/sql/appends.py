@@ -5,7 +5,7 @@ from __future__ import annotations
 from headwater.core.errors import DataCorrupt
 from headwater.core.stream import Appended
 from headwater.store import rows
-from headwater.store.engine import Outline
+from headwater.store.engine.appends import Outline
 from headwater.store.rows import OP_COLUMNS, Query
 
 

@@ -11,7 +11,7 @@ from headwater.core.producers import ProducerState
 from headwater.core.stream import StreamState
 from headwater.core.subscriptions.state import StreamTail
 from headwater.store import rows
-from headwater.store.engine import (
+from headwater.store.engine.streams import (
     DeletedStream,
     IdleProducer,
     LoadedStream,

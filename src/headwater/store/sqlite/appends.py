@@ -19,7 +19,7 @@ from headwater.core.offsets import format_offset
 from headwater.core.stream import Appended
 from headwater.store import rows
 from headwater.store.checksums import append_checksum
-from headwater.store.engine import Outline, Piece, SealedExtent, SeekBy
+from headwater.store.engine.appends import Outline, Piece, SealedExtent, SeekBy
 from headwater.store.history.chunk_cache import ChunkCache
 from headwater.store.history.extent import Extent
 from headwater.store.history.open_segments import OpenSegments

@@ -22,7 +22,8 @@ from headwater.core.mutations import GROWING, AnyMutation
 from headwater.core.stream import Appended, Mutation, Undeleted
 from headwater.store import rows
 from headwater.store.disk_reserve import DiskReserve, is_full
-from headwater.store.engine import EngineFigures, Problem
+from headwater.store.engine import Problem
+from headwater.store.engine.figures import EngineFigures
 from headwater.store.garbage import Collector, note_release
 from headwater.store.history.open_segments import DIRECTORY_NAME
 from headwater.store.history.sealing import History

@@ -8,7 +8,8 @@ from typing import Final, NamedTuple
 import apsw
 
 from headwater.core.lineage import Span
-from headwater.store.engine import HistoryFigures, SealedExtent
+from headwater.store.engine.appends import SealedExtent
+from headwater.store.engine.figures import HistoryFigures
 from headwater.store.history.compaction_choice import FileUse
 from headwater.store.history.open_segments import OpenSegments
 from headwater.store.history.segment import ABSENT, PRESENT, SegmentRow

@@ -1,0 +1,130 @@
+"""Streams: what there are, and in what state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from headwater.core.producers import ProducerState
+from headwater.core.stream import StreamState
+from headwater.core.subscriptions.state import StreamTail
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedStream:
+    state: StreamState
+    producers_complete: bool
+    """False when the stream has more producers than were loaded with it."""
+    shard: int = field(default=0, compare=False)
+    """Where a shared engine has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSummary:
+    """A line of a listing."""
+
+    path: str
+    content_type: str
+    tail: str
+    closed: bool
+    created_at_ms: int
+    size_bytes: int
+    messages: int
+    ttl_s: int | None
+    expires_at_ms: int | None
+
+    @classmethod
+    def of(cls, state: StreamState) -> StreamSummary:
+        config = state.config
+        return cls(
+            path=config.path,
+            content_type=config.content_type,
+            tail=state.tail_token,
+            closed=state.closed,
+            created_at_ms=config.created_at_ms,
+            size_bytes=state.tail,
+            messages=state.messages,
+            ttl_s=config.lifetime.ttl_s,
+            expires_at_ms=config.lifetime.expires_at_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedStream:
+    """A stream that can be undeleted."""
+
+    summary: StreamSummary
+    deleted_at_ms: int
+    kept_until_ms: int
+
+    @property
+    def path(self) -> str:
+        return self.summary.path
+
+
+class SoftDeletedStream(NamedTuple):
+    id: int
+    path: str
+    has_forks: bool
+
+
+class IdleProducer(NamedTuple):
+    path: str
+    stream_id: int
+    producer_id: str
+
+
+class Streams(Protocol):
+    """What streams there are, and in what state."""
+
+    def next_id(self) -> int:
+        """The smallest id that was never given out."""
+
+    def load(self, path: str) -> LoadedStream | None:
+        """The stream at a path, soft-deleted ones included.
+
+        Raises OwnedElsewhere if another node owns it, as everything does that loads a stream."""
+
+    def load_id(self, stream_id: int) -> LoadedStream | None:
+        """A stream by id."""
+
+    def load_deleted(self, path: str) -> LoadedStream | None:
+        """Of the deleted streams that are kept, the last one that was at a path."""
+
+    def deleted(self, prefix: str, after: str, limit: int) -> list[DeletedStream]:
+        """Those whose path is free, chosen as in `summaries`."""
+
+    def purgeable(self, now_ms: int, limit: int) -> list[tuple[int, str]]:
+        """Deleted streams that need not be kept any more, by id and path."""
+
+    def kept_beyond(self, most: int, limit: int) -> list[tuple[int, str]]:
+        """Deleted streams that are kept although there are so many younger ones."""
+
+    def path_of(self, stream_id: int) -> str | None:
+        """The path of a stream, soft-deleted ones included."""
+
+    def producer(self, stream_id: int, producer_id: str) -> ProducerState | None: ...
+
+    def idle_producers(self, before_ms: int, limit: int) -> list[IdleProducer]:
+        """Producers of streams that were last used before a moment, the longest idle first."""
+
+    def idle_producers_of(self, stream_id: int, before_ms: int, limit: int) -> list[str]:
+        """The same of one stream, by their ids alone."""
+
+    def summaries(self, prefix: str, after: str, limit: int) -> list[StreamSummary]:
+        """Streams whose path starts with the prefix and sorts after `after`, in order."""
+
+    def tails(self, prefix: str, after: str, limit: int) -> list[StreamTail]:
+        """Where streams end, chosen as in `summaries` but for many at a time."""
+
+    def expired(self, now_ms: int, limit: int) -> list[str]:
+        """Paths whose time is over as far as the engine knows."""
+
+    def next_deadline_ms(self) -> int | None:
+        """When `expired` will next have something to say."""
+
+    def trimmable(self, now_ms: int, limit: int) -> list[str]:
+        """Paths of which it is time to look whether they keep more than they have to."""
+
+    def soft_deleted(self, after_id: int, limit: int) -> list[SoftDeletedStream]:
+        """Streams that are there only for their forks, by id, those after one of them."""
