@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from headwater.core import json_mode
 from headwater.core.errors import EmptyBody, InvalidJson, StreamError, TooManyMessages
-from headwater.core.large_json import WINDOW_BYTES, survey
+from headwater.core.large_json import WINDOW_BYTES, guesses, pieces, survey
 from tests.support.properties import THOROUGH, json_blanks, json_texts
 
 
@@ -292,11 +292,12 @@ def test_the_parser_never_gets_much_at_a_time(message: bytes) -> None:
     """It keeps every other thread waiting meanwhile."""
     count = 4_000_000 // len(message)
     body = b" [" + b" , ".join([message] * count) + b"] "
-    found = survey(body)
-    pieces = list(found.pieces(body))
-    assert found.messages == count
-    assert len(pieces) > 10
-    assert max(len(piece) for _, piece in pieces) < 2 * WINDOW_BYTES
+    parts = list(pieces(body[1:], survey(body[1:])))
+    assert len(parts) > 10
+    assert max(len(part) for _, part in parts) < 2 * WINDOW_BYTES
+    for cut in guesses(body, 1):
+        assert WINDOW_BYTES <= cut < 2 * WINDOW_BYTES
+        assert body[cut:].lstrip(b" ,").startswith(message[:1])
     assert json_mode.encode(body) == ((message + b",") * count, count)
 
 

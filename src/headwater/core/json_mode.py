@@ -17,12 +17,15 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final, TypeVar
 
 import msgspec
 
+from headwater.core import large_json
 from headwater.core.errors import EmptyBody, InvalidJson, TooManyMessages
-from headwater.core.large_json import WINDOW_BYTES, check_utf8, survey
+from headwater.core.large_json import WINDOW_BYTES, check_utf8
 
 _ONE: Final = msgspec.json.Decoder(msgspec.Raw)
 _MANY: Final = msgspec.json.Decoder(list[msgspec.Raw])
@@ -33,7 +36,7 @@ _TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},]')
 
 _BYTE: Final = re.compile(r"(?<=\(byte )\d+")
 _WINDOW_BYTES: Final = WINDOW_BYTES
-_LARGE_BYTES: Final = 4 * WINDOW_BYTES
+_LARGE_BYTES: Final = 2 * WINDOW_BYTES
 R = TypeVar("R")
 MESSAGES_ANY: Final = 2**62
 
@@ -59,22 +62,42 @@ def encode(
 
 
 def _encode_large(body: bytes, messages_max: int) -> tuple[bytes, int]:
-    """The same piece by piece. If there are too many messages, the body is only validated."""
-    found = survey(body, _WINDOW_BYTES)
+    """The same piece by piece. If there are too many messages, the rest is only validated."""
     stored: list[bytes] = []
     count = 0
-    for start, piece in found.pieces(body):
-        if found.cuts and piece[1:].lstrip(_WHITESPACE)[:1] == b"]":
-            raise InvalidJson(f"the body is not valid JSON: a value is missing (byte {start})")
-        if found.messages > messages_max:
-            _parse(_ONE, piece, start)
-        else:
-            part, messages = _joined(_parse(_MANY, piece, start))
+    for messages in _parse_large(body):
+        part, messages_in_it = _joined(messages)
+        count += messages_in_it
+        if count <= messages_max:
             stored.append(part)
-            count += messages
-    if found.messages > messages_max:
+    if count > messages_max:
         raise TooManyMessages(messages_max)
     return b"".join(stored), count
+
+
+def _parse_large(body: bytes) -> Iterator[list[msgspec.Raw]]:
+    """The messages of an array, a piece at a time."""
+    first = start = body.index(b"[")
+    while len(body) - start > 2 * _WINDOW_BYTES and (piece := _guess(body, start)):
+        start, messages = piece
+        yield messages
+    rest = b"[%b" % body[start + 1 :]
+    cuts = large_json.survey(rest, _WINDOW_BYTES) if len(rest) > 2 * _WINDOW_BYTES else []
+    for place, text in large_json.pieces(rest, cuts):
+        messages = _parse(_MANY, text, start + place)
+        if not messages and (cuts or start > first):
+            missing = f"a value is missing (byte {start + place})"
+            raise InvalidJson(f"the body is not valid JSON: {missing}")
+        yield messages
+
+
+def _guess(body: bytes, start: int) -> tuple[int, list[msgspec.Raw]] | None:
+    """The messages up to a place to cut, and the place, if one can be guessed."""
+    for cut in large_json.guesses(body, start, _WINDOW_BYTES):
+        with suppress(msgspec.DecodeError, RecursionError):
+            if messages := _MANY.decode(large_json.piece(body, start, cut)):
+                return cut, messages
+    return None
 
 
 def _joined(messages: list[msgspec.Raw]) -> tuple[bytes, int]:

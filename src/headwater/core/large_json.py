@@ -1,12 +1,14 @@
-"""Large JSON arrays, looked at window by window.
+"""Large JSON arrays, cut into pieces that are arrays by themselves.
 
-The parser does not let other threads run while it works, and makes an object of each message. So a
-large array is first surveyed: how many messages it has, and where it can be cut into pieces that
-are arrays by themselves. Each step of that is short. Whether the array is valid is for the parser
-to say, of each piece; for what is valid, the survey is exact.
+The parser does not let other threads run while it works, and makes an object of each message, so
+it gets a large array a piece at a time. A cut is right exactly if the piece before it is valid:
+then its brackets and strings are closed, and the comma at its end is one between two messages.
 
-Of each window only what gives structure is left, and of that what is in no string. The first comma
-after a window that is between two messages, if it is near, is a place to cut.
+So a place to cut can be guessed, for the parser to confirm: a comma before what begins like the
+message at the start of the piece. Where messages do not resemble each other, the rest of the array
+is surveyed instead, window by window. Of each window only what gives structure is left, and of
+that what is in no string. The first comma after a window that is between two messages, if it is
+near, is a place to cut. For what is valid, the survey is exact.
 """
 
 from __future__ import annotations
@@ -15,37 +17,26 @@ import re
 from array import array
 from codecs import getincrementaldecoder
 from collections.abc import Iterator
-from itertools import accumulate, compress, islice
-from typing import Final, NamedTuple
+from itertools import islice, pairwise
+from typing import Final
 
 from headwater.core.errors import InvalidJson
 from headwater.core.limits import KIB
 
-WINDOW_BYTES: Final = 256 * KIB
+WINDOW_BYTES: Final = 128 * KIB
 _STRUCTURE: Final = b'",[]{}'
 _NO_STRUCTURE: Final = bytes(byte for byte in range(256) if byte not in _STRUCTURE)
-_STEPS: Final = bytes.maketrans(b",[]{}", b"\x00\x01\xff\x01\xff")
-_COMMAS: Final = bytes.maketrans(b",[]{}", b"\x01\x00\x00\x00\x00")
+_STEPS: Final = bytes.maketrans(b"[]{}", b"\x01\xff\x01\xff")
 _ESCAPE: Final = re.compile(rb"\\.", re.DOTALL)
 _TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{},]', re.DOTALL)
 _REST_OF_STRING: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_BLANKS: Final = b" \t\r\n"
+_BLANKS_MAX: Final = 64
+_OPENING: Final = re.compile(rb"[ \t\r\n]{0,64}+([^ \t\r\n].{0,11})", re.DOTALL)
+_ALIKE_BYTES: Final = (12, 6, 1)
+_NEAR_LOOKS: Final = 64
 _NEAR_BYTES: Final = 16 * KIB
 _NEAR_TOKENS: Final = 1_000
-
-
-class Survey(NamedTuple):
-    messages: int
-    """How many there are, if the array is valid and not empty."""
-    cuts: list[int]
-    """Places of commas between messages, ascending, about a window apart."""
-
-    def pieces(self, body: bytes) -> Iterator[tuple[int, bytes]]:
-        """Arrays that hold the messages of the body one after the other, and where each begins."""
-        start = body.index(b"[")
-        for cut in self.cuts:
-            yield start, b"[%b]" % body[start + 1 : cut]
-            start = cut
-        yield start, b"[%b" % body[start + 1 :]
 
 
 def check_utf8(body: bytes) -> None:
@@ -63,9 +54,31 @@ def check_utf8(body: bytes) -> None:
             raise InvalidJson(f"the body is not valid UTF-8 (byte {place})") from None
 
 
-def survey(body: bytes, window_bytes: int = WINDOW_BYTES) -> Survey:
-    """Look through a text that begins like an array."""
-    messages = 1
+def guesses(body: bytes, start: int, window_bytes: int = WINDOW_BYTES) -> Iterator[int]:
+    """Places about a window away from a bracket or comma that may be between two messages."""
+    near = start + window_bytes
+    opening = _OPENING.match(body, start + 1)
+    if opening is None:
+        return
+    for length in _ALIKE_BYTES:
+        alike = opening.group(1)[:length]
+        place = body.find(alike, near, near + _NEAR_BYTES)
+        for _ in range(_NEAR_LOOKS):
+            if place < 0:
+                break
+            low = max(start + 1, place - _BLANKS_MAX)
+            before = body[low:place].rstrip(_BLANKS)
+            if before.endswith(b","):
+                yield low + len(before) - 1
+                break
+            place = body.find(alike, place + 1, near + _NEAR_BYTES)
+
+
+def survey(body: bytes, window_bytes: int = WINDOW_BYTES) -> list[int]:
+    """The places of commas between messages, ascending, about a window apart.
+
+    Of a text that begins with the bracket of an array.
+    """
     cuts: list[int] = []
     depth, in_string, escaped = 0, 0, False
     for start in range(0, len(body), window_bytes):
@@ -78,18 +91,24 @@ def survey(body: bytes, window_bytes: int = WINDOW_BYTES) -> Survey:
         parts = window.translate(None, _NO_STRUCTURE).split(b'"')
         outside = b"".join(parts[in_string::2])
         in_string ^= (len(parts) - 1) & 1
-        if not outside.strip(b","):
-            messages += len(outside) if depth == 1 else 0
-        else:
-            depths = accumulate(array("b", outside.translate(_STEPS)), initial=depth)
-            # Each character with the depth after it, which for a comma is the one that it is at.
-            after = list(depths)[1:]
-            messages += list(compress(after, outside.translate(_COMMAS))).count(1)
-            depth = after[-1]
+        depth += sum(array("b", outside.translate(_STEPS, b",")))
         cut = _cut_near(body, start + window_bytes + escaped, depth, in_string=bool(in_string))
         if cut is not None and cut > (cuts[-1] if cuts else 0):
             cuts.append(cut)
-    return Survey(messages, cuts)
+    return cuts
+
+
+def pieces(body: bytes, cuts: list[int]) -> Iterator[tuple[int, bytes]]:
+    """Arrays that hold the messages of the body one after the other, and where each begins."""
+    for start, cut in pairwise([0, *cuts]):
+        yield start, piece(body, start, cut)
+    last = cuts[-1] if cuts else 0
+    yield last, b"[%b" % body[last + 1 :]
+
+
+def piece(body: bytes, start: int, cut: int) -> bytes:
+    """The array that holds what lies between a bracket or comma and a comma."""
+    return b"[%b]" % body[start + 1 : cut]
 
 
 def _cut_near(body: bytes, place: int, depth: int, *, in_string: bool) -> int | None:
