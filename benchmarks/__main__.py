@@ -30,6 +30,7 @@ _DOCUMENTS = "documents"
 _HISTORY = "history"
 _CLUSTER = "cluster"
 _SPARK = "spark"
+_ENDURANCE = "endurance"
 _DEFAULT_OUT = Path(__file__).parent / "results"
 
 
@@ -111,6 +112,7 @@ def _chosen_subjects(
         _DOCUMENTS,
         _CLUSTER,
         _SPARK,
+        _ENDURANCE,
     }:
         subjects.install_reference()
         rust = subjects.rust_server()

@@ -21,7 +21,7 @@ from benchmarks.results import (
     figure,
     times,
 )
-from benchmarks.scenarios import cluster
+from benchmarks.scenarios import cluster, endurance
 from benchmarks.scenarios.append import BULK_STREAMS
 
 _FILE, _MEMORY = "reference-file", "reference-memory"
@@ -123,6 +123,10 @@ def verdicts(results: Results) -> list[Verdict]:
                "spark", "p50_ms", _over("micro-batches")),
         _ratio(results, "Spark, table: 0.8× a plain Parquet read", 0.8,
                "spark", "rows_per_second", [SPARK_PARQUET], _over("table")),
+        _limit(results, "five minutes of appends in memory: p99 within 60 ms", 60,
+               "endurance", "p99_ms", _over(endurance.IN_MEMORY)),
+        _limit(results, "five minutes of appends: CPU per append within 1.1× of the beginning", 1.1,
+               "endurance", "cpu_growth", _over("")),
     ]  # fmt: skip
 
 

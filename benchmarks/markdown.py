@@ -38,7 +38,8 @@ def _copy_plot(results_dir: Path, document_dir: Path) -> Path | None:
 
 def _blocks(results: Results, image: Path | None) -> list[str]:
     machine = [f"- {label}: {text}" for label, text in results.machine.items()]
-    blocks = ["\n".join([f"- plan: {results.plan}", *machine])]
+    times = "once" if results.repetitions == 1 else f"{results.repetitions} times"
+    blocks = ["\n".join([f"- plan: {results.plan}, measured {times}", *machine])]
     if image is not None:
         blocks.append(f"![All scenarios as bar charts]({image.as_posix()})")
     blocks += ["### Goals", _goals(results)]

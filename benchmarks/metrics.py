@@ -143,6 +143,15 @@ SHOWN: dict[str, tuple[Metric, ...]] = {
         Metric("p50_ms", "append to row p50, ms", "lower"),
         Metric("p99_ms", "append to row p99, ms", "lower"),
     ),
+    "endurance": (
+        Metric("appends_per_second", "appends/s in the slowest tenth", "higher"),
+        Metric("p99_ms", "answered after p99 in the worst tenth, ms", "lower"),
+        Metric("server_cpu_us_per_append", "server CPU per append in the first tenth, µs", "lower"),
+        Metric("last_cpu_us_per_append", "server CPU per append in the last tenth, µs", "lower"),
+        Metric("cpu_growth", "the last, times the first", "lower"),
+        Metric("appends", "appends"),
+        _ERRORS,
+    ),
 }
 
 TITLES = {
@@ -159,4 +168,5 @@ TITLES = {
     "history": "History",
     "cluster": "A cluster on PostgreSQL",
     "spark": "Spark",
+    "endurance": "Minutes of appends",
 }

@@ -66,6 +66,8 @@ class Plan:
     spark_rounds: int
     spark_latency_samples: int
 
+    endurance_seconds: float
+
     spark_message_bytes: int = 220
     message_bytes: int = 200
     append_bulk_messages: int = 5_000
@@ -122,6 +124,7 @@ FULL = Plan(
     spark_messages=1_000_000,
     spark_rounds=4,
     spark_latency_samples=45,
+    endurance_seconds=300.0,
 )
 
 QUICK = Plan(
@@ -166,6 +169,7 @@ QUICK = Plan(
     spark_messages=200_000,
     spark_rounds=2,
     spark_latency_samples=15,
+    endurance_seconds=10.0,
     settle_seconds=1.0,
     live_warmup_seconds=0.5,
     live_drain_seconds=2.0,

@@ -53,6 +53,11 @@ class Results:
     subjects: dict[str, str]
     measurements: list[Measurement] = field(default_factory=list)
 
+    @property
+    def repetitions(self) -> int:
+        """How often everything was measured that can be repeated."""
+        return 1 + max((m.repetition for m in self.measurements), default=0)
+
     def scenarios(self) -> list[str]:
         return list(dict.fromkeys(m.scenario for m in self.measurements if m.metrics))
 

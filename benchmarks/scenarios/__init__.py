@@ -1,4 +1,4 @@
-"""The scenarios, by the name that ``--only`` takes."""
+"""The scenarios, by the name that ``--only`` takes, in the order in which they run."""
 
 from benchmarks.scenarios import (
     append,
@@ -7,6 +7,7 @@ from benchmarks.scenarios import (
     cluster,
     documents,
     editor,
+    endurance,
     fanout,
     groups,
     history,
@@ -31,4 +32,5 @@ SCENARIOS: dict[str, Scenario] = {
     "history": history.steps,
     "cluster": cluster.steps,
     "spark": spark.steps,
+    "endurance": endurance.steps,
 }
