@@ -9,7 +9,7 @@ import asyncio
 import sys
 import time
 
-from tests.cluster.nemesis import ordeal
+from tests.cluster.ordeal import ordeal
 
 
 def main() -> int:

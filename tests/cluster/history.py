@@ -13,6 +13,7 @@ stream is read from its beginning: that is its order, and everything recorded is
 - *transactions*: all of one is there or nothing, and who has seen one part finds the others.
 - *groups*: a message is settled once and not delivered again afterwards; in the end all are.
 - *wakes*: nobody waits on for long when there is something new.
+- *documents*: all editors end with the same one, and what was acknowledged is in it.
 """
 
 from __future__ import annotations
@@ -86,6 +87,16 @@ class Settled:
     fate: Fate = Fate.UNKNOWN
 
 
+@dataclass(slots=True, eq=False)
+class Edited:
+    """A document in the end: how much each editor has of what everybody wrote, and shows."""
+
+    written: dict[int, int]
+    """How much was acknowledged, by the number that its writer had."""
+    states: list[dict[int, int]]
+    shown: list[tuple[str, str]]
+
+
 @dataclass
 class History:
     sent: list[Sent] = field(default_factory=list)
@@ -96,6 +107,8 @@ class History:
     """Every stream as it was in the end."""
     unsettled: dict[str, int] = field(default_factory=dict)
     """By stream, how many messages its group has not settled in the end."""
+
+    edited: dict[str, Edited] = field(default_factory=dict)
 
     @property
     def acknowledged(self) -> int:
@@ -113,6 +126,7 @@ def check(history: History) -> list[str]:
         *checker.transactions(),
         *checker.groups(),
         *checker.wakes(),
+        *checker.documents(),
     ]
 
 
@@ -272,3 +286,12 @@ class _Checker:
                         f" although {one.client} had written"
                     )
                 break
+
+    def documents(self) -> Iterator[str]:
+        for name, edited in self._history.edited.items():
+            state = edited.states[0]
+            if any(one != state for one in edited.states) or len(set(edited.shown)) > 1:
+                yield f"documents: not everyone has the same {name}"
+            for writer, count in edited.written.items():
+                if state.get(writer, 0) < count:
+                    yield f"documents: {name} lacks acknowledged changes of {writer}"

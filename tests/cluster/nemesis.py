@@ -1,4 +1,4 @@
-"""Three nodes on three PostgreSQL, and someone who kills, pauses and cuts off each of them.
+"""Someone who kills, pauses, cuts off and misleads three nodes on three PostgreSQL.
 
 Between a node and PostgreSQL, in front of each node where its peers reach it, and between any two
 PostgreSQL stands a proxy that can go silent in one direction or both: for everybody, or for one
@@ -12,22 +12,19 @@ import os
 import signal
 import time
 from collections.abc import Callable, Coroutine
-from itertools import permutations
 from random import Random
 from typing import Any, Final
 
 import psycopg
 
-from headwater.store.engine import Problem
-from headwater.store.postgresql.inspection import verify_address
-from tests.cluster.crew import Desk, conclude, crew
-from tests.cluster.history import Fate, History, check
 from tests.cluster.proxy import BOTH, FROM_TARGET, TO_TARGET, Proxy
-from tests.cluster.trio import Trio
+from tests.cluster.trio import Member, Trio
+from tests.crash.faults import Clock
 from tests.support.server import ServerFailedError, ServerProcess
 
 LEASE_MS: Final = 1_500
 LONG_POLL_MS: Final = 15_000
+COMPACT_BYTES: Final = 4_000
 HEALTHY_S: Final = 90
 DATABASE: Final = "headwater"
 _CUTS: Final = {
@@ -36,7 +33,7 @@ _CUTS: Final = {
     "from it": frozenset((FROM_TARGET,)),
 }
 
-# A disk that is full for the log of PostgreSQL ends the server, which is what `kill_primary` does.
+# Where no disk can be had that is really full.
 _FULL: Final = """
 CREATE FUNCTION headwater.no_room() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -63,7 +60,10 @@ class Node:
             *("--engine", trio.url(DATABASE, ports), "--engine-lease-ms", str(LEASE_MS)),
             *("--advertise", f"http://127.0.0.1:{self.peers.port}"),
             *("--log-level", "warning", "--long-poll-timeout-ms", str(LONG_POLL_MS)),
+            *("--documents", "--documents-compact-bytes", str(COMPACT_BYTES)),
         )
+        self.clock = Clock()
+        self.process.env = self.clock.environment
         self.is_paused = False
 
     @property
@@ -94,6 +94,13 @@ class Node:
         if self.is_paused:
             self.is_paused = False
             os.kill(self.process.pid, signal.SIGCONT)
+
+    async def stop(self) -> None:
+        self.resume()
+        self.reap()
+        for proxy in self.proxies:
+            await proxy.stop()
+        self.clock.close()
 
 
 class Nemesis:
@@ -127,6 +134,7 @@ class Nemesis:
             self.kill_primary,
             self.kill_replica,
             self.fill_disk,
+            self.set_clock,
         ]
         order: list[Callable[[], Coroutine[Any, Any, None]]] = []
         while time.monotonic() < deadline:
@@ -198,27 +206,62 @@ class Nemesis:
 
     async def kill_primary(self) -> None:
         lost = self._trio.primary
-        self._say(f"PostgreSQL {self._trio.name_of(lost)}, the primary: killed")
+        self._say(f"{self._called(lost)}: killed")
         await asyncio.to_thread(lost.kill)
         await asyncio.sleep(self._rng.uniform(0, 1))
-        found = await asyncio.to_thread(self._trio.fail_over)
-        self._say(f"PostgreSQL {self._trio.name_of(found)}: promoted")
+        await self._promote()
         await asyncio.sleep(self._rng.uniform(0, 1))
         await asyncio.to_thread(self._trio.bring_back, lost)
         await asyncio.to_thread(self._trio.wait_for_replicas, 2)
 
+    async def _promote(self) -> None:
+        found = await asyncio.to_thread(self._trio.fail_over)
+        self._say(f"PostgreSQL {self._trio.name_of(found)}: promoted")
+
     async def kill_replica(self) -> None:
         lost = self._rng.choice(self._trio.replicas)
-        self._say(f"PostgreSQL {self._trio.name_of(lost)}, a replica: killed")
+        self._say(f"{self._called(lost)}: killed")
         await asyncio.to_thread(lost.kill)
         await asyncio.sleep(self._rng.uniform(0.1, 1.5))
         await asyncio.to_thread(self._trio.bring_back, lost)
         await asyncio.to_thread(self._trio.wait_for_replicas, 2)
 
+    def _called(self, server: Member) -> str:
+        role = "the primary" if server is self._trio.primary else "a replica"
+        return f"PostgreSQL {self._trio.name_of(server)}, {role}"
+
+    async def set_clock(self) -> None:
+        """The time of day of one node is wrong from now on, by seconds up to a day; or right."""
+        node = self._node()
+        off_s = self._rng.choice((-1, 0, 1, 1)) * 10 ** self._rng.uniform(0, 5)
+        self._say(f"node {node.name}: its clock is {off_s:+.0f} s ahead")
+        node.clock.set(off_s)
+
     async def fill_disk(self) -> None:
-        """PostgreSQL refuses whatever grows, as it does when a table cannot be extended."""
-        seconds = self._rng.uniform(0.5, 2)
-        self._say(f"PostgreSQL's disk: full for {seconds:.1f} s")
+        server = self._rng.choice((self._trio.primary, *self._trio.replicas))
+        seconds = self._rng.uniform(1, 4)
+        if server.disk is None:
+            await self._refuse_to_grow(seconds)
+            return
+        self._say(f"{self._called(server)}: disk full for {seconds:.1f} s")
+        server.disk.fill()
+        await asyncio.sleep(seconds)
+        server.disk.make_room()
+        if not server.is_running:
+            self._say(f"{self._called(server)}: had no room for its log, and ended")
+            await self._start_again(server)
+
+    async def _start_again(self, lost: Member) -> None:
+        """With its disk as it was, or as a copy of the one that takes its place."""
+        await asyncio.to_thread(lost.kill)
+        if lost is self._trio.primary and self._rng.random() < 0.5:
+            await self._promote()
+        await asyncio.to_thread(self._trio.bring_back, lost)
+        await asyncio.to_thread(self._trio.wait_for_replicas, 2)
+
+    async def _refuse_to_grow(self, seconds: float) -> None:
+        """As PostgreSQL does when a table cannot be extended."""
+        self._say(f"PostgreSQL's disk: as if full for {seconds:.1f} s")
         await asyncio.to_thread(_execute, self._trio, _FULL)
         await asyncio.sleep(seconds)
         await asyncio.to_thread(_execute, self._trio, _ROOM)
@@ -229,82 +272,6 @@ def _execute(trio: Trio, sql: str) -> None:
         trio.url(DATABASE), target_session_attrs="read-write", autocommit=True
     ) as connection:
         connection.execute(sql.encode())
-
-
-async def ordeal(seed: int, seconds: float, say: Say) -> tuple[History, list[str]]:
-    """Disturb a cluster for a while; what was recorded, and which promises were broken."""
-    rng = Random(seed)
-    trio = await asyncio.to_thread(Trio)
-    nodes: list[Node] = []
-    replication: dict[tuple[int, int], Proxy] = {}
-    try:
-        await asyncio.to_thread(trio.create_database, DATABASE)
-        for one, other in permutations(trio.servers, 2):
-            replication[one.port, other.port] = Proxy(other.port)
-            await replication[one.port, other.port].start()
-        ports = {pair: proxy.port for pair, proxy in replication.items()}
-        await asyncio.to_thread(trio.replicate_through, ports)
-        nodes = [Node(str(number), trio) for number in (1, 2, 3)]
-        for node in nodes:
-            for proxy in node.proxies:
-                await proxy.start()
-        for node in nodes:
-            await node.start()
-        history = await _disturbed(trio, nodes, replication, rng, seconds, say)
-        broken = check(history)
-        broken += [f"{p.where}: {p.what}" for p in await asyncio.to_thread(_damage, trio)]
-        broken += [f"node {n.name} had an unexpected error" for n in nodes if _failed(n)]
-        if broken:
-            for node in nodes:
-                say(f"--- node {node.name} ---\n{node.process.stderr[-6_000:]}")
-        return history, broken
-    finally:
-        for node in nodes:
-            node.resume()
-            node.reap()
-            for proxy in node.proxies:
-                await proxy.stop()
-        for proxy in replication.values():
-            await proxy.stop()
-        await asyncio.to_thread(trio.close)
-
-
-async def _disturbed(
-    trio: Trio,
-    nodes: list[Node],
-    replication: dict[tuple[int, int], Proxy],
-    rng: Random,
-    seconds: float,
-    say: Say,
-) -> History:
-    desk = Desk([node.process.port for node in nodes], rng)
-    await desk.prepare()
-    nemesis = Nemesis(trio, nodes, replication, rng, say)
-    async with asyncio.TaskGroup() as tasks:
-        for client in crew(desk):
-            tasks.create_task(client.run())
-        await nemesis.run(seconds)
-        for node in nodes:
-            await node.start()
-        await asyncio.sleep(2 * LEASE_MS / 1000)
-        desk.is_over = True
-    await conclude(desk)
-    deeds = ", ".join(f"{count} {name}" for name, count in nemesis.done.items())
-    history = desk.history
-    say(f"{deeds}; {len(history.sent)} sent, {history.acknowledged} acknowledged")
-    whole = sum(len(s.messages) > 1 and s.fate is Fate.ACKED for s in history.sent)
-    say(f"{whole} transactions, {len(history.seen)} reads, {len(history.delivered)} deliveries")
-    for what, count in sorted(desk.errors.items(), key=lambda one: -one[1])[:8]:
-        say(f"{count:6} times {what}")
-    return history
-
-
-def _damage(trio: Trio) -> list[Problem]:
-    return [line for line in verify_address(trio.url(DATABASE)) if isinstance(line, Problem)]
-
-
-def _failed(node: Node) -> bool:
-    return "Traceback" in node.process.stderr
 
 
 def lag_of(trio: Trio) -> list[tuple[str, int]]:

@@ -9,6 +9,7 @@ import pytest
 from tests.cluster.history import (
     WAKE_PATIENCE_S,
     Delivered,
+    Edited,
     Fate,
     History,
     Seen,
@@ -42,6 +43,7 @@ def good() -> History:
         settled=[Settled("s", ["1", "2"], 4, 4.5, Fate.ACKED)],
         final={"s": ["1", "2", "3", "4", "open"], "other": ["5"]},
         unsettled={"s": 0},
+        edited={"d": Edited({7: 2}, [{7: 2, 8: 1}, {7: 2, 8: 1}], [("ab", ""), ("ab", "")])},
     )
 
 
@@ -129,6 +131,18 @@ def miss_a_wake(history: History) -> None:
     history.seen[3] = Seen("w", "s", 5, [], 9, late, waited=True)
 
 
+def leave_an_editor_behind(history: History) -> None:
+    history.edited["d"].states[1][8] = 0
+
+
+def show_one_document_in_two_ways(history: History) -> None:
+    history.edited["d"].shown[1] = ("ba", "")
+
+
+def lose_a_change(history: History) -> None:
+    history.edited["d"].written[8] = 2
+
+
 @pytest.mark.parametrize(
     "spoil, kind",
     [
@@ -150,6 +164,9 @@ def miss_a_wake(history: History) -> None:
         (deliver_what_is_not_there, "groups"),
         (forget_a_message_of_a_group, "groups"),
         (miss_a_wake, "wakes"),
+        (leave_an_editor_behind, "documents"),
+        (show_one_document_in_two_ways, "documents"),
+        (lose_a_change, "documents"),
     ],
 )
 def test_a_wrong_history_is_found(spoil: Callable[[History], None], kind: str) -> None:

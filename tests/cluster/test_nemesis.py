@@ -6,22 +6,28 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
-from tests.cluster.nemesis import ordeal
+from tests.cluster.ordeal import ordeal
 
 SECONDS = 30
 SEED = 16
 
 
+# httpx leaves a connection to the collector if a request is given up while it connects.
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 @pytest.mark.alone
 @pytest.mark.crash
 @pytest.mark.slow
 def test_no_promise_is_broken() -> None:
     history, broken = asyncio.run(ordeal(SEED, SECONDS, print))
+    # Here and now, not in some other test.
+    gc.collect()
     assert broken == []
     assert history.acknowledged > 300, "too little happened to say anything"
     assert len(history.delivered) > 10
     assert any(seen.waited for seen in history.seen)
     assert any(len(sent.messages) > 1 for sent in history.sent)
+    assert all(len(edited.states) > 2 for edited in history.edited.values())

@@ -18,10 +18,12 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Final, Self
 
 import psycopg
 
+from tests.cluster.disks import Disk
 from tests.postgres.server import PASSWORD, PostgresServer
 
 PATIENCE_S: Final = 60
@@ -31,6 +33,7 @@ synchronous_commit = on
 synchronous_standby_names = 'ANY 1 (*)'
 max_connections = 100
 wal_keep_size = '64MB'
+max_wal_size = '64MB'
 wal_receiver_timeout = '3s'
 wal_sender_timeout = '3s'
 wal_retrieve_retry_interval = '200ms'
@@ -41,12 +44,30 @@ restart_after_crash = off
 class Member(PostgresServer):
     """One of the three. All but the first begin as a copy of another one."""
 
-    def __init__(self, source: Member | None = None, more: str = "") -> None:
+    disk: Disk | None = None
+
+    def __init__(
+        self, source: Member | None = None, more: str = "", *, has_disk: bool = False
+    ) -> None:
+        self._has_disk = has_disk
         if source is None:
             super().__init__(more=_QUORUM + more)
         else:
             self._place(source._binaries)
             self.copy(source)
+
+    def _place(self, binaries: Path | None = None) -> None:
+        super()._place(binaries)
+        if self._has_disk:
+            self.disk = Disk(self._directory / "disk", self._owner)
+            self._data = self.disk.place / "data"
+
+    def close(self) -> None:
+        if self.disk is not None:
+            if self._process is not None:
+                self.kill()
+            self.disk.close()
+        super().close()
 
     def copy(self, source: Member) -> None:
         shutil.rmtree(self._data, ignore_errors=True)
@@ -57,11 +78,12 @@ class Member(PostgresServer):
 
 
 class Trio:
-    """A primary and two replicas, wherever they are at the moment."""
+    """A primary and two replicas, wherever they are at the moment; at will, on disks that can be
+    full."""
 
-    def __init__(self, more: str = "") -> None:
+    def __init__(self, more: str = "", *, has_disks: bool = False) -> None:
         self._stack = ExitStack()
-        first = Member(more=more)
+        first = Member(more=more, has_disk=has_disks)
         self.servers = [first]
         self._stand_ins: dict[tuple[int, int], int] = {}
         self._stack.callback(first.close)
@@ -70,7 +92,7 @@ class Trio:
         first.configure("synchronous_standby_names = ''")
         first.start()
         for _ in NAMES[1:]:
-            replica = Member(first)
+            replica = Member(first, has_disk=has_disks)
             self.servers.append(replica)
             self._stack.callback(replica.close)
         for server in self.servers[1:]:

@@ -1,8 +1,11 @@
-"""Switching the disk of a server under test between good and bad; see `shim/sitecustomize.py`."""
+"""Switching the disk and the clock of a server under test between right and wrong; see
+`shim/sitecustomize.py`."""
 
 from __future__ import annotations
 
 import os
+import struct
+import tempfile
 from enum import Enum
 from pathlib import Path
 from typing import Final
@@ -50,3 +53,22 @@ class Disk:
 
     def recover(self) -> None:
         self._control.unlink(missing_ok=True)
+
+
+class Clock:
+    """The time of day that a server goes by, however often it is started again."""
+
+    def __init__(self) -> None:
+        self._descriptor, self._name = tempfile.mkstemp(prefix="headwater-clock-")
+        self.set(0)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return _shimmed(FAULTS_CLOCK=self._name)
+
+    def set(self, ahead_s: float) -> None:
+        os.pwrite(self._descriptor, struct.pack("<q", int(ahead_s * 1e9)), 0)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+        os.unlink(self._name)

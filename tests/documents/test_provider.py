@@ -14,21 +14,22 @@ import pytest
 from headwater.documents.work import compacted
 from tests.conformance.test_conformance import HARNESS, vitest
 from tests.core.documents.test_compaction import edits, said
+from tests.support.engines import serving
 from tests.support.server import ServerProcess
 
 __all__ = ["vitest"]
 PATIENCE_S = 180
+SETTINGS = ("--documents", "--documents-compact-bytes", "1500")
 CASES = ["sync", "concurrent", "rapid", "awareness", "compaction", "missing", "reconnect"]
 
 pytestmark = [pytest.mark.conformance, pytest.mark.usefixtures("vitest")]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    directory = tmp_path_factory.mktemp("provider")
-    with ServerProcess(
-        *("--data", str(directory / "data"), "--documents", "--documents-compact-bytes", "1500")
-    ) as server:
+@pytest.fixture(scope="module", params=["sqlite", "cluster"])
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServerProcess]:
+    with serving(request.param, tmp_path_factory.mktemp("provider"), *SETTINGS) as server:
         yield server
         assert "Traceback" not in server.stderr
 
@@ -70,9 +71,7 @@ def test_yjs_takes_what_waited_in_a_snapshot() -> None:
 
 @pytest.mark.crash
 def test_editors_converge_though_the_server_is_killed(tmp_path: Path) -> None:
-    with ServerProcess(
-        *("--data", str(tmp_path / "data"), "--documents", "--documents-compact-bytes", "1500")
-    ) as server:
+    with ServerProcess("--data", str(tmp_path / "data"), *SETTINGS) as server:
         editors = subprocess.Popen(
             ["node", "provider.mjs", "killed", server.url],
             cwd=HARNESS,

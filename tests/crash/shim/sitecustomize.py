@@ -1,4 +1,4 @@
-"""Bad disks for a server under test.
+"""Bad disks and wrong clocks for a server under test.
 
 Python imports this module by itself when this directory is on PYTHONPATH, before the server's own
 first line. The server runs unchanged; what changes is what happens to its files below SQLite. See
@@ -6,6 +6,7 @@ first line. The server runs unchanged; what changes is what happens to its files
 
 - `FAULTS_CONTROL` names a file that says what fails at this moment: nothing when it is empty or
   missing, otherwise the value of a `Fault`.
+- `FAULTS_CLOCK` names a file that says by how much the time of day is off.
 - `FAULTS_LOG` names a file that standard error goes to, such as `/dev/full`.
 - `FAULTS_POWER_LOSS` is a seed. With it, what was written but not yet synced lives in the memory of
   this process. Killing the process is then a power failure: all of that is lost, except for some
@@ -19,6 +20,11 @@ from pathlib import Path
 
 if "FAULTS_LOG" in os.environ:
     os.dup2(os.open(os.environ["FAULTS_LOG"], os.O_WRONLY), 2)
+
+if "FAULTS_CLOCK" in os.environ:
+    from tests.crash.shim import wrong_clock
+
+    wrong_clock.install(Path(os.environ["FAULTS_CLOCK"]))
 
 if "FAULTS_CONTROL" in os.environ:
     from tests.crash.shim.failing_disk import install
