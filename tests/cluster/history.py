@@ -18,8 +18,8 @@ stream is read from its beginning: that is its order, and everything recorded is
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter, defaultdict
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -130,6 +130,21 @@ def check(history: History) -> list[str]:
     ]
 
 
+class _Tails:
+    """Reads of a stream to its end, by when they began."""
+
+    def __init__(self, seen: list[Seen]) -> None:
+        ordered = sorted(seen, key=lambda one: one.began)
+        self._times = [one.began for one in ordered]
+        counts = [one.count for one in ordered]
+        self._least = [*reversed(list(accumulate(reversed(counts), min)))]
+
+    def after(self, time: float) -> float:
+        """The fewest messages that anyone saw who asked after a moment."""
+        at = bisect_right(self._times, time)
+        return self._least[at] if at < len(self._least) else inf
+
+
 class _Checker:
     def __init__(self, history: History) -> None:
         self._history = history
@@ -141,13 +156,14 @@ class _Checker:
         for sent in history.sent:
             for stream, messages in sent.messages.items():
                 self._sent |= {(stream, message): sent for message in messages}
+        self._in_order = {
+            stream: [self._sent.get((stream, message)) for message in messages]
+            for stream, messages in history.final.items()
+        }
+        """Who sent what a stream holds."""
 
     def _place(self, stream: str, message: str) -> int | None:
         return self._places.get(stream, {}).get(message)
-
-    def _in_order(self, stream: str) -> list[Sent | None]:
-        """Who sent what a stream holds."""
-        return [self._sent.get((stream, message)) for message in self._history.final[stream]]
 
     def order(self) -> Iterator[str]:
         for stream, messages in self._history.final.items():
@@ -183,7 +199,7 @@ class _Checker:
         for stream in self._history.final:
             latest, whose = -inf, ""
             for message, sent in zip(
-                self._history.final[stream], self._in_order(stream), strict=True
+                self._history.final[stream], self._in_order[stream], strict=True
             ):
                 if sent is None:
                     continue
@@ -216,7 +232,7 @@ class _Checker:
         """How many messages of a stream must be seen from when on."""
         events = [
             (sent.ended, place + 1)
-            for place, sent in enumerate(self._in_order(stream))
+            for place, sent in enumerate(self._in_order[stream])
             if sent is not None and sent.fate is Fate.ACKED
         ]
         events += [(s.ended, s.count) for s in self._history.seen if s.stream == stream]
@@ -225,13 +241,14 @@ class _Checker:
 
     def transactions(self) -> Iterator[str]:
         first_seen: dict[tuple[str, str], float] = {}
-        tails: dict[str, list[Seen]] = defaultdict(list)
+        at_tail: dict[str, list[Seen]] = {stream: [] for stream in self._history.final}
         for seen in self._history.seen:
             for message in seen.messages:
                 key = (seen.stream, message)
                 first_seen[key] = min(seen.ended, first_seen.get(key, inf))
-            if seen.at_tail:
-                tails[seen.stream].append(seen)
+            if seen.at_tail and seen.stream in at_tail:
+                at_tail[seen.stream].append(seen)
+        tails = {stream: _Tails(seen) for stream, seen in at_tail.items()}
         for sent in self._history.sent:
             if len(sent.messages) < 2:
                 continue
@@ -245,12 +262,12 @@ class _Checker:
                 yield f"transactions: of one of {sent.client}, {missing} is missing"
             known = min((first_seen.get(key, inf) for key in places), default=inf)
             for (stream, message), place in places.items():
-                for seen in tails[stream]:
-                    if place is not None and seen.began > known and place >= seen.count:
-                        yield (
-                            f"transactions: {seen.reader} saw no {message} in {stream}, and"
-                            " another part had been seen"
-                        )
+                shortest = tails[stream].after(known)
+                if place is not None and place >= shortest:
+                    yield (
+                        f"transactions: {message} was not seen in {stream}, and another part had"
+                        " been seen before"
+                    )
 
     def groups(self) -> Iterator[str]:
         done: dict[tuple[str, str], float] = {}
@@ -275,8 +292,9 @@ class _Checker:
         for seen in self._history.seen:
             if not seen.waited or seen.messages:
                 continue
-            sent = self._in_order(seen.stream)[seen.count :] if seen.stream in self._places else []
-            for one in sent:
+            sent = self._in_order.get(seen.stream, [])
+            for place in range(seen.count, len(sent)):
+                one = sent[place]
                 if one is None or one.fate is not Fate.ACKED:
                     continue
                 waited_s = seen.ended - max(one.ended, seen.began)

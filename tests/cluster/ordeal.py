@@ -93,4 +93,5 @@ def _damage(trio: Trio) -> list[Problem]:
 
 
 def _failed(node: Node) -> bool:
-    return "Traceback" in node.process.stderr
+    said = node.process.stderr
+    return "Traceback" in said or "never retrieved" in said

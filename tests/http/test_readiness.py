@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -21,11 +22,14 @@ class SilentLog:
 
     def __init__(self) -> None:
         self.asked = 0
+        self.fails = False
         self.answer = asyncio.Event()
 
     async def in_thread(self, work: Any) -> int:
         self.asked += 1
         await self.answer.wait()
+        if self.fails:
+            raise StorageUnavailable("too late")
         return 0
 
     def problems(self) -> dict[str, str]:
@@ -52,3 +56,24 @@ def test_a_silent_engine_is_said_to_be_silent_and_asked_once(
         assert log.asked == 2
 
     asyncio.run(scenario())
+
+
+def test_an_engine_that_fails_when_nobody_asks_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(about, "PATIENCE_S", 0.01)
+    complaints: list[dict[str, Any]] = []
+
+    async def scenario() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: complaints.append(what))
+        log = SilentLog()
+        server = about.About(cast("Log", log), console=False)
+        with pytest.raises(StorageUnavailable):
+            await server.ready(Request("GET", b"/readyz", b"", {}))
+        log.fails = True
+        log.answer.set()
+        await asyncio.sleep(0)
+        del server
+        gc.collect()
+
+    asyncio.run(scenario())
+    gc.collect()
+    assert complaints == []

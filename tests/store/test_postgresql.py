@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from structlog.testing import capture_logs
@@ -296,6 +297,20 @@ def test_a_full_disk(engine: PostgresqlEngine, database: EngineDatabase) -> None
 def test_postgresql_is_not_there() -> None:
     with pytest.raises(CannotOpen, match="does not answer"):
         PostgresqlEngine(f"postgresql://127.0.0.1:{free_port()}/headwater")
+
+
+def test_each_of_several_servers_is_named_once(database: EngineDatabase) -> None:
+    port = urlsplit(database.url).port
+    nobody = f"127.0.0.1:{free_port()}"
+    several = database.url.replace(f"127.0.0.1:{port}", f"{nobody},127.0.0.1:{port}")
+    with database.read_only(), pytest.raises(CannotOpen) as refusal:
+        PostgresqlEngine(several)
+    said = str(refusal.value)
+    assert said.startswith(f"PostgreSQL at {nobody},127.0.0.1:{port}/{database.name}: ")
+    assert "has no server that takes writes (" in said
+    assert said.count("Connection refused") == said.count("session is read-only") == 1
+    with pytest.raises(CannotOpen, match=r"refuses the connection \(.*; check user, password"):
+        PostgresqlEngine(several.replace("hunter2", "a-guess"))
 
 
 @pytest.mark.parametrize("url", ["postgresql://localhost", "postgresql://[h/d", "no=thing"])

@@ -57,6 +57,8 @@ class About:
             self._asked_s = monotonic()
             question = self._log.in_thread(self._log.engine.streams.next_id)
             probe = self._probe = asyncio.ensure_future(question)
+            # When it fails, whoever asked may be gone.
+            probe.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
         done, _ = await asyncio.wait([probe], timeout=PATIENCE_S)
         if not done:
             waited_s = monotonic() - self._asked_s

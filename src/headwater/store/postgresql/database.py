@@ -11,7 +11,9 @@ found out by TCP, on both sides, within about ten seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
+from itertools import zip_longest
 from typing import Any, Final
 
 import psycopg
@@ -82,8 +84,7 @@ class Database:
                 "the address of the engine names no database, as postgresql://HOST/DATABASE does"
             )
         self._parameters: dict[str, Any] = _DEFAULTS | given
-        host, port = given.get("host") or "localhost", given.get("port")
-        self.name = f"{host}{f':{port}' if port else ''}/{given['dbname']}"
+        self.name = f"{_hosts(given)}/{given['dbname']}"
         """Without user and password, for people to read."""
         self.cluster: str | None = None
 
@@ -235,6 +236,15 @@ class _BinaryCursor(psycopg.Cursor[Row]):
         self.format = psycopg.pq.Format.BINARY
 
 
+def _hosts(given: Mapping[str, Any]) -> str:
+    hosts = str(given.get("host") or "localhost").split(",")
+    ports = str(given.get("port") or "").split(",")
+    # One port counts for all hosts.
+    ports = ports * len(hosts) if len(ports) == 1 else ports
+    pairs = zip_longest(hosts, ports, fillvalue="")
+    return ",".join(f"{host}:{port}" if port else host for host, port in pairs)
+
+
 def _one(connection: Connection, sql: str) -> Any:
     return connection.execute(sql.encode()).fetchall()[0][0]
 
@@ -266,13 +276,39 @@ _WORDS: Final[list[tuple[type[psycopg.Error], str]]] = [
 ]
 
 
+_SEVERAL: Final = "Multiple connection attempts failed"
+_ATTEMPT: Final = re.compile(
+    r'connection to server at "([^"]+)"(?: \([^)]*\))?, port (\d+) failed: '
+    rf"(.*?)(?= {_SEVERAL}| - host: |$)"
+)
+
+
 def explained(error: psycopg.Error) -> str:
     for kind, words in _WORDS:
         if isinstance(error, kind):
             return words.format(_line(error))
     if isinstance(error, psycopg.OperationalError) and error.sqlstate is None:
-        return f"does not answer ({_line(error)})"
+        return _why_not_connected(_line(error))
     return f"answered '{_line(error)}'"
+
+
+def _why_not_connected(said: str) -> str:
+    """What the servers that an address names said, each once; they have no codes for it."""
+    reasons = {f"{host}:{port}": reason for host, port, reason in _ATTEMPT.findall(said)}
+    if not reasons:
+        return f"does not answer ({said.partition(_SEVERAL)[0].strip()})"
+    if len(reasons) == 1:
+        words = "".join(reasons.values())
+    else:
+        words = "; ".join(f"{server}: {reason}" for server, reason in reasons.items())
+    words = words.replace("FATAL: ", "")
+    if "is read-only" in said or "hot standby" in said:
+        return f"has no server that takes writes ({words})"
+    if "FATAL: " not in said:
+        return f"does not answer ({words})"
+    is_known = not any(hint in words for hint in ("authentication", "does not exist", "pg_hba"))
+    advice = "" if is_known else "; check user, password and database of the address"
+    return f"refuses the connection ({words}){advice}"
 
 
 def _line(error: BaseException) -> str:
