@@ -90,7 +90,8 @@ def submit(world: World, master: str, root: str) -> Any:
     """What the driver finds that copies and archives a stream."""
     places = (world.url, world.name("events"), world.name("sink"), root)
     command = [sys.executable, "-m", "tests.spark.cluster_child", master, *places]
-    return json.loads(run_to_end(command, ROOT, ENVIRONMENT).splitlines()[-1])
+    said = run_to_end(command, ROOT, ENVIRONMENT, patience_s=4 * PATIENCE_S)
+    return json.loads(said.splitlines()[-1])
 
 
 def killing(world: World, kill: Callable[[], object]) -> threading.Thread:

@@ -120,7 +120,12 @@ class World:
         return [*self.client.stream(self.name(name)).read_json()]
 
 
-def run_to_end(command: list[str], directory: Path, environment: Mapping[str, str]) -> str:
+def run_to_end(
+    command: list[str],
+    directory: Path,
+    environment: Mapping[str, str],
+    patience_s: float = PATIENCE_S,
+) -> str:
     """Run a command to its good end; what it printed. Nothing of it outlives a bad end."""
     process = subprocess.Popen(
         command,
@@ -132,7 +137,7 @@ def run_to_end(command: list[str], directory: Path, environment: Mapping[str, st
         start_new_session=True,
     )
     try:
-        printed, said = process.communicate(timeout=PATIENCE_S)
+        printed, said = process.communicate(timeout=patience_s)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
