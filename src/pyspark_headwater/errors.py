@@ -7,7 +7,8 @@ HeadwaterSparkError
 ├── MalformedMessage    a message, or a row, does not fit
 ├── NotReadDirectly     history that was to be read without the server cannot be
 ├── NotWritten          the server does not take what the sink sends
-└── OtherWriter         a table has changed while a batch for it was being made
+├── OtherWriter         a table has changed while a batch for it was being made
+└── Paused              a pipeline that was told to wait is to run only once
 """
 
 from __future__ import annotations
@@ -46,6 +47,10 @@ class NotWritten(HeadwaterSparkError):
 
 class OtherWriter(HeadwaterSparkError):
     """A table has changed while a batch for it was being made; nothing of the batch is in it."""
+
+
+class Paused(HeadwaterSparkError):
+    """A pipeline was told to take in nothing, and is not to wait until that changes."""
 
 
 _OURS: Final = ("pyspark_headwater.", "headwater.")

@@ -82,7 +82,7 @@ COMMANDS: Final = {
     "GET /openapi.json": "api",
     "GET /": "api",
     "GET /errors/": "api",
-    "GET /v1/pipelines": "api",
+    "GET /v1/pipelines": "pipeline ls; pipeline show",
     "GET /v1/tables": "api",
     "POST /v1/sql": "sql",
     "GET /v1/cluster": "cluster status",

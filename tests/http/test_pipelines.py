@@ -38,9 +38,36 @@ def test_the_last_report_of_each_is_shown(client: Client) -> None:
     assert all(one["reported"] > 1_700_000_000_000 for one in shown)
 
 
+def test_metrics_to_alert_on(client: Client) -> None:
+    report(client, name="late", lag_messages=9, lag_s=31.5, state="paused", quarantined=4)
+    report(client, name="broken", lag_messages=None, error="no", state="failing")
+    lines = client.send("GET", "/metrics").body.decode().splitlines()
+    for figure in (
+        'pipeline_lag_messages{pipeline="late"} 9.0',
+        'pipeline_lag_seconds{pipeline="late"} 31.5',
+        'pipeline_paused{pipeline="late"} 1.0',
+        'pipeline_quarantined_messages{pipeline="late"} 4.0',
+        'pipeline_failing{pipeline="late"} 0.0',
+        'pipeline_failing{pipeline="broken"} 1.0',
+        'pipeline_lag_messages{pipeline="broken"} 0.0',
+    ):
+        assert f"headwater_{figure}" in lines
+    (at,) = (one for one in lines if 'reported_timestamp_seconds{pipeline="late"}' in one)
+    assert float(at.split()[1]) > 1_700_000_000
+
+
 @pytest.mark.parametrize(
     "wrong",
-    [{"name": ""}, {"name": "x" * 201}, {"rows": -1}, {"batch": "one"}, {"lag_s": "soon"}],
+    [
+        {"state": "confused"},
+        {"on_error": "panic"},
+        {"quarantined": -1},
+        {"name": ""},
+        {"name": "x" * 201},
+        {"rows": -1},
+        {"batch": "one"},
+        {"lag_s": "soon"},
+    ],
 )
 def test_what_is_no_report_is_refused(client: Client, wrong: dict[str, object]) -> None:
     body = json.dumps({**REPORT, **wrong}).encode()

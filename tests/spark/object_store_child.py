@@ -13,7 +13,8 @@ import sys
 from headwater.client import Headwater
 from pyspark_headwater.java import prepare_environment
 from pyspark_headwater.pipelines.replay import replay
-from pyspark_headwater.pipelines.running import Pipeline, noted, run
+from pyspark_headwater.pipelines.reporting import noted
+from pyspark_headwater.pipelines.running import Pipeline, run
 from pyspark_headwater.tables import HeadwaterTables
 from tests.spark.test_pipelines import gone, put
 from tests.spark.world import local_session

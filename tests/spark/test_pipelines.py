@@ -31,7 +31,8 @@ from pyspark_headwater.pipelines.delta import Commit, OpenTables
 from pyspark_headwater.pipelines.jobs import Archive, Job, Rollup, with_patience
 from pyspark_headwater.pipelines.layout import columns_of
 from pyspark_headwater.pipelines.replay import replay
-from pyspark_headwater.pipelines.running import Pipeline, Progress, noted, run
+from pyspark_headwater.pipelines.reporting import Progress, noted
+from pyspark_headwater.pipelines.running import Pipeline, run
 from pyspark_headwater.pipelines.state import Materialize, state_layout
 from pyspark_headwater.tables import HeadwaterTables
 from tests.spark.values import entities, says_the_same

@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headwater.cli import steering
 from headwater.cli.exits import CliError, one_line, usage
 from headwater.cli.output import Json, write_json, write_line
 from headwater.cli.records import PipelineRecord
 from headwater.cli.shell import say
 from headwater.cli.target import Target, with_target
 from headwater.client import HeadwaterError
-from headwater.core.pipelines import PIPELINES
+from headwater.core.pipelines import ON_ERROR, PIPELINES
 
 if TYPE_CHECKING:
-    from pyspark_headwater.pipelines.running import Pipeline, Progress
+    from pyspark_headwater.pipelines.reporting import Progress
+    from pyspark_headwater.pipelines.running import Pipeline
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -49,6 +51,8 @@ def _pipeline() -> None:
       headwater pipeline run snapshot --stream users --root lake
       headwater pipeline replay lake/archive/orders copy --name restore
       headwater pipeline status --root lake
+      headwater pipeline ls
+      headwater pipeline pause archive-orders
     """
 
 
@@ -88,6 +92,15 @@ def run(
             help="How long to keep files that are no longer part of a table.",
         ),
     ] = 1,
+    on_error: Annotated[
+        str,
+        typer.Option(
+            "--on-error",
+            metavar="|".join(ON_ERROR),
+            help="With materialize: fail at a message that does not fit, or append it to "
+            "quarantine/NAME and go on.",
+        ),
+    ] = "fail",
 ) -> None:
     """Run a pipeline: take in what is there and end, or follow.
 
@@ -101,6 +114,8 @@ def run(
     """
     if kind not in PIPELINES:
         raise usage(f"there is no pipeline {kind!r}: choose {', '.join(PIPELINES)}")
+    if on_error not in ON_ERROR:
+        raise usage(f"--on-error is {' or '.join(ON_ERROR)}, not {on_error!r}")
     if (stream is None) == (pattern is None):
         raise usage("give --stream or --pattern, one of the two")
     options = _options(target)
@@ -116,7 +131,14 @@ def run(
         from pyspark_headwater.pipelines.session import session
 
         chosen = Pipeline(
-            kind, root, options, minutes, follow, called=name, keep_replaced_h=keep_replaced
+            kind,
+            root,
+            options,
+            minutes,
+            follow,
+            called=name,
+            keep_replaced_h=keep_replaced,
+            on_error=on_error,
         )
         _greet(options)
         _announce(chosen)
@@ -176,7 +198,7 @@ def status(target: Target, root: Root = "lake", json: Json = False) -> None:
     """
     with _spark():
         from pyspark_headwater.options import read_options
-        from pyspark_headwater.pipelines.running import noted, with_lag
+        from pyspark_headwater.pipelines.reporting import noted, with_lag
         from pyspark_headwater.wire import wire_to
 
         server = read_options({**_options(target), "stream": "any"}, "stream read").server
@@ -191,16 +213,8 @@ def status(target: Target, root: Root = "lake", json: Json = False) -> None:
         write_line(_line(one))
 
 
-@app.command()
-def ls() -> None:
-    """List the pipelines that there are.
-
-    Examples:
-
-      headwater pipeline ls
-    """
-    for name, what in PIPELINES.items():
-        write_line(f"{name}\t{what}")
+for command in (steering.ls, steering.show, steering.pause, steering.resume, steering.reset):
+    app.command()(command)
 
 
 def _options(target: Target) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sized
+from collections.abc import Callable, Iterator, Sized
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client.metrics_core import CounterMetricFamily, InfoMetricFamily, Metric
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headwater.documents.figures import Figures as DocumentFigures
     from headwater.http.access.gate import Gate
     from headwater.http.forwarding import ForwardFigures
+    from headwater.http.pipelines import PipelineReport, PipelineResource
     from headwater.http.server import Server
     from headwater.responses.responses import Responses
     from headwater.service.feeds import Feeds
@@ -178,6 +179,28 @@ def of_groups(groups: Groups) -> Iterator[Metric]:
     yield counter("group_redeliveries", "Of these, not for the first time.", figures.redeliveries)
     yield counters("group_settled", "Receipts used, by how.", "outcome", figures.settled)
     yield counter("group_dead_letters", "Messages that were given up.", figures.dead_letters)
+
+
+# Name, meaning, and the figure of a pipeline that reported then.
+_PIPELINE_GAUGES: Final[tuple[tuple[str, str, Callable[[int, PipelineReport], float]], ...]] = (
+    ("lag_messages", "Messages not taken in yet.", lambda _, one: one.lag_messages or 0),
+    ("lag_seconds", "Age of the oldest of those.", lambda _, one: one.lag_s or 0),
+    ("failing", "1 from an error to the next batch.", lambda _, one: one.error is not None),
+    ("paused", "1 while it is paused.", lambda _, one: one.state == "paused"),
+    ("quarantined_messages", "Messages in quarantine.", lambda _, one: one.quarantined or 0),
+    (
+        "reported_timestamp_seconds",
+        "When it last reported, which it does every five seconds.",
+        lambda at_ms, _: at_ms / 1000,
+    ),
+)
+
+
+def of_pipelines(pipelines: PipelineResource) -> Iterator[Metric]:
+    latest = pipelines.latest()
+    for name, text, figure in _PIPELINE_GAUGES:
+        values = {one.name: figure(at_ms, one) for at_ms, one in latest}
+        yield gauges(f"pipeline_{name}", text, "pipeline", values)
 
 
 def of_live(live: Live) -> Iterator[Metric]:

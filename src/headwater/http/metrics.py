@@ -10,7 +10,7 @@ several servers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from time import monotonic
 from typing import Final
 
@@ -108,15 +108,18 @@ def gauge(name: str, text: str, value: float) -> Metric:
 
 
 def counters(name: str, text: str, label: str, values: dict[str, int]) -> Metric:
-    """One number for each value of a label. Labels must have few values: never a path or a name."""
+    """One number for each value of a label. Labels must have few values: never a path, and a name
+    only where those are few."""
     return _labelled(CounterMetricFamily(PREFIX + name, text, labels=[label]), values)
 
 
-def gauges(name: str, text: str, label: str, values: dict[str, int]) -> Metric:
+def gauges(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
     return _labelled(GaugeMetricFamily(PREFIX + name, text, labels=[label]), values)
 
 
-def _labelled(family: CounterMetricFamily | GaugeMetricFamily, values: dict[str, int]) -> Metric:
+def _labelled(
+    family: CounterMetricFamily | GaugeMetricFamily, values: Mapping[str, float]
+) -> Metric:
     for value, number in values.items():
         family.add_metric([value], number)
     return family

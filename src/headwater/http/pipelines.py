@@ -1,22 +1,26 @@
 """`/v1/pipelines`: the progress of pipelines, as they last reported it.
 
 It is for people to look at, so it is kept in memory only: a pipeline that runs soon reports again.
+What pipelines are told is kept in a stream, see `headwater.core.pipelines`.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import islice
 from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
 from headwater.core.json_bodies import decode_body
+from headwater.core.pipelines import OnError, State
 from headwater.http.answers import done, json_answer
 from headwater.http.messages import Request, Response
 from headwater.service.clock import Clock
 
 _REPORTS_MAX: Final = 1_000
+_LABELS_MAX: Final = 100
 
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Count = Annotated[int, Meta(ge=0)]
@@ -24,7 +28,7 @@ Amount = Annotated[float, Meta(ge=0)]
 
 
 class PipelineReport(msgspec.Struct, frozen=True):
-    """What a pipeline says about itself after a micro-batch."""
+    """What a pipeline says about itself: after a micro-batch, and every few seconds without one."""
 
     name: Name
     kind: Annotated[str, Meta(min_length=1, max_length=40)]
@@ -36,12 +40,33 @@ class PipelineReport(msgspec.Struct, frozen=True):
     lag_s: Amount | None = None
     error: Annotated[str, Meta(max_length=2_000)] | None = None
     """What it failed with last, if it fails."""
+    state: State = "running"
+    last_error: Annotated[str, Meta(max_length=2_000)] | None = None
+    """What it failed with last, also if it has recovered."""
+    last_error_at: Count | None = None
+    root: Annotated[str, Meta(max_length=2_000)] = ""
+    """Where its tables are."""
+    selection: Annotated[str, Meta(max_length=2_000)] = ""
+    """The stream that it takes in, or a pattern."""
+    streams: Count = 0
+    """How many those are."""
+    on_error: OnError = "fail"
+    quarantined: Count | None = None
+    """How many messages it could not take in; they are in the stream `quarantine/NAME`."""
+    maintenance_in: Count | None = None
+    """After how many more commits the first of its tables is tidied."""
+    obeyed: Annotated[str, Meta(max_length=100)] | None = None
+    """Up to where it has read the orders in `pipelines/control`."""
 
 
 class PipelineResource:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._reports: OrderedDict[str, tuple[int, PipelineReport]] = OrderedDict()
+
+    def latest(self) -> list[tuple[int, PipelineReport]]:
+        """When and what those said that spoke last: as many as a label may have values."""
+        return [*islice(reversed(self._reports.values()), _LABELS_MAX)]
 
     def index(self, request: Request) -> Response:
         shown = [

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from typing import cast
 
 from headwater.core import pipelines
-from pyspark_headwater.pipelines.running import Pipeline, Progress, run
+from pyspark_headwater.pipelines.reporting import Progress
+from pyspark_headwater.pipelines.running import Pipeline, run
 from pyspark_headwater.pipelines.session import session
 from pyspark_headwater.pipelines.upkeep import KEEP_REPLACED_H
 
@@ -31,6 +32,7 @@ def arguments(given: Sequence[str]) -> Pipeline:
     parser.add_argument("--follow", action="store_true")
     parser.add_argument("--name", default="")
     parser.add_argument("--keep-replaced", type=int, default=KEEP_REPLACED_H, metavar="HOURS")
+    parser.add_argument("--on-error", choices=[*pipelines.ON_ERROR], default="fail")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE")
     found = parser.parse_args(given)
     options = {"endpoint": found.endpoint}
@@ -49,6 +51,7 @@ def arguments(given: Sequence[str]) -> Pipeline:
         found.follow,
         called=found.name,
         keep_replaced_h=found.keep_replaced,
+        on_error=cast(pipelines.OnError, found.on_error),
     )
 
 

@@ -10,6 +10,7 @@ and its note reads that batch again, and the tables know that they have it.
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -45,8 +46,14 @@ def read_note(directory: str, name: str) -> bytes | None:
 def write_note(directory: str, name: str, note: object) -> None:
     where, path = filesystem(directory)
     where.create_dir(path)
-    with where.open_output_stream(f"{path}/{name}") as file:
+    if is_remote(directory):
+        with where.open_output_stream(f"{path}/{name}") as file:
+            file.write(msgspec.json.encode(note))
+        return
+    # Whoever dies in the middle leaves the note before.
+    with where.open_output_stream(f"{path}/.{name}") as file:
         file.write(msgspec.json.encode(note))
+    where.move(f"{path}/.{name}", f"{path}/{name}")
 
 
 # --- Which streams a pipeline is for -------------------------------------------------------------
@@ -64,6 +71,11 @@ def claim(directory: str, about: Mapping[str, str]) -> None:
             f"{directory} is that of {_words(noted)}, not of {_words(about)}: give this pipeline a "
             "name of its own, or remove that directory to start over"
         )
+
+
+def is_known(directory: str) -> bool:
+    """Whether a pipeline has begun before."""
+    return read_note(directory, ABOUT) is not None
 
 
 def _words(about: Mapping[str, str]) -> str:
@@ -90,16 +102,13 @@ class Checkpoint:
         """Note that a batch is in the tables."""
         if self.lasts:
             return
-        with open(f"{self.location}/offsets/{batch}", "rb") as file:
-            offsets = file.read().splitlines()[-1]
-        write_note(self.directory, POSITION, msgspec.Raw(offsets))
+        write_note(self.directory, POSITION, _offsets(self.location, batch))
 
 
 def checkpoint_of(root: str, directory: str) -> Checkpoint:
     """The checkpoint of a pipeline, or a new one for this run."""
     if not is_remote(root):
-        plain = filesystem(directory)[1]
-        return Checkpoint(f"{plain}/checkpoint", directory, lasts=True)
+        return Checkpoint(_lasting(directory), directory, lasts=True)
     location = tempfile.mkdtemp(prefix="headwater-checkpoint-")
     atexit.register(shutil.rmtree, location, ignore_errors=True)
     return Checkpoint(location, directory, lasts=False)
@@ -107,12 +116,14 @@ def checkpoint_of(root: str, directory: str) -> Checkpoint:
 
 def starting_options(root: str, directory: str, options: Mapping[str, str]) -> dict[str, str]:
     """The options of a pipeline, with where it begins if its checkpoint does not say."""
-    note = read_note(directory, POSITION) if is_remote(root) else None
+    has_begun = not is_remote(root) and os.path.exists(f"{_lasting(directory)}/offsets/0")
+    note = None if has_begun else read_note(directory, POSITION)
     if note is None:
         return {"startingOffsets": "earliest", **options}
     given = {name: value for name, value in options.items() if not name.startswith("starting")}
     known = _still_there(msgspec.json.decode(note, type=dict[str, str]), given)
-    return {**given, "startingOffsets": msgspec.json.encode(known).decode()}
+    named = msgspec.json.encode(known).decode() if known else "earliest"
+    return {**given, "startingOffsets": named}
 
 
 def _still_there(position: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
@@ -130,3 +141,43 @@ def _still_there(position: Mapping[str, str], options: Mapping[str, str]) -> dic
             if chosen.fail_on_data_loss:
                 raise data_loss(stream, error) from None
     return known
+
+
+# --- Beginning elsewhere -------------------------------------------------------------------------
+
+
+def position_of(root: str, directory: str) -> dict[str, str]:
+    """How far a pipeline is in each stream, by what it noted."""
+    if not is_remote(root):
+        location = _lasting(directory)
+        done = [int(name) for name in _names(f"{location}/commits") if name.isdecimal()]
+        if done:
+            return msgspec.json.decode(_offsets(location, max(done)), type=dict[str, str])
+    note = read_note(directory, POSITION)
+    return {} if note is None else msgspec.json.decode(note, type=dict[str, str])
+
+
+def begin_at(root: str, directory: str, position: Mapping[str, str]) -> None:
+    """Have the next query begin at a place, with a new checkpoint. The former one is put aside."""
+    write_note(directory, POSITION, position)
+    if is_remote(root):
+        return
+    location = _lasting(directory)
+    if os.path.exists(location):
+        shutil.rmtree(f"{location}-before", ignore_errors=True)
+        os.rename(location, f"{location}-before")
+
+
+def _lasting(directory: str) -> str:
+    """Where Spark keeps the checkpoint of a pipeline on a disk."""
+    return f"{filesystem(directory)[1]}/checkpoint"
+
+
+def _offsets(location: str, batch: int) -> msgspec.Raw:
+    """Where a batch ends."""
+    with open(f"{location}/offsets/{batch}", "rb") as file:
+        return msgspec.Raw(file.read().splitlines()[-1])
+
+
+def _names(directory: str) -> list[str]:
+    return os.listdir(directory) if os.path.isdir(directory) else []

@@ -101,6 +101,11 @@ class OpenTables:
             if len(self._known) > _OPEN_MAX:
                 self._known.popitem(last=False)
 
+    def versions(self) -> list[int]:
+        """The versions of the tables that are open."""
+        with self._lock:
+            return [one.version() for one in self._known.values()]
+
     def forget(self) -> None:
         """Look at all tables anew."""
         with self._lock:

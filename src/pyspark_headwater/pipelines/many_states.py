@@ -44,10 +44,12 @@ class Speaking:
     Attributes:
         directory: where it is noted which streams are left out.
         is_first: asked about streams whose beginning is not in the batch.
+        goes_on: whether a message that does not belong there is no end, as it is kept elsewhere.
     """
 
     directory: str
     is_first: IsFirst
+    goes_on: bool = False
     _known: dict[str, bool] = field(default_factory=dict, compare=False)
 
     def __call__(self, found: Mapping[str, Survey], ledger: Ledger) -> set[str]:
@@ -61,7 +63,7 @@ class Speaking:
                 del after[stream]
             if stream in after:
                 continue
-            if one.misfit is None:
+            if one.misfit is None or self.goes_on:
                 chosen.add(stream)
             else:
                 at = one.misfit.point

@@ -7,42 +7,40 @@ continues from the checkpoint.
 
 from __future__ import annotations
 
+import logging
 import re
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Final
 
-import msgspec
-from pyarrow import fs
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater.client.errors import HeadwaterError
 from headwater.core import pipelines
-from pyspark_headwater.errors import InvalidOption
+from headwater.core.pipelines import To
+from pyspark_headwater.errors import HeadwaterSparkError, InvalidOption, Paused, reason
 from pyspark_headwater.options import read_options
-from pyspark_headwater.pipelines.checkpoints import (
-    checkpoint_of,
-    claim,
-    read_note,
-    starting_options,
-    write_note,
-)
+from pyspark_headwater.pipelines.checkpoints import checkpoint_of, claim, starting_options
 from pyspark_headwater.pipelines.delta import Commit, OpenTables
 from pyspark_headwater.pipelines.jobs import Archive, Job, Rollup, with_patience
 from pyspark_headwater.pipelines.layout import safe_name
 from pyspark_headwater.pipelines.many_states import Speaking
-from pyspark_headwater.pipelines.parquet import filesystem
+from pyspark_headwater.pipelines.quarantine import Quarantine
+from pyspark_headwater.pipelines.reporting import Progress, Reporter, now_ms
 from pyspark_headwater.pipelines.snapshots import take_snapshot
-from pyspark_headwater.pipelines.state import Materialize
-from pyspark_headwater.pipelines.upkeep import KEEP_REPLACED_H
-from pyspark_headwater.selection import Selection
-from pyspark_headwater.wire import BEGINNING, Wire, wire_to
+from pyspark_headwater.pipelines.state import Choice, Materialize, all_of_them, whatever_they_hold
+from pyspark_headwater.pipelines.steering import Steering, reset
+from pyspark_headwater.pipelines.upkeep import KEEP_REPLACED_H, commits_left
+from pyspark_headwater.wire import BEGINNING, wire_to
 
 _POLL_S: Final = 1
+_HURRY_S: Final = 2.0
 _SELECTING: Final = ("stream", "streams", "streamPattern")
-PROGRESS: Final = "progress.json"
+_log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +56,7 @@ class Pipeline:
         every_s: when following, the least time from one micro-batch to the next.
         called: what the pipeline is called, if not by what it does.
         keep_replaced_h: how long to keep files that are no longer part of a table, in hours.
+        on_error: what to do about a message that does not fit; `quarantine` is for `materialize`.
     """
 
     kind: pipelines.Pipeline
@@ -68,6 +67,17 @@ class Pipeline:
     every_s: int = 0
     called: str = ""
     keep_replaced_h: int = KEEP_REPLACED_H
+    on_error: pipelines.OnError = "fail"
+
+    def __post_init__(self) -> None:
+        if self.on_error not in pipelines.ON_ERROR:
+            raise InvalidOption(f"onError is {' or '.join(pipelines.ON_ERROR)}: {self.on_error!r}")
+        if self.on_error == "quarantine" and self.kind != "materialize":
+            raise InvalidOption(
+                f"{self.kind} has nothing to quarantine: every message fits; leave out onError"
+                if self.kind != "snapshot"
+                else "a snapshot of a state with gaps would mislead: leave out onError"
+            )
 
     @property
     def name(self) -> str:
@@ -86,20 +96,30 @@ class Pipeline:
         """Which streams it takes in."""
         return {name: self.options[name] for name in _SELECTING if name in self.options}
 
-    def job(self) -> Job:
+    def job(self, quarantine: Quarantine | None = None) -> Job:
         tables = OpenTables(self.keep_replaced_h)
         match self.kind:
             case "archive":
                 return Archive(self.root, tables)
             case "materialize":
-                if "streamPattern" in self.options:
-                    speaking = Speaking(self.directory, self._is_first)
-                    return Materialize(self.root, speaking, tables=tables)
-                self._one_stream()
-                return Materialize(self.root, tables=tables)
+                return Materialize(self.root, self._choice(), quarantine, tables)
             case "rollup":
                 return Rollup(self.root, self.minutes, tables)
         raise InvalidOption(f"{self.kind} has no micro-batches")
+
+    def quarantine(self) -> Quarantine | None:
+        """Where messages go that do not fit, if they go anywhere."""
+        if self.on_error == "fail":
+            return None
+        wire = wire_to(read_options(self.options, "stream read").server)
+        return Quarantine(self.name, pipelines.quarantine_of(self.name), wire)
+
+    def _choice(self) -> Choice:
+        goes_on = self.on_error == "quarantine"
+        if "streamPattern" in self.options:
+            return Speaking(self.directory, self._is_first, goes_on)
+        self._one_stream()
+        return whatever_they_hold if goes_on else all_of_them
 
     def _is_first(self, stream: str, offset: str) -> bool:
         """Whether the server has nothing of a stream before an offset."""
@@ -113,35 +133,27 @@ class Pipeline:
         return self.options["stream"]
 
 
-class Progress(msgspec.Struct, frozen=True):
-    """How far a pipeline is: after a micro-batch, or as it was noted then."""
-
-    name: str
-    kind: str
-    batch: int
-    rows: int
-    rows_per_s: float
-    batch_ms: int
-    at_ms: int
-    offsets: dict[str, str]
-    lag_messages: int | None = None
-    lag_s: float | None = None
-
-
 Watch = Callable[[Progress], None]
 
 
 def run(spark: SparkSession, pipeline: Pipeline, watch: Watch = lambda _: None) -> None:
-    """Run a pipeline until it has caught up, or until it is stopped."""
+    """Run a pipeline until it has caught up, or until it is stopped.
+
+    It does as it is told meanwhile, see `steering`.
+    """
     if pipeline.kind == "snapshot":
         _run_snapshot(spark, pipeline, watch)
         return
-    query = start(pipeline, messages_for(spark, pipeline))
+    runner = Runner(pipeline, lambda one: messages_for(spark, one))
     try:
-        _watch(query, pipeline, watch)
-        query.awaitTermination()
+        while True:
+            for found in runner.turn():
+                watch(found)
+            if runner.is_over:
+                return
+            runner.rest(_POLL_S)
     finally:
-        query.stop()
+        runner.stop()
 
 
 def messages_for(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
@@ -151,14 +163,14 @@ def messages_for(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
     return spark.readStream.format("headwater").options(**options).load()
 
 
-def start(pipeline: Pipeline, messages: DataFrame) -> StreamingQuery:
+def start(pipeline: Pipeline, messages: DataFrame, job: Job | None = None) -> StreamingQuery:
     """Start the query of a pipeline."""
     claim(pipeline.directory, {"pipeline": pipeline.kind, **pipeline.selection})
     checkpoint = checkpoint_of(pipeline.root, pipeline.directory)
-    job = pipeline.job()
+    chosen = job or pipeline.job(pipeline.quarantine())
 
     def take_in(batch: DataFrame, number: int) -> None:
-        with_patience(job, batch, Commit(checkpoint.query_id(), number))
+        with_patience(chosen, batch, Commit(checkpoint.query_id(), number))
         checkpoint.note(number)
 
     writing = messages.writeStream.foreachBatch(take_in).queryName(pipeline.name)
@@ -178,103 +190,126 @@ def _run_snapshot(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> None
     offset = take_snapshot(spark, pipeline.options)
     took_ms = int((time.monotonic() - started) * 1000)
     offsets = {} if offset is None else {stream: offset}
-    now_ms = time.time_ns() // 1_000_000
-    watch(Progress(pipeline.name, "snapshot", 0, 0, 0.0, took_ms, now_ms, offsets))
+    watch(Progress(pipeline.name, "snapshot", 0, 0, 0.0, took_ms, now_ms(), offsets))
 
 
-# --- Watching ------------------------------------------------------------------------------------
+# --- From one query to the next ------------------------------------------------------------------
 
 
-def _watch(query: StreamingQuery, pipeline: Pipeline, watch: Watch) -> None:
-    watcher = Watcher(query, pipeline)
-    while True:
-        active = query.isActive
-        for found in watcher.news():
-            watch(found)
-        if not active:
-            return
-        query.awaitTermination(_POLL_S)
+class Runner:
+    """A pipeline with its query, which is stopped and started again as it is told."""
 
-
-class Watcher:
-    """What a query does, noted beside its checkpoint as it happens."""
-
-    def __init__(self, query: StreamingQuery, pipeline: Pipeline) -> None:
-        self.query = query
+    def __init__(self, pipeline: Pipeline, messages: Callable[[Pipeline], DataFrame]) -> None:
         self.pipeline = pipeline
+        self.query: StreamingQuery | None = None
+        self.is_over = False
+        self._messages = messages
         self._options = read_options(pipeline.options, "stream read")
-        self._seen = -1
+        # Orders and reports can wait. Whoever waited for them would not see how the query does.
+        wire = wire_to(replace(self._options.server, retry_timeout_s=_HURRY_S))
+        self._wire = wire
+        self._steering = Steering(pipeline.name, pipeline.directory, wire)
+        self._reporter = Reporter(
+            pipeline.name, pipeline.kind, pipeline.directory, self._options, wire
+        )
+        self._quarantine = pipeline.quarantine()
+        self._job = pipeline.job(self._quarantine)
 
-    def news(self) -> list[Progress]:
-        """The micro-batches with something in them since the last time."""
-        recent = [
-            one
-            for one in self.query.recentProgress
-            if one["batchId"] > self._seen and one["numInputRows"]
-        ]
-        if not recent:
-            return []
-        self._seen = recent[-1]["batchId"]
-        *earlier, last = [_progress(self.pipeline, one) for one in recent]
-        wire = wire_to(self._options.server)
-        last = with_lag(last, wire, self._tails())
-        _note(self.pipeline, last)
-        wire.report(last)
-        return [*earlier, last]
+    @property
+    def is_paused(self) -> bool:
+        return self._steering.standing.paused
 
-    def _tails(self) -> dict[str, str] | None:
-        """Where the streams end, to ask only about those that are not read to there."""
+    def turn(self) -> list[Progress]:
+        """See what there is to do, and do it; to be called again and again.
+
+        Returns the micro-batches since the last time. Raises what the query failed with.
+        """
+        query = self.query
+        was_active = query is not None and query.isActive
+        news = [] if query is None else self._reporter.news(query)
+        if query is not None and not was_active:
+            self._end(query)
+        else:
+            self._obey()
+        self._tell()
+        return news
+
+    def rest(self, at_most_s: int) -> None:
+        if self.query is None:
+            time.sleep(at_most_s)
+        else:
+            # What it failed with, the next turn finds out.
+            with suppress(StreamingQueryException):
+                self.query.awaitTermination(at_most_s)
+
+    def stop(self) -> None:
+        """End the query. What it was doing is done again by the next one."""
+        if self.query is not None:
+            self.query.stop()
+            self.query = None
+
+    def _obey(self) -> None:
+        before = self._steering.standing
+        resets = self._steering.look()
+        if resets or self.is_paused:
+            self.stop()
         try:
-            return Selection(self._options, wire_to(self._options.server)).tails()
+            for to in resets:
+                self._reset(to)
         except HeadwaterError:
-            return None
+            # The server is away; the orders are there the next time.
+            self._steering.standing = before
+            return
+        if self._steering.standing != before:
+            self._steering.note()
+        if self.query is None and not self.is_paused:
+            self._start()
+        elif self.is_paused and not self.pipeline.follow:
+            self._tell()
+            name = self.pipeline.name
+            raise Paused(f"{name} is paused: `headwater pipeline resume {name}` lets it go on")
 
+    def _start(self) -> None:
+        self._reporter.begin()
+        try:
+            self.query = start(self.pipeline, self._messages(self.pipeline), self._job)
+        except (PySparkException, HeadwaterSparkError, HeadwaterError) as error:
+            self._fail(error)
+            raise
 
-def _progress(pipeline: Pipeline, one: Any) -> Progress:
-    end = one["sources"][0]["endOffset"]
-    offsets = end if isinstance(end, dict) else msgspec.json.decode(end)
-    return Progress(
-        name=pipeline.name,
-        kind=pipeline.kind,
-        batch=one["batchId"],
-        rows=one["numInputRows"],
-        rows_per_s=round(one["processedRowsPerSecond"], 1),
-        batch_ms=one["durationMs"].get("triggerExecution", 0),
-        at_ms=time.time_ns() // 1_000_000,
-        offsets=dict(offsets),
-    )
+    def _reset(self, to: To) -> None:
+        one = self.pipeline
+        try:
+            reset(one.root, one.directory, self._options, self._wire, to)
+        except HeadwaterSparkError as error:
+            # Nobody could take such an order back.
+            _log.warning("%s is not reset: %s", one.name, error)
+            self._reporter.failed(f"not reset: {error}")
 
+    def _end(self, query: StreamingQuery) -> None:
+        error = query.exception()
+        if error is not None:
+            self._fail(error)
+            raise error
+        self.is_over = True
 
-def with_lag(progress: Progress, wire: Wire, tails: Mapping[str, str] | None = None) -> Progress:
-    """The same with how far behind it is now, if the server can tell."""
-    messages, oldest_ms = 0, None
-    now_ms = time.time_ns() // 1_000_000
-    try:
-        for stream, offset in progress.offsets.items():
-            if tails is not None and tails.get(stream, offset) == offset:
-                continue
-            reach = wire.reach(stream, offset)
-            messages += reach.messages
-            if reach.messages:
-                first_ms = wire.first_timestamp(stream, offset)
-                oldest_ms = min(first_ms, oldest_ms or first_ms)
-    except HeadwaterError:
-        return progress
-    lag_s = 0.0 if oldest_ms is None else max(0.0, (now_ms - oldest_ms) / 1000)
-    return msgspec.structs.replace(progress, lag_messages=messages, lag_s=round(lag_s, 3))
+    def _fail(self, error: Exception) -> None:
+        self._reporter.failed(reason(str(error)))
+        self._tell()
 
-
-def _note(pipeline: Pipeline, progress: Progress) -> None:
-    write_note(pipeline.directory, PROGRESS, progress)
-
-
-def noted(root: str) -> list[Progress]:
-    """How far the pipelines below a root are, as they noted it themselves."""
-    where, path = filesystem(root)
-    selector = fs.FileSelector(f"{path}/{pipelines.PROGRESS}", allow_not_found=True)
-    found: list[Progress] = []
-    for directory in sorted(where.get_file_info(selector), key=lambda one: str(one.path)):
-        note = read_note(f"{root}/{pipelines.PROGRESS}/{directory.base_name}", PROGRESS)
-        if note is not None:
-            found.append(msgspec.json.decode(note, type=Progress))
-    return found
+    def _tell(self) -> None:
+        state: pipelines.State = "running"
+        if self.is_over:
+            state = "ended"
+        elif self.is_paused:
+            state = "paused"
+        one = self.pipeline
+        self._reporter.tell(
+            state,
+            root=one.root,
+            selection=next(iter(one.selection.values()), ""),
+            obeyed=self._steering.standing.obeyed,
+            on_error=one.on_error,
+            quarantined=None if self._quarantine is None else self._quarantine.count(self._wire),
+            maintenance_in=commits_left(self._job.tables.versions()),
+        )

@@ -18,6 +18,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyarrow import fs
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType, TimestampType
 
 from headwater.core.pipelines import STATE
@@ -41,6 +42,7 @@ from pyspark_headwater.pipelines.layout import Layout, columns_of, plain_name, s
 from pyspark_headwater.pipelines.ledger import Ledger
 from pyspark_headwater.pipelines.merging import Rewrite, TableName
 from pyspark_headwater.pipelines.parquet import filesystem
+from pyspark_headwater.pipelines.quarantine import Quarantine
 from pyspark_headwater.pipelines.survey import Survey
 
 # A name with an underscore leaves the name without it to the fields of values.
@@ -82,6 +84,11 @@ def all_of_them(found: Mapping[str, Survey], ledger: Ledger) -> set[str]:
     return set(found)
 
 
+def whatever_they_hold(found: Mapping[str, Survey], ledger: Ledger) -> set[str]:
+    """Every stream; messages that are no changes are kept elsewhere."""
+    return set(found)
+
+
 @dataclass(frozen=True)
 class Materialize:
     """State Protocol streams into a table of the current state for each type of entity.
@@ -89,17 +96,19 @@ class Materialize:
     Attributes:
         root: where the tables are.
         choose: which streams have tables.
+        quarantine: where messages go that are no changes; without it, `choose` decides.
     """
 
     root: str
     choose: Choice = all_of_them
+    quarantine: Quarantine | None = field(default=None, compare=False)
     tables: OpenTables = field(default_factory=OpenTables, compare=False)
 
     def __call__(self, batch: DataFrame, commit: Commit) -> None:
         ledger = Ledger(self.tables, self.root)
         if ledger.has(commit):
             return
-        changes = transforms.changes(batch).cache()
+        changes = transforms.changes(batch, with_misfits=self.quarantine is not None).cache()
         try:
             self._take_in(changes, ledger, commit)
         finally:
@@ -110,6 +119,7 @@ class Materialize:
         found = {name: found[name] for name in self.choose(found, ledger)}
         if not found:
             return
+        changes = self._without_misfits(changes, found)
         seen = {name: Seen(one.last.offset, one.last.at_us) for name, one in found.items()}
         anew = {name for name, one in found.items() if _is_anew(one, ledger.seen(name))}
         waited = ledger.waiting(found)
@@ -118,6 +128,14 @@ class Materialize:
         self._apply(every, found, folds, commit)
         aside = {name: fold.aside for name, fold in folds.items() if fold.aside is not None}
         ledger.commit(every, aside, waited, seen, commit)
+
+    def _without_misfits(self, changes: DataFrame, found: Mapping[str, Survey]) -> DataFrame:
+        streams = [name for name, one in found.items() if one.misfit is not None]
+        if self.quarantine is None or not streams:
+            return changes
+        misfits = changes.where(F.col("why").isNotNull() & F.col("stream").isin(streams))
+        self.quarantine.take(misfits.orderBy("stream", "offset", "index").toLocalIterator())
+        return changes.where("why IS NULL")
 
     def _apply(
         self,

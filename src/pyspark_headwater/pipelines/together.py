@@ -7,6 +7,8 @@ What happens is told on stdout, an object a line:
     {"is": "running"}                                        the queries have been started
     {"is": "progress", "pipeline": …, "rows": …,             a micro-batch is in the tables
      "lag_messages": …, "lag_s": …}
+    {"is": "paused", "pipeline": …}                          it was told to take in nothing
+    {"is": "resumed", "pipeline": …}                         it takes in again
     {"is": "left out", "stream": …, "why": …}                a stream that cannot be materialized
     {"is": "failed", "why": …, "final": …}                   the end; final: again would not help
 
@@ -28,14 +30,15 @@ from typing import Any, Final
 
 import msgspec
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater.core.pipelines import ALWAYS_ON
 from pyspark_headwater.errors import HeadwaterSparkError, reason
 from pyspark_headwater.java import NoJava
+from pyspark_headwater.pipelines.checkpoints import starting_options
 from pyspark_headwater.pipelines.many_states import left_out
-from pyspark_headwater.pipelines.running import Pipeline, Watcher, messages_for, start
+from pyspark_headwater.pipelines.running import Pipeline, Runner, messages_for
 from pyspark_headwater.pipelines.session import session
 
 TOKEN_VARIABLE: Final = "HEADWATER_TOKEN"
@@ -111,23 +114,41 @@ def main(given: Sequence[str] | None = None) -> int:
 
 def follow(spark: SparkSession, chosen: Sequence[Pipeline], stopping: threading.Event) -> None:
     """Run pipelines until told to stop, or until one of them fails."""
-    watchers: list[Watcher] = []
     known = {stream for one in chosen for stream in left_out(one.directory)}
+    messages = _Shared(spark)
+    runners = [Runner(one, messages) for one in chosen]
     try:
-        # All read the same, and asking the server about it takes a while.
-        messages = messages_for(spark, chosen[0])
-        for one in chosen:
-            watchers.append(Watcher(start(one, messages), one))
-            _let_settle(watchers[-1].query, stopping)
+        for runner in runners:
+            runner.turn()
+            if runner.query is not None:
+                _let_settle(runner.query, stopping)
         tell("running")
+        paused = dict.fromkeys([runner.pipeline.name for runner in runners], False)
         while not stopping.wait(_POLL_S):
-            for watcher in watchers:
-                _tell_news(watcher, known)
-                if not watcher.query.isActive:
-                    raise watcher.query.exception() or HeadwaterSparkError("a query has ended")
+            for runner in runners:
+                _tell_news(runner, known)
+                _tell_pause(runner, paused)
+                if runner.is_over:
+                    raise HeadwaterSparkError("a query has ended")
     finally:
-        with ThreadPoolExecutor(len(chosen)) as pool:
-            list(pool.map(lambda watcher: watcher.query.stop(), watchers))
+        with ThreadPoolExecutor(len(runners)) as pool:
+            list(pool.map(lambda runner: runner.stop(), runners))
+
+
+class _Shared:
+    """What pipelines read. All read the same, and asking the server about it takes a while."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._known: dict[tuple[tuple[str, str], ...], DataFrame] = {}
+
+    def __call__(self, pipeline: Pipeline) -> DataFrame:
+        options = starting_options(pipeline.root, pipeline.directory, pipeline.options)
+        key = tuple(sorted(options.items()))
+        if key not in self._known:
+            # One that was reset begins elsewhere, and most likely only once.
+            self._known = {key: messages_for(self._spark, pipeline)}
+        return self._known[key]
 
 
 def _let_settle(query: StreamingQuery, stopping: threading.Event) -> None:
@@ -144,8 +165,15 @@ def _let_settle(query: StreamingQuery, stopping: threading.Event) -> None:
             return
 
 
-def _tell_news(watcher: Watcher, known: set[str]) -> None:
-    for found in watcher.news():
+def _tell_pause(runner: Runner, paused: dict[str, bool]) -> None:
+    one = runner.pipeline
+    if runner.is_paused != paused[one.name]:
+        paused[one.name] = runner.is_paused
+        tell("paused" if runner.is_paused else "resumed", pipeline=one.kind)
+
+
+def _tell_news(runner: Runner, known: set[str]) -> None:
+    for found in runner.turn():
         tell(
             "progress",
             pipeline=found.kind,
@@ -153,7 +181,7 @@ def _tell_news(watcher: Watcher, known: set[str]) -> None:
             lag_messages=found.lag_messages,
             lag_s=found.lag_s,
         )
-        for stream, left in left_out(watcher.pipeline.directory).items():
+        for stream, left in left_out(runner.pipeline.directory).items():
             if stream not in known:
                 known.add(stream)
                 tell("left out", stream=stream, why=left.why)

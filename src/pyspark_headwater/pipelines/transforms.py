@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
@@ -41,21 +42,26 @@ def archived(messages: DataFrame) -> DataFrame:
 # --- State Protocol ------------------------------------------------------------------------------
 
 
-def changes(messages: DataFrame) -> DataFrame:
+def changes(messages: DataFrame, *, with_misfits: bool = False) -> DataFrame:
     """Messages of the State Protocol, taken apart. Values stay the JSON that was sent.
 
-    Of a message that is none, `why` says so.
+    Of a message that is none, `why` says so, and with misfits its value is all of it, in base64.
     """
     return messages.select("stream", "offset", "index", "timestamp", "value").mapInArrow(
-        _take_apart, CHANGES
+        _take_misfits_apart if with_misfits else _take_apart, CHANGES
     )
 
 
-def _take_apart(batches: Iterator[Any]) -> Iterator[Any]:
+def _take_misfits_apart(batches: Iterator[Any]) -> Iterator[Any]:
+    return _take_apart(batches, with_misfits=True)
+
+
+def _take_apart(batches: Iterator[Any], *, with_misfits: bool = False) -> Iterator[Any]:
     for batch in batches:
-        found = [_read(batch, row, text) for row, text in enumerate(batch["value"].to_pylist())]
+        texts = batch["value"].to_pylist()
+        found = [_read(batch, row, text) for row, text in enumerate(texts)]
         records = [_NONE if isinstance(one, str) else one for one in found]
-        parsed = {
+        parsed: dict[str, list[str | None]] = {
             "type": [one.type or None for one in records],
             "key": [one.key or None for one in records],
             "operation": [one.headers.operation for one in records],
@@ -64,6 +70,11 @@ def _take_apart(batches: Iterator[Any]) -> Iterator[Any]:
             "value": [None if one.value is UNSET else bytes(one.value).decode() for one in records],
             "why": [one if isinstance(one, str) else None for one in found],
         }
+        if with_misfits:
+            parsed["value"] = [
+                _in_base64(text) if isinstance(one, str) else value
+                for one, value, text in zip(found, parsed["value"], texts, strict=True)
+            ]
         columns = {name: batch[name] for name in ("stream", "offset", "index", "timestamp")}
         columns |= {name: pa.array(values, pa.string()) for name, values in parsed.items()}
         columns["at_us"] = batch["timestamp"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
@@ -81,6 +92,10 @@ def _read(batch: Any, row: int, text: str) -> RawRecord | str:
     except NotARecord as error:
         where = f"{batch['stream'][row]} at {batch['offset'][row]}, index {batch['index'][row]}"
         return f"not a State Protocol message: {where}: {error}"
+
+
+def _in_base64(message: str | bytes) -> str:
+    return b64encode(message.encode() if isinstance(message, str) else message).decode()
 
 
 def only_changes(messages: DataFrame) -> DataFrame:

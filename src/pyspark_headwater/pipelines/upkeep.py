@@ -12,6 +12,7 @@ All of it is done by the pipeline that writes the table, between batches.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -42,6 +43,11 @@ def properties(keep_replaced_h: int) -> dict[str, str | None]:
 def is_due(before: int, now: int) -> bool:
     """Whether a table is to be tidied, after it went from one version to another."""
     return (before + _AHEAD) // TIDY_EVERY != (now + _AHEAD) // TIDY_EVERY
+
+
+def commits_left(versions: Iterable[int]) -> int | None:
+    """How many more commits until the first of some tables is tidied; None if there are none."""
+    return min((TIDY_EVERY - (one + _AHEAD) % TIDY_EVERY for one in versions), default=None)
 
 
 def tidy(table: DeltaTable, keep_replaced_h: int) -> None:

@@ -63,6 +63,7 @@ from headwater.cli.records.servers import (
 )
 from headwater.cli.records.sources import (
     PipelineRecord,
+    PipelineReportRecord,
     PostgresRecord,
     RowRecord,
     TableRecord,
@@ -133,6 +134,7 @@ __all__ = [
     "OrphanRecord",
     "OutcomeRecord",
     "PipelineRecord",
+    "PipelineReportRecord",
     "PostgresRecord",
     "ProblemRecord",
     "ProfileRecord",
@@ -207,6 +209,8 @@ BY_COMMAND: dict[str, tuple[type[Record], ...]] = {
     "group resume": (GroupRecord,),
     "group rm": (GroupRemovalRecord,),
     "pipeline status": (PipelineRecord,),
+    "pipeline ls": (PipelineReportRecord,),
+    "pipeline show": (PipelineReportRecord,),
     "cluster status": (NodeRecord,),
     "sql": (RowRecord,),
     "top": (TopRecord,),

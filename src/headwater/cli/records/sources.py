@@ -43,5 +43,32 @@ class PipelineRecord(Record):
     lag_s: A[float | None, doc("age of the oldest of those, in seconds")]
 
 
+class PipelineReportRecord(Record):
+    """How a pipeline is doing, as it told the server."""
+
+    name: A[str, doc("its name")]
+    kind: A[str, doc("which of the pipelines it is")]
+    state: A[str, doc("`running`, `paused`, `failing` or `ended`")]
+    batch: A[int, doc("the number of its last micro-batch")]
+    rows: A[int, doc("how many messages that had")]
+    rows_per_s: A[float, doc("how many a second it took in")]
+    batch_ms: A[int, doc("how long it took")]
+    reported: A[int, doc("when it said so, in milliseconds since 1970")]
+    lag_messages: A[int | None, doc("messages it has not taken in yet")] = None
+    lag_s: A[float | None, doc("age of the oldest of those, in seconds")] = None
+    error: A[str | None, doc("what it fails with, if it fails")] = None
+    last_error: A[str | None, doc("what it failed with last, also if that is over")] = None
+    last_error_at: A[int | None, doc("when that was, in milliseconds since 1970")] = None
+    root: A[str, doc("where its tables are")] = ""
+    selection: A[str, doc("the stream that it takes in, or a pattern")] = ""
+    streams: A[int, doc("how many streams those are")] = 0
+    on_error: A[str, doc("what it does about a message that does not fit")] = "fail"
+    quarantined: A[int | None, doc("messages in its quarantine, if it has one")] = None
+    maintenance_in: A[
+        int | None, doc("after how many more commits the first of its tables is tidied")
+    ] = None
+    obeyed: A[str | None, doc("up to which offset it has read its orders")] = None
+
+
 class RowRecord(Record):
     """A row of the answer: a field for each column, by its name."""

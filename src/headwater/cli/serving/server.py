@@ -325,6 +325,7 @@ async def listening(
     collectors.add_all(
         metrics, streams, feeds, groups, live, subscriptions, server, gate, responses
     )
+    metrics.add(lambda: collectors.of_pipelines(resources.pipelines))
     of_documents = documents.compaction.figures if documents else DocumentFigures()
     metrics.add(lambda: collectors.of_documents(of_documents))
     metrics.add(lambda: collectors.of_cluster(*(clustering.parts if clustering else NO_PARTS)))

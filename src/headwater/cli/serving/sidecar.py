@@ -186,6 +186,8 @@ class Bulletin:
                 self._first_of(name)
                 if self._timer is None:
                     self._speak()
+            case {"is": "paused" | "resumed" as what, "pipeline": str(name)}:
+                self._say(f"{name} is {what}")
             case {"is": "left out", "stream": str(stream), "why": str(why)}:
                 self._say(f"the table of {stream} ends here: {why}")
 

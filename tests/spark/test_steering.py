@@ -1,0 +1,176 @@
+"""Pipelines that are paused, resumed and reset by orders in a stream, and what they report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from headwater.core.pipelines import CONTROL
+from pyspark_headwater.errors import InvalidOption, Paused
+from pyspark_headwater.pipelines.running import Pipeline, Runner, messages_for, run
+from tests.spark.world import PATIENCE_S, World, rows_of
+
+
+def order(world: World, pipeline: Pipeline, do: str, **more: object) -> None:
+    control = world.client.stream(CONTROL)
+    control.ensure(content_type="application/json")
+    control.append_all(["nonsense", {"pipeline": "another", "do": do}])
+    control.append({"pipeline": pipeline.name, "do": do, **more})
+
+
+def report(world: World, pipeline: Pipeline) -> dict[str, Any]:
+    """What the server knows of a pipeline."""
+    found = httpx.get(f"{world.url}/v1/pipelines").json()["pipelines"]
+    (one,) = (one for one in found if one["name"] == pipeline.name)
+    return dict(one)
+
+
+@contextmanager
+def running(spark: SparkSession, pipeline: Pipeline) -> Iterator[Runner]:
+    runner = Runner(pipeline, lambda one: messages_for(spark, one))
+    try:
+        yield runner
+    finally:
+        runner.stop()
+
+
+def turn_until(runner: Runner, is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        runner.turn()
+        time.sleep(0.2)
+
+
+def archived(world: World, pipeline: Pipeline) -> list[str]:
+    uri = f"{pipeline.root}/archive/{world.table()}"
+    return sorted((row["value"] for row in rows_of(uri)), key=int)
+
+
+@pytest.mark.slow
+def test_paused_resumed_and_reset_without_a_double(spark: SparkSession, world: World) -> None:
+    stream = world.stream("events", [0, 1], [2])
+    one = Pipeline("archive", str(world.directory / "lake"), world.options(), follow=True)
+    order(world, one, "reset", to="latest")  # before it began, so it is not for this one
+    with running(spark, one) as runner:
+        turn_until(runner, lambda: report_of(world, one).get("rows") == 3)
+        assert archived(world, one) == ["0", "1", "2"]
+        order(world, one, "pause")
+        runner.turn()
+        assert runner.query is None
+        stream.append_all([3, 4])
+        turn_until(runner, lambda: report(world, one)["lag_messages"] == 2)
+        assert report(world, one)["state"] == "paused"
+        assert report(world, one)["obeyed"] == world.client.stream(CONTROL).head().next_offset
+
+    # It is still paused when it is started again; one that is to run once says so.
+    with pytest.raises(Paused, match="headwater pipeline resume"):
+        run(spark, Pipeline("archive", one.root, one.options))
+
+    with running(spark, one) as runner:
+        runner.turn()
+        assert runner.query is None
+        order(world, one, "resume")
+        turn_until(runner, lambda: report(world, one)["lag_messages"] == 0)
+        assert archived(world, one) == ["0", "1", "2", "3", "4"]
+        assert report(world, one)["state"] == "running"
+        assert report(world, one)["maintenance_in"] > 0
+
+        # Back: everything is read again, and nothing is there twice.
+        order(world, one, "reset", to={world.name(): "earliest"})
+        turn_until(runner, lambda: report(world, one)["rows"] >= 5)
+        stream.append(5)
+        turn_until(runner, lambda: report(world, one)["rows"] == 1)
+        assert archived(world, one) == ["0", "1", "2", "3", "4", "5"]
+
+        # Nonsense is said and passed over; forward, what is skipped stays out.
+        order(world, one, "reset", to={world.name(): "nonsense"})
+        runner.turn()
+        assert "is no offset of" in report(world, one)["last_error"]
+        order(world, one, "pause")
+        runner.turn()
+        stream.append_all([6, 7])
+        order(world, one, "reset", to="latest")
+        order(world, one, "resume")
+        runner.turn()
+        stream.append(8)
+        turn_until(runner, lambda: "8" in archived(world, one))
+        assert archived(world, one) == ["0", "1", "2", "3", "4", "5", "8"]
+
+
+def report_of(world: World, pipeline: Pipeline) -> dict[str, Any]:
+    """The same, or nothing if it has not reported yet."""
+    try:
+        return report(world, pipeline)
+    except ValueError:
+        return {}
+
+
+def change(key: str, n: int) -> dict[str, object]:
+    return {"type": "thing", "key": key, "value": {"n": n}, "headers": {"operation": "upsert"}}
+
+
+def state(world: World, pipeline: Pipeline, name: str = "events") -> dict[str, int]:
+    rows = rows_of(f"{pipeline.root}/state/{world.table(name)}/thing")
+    return {row["key"]: row["n"] for row in rows}
+
+
+@pytest.mark.slow
+def test_what_does_not_fit_is_quarantined_once(spark: SparkSession, world: World) -> None:
+    misfits = [{"no": "change"}, "grüße"]
+    stream = world.stream("events", [misfits[0], change("a", 1), misfits[1]], [change("b", 2)])
+    root = str(world.directory / "lake")
+    strict = Pipeline("materialize", root, world.options())
+    with pytest.raises(PySparkException, match="index 0"):
+        run(spark, strict)
+    assert report(world, strict)["state"] == "failing"
+    assert f"{world.name()} at 0000000000000000_0000000000000000" in report(world, strict)["error"]
+
+    one = Pipeline("materialize", root, world.options(), on_error="quarantine")
+    run(spark, one)
+    assert state(world, one) == {"a": 1, "b": 2}
+    seen = report(world, one)
+    assert (seen["state"], seen["error"], seen["quarantined"]) == ("ended", None, 2)
+    assert "not a State Protocol message" in seen["last_error"]
+    apart = world.client.stream(f"quarantine/{one.name}")
+    found = apart.read_json()
+    assert [(m["stream"], m["index"], m["raw"]) for m in found] == [
+        (world.name(), 0, '{"no":"change"}'),
+        (world.name(), 2, '"grüße"'),
+    ]
+    assert all("not a State Protocol message" in m["reason"] and m["offset"] for m in found)
+
+    # As if the last commit had been lost, and everything were taken in again.
+    again = Pipeline("materialize", f"{root}-2", world.options(), on_error="quarantine")
+    stream.append_all([change("a", 3), {"no": "change"}])
+    run(spark, again)
+    assert state(world, again) == {"a": 3, "b": 2}
+    assert [m["index"] for m in apart.read_json()] == [0, 2, 1]
+
+
+@pytest.mark.slow
+def test_many_streams_with_misfits(spark: SparkSession, world: World) -> None:
+    world.stream("good", [change("a", 1), ["misfit"], change("a", 2)])
+    world.stream("other", [{"no": "state"}, {"at": "all"}])
+    pattern = {"endpoint": world.url, "streamPattern": f"{world.prefix}/*"}
+    root = str(world.directory / "lake")
+    one = Pipeline("materialize", root, pattern, on_error="quarantine")
+    run(spark, one)
+    assert state(world, one, "good") == {"a": 2}
+    found = world.client.stream(f"quarantine/{one.name}").read_json()
+    assert [(m["stream"], m["raw"]) for m in found] == [(world.name("good"), '["misfit"]')]
+
+
+@pytest.mark.parametrize("kind", ["archive", "rollup", "snapshot"])
+def test_others_have_no_quarantine(kind: Any) -> None:
+    with pytest.raises(InvalidOption, match="leave out onError"):
+        Pipeline(kind, "lake", on_error="quarantine")
+    with pytest.raises(InvalidOption, match="fail or quarantine"):
+        Pipeline(kind, "lake", on_error="panic")  # type: ignore[arg-type]
