@@ -25,6 +25,9 @@ LABEL = re.compile(r"by \(([a-z, ]+)\)")
 @pytest.fixture(scope="module")
 def figures(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Figures:
     httpx.get(f"{server.url}/v1/stream/missing")
+    figures_of_one = {"batch": 0, "rows": 0, "rows_per_s": 0, "batch_ms": 0}
+    pipeline = {"name": "archive-orders", "kind": "archive", **figures_of_one}
+    httpx.post(f"{server.url}/v1/pipelines", json=pipeline).raise_for_status()
     return Figures.of(server.url)
 
 
