@@ -46,6 +46,7 @@ SIGNS: Final[dict[str, tuple[str, ...]]] = {
     "Durable responses": (r"'headwater response 1'", r"b'proxy-connection'"),
     "Live keys": (r"b'tbl\\x00'", r"'tpl'"),
     "Pipelines and their tables": (r"'_pipelines'",),
+    "Orders to pipelines": (r"'pipelines/control'", r"\.do == 'pause'"),
     "Table names": (r"'~2E'",),
     "Framing of updates": (r"& 127\) <<", r"not whole updates"),
     "Addresses of documents": (r"_{SNAPSHOT}|'snapshots/|awareness/",),

@@ -26,8 +26,9 @@ from pyspark_headwater.wire import BEGINNING, Wire
 PROGRESS: Final = "progress.json"
 FAILURE: Final = "failure.json"
 REPORT_EVERY_S: Final = 5.0
+_FEW: Final = 20
 _LAG_SHARE: Final = 10
-"""Of so many seconds, one at most goes into finding out about lag."""
+"""With more streams than a few, one second of so many goes into finding out about lag."""
 _ERROR_CHARS_MAX: Final = 2_000
 
 
@@ -146,10 +147,14 @@ class Reporter:
         if not recent:
             return []
         self._seen = recent[-1]["batchId"]
-        *earlier, self._last = [progress_of(self._name, self._kind, one) for one in recent]
+        *earlier, last = [progress_of(self._name, self._kind, one) for one in recent]
+        self._last = msgspec.structs.replace(
+            last, lag_messages=self._last.lag_messages, lag_s=self._last.lag_s
+        )
         if self._failure is not None and not self._failure.is_over:
             self._fail(msgspec.structs.replace(self._failure, is_over=True))
-        self._ask_for_lag()
+        if self._may_ask(0.0):
+            self._ask_for_lag()
         write_note(self._directory, PROGRESS, self._last)
         self._told_at = float("-inf")
         return [*earlier, self._last]
@@ -170,7 +175,7 @@ class Reporter:
         news: dict[str, object] = {"state": state, **more}
         if news == self._told and time.monotonic() - self._told_at < REPORT_EVERY_S:
             return
-        if time.monotonic() - self._asked_at >= max(REPORT_EVERY_S, self._asking_s * _LAG_SHARE):
+        if self._may_ask(REPORT_EVERY_S):
             self._ask_for_lag()
         failure = self._failure
         report = msgspec.to_builtins(self._last) | news
@@ -181,6 +186,12 @@ class Reporter:
             report["error"] = failure.why if is_failing else None
         self._told, self._told_at = news, time.monotonic()
         self._wire.report(report)
+
+    def _may_ask(self, least_s: float) -> bool:
+        """Whether it is time to ask for lag. Few streams may be asked about whenever we like."""
+        many = len(self._last.offsets) > _FEW
+        rest_s = max(least_s, self._asking_s * _LAG_SHARE if many else 0.0)
+        return time.monotonic() - self._asked_at >= rest_s
 
     def _ask_for_lag(self) -> None:
         """How far behind it is, and how long it took to find out."""
