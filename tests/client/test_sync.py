@@ -185,7 +185,7 @@ def test_deliveries(blocking_stream: Stream) -> None:
         delivery.add_done_callback(lambda _: called.set())
         assert delivery.result().next_offset == blocking_stream.head().next_offset
         assert delivery.done()
-        assert called.wait(25)
+        assert called.wait(60)
 
 
 def test_a_delivery_that_takes_too_long_can_be_waited_for_again() -> None:

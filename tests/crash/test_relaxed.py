@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.late, pytest.mark.crash]
 
 def write_until_it_ends(url: str, acknowledged: list[int]) -> None:
     """Number after number, each in an append with a second half."""
-    with httpx.Client(timeout=10) as http:
+    with httpx.Client(timeout=60) as http:
         number = len(acknowledged)
         while True:
             try:

@@ -27,7 +27,7 @@ class Recorder:
             self._grown.notify_all()
 
     async def until(self, count: int) -> list[str]:
-        async with self._grown, asyncio.timeout(25):
+        async with self._grown, asyncio.timeout(60):
             await self._grown.wait_for(lambda: len(self.updates) >= count)
         return [update.kind for update in self.updates]
 

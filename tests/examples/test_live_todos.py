@@ -179,7 +179,7 @@ async def test_the_relay_ends_though_it_is_rung_at_that_moment(tmp_path: Path) -
             await asyncio.sleep(0.02)
             relay.ring()
             task.cancel()
-            done, _ = await asyncio.wait([task], timeout=30)
+            done, _ = await asyncio.wait([task], timeout=60)
             assert done
             assert task.cancelled()
 

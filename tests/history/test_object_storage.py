@@ -234,7 +234,7 @@ async def test_while_it_does_not_answer(
         down.is_down = False
         await until(all_cold(engine))
         await asyncio.sleep(0)
-        async with asyncio.timeout(25):
+        async with asyncio.timeout(60):
             while True:
                 with suppress(HistoryUnavailable):
                     assert await read_all(log, "cold") == content

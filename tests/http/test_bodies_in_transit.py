@@ -20,7 +20,7 @@ import pytest
 
 from tests.http.client import CLOSE, JSON, TEXT, Client, error_code, eventually
 from tests.http.conftest import watched
-from tests.http.test_slow_clients import resident_bytes
+from tests.http.test_slow_clients import cpu_s, resident_bytes
 from tests.http.wire import Wire, chunked, request_bytes
 from tests.support.server import HOST, ServerProcess
 
@@ -148,7 +148,7 @@ def small(small_server: ServerProcess) -> Iterator[Client]:
 
 
 def from_address(port: int, address: str) -> socket.socket:
-    return socket.create_connection((HOST, port), timeout=10, source_address=(address, 0))
+    return socket.create_connection((HOST, port), timeout=60, source_address=(address, 0))
 
 
 def figure(client: Client, name: str) -> float:
@@ -311,14 +311,14 @@ def test_many_tiny_chunks_take_no_more_than_their_size() -> None:
             wire.send(request_bytes("POST", f"/v1/stream/{path}", headers))
             for _ in range(300):
                 wire.send(block)
-                began = time.monotonic()
+                began_s = cpu_s(server)
                 assert client.send("GET", "/healthz").status == 200
-                worst_s = max(worst_s, time.monotonic() - began)
+                worst_s = max(worst_s, cpu_s(server) - began_s)
             assert resident_bytes(server) - before < 80 * MIB
             wire.send(b"0\r\n\r\n")
             assert wire.reply().status == 204
         assert len(client.get(path).body) == 12_000_000
-        # Others have their turn in between; all of it at once takes seconds.
+        # Others have their turn in between; all of it at once is seconds of work.
         assert worst_s < 2
 
 

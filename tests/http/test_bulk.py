@@ -29,7 +29,7 @@ def http(
     options = {"memory": ["--memory"], "sqlite": data, "sealed": [*data, *SEALING_AT_ONCE]}
     with (
         ServerProcess(*options[request.param]) as server,
-        httpx.Client(base_url=server.url, timeout=30) as client,
+        httpx.Client(base_url=server.url, timeout=60) as client,
     ):
         client.headers["x-engine"] = request.param
         yield client

@@ -67,7 +67,7 @@ def nginx(directory: Path, upstream: str) -> Iterator[str]:
         yield url
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def _answers(url: str) -> bool:

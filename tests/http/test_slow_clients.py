@@ -6,6 +6,7 @@ each of these tests would need several times as much.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -49,6 +50,13 @@ def resident_bytes(server: ServerProcess) -> int:
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
     raise AssertionError("no VmRSS")
+
+
+def cpu_s(server: ServerProcess) -> float:
+    """How long it has computed, which a busy machine does not change."""
+    _, _, fields = Path(f"/proc/{server.pid}/stat").read_text().rpartition(") ")
+    user, system = fields.split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def lines(number: int) -> bytes:

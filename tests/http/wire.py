@@ -18,7 +18,7 @@ from typing import Final, Self
 from tests.support.server import HOST
 
 # Far more than anything takes. It only turns a hang into a failure.
-PATIENCE_S: Final = 20.0
+PATIENCE_S: Final = 60.0
 _READ_BYTES: Final = 64 * 1024
 
 

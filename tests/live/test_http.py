@@ -127,7 +127,7 @@ def server(
 @pytest.fixture
 async def http(server: ServerProcess) -> AsyncIterator[httpx.AsyncClient]:
     limits = httpx.Limits(max_connections=200)
-    async with httpx.AsyncClient(base_url=server.url, timeout=30, limits=limits) as client:
+    async with httpx.AsyncClient(base_url=server.url, timeout=60, limits=limits) as client:
         yield client
 
 
@@ -628,14 +628,14 @@ async def test_no_stream_can_be_named_like_a_live_resource(http: httpx.AsyncClie
 
 async def test_profile_and_templates_survive_and_cursors_do_not(tmp_path: Path) -> None:
     with ServerProcess("--data", str(tmp_path / "data")) as server:
-        async with httpx.AsyncClient(base_url=server.url, timeout=30) as http:
+        async with httpx.AsyncClient(base_url=server.url, timeout=60) as http:
             live = LiveApi(http, "app")
             await live.create(coarseIntervalMs=7)
             await live.activate(template("tenant"))
             cursor = (await live.meta())["cursor"]
             server.kill()
     with ServerProcess("--data", str(tmp_path / "data")) as server:
-        async with httpx.AsyncClient(base_url=server.url, timeout=30) as http:
+        async with httpx.AsyncClient(base_url=server.url, timeout=60) as http:
             live = LiveApi(http, "app")
             assert (await live.wait(watch("t1"), cursor=cursor))["stale"] is True
             assert (await live.meta())["activeTemplates"] == 1

@@ -67,7 +67,7 @@ async def test_a_file_that_cannot_be_removed_stops_nothing(
         clock.now_ms += 10_000
         await until(lambda: engine.streams.load("s") is None)
         monkeypatch.undo()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await until(lambda: log.problems() == {})
     finally:
         await log.stop()

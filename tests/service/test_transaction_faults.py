@@ -142,7 +142,7 @@ async def test_targets_may_be_more_than_fit_into_memory(start_log: StartLog) -> 
     paths = [f"t{number}" for number in range(40)]
     for path in paths:
         await log.create(checked(path) if path == "t3" else Create(path, JSON))
-    async with asyncio.timeout(25):
+    async with asyncio.timeout(60):
         work = [publish(path, "1", "x" if path == "t3" else None) for path in paths]
         assert len(await Transactions(log, groups).run(None, work)) == 40
     for path in paths:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql import SparkSession
 
 from pyspark_headwater.pipelines.running import Pipeline, run
 from pyspark_headwater.tables import HeadwaterTables
@@ -28,8 +30,16 @@ def where_am_i(batches: Iterator[Any]) -> Iterator[Any]:
     yield pa.RecordBatch.from_pydict({"directory": [os.getcwd()]})
 
 
+def wait_for_executors(spark: SparkSession, count: int) -> None:
+    """The first one could do all the work before a slow machine has started the other."""
+    context: Any = spark.sparkContext
+    while context._jsc.sc().getExecutorMemoryStatus().size() <= count:  # the driver is one too
+        time.sleep(0.1)
+
+
 def main(master: str, url: str, source: str, sink: str, root: str) -> None:
     spark = local_session(master)
+    wait_for_executors(spark, 2)
     reading = {"endpoint": url, "stream": source, "minPartitions": "4"}
     writing = {"endpoint": url, "stream": sink, "createStream": "true", "ordering": "partition"}
     run_once = {"producerId": "cluster", "txnVersion": "1"}

@@ -40,7 +40,7 @@ class Place:
     def __init__(self, server: ServerProcess, far: Path | None = None) -> None:
         self.url = server.url
         self.far = far
-        self.http = httpx.Client(base_url=f"{server.url}/v1/stream", timeout=30)
+        self.http = httpx.Client(base_url=f"{server.url}/v1/stream", timeout=60)
         self._numbers = count()
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ def fresh(prefix: str = "n") -> str:
 class Api:
     def __init__(self, url: str) -> None:
         self.url = url
-        self.http = httpx.Client(base_url=f"{url}/v1/stream", timeout=30, trust_env=False)
+        self.http = httpx.Client(base_url=f"{url}/v1/stream", timeout=60, trust_env=False)
 
     # ── Streams ──────────────────────────────────────────────────────────────────────────────
 

@@ -42,7 +42,7 @@ class ObjectStorage:
             time.sleep(0.05)
 
     def _create_bucket(self) -> int:
-        connection = http.client.HTTPConnection(HOST, self.port, timeout=10)
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=60)
         try:
             connection.request("PUT", "/history")
             return connection.getresponse().status
