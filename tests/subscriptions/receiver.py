@@ -11,7 +11,7 @@ from threading import Thread
 from types import TracebackType
 from typing import Any, Self
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 @dataclass(frozen=True)
