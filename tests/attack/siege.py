@@ -222,7 +222,7 @@ async def besiege(
                 tasks.create_task(client.run(seconds + _REST_S))
                 await asyncio.sleep(seconds / 2)
                 outcome.restarted_s = await _kill_and_start(server, client, load)
-            seen, _ = await asyncio.to_thread(attackers.communicate, timeout=60)
+            seen, _ = await asyncio.to_thread(attackers.communicate, timeout=180)
         finally:
             memory.cancel()
             attackers.kill()

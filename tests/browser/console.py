@@ -9,6 +9,7 @@ import random
 import struct
 import time
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,8 +59,19 @@ class Console:
         )
 
     def keys(self, *keys: str) -> None:
-        for key in keys:
-            self.page.run("await page.keyboard.press(args.key)", key=key)
+        # In one go, so that two keys that belong together come together on a slow machine too.
+        self.page.run("for (const key of args.keys) await page.keyboard.press(key)", keys=keys)
+
+    def go(self, letter: str, place: str) -> None:
+        """Press "g" and a letter, again if a slow machine took too long over it."""
+        for _ in range(5):
+            self.keys("g", letter)
+            with suppress(AssertionError):
+                self.page.wait_for(
+                    "return location.hash === args.place", patience_s=10, place=place
+                )
+                return
+        raise AssertionError(f"g {letter} does not lead to {place}")
 
     def write(self, label: str, text: str) -> None:
         self.page.run(

@@ -144,8 +144,7 @@ def test_a_question_that_is_refused(console: Console) -> None:
 
 def test_the_keyboard_goes_everywhere(console: Console) -> None:
     console.show("#/", "Overview")
-    console.keys("g", "s")
-    console.page.wait_for("return location.hash === '#/streams'")
+    console.go("s", "#/streams")
     console.sees("New stream")
     console.sees("shop/orders")
     console.keys("/")
@@ -156,5 +155,5 @@ def test_the_keyboard_goes_everywhere(console: Console) -> None:
     console.sees("Search on this page")
     console.check()
     console.press("Close")
-    console.keys("g", "g")
+    console.go("g", "#/groups")
     console.sees("kitchen")

@@ -61,12 +61,11 @@ class Api:
 
     def keep(self, path: str, name: str, consumer: str = "me") -> str:
         """Fetch one message and extend its lease. A slow machine lets some run out before that."""
-        extended = 0
-        while not extended:
+        while True:
             (receipt,) = receipts(self.fetch(path, name, consumer, wait_ms=20_000))
             extend = self.call(path, name, "extend", receipts=[receipt], ms=600_000)
-            extended = extend.json()["extended"]
-        return receipt
+            if extend.json()["extended"]:
+                return receipt
 
     def ack(self, path: str, name: str, messages: list[Any]) -> list[Any]:
         """The values of those that were acknowledged in time."""
