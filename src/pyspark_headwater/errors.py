@@ -55,10 +55,16 @@ class Paused(HeadwaterSparkError):
 
 _OURS: Final = ("pyspark_headwater.", "headwater.")
 _DETAILS = re.compile(r"\n\tat |\n=== Streaming Query")
+_RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Exit)): (.+)$", re.MULTILINE)
 _REASON_CHARS_MAX: Final = 500
 
 
 def reason(text: str) -> str:
     """What went wrong, out of a traceback that came through Spark."""
     ours = [line for line in text.splitlines() if line.startswith(_OURS)]
-    return ours[-1].partition(": ")[2] if ours else _DETAILS.split(text)[0][:_REASON_CHARS_MAX]
+    if ours:
+        return ours[-1].partition(": ")[2]
+    raised = _RAISED.findall(text.partition("Traceback (most recent call last)")[2])
+    if raised:
+        return ": ".join(raised[-1])[:_REASON_CHARS_MAX]
+    return _DETAILS.split(text)[0][:_REASON_CHARS_MAX]

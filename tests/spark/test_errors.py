@@ -15,12 +15,21 @@ OF_SPARK = """Python worker failed to connect back.
 Identifier: archive-all
 Current State: INITIALIZING"""
 
+OF_PYTHON = """Raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "clientserver.py", line 644, in _call_proxy
+    return_value = getattr(self.pool[obj_id], method)(*params)
+FileNotFoundError: [Errno 2] No such file or directory: 'lake'
+
+=== Streaming Query ===
+Identifier: archive-all"""
+
 
 @pytest.mark.parametrize(
     "text, told",
     [
         (TRACEBACK, "the server has no stream orders"),
         (OF_SPARK, "Python worker failed to connect back."),
+        (OF_PYTHON, "FileNotFoundError: [Errno 2] No such file or directory: 'lake'"),
         ("x" * 1_000, "x" * 500),
     ],
 )

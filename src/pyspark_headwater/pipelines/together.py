@@ -42,7 +42,7 @@ from pyspark_headwater.pipelines.running import Pipeline, Runner, messages_for
 from pyspark_headwater.pipelines.session import session
 
 TOKEN_VARIABLE: Final = "HEADWATER_TOKEN"
-BATCH_BYTES_MAX: Final = 64 * 2**20
+BATCH_BYTES_MAX: Final = 32 * 2**20
 SETTLE_S_MAX: Final = 20.0
 _POLL_S: Final = 0.5
 
@@ -58,6 +58,15 @@ SETTINGS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
+}
+
+
+# Python workers, of which Spark keeps about twenty, give back at once what a task no longer needs.
+ENVIRONMENT: Final = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_TRIM_THRESHOLD_": "1048576",
+    "MALLOC_MMAP_THRESHOLD_": "262144",
 }
 
 
@@ -91,6 +100,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--every", type=int, default=2, metavar="SECONDS")
     asked = parser.parse_args(given)
     stopping = _until_stdin_ends()
+    os.environ |= ENVIRONMENT
     try:
         spark = session(asked.master, "headwater", SETTINGS)
     except NoJava as error:
