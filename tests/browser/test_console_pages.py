@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -91,18 +92,61 @@ def test_a_page(console: Console, name: str) -> None:
     console.check()
 
 
+def cluster_of(*nodes: int, counter: int) -> str:
+    """What a cluster says of itself; four shards are shared out among its nodes."""
+    address, shards = "http://10.0.0.{}:4437", range(4)
+    listed = [
+        {
+            "id": node,
+            "name": f"n{node}",
+            "address": address.format(node),
+            "epoch": 1,
+            "lease_ms": 60_000,
+            "draining": node == 2,
+            "labels": ["region=eu"],
+            "shards": sum(nodes[shard % len(nodes)] == node for shard in shards),
+        }
+        for node in nodes
+    ]
+    owned = [
+        {"id": shard, "owner": nodes[shard % len(nodes)], "epoch": 1, "label": None}
+        for shard in shards
+    ]
+    leases = [{"node": node, "lease_ms": 60_000, "counter": counter} for node in nodes]
+    bindings = [{"prefix": "eu", "label": "region=eu", "shards": 1}]
+    found = {"node": 1, "nodes": listed, "shards": owned, "bindings": bindings, "leases": leases}
+    return json.dumps(found)
+
+
 def test_a_page_of_nodes_where_there_are_some(console: Console) -> None:
-    nodes = '{"nodes": [{"name": "one", "state": "ready"}], "shards": 16}'
     console.show("#/", "Overview")
     assert not console.has("Cluster")
-    console.page.run(
-        "await page.route('**/v1/cluster', (route) => route.fulfill({body: args.body,"
-        " contentType: 'application/json'}))",
-        body=nodes,
-    )
-    console.show("#/cluster", "one", "ready", "16")
+
+    def answer(body: str) -> None:
+        console.page.run(
+            "await page.unroute('**/v1/cluster');"
+            "await page.route('**/v1/cluster', (route) => route.fulfill({body: args.body,"
+            " contentType: 'application/json'}))",
+            body=body,
+        )
+
+    answer(cluster_of(1, 2, counter=1))
+    console.show("#/cluster", "2 of 2 nodes running", "all 4 shards have an owner", "10.0.0.2:4437")
     assert console.has("Cluster")
+    console.show("#/cluster", "this page", "draining", "region=eu", "Nothing yet.")
     console.check()
+    # One that is gone is in no answer any more, but still on the page.
+    answer(cluster_of(1, counter=2))
+    for text in (
+        "1 of 2 nodes running",
+        "10.0.0.2:4437 is gone",
+        "10.0.0.1:4437 has 2 more shards",
+    ):
+        console.page.wait_for("return document.body.innerText.includes(args.text)", text=text)
+    console.check()
+    answer(cluster_of(1, 2, counter=3))
+    text = "10.0.0.2:4437 joined"
+    console.page.wait_for("return document.body.innerText.includes(args.text)", text=text)
     console.page.run("await page.unroute('**/v1/cluster')")
     console.show("#/cluster", "not a node of a cluster")
 

@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+import psycopg
 from rich.console import Console, Group
 from rich.live import Live
 from rich.panel import Panel
@@ -55,6 +56,7 @@ class Demo:
         self._families: dict[Member, list[int]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._returning: set[object] = set()
+        self._turn = asyncio.Lock()
 
     def say(self, line: str) -> None:
         self.lines.append(f"{time.monotonic() - self._began:6.1f} s  {line}")
@@ -97,16 +99,35 @@ class Demo:
             if _is_postgres(pid):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        await asyncio.to_thread(server.kill)
-        if is_primary:
-            found = await asyncio.to_thread(self.trio.fail_over)
-            self.say(f"PostgreSQL {self.trio.name_of(found)} was promoted")
+        async with self._turn:
+            await asyncio.to_thread(server.kill)
+            if is_primary:
+                await self._promote()
         self._later(server, self._return_server(server))
+
+    async def _promote(self) -> None:
+        """Again and again: somebody may kill the one that is being promoted."""
+        while not self.is_over:
+            try:
+                found = await asyncio.to_thread(self.trio.fail_over)
+            except (psycopg.Error, RuntimeError):
+                await asyncio.sleep(_REFRESH_S)
+            else:
+                self.say(f"PostgreSQL {self.trio.name_of(found)} was promoted")
+                return
 
     async def _return_server(self, server: Member) -> None:
         await asyncio.sleep(_BACK_AFTER_S)
-        await asyncio.to_thread(self.trio.bring_back, server)
-        self.say(f"PostgreSQL {self.trio.name_of(server)} is back, as a replica")
+        while not server.is_running and not self.is_over:
+            # Whom it is copied from may be killed meanwhile.
+            with suppress(psycopg.Error, RuntimeError, AssertionError):
+                async with self._turn:
+                    await asyncio.to_thread(self.trio.bring_back, server)
+            await asyncio.sleep(_REFRESH_S)
+        if not server.is_running:
+            return
+        again = f"kill -9 {server.pid}"
+        self.say(f"PostgreSQL {self.trio.name_of(server)} is back, as a replica ({again})")
 
     async def _return_node(self, name: str, node: ServerProcess) -> None:
         await asyncio.sleep(_BACK_AFTER_S)
@@ -115,7 +136,8 @@ class Demo:
         while not node.is_running and not self.is_over:
             with suppress(ServerFailedError):
                 await asyncio.to_thread(node.start)
-        self.say(f"node {name} is back")
+        if node.is_running:
+            self.say(f"node {name} is back (kill -9 {node.pid})")
 
     # ── What there is to see ─────────────────────────────────────────────────────────────────
 
@@ -149,7 +171,7 @@ class Demo:
             table.add_column(column)
         for name, node in self.nodes.items():
             owns = f"{self.shards.get(name, 0)} shards" if node.is_running else ""
-            table.add_row(f"node {name}", _pid(node), _state(node), f"{owns}  {node.url}/console/")
+            table.add_row(f"node {name}", _pid(node), _state(node), f"{owns}  {_page(node)}")
         for server in self.trio.servers:
             name = self.trio.name_of(server)
             role = "primary" if server is self.trio.primary else "replica"
@@ -200,6 +222,10 @@ def _node(url: str) -> ServerProcess:
         *("--advertise", node.url, "--log-level", "warning"),
     )
     return node
+
+
+def _page(node: ServerProcess) -> str:
+    return f"{node.url}/console/#/cluster"
 
 
 def _pid(part: ServerProcess | Member) -> str:
@@ -279,7 +305,8 @@ async def _show(
     said = 0
     with Live(console=console, auto_refresh=False, screen=shown) as live:
         if not shown:
-            console.print("\n".join(demo.commands()), highlight=False)
+            pages = [f"watch in a browser: {_page(node)}" for node in demo.nodes.values()]
+            console.print("\n".join([*pages, *demo.commands()]), highlight=False, soft_wrap=True)
         while not ended.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(ended.wait(), _REFRESH_S)
@@ -290,7 +317,7 @@ async def _show(
                 live.update(demo.screen(), refresh=True)
             else:
                 for line in demo.lines[said:]:
-                    console.print(line, highlight=False)
+                    console.print(line, highlight=False, soft_wrap=True)
                 said = len(demo.lines)
 
 

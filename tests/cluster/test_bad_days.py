@@ -1,4 +1,4 @@
-"""Bad days of single nodes: cut off from PostgreSQL, from the others, or given a wrong address."""
+"""Bad days of single nodes: cut off from PostgreSQL or others, given a wrong address or time."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 
 import headwater
 from tests.cluster.proxy import BOTH, Proxy
+from tests.crash.faults import Clock
 from tests.support.postgresql import EngineDatabase
 from tests.support.server import ServerFailedError, ServerProcess
 
@@ -30,7 +31,8 @@ class Pair:
         port = urlsplit(database.url).port
         assert port is not None
         self.to_postgresql = Proxy(port)
-        self.cut_off = ServerProcess()
+        self.clock = Clock()
+        self.cut_off = ServerProcess(env=self.clock.environment)
         self.from_peers = Proxy(self.cut_off.port)
         self.other = ServerProcess()
         through = database.url.replace(f":{port}/", f":{self.to_postgresql.port}/")
@@ -56,6 +58,7 @@ class Pair:
             print(f"--- {node.url} ---\n{node.stderr[-3_000:]}")
         for proxy in (self.to_postgresql, self.from_peers):
             await proxy.stop()
+        self.clock.close()
 
     async def shards(self) -> list[int]:
         """How many shards each node has, as the one without trouble sees it."""
@@ -176,18 +179,37 @@ async def test_the_figures_of_a_cluster(pair: Pair) -> None:
     await until(counted)
 
 
+async def test_a_node_whose_clock_is_a_day_ahead_expires_nothing(pair: Pair) -> None:
+    pair.clock.set(86_400)
+    brief = [f"brief-{number}" for number in range(12)]
+    for stream in brief:
+        url = pair.other.stream_url(stream)
+        answer = await pair.client.put(url, headers=TEXT | {"Stream-TTL": "3600"}, content=b"1")
+        assert answer.status_code == 201, answer.text
+    await asyncio.to_thread(pair.other.kill)
+
+    async def taken_over() -> bool:
+        answer = await pair.client.get(f"{pair.cut_off.url}/v1/cluster")
+        return [node["shards"] for node in answer.json()["nodes"]] == [32]
+
+    await until(taken_over)
+    for stream in brief:
+        assert (await pair.client.get(pair.cut_off.stream_url(stream))).content == b"1"
+
+
 def test_no_lease_depends_on_the_time_of_day() -> None:
     """Clocks that jump, or that differ between machines, give nobody a shard."""
     root = Path(headwater.__file__).parent
     modules = [*root.glob("cluster/*.py"), root / "core" / "cluster.py"]
-    modules += [root / "store" / "postgresql" / f"{n}.py" for n in ("ownership", "membership")]
+    names = ("clock", "ownership", "membership")
+    modules += [root / "store" / "postgresql" / f"{name}.py" for name in names]
     assert len(modules) >= 4
     for module in modules:
-        names = {
+        used = {
             node.attr if isinstance(node, ast.Attribute) else node.id
             for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
             if isinstance(node, ast.Attribute | ast.Name)
         }
-        assert not names & {"time_ns", "wall_clock_ms", "datetime", "utcnow"}, module
+        assert not used & {"time_ns", "wall_clock_ms", "datetime", "utcnow"}, module
         # `time.monotonic` and `time.sleep` are fine.
         assert "time.time(" not in module.read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-PATIENCE_S = 90
+PATIENCE_S = 180
 
 
 def lines_until(log: Path, pattern: str, process: subprocess.Popen[bytes]) -> str:

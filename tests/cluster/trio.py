@@ -26,7 +26,7 @@ import psycopg
 from tests.cluster.disks import Disk
 from tests.postgres.server import PASSWORD, PostgresServer
 
-PATIENCE_S: Final = 60
+PATIENCE_S: Final = 180
 NAMES: Final = ("a", "b", "c")
 _QUORUM: Final = """
 synchronous_commit = on
@@ -62,10 +62,14 @@ class Member(PostgresServer):
             self.disk = Disk(self._directory / "disk", self._owner)
             self._data = self.disk.place / "data"
 
+    def reap(self) -> None:
+        """See that nothing of it is left."""
+        if self._process is not None:
+            self.kill()
+
     def close(self) -> None:
         if self.disk is not None:
-            if self._process is not None:
-                self.kill()
+            self.reap()
             self.disk.close()
         super().close()
 
@@ -86,6 +90,8 @@ class Trio:
         first = Member(more=more, has_disk=has_disks)
         self.servers = [first]
         self._stand_ins: dict[tuple[int, int], int] = {}
+        self._to_copy: set[Member] = set()
+        """Those that may have what the primary has not."""
         self._stack.callback(first.close)
         self.primary = first
         # Commits wait for replicas, and there are none yet.
@@ -158,22 +164,31 @@ class Trio:
         self.wait_for_replicas(len(self.replicas))
 
     def fail_over(self) -> Member:
-        """Promote the replica that has received most. The primary must have been killed."""
+        """Promote the replica that has received most. The primary must have been killed.
+
+        What was acknowledged may be on one replica only, so those that are down are started first;
+        not those that are behind since before, and are to be copied."""
         assert not self.primary.is_running, "two primaries would each accept writes"
-        living = [server for server in self.replicas if server.is_running]
-        self.primary = max(living, key=_received)
-        with self.primary.connect() as connection:
-            connection.execute("SELECT pg_promote(true, 30)")
-        return self.primary
+        candidates = [server for server in self.replicas if server not in self._to_copy]
+        for server in candidates:
+            if not server.is_running:
+                server.reap()
+                server.start()
+        found = max(candidates, key=_received)
+        with found.connect() as connection:
+            connection.execute("SELECT pg_promote(true, 30) WHERE pg_is_in_recovery()")
+        self._to_copy.add(self.primary)
+        self.primary = found
+        return found
 
     def bring_back(self, server: Member) -> None:
-        """Start a server that was killed, as a replica."""
-        if server is self.primary:
-            server.start()
-            return
-        server.copy(self.primary)
-        self._follow(server)
+        """Start a server that was killed; as a replica, unless it is still the primary."""
+        if server in self._to_copy:
+            server.copy(self.primary)
+            self._follow(server)
+        server.reap()
         server.start()
+        self._to_copy.discard(server)
 
     def wait_for_replicas(self, count: int) -> None:
         def followed() -> bool:
@@ -186,8 +201,9 @@ class Trio:
 
 def _received(server: Member) -> int:
     with server.connect() as connection:
-        sql = "SELECT pg_wal_lsn_diff(pg_last_wal_receive_lsn(), '0/0')::bigint"
-        return int(connection.execute(sql).fetchall()[0][0] or 0)
+        last = "CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() ELSE 'F/0' END"
+        sql = f"SELECT pg_wal_lsn_diff({last}, '0/0')::bigint"
+        return int(connection.execute(sql.encode()).fetchall()[0][0] or 0)
 
 
 def until(condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:

@@ -28,7 +28,7 @@ from headwater.core.snapshots import SnapshotDropped
 from headwater.core.stream import Created, Mutation, StreamState
 from headwater.service.appending import LARGE_BYTES, AppendingLog
 from headwater.service.background import Background, Watch
-from headwater.service.clock import Clock, wall_clock_ms
+from headwater.service.clock import Clock, clock_of
 from headwater.service.entries import Entry, Event
 from headwater.service.forks import Forks
 from headwater.service.grace import Grace
@@ -110,11 +110,12 @@ class Log(AppendingLog):
         limits: Limits | None = None,
         *,
         linger_ms: int = 0,
-        clock: Clock = wall_clock_ms,
+        clock: Clock | None = None,
         sealing: SealPolicy | None = None,
         archive: ArchivePolicy | None = None,
         quotas: tuple[Quota, ...] = (),
     ) -> Log:
+        clock = clock or clock_of(engine)
         loop = asyncio.get_running_loop()
         next_stream_id = await loop.run_in_executor(None, engine.streams.next_id)
         history, opened = engine.history, None

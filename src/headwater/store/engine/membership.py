@@ -30,6 +30,10 @@ class Membership(Lease, Protocol):
     taken_over: int
 
     @property
+    def clock(self) -> Callable[[], int]:
+        """The time of day, in milliseconds, which is one for all nodes."""
+
+    @property
     def node_id(self) -> int: ...
     @property
     def lease_s(self) -> float: ...

@@ -95,6 +95,10 @@ class Membership:
     # ── What is known ────────────────────────────────────────────────────────────────────────
 
     @property
+    def clock(self) -> Callable[[], int]:
+        return self._ownership.time_of_day
+
+    @property
     def node_id(self) -> int:
         return self._ownership.id
 

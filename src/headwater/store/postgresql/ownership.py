@@ -28,6 +28,7 @@ from typing import Final
 from headwater.core.cluster import Binding, ClusterSeen, NodeSeen, ShardSeen, Sightings, plan
 from headwater.core.errors import OwnedElsewhere
 from headwater.store.engine import CannotOpen
+from headwater.store.postgresql.clock import NOW_MS, SharedClock
 from headwater.store.postgresql.database import Connection, LostShard
 
 LEASE_MS: Final = 3_000
@@ -59,6 +60,8 @@ class Ownership:
         self.good_until = 0.0
         """Until when nobody else can have taken this node for gone, by its own clock."""
         self.is_lost = False
+        self.time_of_day = SharedClock()
+        """PostgreSQL's, for what is stored; leases of nodes do not go by it."""
         self.seen = ClusterSeen()
         """The cluster when this node last looked."""
         self.shards: frozenset[int] = frozenset()
@@ -127,10 +130,11 @@ class Ownership:
             asked = self._clock()
             found = connection.execute(
                 "INSERT INTO nodes (name, address, lease_ms, labels) VALUES (%s, %s, %s, %s)"
-                " RETURNING id",
+                f" RETURNING id, {NOW_MS}",
                 (self.name, self.address, self._lease_ms, ",".join(sorted(self.labels))),
             ).fetchall()
-            self.id = int(found[0][0])
+            self.id, now_ms = map(int, found[0])
+            self.time_of_day.tell(now_ms, asked, self._clock())
             if self.is_alone:
                 connection.execute("UPDATE shards SET node_id = %s, epoch = epoch + 1", (self.id,))
         self.epoch, self.good_until = 1, asked + self.lease_s
@@ -144,11 +148,12 @@ class Ownership:
         asked = self._clock()
         # Not by epoch: this node may be raising its own epoch at this very moment.
         renewed = connection.execute(
-            "UPDATE nodes SET counter = counter + 1 WHERE id = %s RETURNING 1", (self.id,)
+            f"UPDATE nodes SET counter = counter + 1 WHERE id = %s RETURNING {NOW_MS}", (self.id,)
         ).fetchall()
         if not renewed:
             self.is_lost = True
             raise LostShard
+        self.time_of_day.tell(int(renewed[0][0]), asked, self._clock())
         self.good_until = max(self.good_until, asked + self.lease_s)
 
     def raise_epoch(self, connection: Connection) -> None:

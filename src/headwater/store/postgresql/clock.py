@@ -1,0 +1,34 @@
+"""The time of day of a cluster: PostgreSQL's, carried on by the monotonic clock of this machine.
+
+Leases of groups, expiry and retention are moments that one node stores and another one acts on. If
+each went by a clock of its own, a node whose clock is a day ahead would expire what the others
+keep, and one whose clock is behind would hold for a day what another has lent for a minute. So the
+time of day of a node counts for nothing. Each sign of life brings PostgreSQL's time, which was true
+at some moment between question and answer: as long as what we have lies between them it stays, and
+otherwise it moves as little as it must. So it neither jitters nor is misled by a slow answer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+NOW_MS: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+
+
+class SharedClock:
+    def __init__(self, monotonic_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self._monotonic_ns = monotonic_ns
+        self._ahead_ms: int | None = None
+
+    def __call__(self) -> int:
+        """Milliseconds since 1970. It has to have been told once."""
+        assert self._ahead_ms is not None
+        return self._monotonic_ns() // 1_000_000 + self._ahead_ms
+
+    def tell(self, now_ms: int, asked_s: float, answered_s: float) -> None:
+        """What PostgreSQL said, between two moments of the monotonic clock."""
+        least, most = now_ms - int(answered_s * 1000), now_ms - int(asked_s * 1000)
+        known = least if self._ahead_ms is None else self._ahead_ms
+        self._ahead_ms = min(max(known, least), most)
