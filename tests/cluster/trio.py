@@ -201,8 +201,12 @@ class Trio:
 
 def _received(server: Member) -> int:
     with server.connect() as connection:
-        last = "CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() ELSE 'F/0' END"
-        sql = f"SELECT pg_wal_lsn_diff({last}, '0/0')::bigint"
+        # What it has received counts from the beginning of a segment whenever it connects again.
+        last = "greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())"
+        sql = (
+            f"SELECT pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN {last} ELSE 'F/0' END,"
+            " '0/0')::bigint"
+        )
         return int(connection.execute(sql.encode()).fetchall()[0][0] or 0)
 
 
