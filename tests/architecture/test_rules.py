@@ -41,6 +41,7 @@ SIGNS: Final[dict[str, tuple[str, ...]]] = {
     "Quotas": (r"raise QuotaExceeded\(",),
     "How nodes know each other": (r"headwater %b %d %b",),
     "Who owns a shard, who is gone": (r"sha256\(\w+\.encode\(\)\)\.digest\(\)\[:4\]",),
+    "What time it is for all nodes": (r"clock_timestamp\(\)",),
     "What web pages may do": (r"'same-origin'",),
     "Where the server sends requests (SSRF)": (r"\.is_global\b", r"\.is_reserved\b"),
     "Durable responses": (r"'headwater response 1'", r"b'proxy-connection'"),

@@ -25,7 +25,7 @@ from tests.support.server import ServerFailedError, ServerProcess
 LEASE_MS: Final = 1_500
 LONG_POLL_MS: Final = 15_000
 COMPACT_BYTES: Final = 4_000
-HEALTHY_S: Final = 90
+HEALTHY_S: Final = 300
 DATABASE: Final = "headwater"
 _CUTS: Final = {
     "both ways": BOTH,
@@ -54,7 +54,7 @@ class Node:
         self.name = name
         self.databases = [Proxy(server.port) for server in trio.servers]
         ports = {proxy.target: proxy.port for proxy in self.databases}
-        self.process = ServerProcess()
+        self.process = ServerProcess(start_timeout_s=HEALTHY_S)
         self.peers = Proxy(self.process.port)
         self.process.args = (
             *("--engine", trio.url(DATABASE, ports), "--engine-lease-ms", str(LEASE_MS)),
