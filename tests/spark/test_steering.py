@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from headwater.core.pipelines import CONTROL
 from pyspark_headwater.errors import InvalidOption, Paused
+from pyspark_headwater.pipelines.checkpoints import begin_at
 from pyspark_headwater.pipelines.running import Pipeline, Runner, messages_for, run
 from tests.spark.world import PATIENCE_S, World, rows_of
 
@@ -111,6 +112,22 @@ def report_of(world: World, pipeline: Pipeline) -> dict[str, Any]:
         return report(world, pipeline)
     except ValueError:
         return {}
+
+
+@pytest.mark.slow
+def test_a_rollup_that_begins_again_counts_nothing_twice(spark: SparkSession, world: World) -> None:
+    first = world.stream("a", [1, 2], [3])
+    world.stream("b", [4])
+    pattern = {"endpoint": world.url, "streamPattern": f"{world.prefix}/*"}
+    one = Pipeline("rollup", str(world.directory / "lake"), pattern)
+    run(spark, one)
+    begin_at(one.root, one.directory, {})
+    first.append(5)
+    run(spark, one)
+    counted = {"a": 0, "b": 0}
+    for row in rows_of(f"{one.root}/rollup"):
+        counted[row["stream"].removeprefix(f"{world.prefix}/")] += row["messages"]
+    assert counted == {"a": 4, "b": 1}
 
 
 def change(key: str, n: int) -> dict[str, object]:

@@ -150,25 +150,39 @@ def moment() -> Column:
     return F.unix_micros("timestamp")
 
 
-def ends_of(batch: DataFrame) -> dict[str, Seen]:
-    """The last append of each stream in a batch."""
+class Span(NamedTuple):
+    """The part of a stream that a batch has: the offset of its first append, and its end."""
+
+    first: str
+    end: Seen
+
+
+def spans_of(batch: DataFrame) -> dict[str, Span]:
+    """What a batch has of each stream."""
     last = F.max(F.struct("offset", moment().alias("at_us"))).alias("last")
-    rows = batch.groupBy("stream").agg(last).collect()
-    return {row.stream: Seen(*row.last) for row in rows}
+    rows = batch.groupBy("stream").agg(F.min("offset").alias("first"), last).collect()
+    return {row.stream: Span(row.first, Seen(*row.last)) for row in rows}
 
 
-def unseen(batch: DataFrame, seen: Mapping[str, Seen | None]) -> DataFrame:
-    """What of a batch is new."""
-    for stream, done in seen.items():
-        if done is not None:
-            batch = batch.where((F.col("stream") != stream) | is_unseen(done))
-    return batch
+def unseen(batch: DataFrame, seen: Mapping[str, Seen]) -> DataFrame:
+    """What of a batch is new, by how far a table is in some of the streams."""
+    if not seen:
+        return batch
+    known = [(stream, done.offset, done.at_us) for stream, done in seen.items()]
+    # A condition for each stream would take longer to plan than the batch to read.
+    done = batch.sparkSession.createDataFrame(known, "stream string, _until string, _at_us long")
+    news = F.col("_until").isNull() | _is_after(F.col("_until"), F.col("_at_us"))
+    return batch.join(F.broadcast(done), "stream", "left").where(news).drop("_until", "_at_us")
 
 
 def is_unseen(done: Seen) -> Column:
     """The same as `is_new`, for rows of one stream."""
-    is_of_a_new_stream = (F.col("offset") == BEGINNING) & (moment() > done.at_us)
-    return (F.col("offset") > done.offset) | is_of_a_new_stream
+    return _is_after(F.lit(done.offset), F.lit(done.at_us))
+
+
+def _is_after(until: Column, at_us: Column) -> Column:
+    is_of_a_new_stream = (F.col("offset") == BEGINNING) & (moment() > at_us)
+    return (F.col("offset") > until) | is_of_a_new_stream
 
 
 # --- archive -------------------------------------------------------------------------------------
@@ -239,17 +253,21 @@ class Rollup:
             return
         batch = batch.cache()
         try:
-            ends = ends_of(batch)
-            new = unseen(batch, {stream: seen_by(table, stream) for stream in ends})
-            new = transforms.rolled_up(new, self.minutes)
+            spans = spans_of(batch)
+            overlap = {
+                stream: seen
+                for stream, span in spans.items()
+                if (seen := seen_by(table, stream)) is not None and span.first <= seen.offset
+            }
+            new = transforms.rolled_up(unseen(batch, overlap), self.minutes)
             days = [str(row.date) for row in new.select("date").distinct().collect()]
             parts = {} if table is None else parts_of(table, layout)
             paths = [path for day in days for path in parts.get(day, [])]
             held = read_files(spark, layout, ROLLUP, paths)
             files = write_files(transforms.summed([new, held]).coalesce(1), layout)
             notes: dict[str, int] = {}
-            for stream, end in ends.items():
-                notes |= end.notes(stream)
+            for stream, span in spans.items():
+                notes |= span.end.notes(stream)
             commit_files(self.tables, layout, ROLLUP, files, commit, replaced=days, notes=notes)
         finally:
             batch.unpersist()
