@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fcntl import ioctl
 from termios import TIOCSWINSZ
 from typing import Any
@@ -55,6 +55,14 @@ class Terminal:
         while self._read(0):
             pass
         return self.process.returncode
+
+    def interrupt(self) -> int:
+        """End it by Ctrl-C. One just before the process begins to wait would be missed."""
+        for _ in range(30):
+            self.type("\x03")
+            with suppress(AssertionError):
+                return self.end(2)
+        return self.end()
 
     def _read(self, timeout_s: float) -> bool:
         if not select.select([self._master], [], [], max(0.0, timeout_s))[0]:

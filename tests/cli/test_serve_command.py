@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -171,6 +173,15 @@ def test_settings_that_make_no_sense_are_refused_in_one_line(
     run: Run, flags: str, why: str
 ) -> None:
     assert why in run("serve", *flags.split(), code=2).err
+
+
+def test_a_server_without_tokens_does_not_load_what_they_need() -> None:
+    program = (
+        "import sys, headwater.cli.serving.server, headwater.cli.serving.access\n"
+        "print(*{'cryptography', 'httpx', 'jwt'} & set(sys.modules))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert ran.stdout.split() == []
 
 
 def test_every_number_has_a_least_value() -> None:

@@ -42,9 +42,7 @@ def test_rm_asks(process_environment: dict[str, str], client: Headwater, json_st
     assert stream.head().closed is False
     with on_terminal("rm", json_stream, env=process_environment) as terminal:
         terminal.wait_for("[y/N]")
-        time.sleep(0.2)  # an interrupt just before the process begins to wait would be missed
-        terminal.type(CTRL_C)
-        assert terminal.end() == 130
+        assert terminal.interrupt() == 130
     assert "Traceback" not in terminal.screen
     assert stream.head().closed is False
     with on_terminal("rm", json_stream, env=process_environment) as terminal:

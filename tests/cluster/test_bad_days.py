@@ -18,7 +18,7 @@ from tests.crash.faults import Clock
 from tests.support.postgresql import EngineDatabase
 from tests.support.server import ServerFailedError, ServerProcess
 
-LEASE_MS = 1_000
+LEASE_MS = 4_000
 PATIENCE_S = 60
 TEXT = {"Content-Type": "text/plain"}
 STREAMS = [f"s{number}" for number in range(12)]

@@ -328,7 +328,7 @@ class Shift:
         wire = Wire(self.port)
         groups = ((FIRST, MOVERS), (SECOND, MOVERS), (FIRST, AUDIT))
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(180):
                 while True:
                     replies = [
                         await wire.request("GET", f"{path}/_groups/{group}")

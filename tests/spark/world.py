@@ -24,7 +24,7 @@ from headwater.client import Headwater, Stream
 from pyspark_headwater.pipelines.layout import safe_path
 
 ROOT: Final = Path(__file__).parent.parent.parent
-PATIENCE_S: Final = 240
+PATIENCE_S: Final = 480
 Fate = Literal["pass", "unavailable", "lose answer"]
 
 

@@ -73,8 +73,8 @@ class ServerProcess:
         port: int | None = None,
         python: Path | str = sys.executable,
         cwd: Path | None = None,
-        start_timeout_s: float = 60.0,
-        stop_timeout_s: float = 60.0,
+        start_timeout_s: float = 180.0,
+        stop_timeout_s: float = 180.0,
     ) -> None:
         self.args = args
         self.env = dict(env or {})

@@ -11,7 +11,6 @@ from time import monotonic
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
-import httpx
 import structlog
 
 from headwater.http.access.verification import (
@@ -110,6 +109,8 @@ class KeysAtUrl:
 
 
 async def _fetch(url: str) -> bytes:
+    import httpx
+
     async with (
         httpx.AsyncClient(timeout=_FETCH_TIMEOUT_S) as client,
         client.stream("GET", url, headers={"Accept": "application/json"}) as answer,

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
 
-import jwt
-
 from headwater.core.access import Caller, parse_grants
 from headwater.core.errors import Unauthorized
 from headwater.core.limits import TOKEN_BYTES_MAX
@@ -42,6 +40,10 @@ class TokenPolicy:
 
 class Tokens:
     def __init__(self, sources: Sequence[KeySource], policy: TokenPolicy) -> None:
+        # Here, as most servers know no tokens and start sooner without it.
+        import jwt
+
+        self._jwt = jwt
         self.sources = sources
         self._policy = policy
         self._verified: OrderedDict[bytes, Caller] = OrderedDict()
@@ -63,6 +65,7 @@ class Tokens:
         return any([await source.look_again() for source in self.sources])
 
     def _verify(self, token: str, digest: str) -> Caller:
+        jwt = self._jwt
         if len(token) > TOKEN_BYTES_MAX:
             raise refused()
         try:
@@ -91,7 +94,7 @@ class Tokens:
 
     def _claims(self, token: str, key: VerificationKey) -> dict[str, Any] | None:
         """What the token says; None if it was not signed with this key."""
-        policy = self._policy
+        policy, jwt = self._policy, self._jwt
         options: Any = {"require": ["exp"], "verify_aud": bool(policy.audience)}
         if policy.issuer:
             options["require"].append("iss")

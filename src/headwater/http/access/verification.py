@@ -11,9 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import jwt
 import msgspec
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from headwater.core.access import Credential
 
@@ -72,6 +70,10 @@ def _parse_key(entry: Any) -> VerificationKey | None:
     algorithm = _ALGORITHMS.get((str(kind), None if curve is None else str(curve)))
     if algorithm is None or entry.get("alg", algorithm) != algorithm:
         return None
+    # Here, as most servers know no tokens and start sooner without them.
+    import jwt
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
     key_id = entry.get("kid")
     try:
         material = jwt.PyJWK(entry, algorithm).key
