@@ -286,6 +286,7 @@ SUPERVISED = {
     "http/access/key_sets.py",
     "http/figures.py",
     "http/heartbeat.py",
+    "http/hinting.py",
     "http/relaying.py",
     "http/server.py",
     "responses/responses.py",

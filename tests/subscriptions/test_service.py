@@ -517,7 +517,7 @@ async def test_a_start_that_cannot_read_them_serves_streams_and_tries_again(worl
     assert (await world.hooks.next())["generation"] == 1
 
 
-def unreadable(subscription_id: int | None = None) -> Any:
+def unreadable(subscription_id: int | None = None, shards: object = None) -> Any:
     raise StorageUnavailable
 
 

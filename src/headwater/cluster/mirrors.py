@@ -13,21 +13,18 @@ own tail. So a mirror has no gap and nothing twice, whoever owns the stream mean
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import suppress
 from enum import IntEnum
-from typing import Final
 
 import msgspec
 
+from headwater.cluster.frames import OutOfStep
 from headwater.core.errors import OwnedElsewhere, StreamError, StreamGone, StreamNotFound
 from headwater.core.limits import Limits
 from headwater.core.stream import StreamConfig, StreamState
 from headwater.service.chunks import Chunk
 from headwater.service.entries import Entry, Event, View
 from headwater.service.hot_tail import HeldBytes
-
-_LINE_MAX: Final = 20
 
 
 class Fate(IntEnum):
@@ -53,44 +50,12 @@ class News(msgspec.Struct, array_like=True, frozen=True):
         return cls(chunk.start, chunk.bodies, chunk.closed, chunk.config if config else None)
 
 
-class OutOfStep(Exception):
-    """News that does not follow from what is known."""
-
-
 def encode(news: News) -> bytes:
     return msgspec.msgpack.encode(news)
 
 
 def decode(body: bytes) -> News:
     return msgspec.msgpack.decode(body, type=News)
-
-
-def frame(news: News) -> bytes:
-    """News on a feed: its size on a line, and then itself."""
-    body = encode(news)
-    return b"%d\n%b" % (len(body), body)
-
-
-class Frames:
-    """Takes a feed apart, however it was cut on its way. Lines of comments are signs of life."""
-
-    def __init__(self) -> None:
-        self._rest = bytearray()
-
-    def take(self, data: bytes) -> Iterator[News]:
-        rest = self._rest
-        rest += data
-        while (end := rest.find(b"\n", 0, _LINE_MAX)) >= 0:
-            line = bytes(rest[:end])
-            size = 0 if not line or line.startswith(b":") else int(line)
-            if len(rest) < end + 1 + size:
-                return
-            body = bytes(rest[end + 1 : end + 1 + size])
-            del rest[: end + 1 + size]
-            if size:
-                yield decode(body)
-        if len(rest) >= _LINE_MAX:
-            raise OutOfStep("this is no feed")
 
 
 class MirroredEntry(Entry):

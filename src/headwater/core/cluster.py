@@ -2,8 +2,8 @@
 
 - The database has a fixed number of shards. A stream lives in one of them all its life: in that of
   its path's hash, or, if it was made for another stream (a fork, a dead-letter stream), in that of
-  the other one, so that whatever changes together has one owner. Subscriptions, which follow any
-  streams, live in one shard all together.
+  the other one, so that whatever changes together has one owner. A subscription lives in the shard
+  of its name's hash, whatever streams it follows, so the nodes share them evenly.
 - A node shows that it lives by raising a counter, three times per lease. Another node may only take
   it for gone if it has itself seen the counter stand still for the whole lease, by its own clock:
   from after the answer that first showed it to before the question that last did. The node's own
@@ -28,8 +28,8 @@ from typing import Final, NamedTuple
 
 SHARDS_DEFAULT: Final = 32
 SHARDS_MAX: Final = 1024
-SUBSCRIPTIONS: Final = 0
-"""The shard of all subscriptions."""
+UNLABELLED: Final = 0
+"""The shard that never gets a label, so that there is one for what is bound to none."""
 LABELS_MAX: Final = 16
 _LABEL: Final = re.compile(r"[A-Za-z0-9._-]{1,64}=[A-Za-z0-9._-]{1,64}")
 
@@ -46,8 +46,8 @@ def parse_labels(text: str) -> frozenset[str]:
 
 
 def shard_of(name: str, shards: int) -> int:
-    """The shard of a path that has no other reason to be anywhere. The database knows the same
-    rule (`home` in `headwater.store.postgresql.schema`)."""
+    """The shard of a subscription, and of a path that has no other reason to be anywhere. The
+    database knows the same rule (`home` in `headwater.store.postgresql.schema`)."""
     return int.from_bytes(sha256(name.encode()).digest()[:4], "big") % shards
 
 
@@ -99,6 +99,10 @@ class ClusterSeen(NamedTuple):
         among = [shard.id for shard in self.shards if shard.label == label]
         among = among or [shard.id for shard in self.shards]
         return among[shard_of(path, len(among))]
+
+    def of_subscription(self, name: str) -> int:
+        """The shard of a subscription."""
+        return shard_of(name, len(self.shards))
 
     def node(self, node_id: int | None) -> NodeSeen | None:
         return next((node for node in self.nodes if node.id == node_id), None)

@@ -19,12 +19,13 @@ from urllib.parse import quote
 import msgspec
 
 from headwater.cluster.node import Node
-from headwater.core.cluster import SUBSCRIPTIONS, NodeSeen
+from headwater.core.cluster import NodeSeen
 from headwater.core.errors import OutcomeUnknown, OwnedElsewhere, StorageUnavailable
 from headwater.http import headers as names
 from headwater.http.app import App
 from headwater.http.leases import resolved
 from headwater.http.links import LinkBroken
+from headwater.http.listing import Listing
 from headwater.http.messages import (
     Answer,
     Deferred,
@@ -32,6 +33,8 @@ from headwater.http.messages import (
     Response,
 )
 from headwater.http.passing import NODE, Passing
+from headwater.http.routes.matching import locate
+from headwater.http.routes.subscriptions import SUBSCRIPTION, SUBSCRIPTIONS
 from headwater.http.targets import STREAM_ALIAS, STREAM_ROOT, SUBSCRIPTIONS_ROOT
 
 HOPS_MAX: Final = 4
@@ -64,6 +67,7 @@ class Forwarding:
         self._passing = Passing(node.id, secret)
         self.patience_s = max(_PATIENCE_S_MIN, _PATIENCE_LEASES * node.lease_s)
         self.figures = ForwardFigures()
+        self._listing = Listing(node, app.answer, self.ask, self.patience_s)
         self._places: dict[bytes, int] = {}
         """Where streams of other nodes were found, by the path of a request. It may be out of
         date: whoever gets the request looks for itself, and passes on what is not its own."""
@@ -105,11 +109,20 @@ class Forwarding:
     # ── What concerns several owners ─────────────────────────────────────────────────────────
 
     async def _subscribed(self, request: Request) -> Answer:
-        """One node has all subscriptions."""
-        if SUBSCRIPTIONS not in self._node.shards:
-            return await self.forward(request, SUBSCRIPTIONS)
-        await self._node.settled()
+        """A subscription belongs to the shard of its name; a list is made of those of all nodes."""
+        request.match = match = request.match or locate(request.path)
+        if match.resource.path == SUBSCRIPTIONS and request.method == "GET":
+            return await self._listing.answer(request)
+        if match.resource.path.startswith(SUBSCRIPTION):
+            shard = self._node.seen.of_subscription(match.args[0])
+            if shard not in self._node.shards:
+                return await self.forward(request, shard)
+            await self._node.settled()
         return await self._or_forward(request, resolved(self._app.answer(request)))
+
+    async def ask(self, request: Request, node: NodeSeen) -> Answer:
+        """Ask a node about itself. Raises LinkBroken if it cannot be asked."""
+        return await self._passing.pass_on(request, node)
 
     async def _transact(self, request: Request) -> Answer:
         """A transaction is run by the owner of the first shard that it concerns. The others are
@@ -148,7 +161,7 @@ class Forwarding:
         request.body = msgspec.json.encode({"shard": shard, "node": to})
         request.is_of_node = True
         try:
-            answer = await self._passing.pass_on(request, owner)
+            answer = await self.ask(request, owner)
         except LinkBroken:
             return False
         return isinstance(answer, Response) and answer.status == 204

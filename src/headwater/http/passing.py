@@ -21,7 +21,6 @@ from headwater.http.links import Link, LinkBroken, Links, Reply
 from headwater.http.messages import (
     Answer,
     EventStream,
-    Headers,
     Payload,
     Peer,
     Request,
@@ -29,6 +28,7 @@ from headwater.http.messages import (
     Sink,
 )
 from headwater.http.outcomes import report
+from headwater.http.response_heads import parsed
 
 NODE: Final = b"headwater-node"
 _HOPS: Final = b"headwater-hops"
@@ -144,7 +144,7 @@ class Passing:
             for task in tasks:
                 task.cancel()
 
-        return EventStream(_headers(_kept(reply.lines)), start, stopped)
+        return EventStream(parsed(_kept(reply.lines)), start, stopped)
 
     # ── Nodes that are gone ──────────────────────────────────────────────────────────────────
 
@@ -228,8 +228,3 @@ def _kept(lines: list[bytes]) -> bytes:
             if line.partition(b":")[0].lower() not in _ADDED_HERE and line != b"Vary: Origin"
         ]
     )
-
-
-def _headers(lines: bytes) -> Headers:
-    parted = [line.partition(": ") for line in lines.decode("latin-1").split("\r\n") if line]
-    return [(name, value) for name, _, value in parted]

@@ -17,10 +17,10 @@ from time import monotonic
 from typing import Final
 from urllib.parse import quote
 
-import msgspec
 import structlog
 
-from headwater.cluster.mirrors import Fate, Frames, Mirror, News, OutOfStep, decode, encode, frame
+from headwater.cluster.frames import frame
+from headwater.cluster.mirrors import Fate, Mirror, News, decode, encode
 from headwater.cluster.node import Node
 from headwater.core.errors import (
     InvalidQuery,
@@ -35,6 +35,8 @@ from headwater.core.stream import StreamConfig
 from headwater.http.answers import FEED_TYPE, NO_STORE
 from headwater.http.errors import error_response
 from headwater.http.heartbeat import KEEP_ALIVE_S, Heartbeat
+from headwater.http.hinting import Telling
+from headwater.http.incoming import Incoming
 from headwater.http.messages import Answer, EventStream, Payload, Request, Response, Sink
 from headwater.http.outcomes import report
 from headwater.http.queries import parse_query
@@ -64,13 +66,16 @@ log = structlog.get_logger()
 class FeedResource:
     """GET /v1/cluster/feed."""
 
-    def __init__(self, log: Log, feeds: Feeds, heartbeat: Heartbeat) -> None:
+    def __init__(self, log: Log, feeds: Feeds, heartbeat: Heartbeat, telling: Telling) -> None:
         self._log = log
         self._feeds = feeds
         self._heartbeat = heartbeat
+        self.telling = telling
 
     async def get(self, request: Request) -> Answer:
         query = {name: values[0] for name, values in parse_query(request.query).items()}
+        if query.get("hints") == "true":
+            return self.telling.answer()
         if "stream" not in query:
             raise InvalidQuery("say which stream: stream=…")
         try:
@@ -118,7 +123,7 @@ class RelayReader:
     def take(self, update: Update) -> int:
         frames: list[bytes] = []
         for chunk in update.chunks:
-            frames.append(frame(News.of(chunk, config=chunk.config is not self._told)))
+            frames.append(frame(encode(News.of(chunk, config=chunk.config is not self._told))))
             self._told = chunk.config
         payload = Payload(b"".join(frames))
         assert self.sink is not None
@@ -132,7 +137,7 @@ class RelayReader:
         gone = isinstance(self._feed.stream.missing(), StreamGone)
         fate = Fate.KEPT_FOR_FORKS if gone else Fate.DELETED
         assert self.sink is not None
-        self.sink.send(Payload(frame(News(self.position, fate=fate))))
+        self.sink.send(Payload(frame(encode(News(self.position, fate=fate)))))
         self.sink.end()
 
     def end(self) -> None:
@@ -206,7 +211,7 @@ class Line:
     def __init__(self, relay: Relay, mirror: Mirror) -> None:
         self._relay = relay
         self.mirror = mirror
-        self._intake: Intake | None = None
+        self._intake: Incoming | None = None
         self._over = asyncio.Event()
         self._used_s = monotonic()
         self._asked: asyncio.Task[None] | None = None
@@ -258,14 +263,16 @@ class Line:
         answer = await self._ask(live=True)
         if isinstance(answer, Response):
             return False
-        intake = self._intake = Intake(self.mirror, self._relay.release_hot)
+        intake = self._intake = Incoming(self._take, _SILENCE_S_MAX)
         try:
-            answer.start(intake)
-            await intake.run()
+            await intake.run(answer)
         finally:
             self._intake = None
-            answer.stopped()
         return intake.heard
+
+    def _take(self, body: bytes) -> None:
+        self.mirror.take(decode(body))
+        self._relay.release_hot()
 
     async def _ask(self, *, live: bool) -> Answer:
         """Ask the owner for a feed, or only for where the stream ends. Refusals are understood."""
@@ -328,42 +335,3 @@ class Line:
                 raise OwnedElsewhere(mirror.entry.shard)
         finally:
             self._asked = None
-
-
-class Intake:
-    """Implements `messages.Sink`: what comes on a feed goes into a mirror."""
-
-    ended_here = cut_off = paused = False
-
-    def __init__(self, mirror: Mirror, taken: Callable[[], None]) -> None:
-        self._mirror = mirror
-        self._taken = taken
-        self._frames = Frames()
-        self._over = asyncio.Event()
-        self._last_s = monotonic()
-        self.heard = False
-
-    def send(self, payload: Payload) -> bool:
-        self._last_s = monotonic()
-        try:
-            for news in self._frames.take(payload.raw):
-                self._mirror.take(news)
-                self.heard = True
-        except (OutOfStep, ValueError, msgspec.DecodeError) as error:
-            log.warning("feed_out_of_step", stream=self._mirror.path, reason=str(error))
-            self._over.set()
-        self._taken()
-        return not self._over.is_set()
-
-    async def drained(self) -> bool:
-        return True
-
-    def end(self) -> None:
-        self._over.set()
-
-    async def run(self) -> None:
-        """Until it ends, or has been silent for too long."""
-        while not self._over.is_set() and monotonic() - self._last_s < _SILENCE_S_MAX:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_SILENCE_S_MAX):
-                    await self._over.wait()

@@ -67,3 +67,9 @@ class Heads:
             self._second = second
             self._constant = f"Date: {formatdate(second, usegmt=True)}\r\n".encode() + self._common
         return self._constant
+
+
+def parsed(lines: bytes) -> Headers:
+    """Headers that are ready for the wire, one by one."""
+    parted = [line.partition(": ") for line in lines.decode("latin-1").split("\r\n") if line]
+    return [(name, value) for name, _, value in parted]

@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from headwater.http.app import App
     from headwater.http.cluster import ClusterResource
     from headwater.http.forwarding import ForwardFigures, Forwarding
+    from headwater.http.hinting import Channels
     from headwater.http.messages import Handler, Screen
     from headwater.http.relaying import FeedResource, Relay
     from headwater.http.resources import Resources
     from headwater.responses.responses import Responses
 
 _SECRET_BYTES: Final = 32
+_NODE_SECRET: Final = "node"
+"""What nodes know each other by, among the secrets of the database."""
 NO_PARTS: Final = (None, None, None)
 
 
@@ -32,12 +35,23 @@ class Clustering:
     """This node among others."""
 
     def __init__(
-        self, streams: Log, membership: Membership, secret: bytes, feeds: FeedResource
+        self,
+        streams: Log,
+        membership: Membership,
+        secret: bytes,
+        feeds: FeedResource,
+        subscriptions: Subscriptions,
     ) -> None:
         from headwater.cluster.node import Node
         from headwater.http.cluster import ClusterResource
 
         self.node: Node = Node(streams, membership)
+        self._subscriptions = subscriptions
+        self._telling = feeds.telling
+        self._channels: Channels | None = None
+        self.node.on_gain.append(subscriptions.gained)
+        self.node.on_release.append(subscriptions.releasing)
+        self.node.on_look.append(self._telling.looked)
         self.resource: ClusterResource = ClusterResource(self.node, feeds, secret)
         self._secret = secret
         self._forwarding: Forwarding | None = None
@@ -50,18 +64,20 @@ class Clustering:
         membership = streams.engine.membership
         if membership is None:
             return None
+        from headwater.http.hinting import Telling
         from headwater.http.relaying import FeedResource
 
         fresh = secrets.token_hex(_SECRET_BYTES).encode()
-        secret = await streams.in_thread(membership.secret, fresh)
-        clustering = cls(streams, membership, secret, FeedResource(streams, feeds, heartbeat))
-        clustering.node.on_gain.append(subscriptions.gained)
-        clustering.node.on_release.append(subscriptions.releasing)
+        secret = await streams.in_thread(membership.secret, _NODE_SECRET, fresh)
+        resource = FeedResource(streams, feeds, heartbeat, Telling(streams))
+        clustering = cls(streams, membership, secret, resource, subscriptions)
         streams.gather = clustering.node.gather
         return clustering
 
     def in_front_of(self, app: App, streams: Log, resources: Resources) -> Handler:
+        from headwater.http.errands import Errands
         from headwater.http.forwarding import Forwarding
+        from headwater.http.hinting import Channels
         from headwater.http.relaying import Relay
 
         forwarding = self._forwarding = Forwarding(app, self.node, self._secret)
@@ -70,6 +86,9 @@ class Clustering:
         self.node.on_look.append(self._forwarding.looked)
         self.node.ask = self._forwarding.move
         resources.groups.elsewhere = self._forwarding.groups_of
+        self._subscriptions.elsewhere = Errands(forwarding)
+        self._channels = Channels(self.node, forwarding.ask, self._subscriptions)
+        self.node.on_look.append(self._channels.looked)
         return self._forwarding
 
     def take_along(self, documents: Documents | None, responses: Responses | None) -> None:
@@ -82,10 +101,10 @@ class Clustering:
             self.node.on_look.append(responses.looked)
 
     async def _append(self, path: str, command: Append) -> None:
-        from headwater.http.errands import append
+        from headwater.http.errands import Errands
 
         assert self._forwarding is not None
-        await append(self._forwarding, path, command)
+        await Errands(self._forwarding).append(path, command)
 
     @property
     def parts(self) -> tuple[Node | None, ForwardFigures | None, Relay | None]:
@@ -100,6 +119,9 @@ class Clustering:
     async def stop(self) -> None:
         if self.relay is not None:
             self.relay.stop()
+        if self._channels is not None:
+            await self._channels.stop()
+        await self._telling.stop()
         await self.node.stop()
         if self._forwarding is not None:
             self._forwarding.stop()

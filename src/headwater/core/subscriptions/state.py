@@ -164,8 +164,9 @@ class SubscriptionState:
         return link
 
     def grew(self, link: Link, stream_id: int, tail: int) -> None:
+        """It may be heard of late, or twice: a stream only grows."""
         if link.stream_id == stream_id:
-            link.tail = tail
+            link.tail = max(link.tail, tail)
             if link.path not in self.pending and link.pending:
                 self.pending[link.path] = link
 

@@ -260,13 +260,15 @@ _HELLO = Route(
 _FEED = Route(
     "GET",
     "/v1/cluster/feed",
-    "By what another node follows a stream of this one, for all its readers. Only in a cluster.",
+    "By what another node follows a stream of this one for all its readers, or hears which streams "
+    "have changed. Only in a cluster.",
     lambda on: on.cluster.feed,
     {200: Answer("What is new, or where the stream ends.", content={FEED_TYPE: {}})},
     needs=Need.ADMIN,
     errors=("invalid_query", "invalid_offset", *STREAM_ERRORS, "not_found"),
     query=(
-        Parameter("stream", "The path of the stream.", required=True),
+        Parameter("stream", "The path of the stream."),
+        Parameter("hints", "`true` for a hint of every stream that changes.", FLAG),
         Parameter("after", "The offset to begin at; the tail if it is left out."),
         Parameter("live", "`true` to stay connected.", FLAG),
     ),

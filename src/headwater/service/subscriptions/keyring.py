@@ -38,7 +38,14 @@ class Keyring(Owner):
     async def _load(self) -> Keys:
         stored = await self._streams.in_thread(self._streams.engine.subscriptions.secrets)
         missing = {_SIGNING, _TOKENS} - {secret.kind for secret in stored}
-        if missing:
+        membership = self._streams.membership
+        if missing and membership is not None:
+            # Several nodes may need one at the same moment, and all have to have the same.
+            for kind in sorted(missing):
+                fresh_one = secrets.token_bytes(SECRET_BYTES)
+                await self._streams.in_thread(membership.secret, kind, fresh_one)
+            stored = await self._streams.in_thread(self._streams.engine.subscriptions.secrets)
+        elif missing:
             now_ms = self._streams.clock()
             fresh = [
                 SecretStored(kind, secrets.token_bytes(SECRET_BYTES), now_ms)

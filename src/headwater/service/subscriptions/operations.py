@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
+from headwater.core.content_types import JSON
 from headwater.core.decisions import Create
 from headwater.core.errors import ConfigConflict, StorageUnavailable, StreamError
 from headwater.core.paths import check_segment
@@ -13,6 +14,7 @@ from headwater.core.subscriptions import decisions
 from headwater.core.subscriptions.config import SubscriptionConfig
 from headwater.core.subscriptions.decisions import Ack, Changes, Decision, Proof
 from headwater.core.subscriptions.errors import (
+    AckConflict,
     InvalidSubscription,
     SubscriptionExists,
     TokenInvalid,
@@ -34,7 +36,6 @@ from headwater.service.subscriptions.subscription import (
     Subscription,
     new_wake_id,
 )
-from headwater.service.subscriptions.survey import Survey
 
 STREAMS_MATCHED_MAX: Final = 100_000
 """Streams that may be there already when a subscription is made."""
@@ -58,12 +59,11 @@ class Subscriptions(SubscriptionRegistry):
     ) -> tuple[Subscription, bool]:
         """Create a subscription, or find that it is there; True when it is new."""
         check_segment(name)
-        if name not in self._known():
+        if name not in self._known(name):
             if config.webhook is not None:
                 await self.webhooks.check(config.webhook.url)
             if config.wake_stream is not None:
-                wake_stream = config.wake_stream
-                await self.streams.together(lambda: self._prepare_wake_stream(wake_stream))
+                await self._prepare_wake_stream(config.wake_stream)
         async with self._creating:
             while (known := self._by_name.get(name)) is not None:
                 if known.lost:
@@ -75,9 +75,14 @@ class Subscriptions(SubscriptionRegistry):
                 if known.state.config != config:
                     raise SubscriptionExists
                 return known, False
-            if len(self._by_name) >= self.streams.limits.subscriptions_max:
+            if await self._count() >= self.streams.limits.subscriptions_max:
                 raise TooManySubscriptions(self.streams.limits.subscriptions_max)
             return await self._create(name, config, base_url), True
+
+    async def _count(self) -> int:
+        if self.hearing is None:
+            return len(self._by_name)
+        return await self.streams.in_thread(self.streams.engine.subscriptions.count)
 
     async def _create(self, name: str, config: SubscriptionConfig, base_url: str) -> Subscription:
         new_id = await self.streams.new_id("subscriptions") or self._next_id
@@ -86,12 +91,13 @@ class Subscriptions(SubscriptionRegistry):
         state = SubscriptionState(record, config)
         named = [Mark(path, True, 0, NOTHING_ACKED) for path in config.streams]
         prefixes = [state.pattern.prefix] if state.pattern is not None else []
-        found = await Survey(self.streams).run(prefixes, config.streams)
+        found = await self.survey(prefixes, config.streams)
         state.restore(named, found.values())
         if len(state.links) > STREAMS_MATCHED_MAX:
             raise InvalidSubscription(
                 f"the pattern takes in more than {STREAMS_MATCHED_MAX} streams; narrow it down"
             )
+        self._known(name)
         subscription = Subscription(self, state)
         self._add(subscription)
         try:
@@ -105,13 +111,18 @@ class Subscriptions(SubscriptionRegistry):
         return subscription
 
     async def _prepare_wake_stream(self, path: str) -> None:
-        entry = await self.streams.entry(path)
-        if entry.state is None or entry.state.deleted:
-            with suppress(ConfigConflict):
-                await self.streams.create(Create(path, "application/json"))
+        if self.elsewhere is not None:
+            await self.elsewhere.create(path, JSON)
+            fits = await self.elsewhere.holds_json(path)
+        else:
             entry = await self.streams.entry(path)
-        stream = self.streams.view(entry).config
-        if not stream.is_json or stream.unique_ids is not None:
+            if entry.state is None or entry.state.deleted:
+                with suppress(ConfigConflict):
+                    await self.streams.create(Create(path, JSON))
+                entry = await self.streams.entry(path)
+            stream = self.streams.view(entry).config
+            fits = stream.is_json and stream.unique_ids is None
+        if not fits:
             raise InvalidSubscription("wake_stream must hold application/json and not check ids")
 
     async def delete(self, name: str) -> None:
@@ -126,7 +137,7 @@ class Subscriptions(SubscriptionRegistry):
         subscription = self.get(name)
         if subscription.require().config.wake_stream in paths:
             raise InvalidSubscription("a subscription cannot be woken by its own wake_stream")
-        found = await Survey(self.streams).run([], paths)
+        found = await self.survey([], paths)
         await subscription.change(
             lambda state, _: self._relinked(decisions.decide_link(state, paths, found))
         )
@@ -139,7 +150,7 @@ class Subscriptions(SubscriptionRegistry):
 
     def _relinked(self, changes: Changes) -> Decision[None]:
         """Streams belong to other subscriptions from the moment on when this is decided."""
-        self._version += 1
+        self.version += 1
         return Decision(None, changes)
 
     # ── Using ────────────────────────────────────────────────────────────────────────────────
@@ -184,6 +195,13 @@ class Subscriptions(SubscriptionRegistry):
                 state, proof, acks, done=done, next_id=new_wake_id(), now_ms=now_ms
             )
 
+        try:
+            return await subscription.change(decide)
+        except AckConflict:
+            if self.hearing is None:
+                raise
+        # A worker may have read what this node has not heard of yet.
+        await self.look_at_paths({ack.stream for ack in acks})
         return await subscription.change(decide)
 
     async def release(
@@ -203,7 +221,7 @@ class Subscriptions(SubscriptionRegistry):
         Without a token, nobody can tell whether the subscription exists.
         """
         keys = await self.keyring.get()
-        subscription = self._by_name.get(name)
+        subscription = self._known(name).get(name)
         if subscription is None:
             raise TokenInvalid
         read_token(keys.tokens, subscription.state.record.id, token)

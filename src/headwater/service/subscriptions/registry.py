@@ -6,29 +6,32 @@ it belongs to, so that an append costs one comparison, and a little for each tha
 Nothing here ever waits for whoever is woken.
 
 Every subscription is in memory with the streams it is linked to. They are read when the server
-starts, together with where those streams end, so that whatever was pending wakes again.
+starts, together with where those streams end, so that whatever was pending wakes again. In a
+cluster, a node has those of its own shards, reads them when it gets a shard, and is told by the
+other nodes what their streams do (`hints`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence, Set
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
+from functools import partial
 from itertools import islice
-from time import monotonic
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Protocol, Self
 
 import structlog
 
-from headwater.core.cluster import SUBSCRIPTIONS
-from headwater.core.errors import StorageUnavailable, StreamError
+from headwater.core.decisions import Append
+from headwater.core.errors import OwnedElsewhere, StorageUnavailable, StreamError
 from headwater.core.stream import Appended, Created, Deleted, SoftDeleted, Undeleted
 from headwater.core.subscriptions.errors import SubscriptionNotFound
-from headwater.core.subscriptions.state import Link, SubscriptionState
+from headwater.core.subscriptions.state import Link, StreamTail, SubscriptionState
 from headwater.service.background import Retried
 from headwater.service.entries import Entry
 from headwater.service.log import Log
 from headwater.service.subscriptions.figures import Share, SubscriptionFigures
+from headwater.service.subscriptions.hints import Hearing
 from headwater.service.subscriptions.index import SubscriptionIndex
 from headwater.service.subscriptions.keyring import Keyring
 from headwater.service.subscriptions.subscription import Subscription
@@ -40,8 +43,17 @@ from headwater.service.writer import Effect
 log = structlog.get_logger()
 
 _RETRY_MS: Final = 1_000
-_LOOK_MS: Final = 500
-_REST_PER_LOOK: Final = 10
+
+
+class Elsewhere(Protocol):
+    """What is done with streams of any node. Raises what the streams' own methods do."""
+
+    async def append(self, path: str, command: Append) -> None: ...
+    async def create(self, path: str, content_type: str) -> None:
+        """Unless there is one already, whatever it holds."""
+
+    async def holds_json(self, path: str) -> bool:
+        """Whether it holds JSON, and takes any message whatever its id."""
 
 
 class _Watch(NamedTuple):
@@ -49,6 +61,12 @@ class _Watch(NamedTuple):
 
     version: int
     targets: tuple[tuple[Subscription, Link], ...]
+
+
+class _Tenure:
+    """The time for which this node has a shard."""
+
+    is_loaded = False
 
 
 class SubscriptionRegistry:
@@ -67,10 +85,15 @@ class SubscriptionRegistry:
         """Wakes that went into wake streams since the start."""
         # Counts changes to which streams belong to which subscription, other than by a stream's
         # own coming and going.
-        self._version = 0
+        self.version = 0
         self._loaded = False
+        self._shards: dict[int, _Tenure] = {}
+        """In a cluster: the shards that this node has."""
         self._creating = asyncio.Lock()
         self._reloads = Retried(streams.watch("subscription_lookups"))
+        self.hearing = Hearing(self) if streams.membership is not None else None
+        self.elsewhere: Elsewhere | None = None
+        """In a cluster: how wake streams are used, whoever owns them."""
 
     @classmethod
     async def start(
@@ -81,9 +104,8 @@ class SubscriptionRegistry:
         subscriptions = cls(streams, webhooks, next_id, public_url.rstrip("/"))
         streams.writer.observers.append(subscriptions._observe)
         streams.writer.failure_observers.append(subscriptions._doubt)
-        await subscriptions._load()
-        if streams.membership is not None:
-            subscriptions._look_soon()
+        if streams.membership is None:
+            await subscriptions._load()
         return subscriptions
 
     async def _load(self) -> None:
@@ -96,69 +118,88 @@ class SubscriptionRegistry:
             return
         self._loaded = True
         for state in states:
-            if state.record.name not in self._by_name:
-                self._add(Subscription(self, state)).kick()
+            self._add(Subscription(self, state)).kick()
 
-    async def _restored(self, subscription_id: int | None = None) -> list[SubscriptionState]:
+    async def _restored(
+        self, subscription_id: int | None = None, shards: Set[int] | None = None
+    ) -> list[SubscriptionState]:
         """One subscription or all of them as they are stored, with where their streams end."""
-        engine = self.streams.engine
-        stored = await self.streams.in_thread(engine.subscriptions.load, subscription_id)
+        load = partial(self.streams.engine.subscriptions.load, subscription_id)
+        among = load if shards is None else partial(load, shards=shards)
+        stored = await self.streams.in_thread(among)
         states = [SubscriptionState(each.record, each.config, each.wake) for each in stored]
         prefixes = [state.pattern.prefix for state in states if state.pattern is not None]
         named = [mark.path for each in stored for mark in each.marks if mark.explicit]
-        found = Found(await Survey(self.streams).run(prefixes, named))
+        found = Found(await self.survey(prefixes, named))
         for state, each in zip(states, stored, strict=True):
             prefix = state.pattern.prefix if state.pattern is not None else None
             state.restore(each.marks, found.of(prefix, [mark.path for mark in each.marks]))
         return states
 
+    async def survey(self, prefixes: Iterable[str], paths: Iterable[str]) -> dict[str, StreamTail]:
+        return await Survey(self.streams, self.hearing).run(prefixes, paths)
+
     # ── In a cluster ─────────────────────────────────────────────────────────────────────────
-    #
-    # One node has all subscriptions, and the others commit to streams without telling it. So it
-    # asks the database where its streams end, again and again; the longer that takes, the less
-    # often. What this node commits itself it hears of at once.
+
+    def shard_of(self, name: str) -> int:
+        assert self.streams.membership is not None
+        return self.streams.membership.seen.of_subscription(name)
 
     async def gained(self, shards: Set[int]) -> None:
         """This node has shards from now on."""
-        if SUBSCRIPTIONS in shards:
-            await self._load()
+        tenures = {shard: _Tenure() for shard in shards}
+        self._shards |= tenures
+        await self._load_shards(tenures)
+
+    async def _load_shards(self, tenures: Mapping[int, _Tenure]) -> None:
+        try:
+            states = await self._restored(shards=tenures.keys())
+        except StreamError as error:
+            log.error("subscriptions_unavailable", error=error.message)
+            self._later(lambda: self._load_shards(tenures))
+            return
+        # It may have been given away again meanwhile, and somebody else goes on with it.
+        held = {shard for shard, tenure in tenures.items() if self._shards.get(shard) is tenure}
+        for state in states:
+            if self.shard_of(state.record.name) in held:
+                self._add(Subscription(self, state)).kick()
+        for shard in held:
+            tenures[shard].is_loaded = True
 
     async def releasing(self, shards: Set[int]) -> None:
         """Another node is about to have shards: nothing more is done here."""
-        if SUBSCRIPTIONS not in shards:
-            return
-        self._loaded = False
+        for shard in shards:
+            self._shards.pop(shard, None)
         for subscription in [*self._by_name.values()]:
-            self._forget(subscription)
-            subscription.lost = True
-            await subscription.stop()
-
-    def _look_soon(self, after_ms: int = _LOOK_MS) -> None:
-        self.timers.at(self.streams.clock() + after_ms, lambda: self._reloads.start(self._look))
-
-    async def _look(self) -> None:
-        began = monotonic()
-        try:
-            if self._by_name:
-                await self._look_at({*self._by_name.values()})
-        finally:
-            took_ms = int(1000 * (monotonic() - began))
-            self._look_soon(max(_LOOK_MS, _REST_PER_LOOK * took_ms))
+            if (shard := self.shard_of(subscription.name)) in shards:
+                self._forget(subscription)
+                await subscription.release(shard)
 
     async def look_at(self, subscription: Subscription) -> None:
         """Know of everything that was appended to its streams before, on any node."""
-        if self.streams.membership is not None:
+        if self.hearing is not None:
             await self._look_at({subscription})
+
+    async def look_at_all(self) -> None:
+        if self._by_name:
+            await self._look_at({*self._by_name.values()})
 
     async def _look_at(self, subscriptions: Set[Subscription]) -> None:
         states = [each.state for each in subscriptions if not each.over]
         prefixes = [state.pattern.prefix for state in states if state.pattern is not None]
         named = {path for state in states for path, link in state.links.items() if link.explicit}
         linked = {path for state in states for path in state.links}
-        found = await Survey(self.streams).run(prefixes, named)
+        found = await self.survey(prefixes, named)
         for path in linked | found.keys():
-            for subscription in [*self.index.concerned(path)]:
+            for subscription in self.index.concerned(path):
                 if subscription in subscriptions and not subscription.over:
+                    subscription.found(path, found.get(path))
+
+    async def look_at_paths(self, paths: Set[str]) -> None:
+        found = await self.survey([], paths)
+        for path in paths:
+            for subscription in self.index.concerned(path):
+                if not subscription.over:
                     subscription.found(path, found.get(path))
 
     async def stop(self) -> None:
@@ -167,6 +208,8 @@ class SubscriptionRegistry:
             self.streams.writer.observers.remove(self._observe)
             self.streams.writer.failure_observers.remove(self._doubt)
         await self._reloads.stop()
+        if self.hearing is not None:
+            await self.hearing.stop()
         for subscription in self._by_name.values():
             await subscription.stop()
         await self.webhooks.stop()
@@ -180,7 +223,7 @@ class SubscriptionRegistry:
             if isinstance(mutation, Appended):
                 assert isinstance(owner, Entry)
                 watch = owner.watch
-                if not isinstance(watch, _Watch) or watch.version != self._version:
+                if not isinstance(watch, _Watch) or watch.version != self.version:
                     watch = owner.watch = self._watch(owner.path)
                 for subscription, link in watch.targets:
                     subscription.grew(link, mutation.stream_id, mutation.end)
@@ -195,7 +238,7 @@ class SubscriptionRegistry:
             for subscription in self.index.concerned(path)
             if path in subscription.state.links and not subscription.lost
         ]
-        return _Watch(self._version, tuple(found))
+        return _Watch(self.version, tuple(found))
 
     def _came_or_went(
         self, path: str, mutation: Created | Undeleted | Deleted | SoftDeleted
@@ -211,13 +254,23 @@ class SubscriptionRegistry:
 
     # ── Finding ──────────────────────────────────────────────────────────────────────────────
 
-    def _known(self) -> dict[str, Subscription]:
-        if not self._loaded:
+    def _known(self, name: str | None = None) -> dict[str, Subscription]:
+        """Those in memory, if that one would be among them, or all of this node's are."""
+        if self.hearing is None:
+            is_loaded = self._loaded
+        elif name is None:
+            is_loaded = all(tenure.is_loaded for tenure in self._shards.values())
+        else:
+            tenure = self._shards.get(shard := self.shard_of(name))
+            if tenure is None:
+                raise OwnedElsewhere(shard)
+            is_loaded = tenure.is_loaded
+        if not is_loaded:
             raise StorageUnavailable("subscriptions cannot be read right now; try again")
         return self._by_name
 
     def get(self, name: str) -> Subscription:
-        subscription = self._known().get(name)
+        subscription = self._known(name).get(name)
         if subscription is None:
             raise SubscriptionNotFound(name)
         return subscription
@@ -231,7 +284,8 @@ class SubscriptionRegistry:
         self.index.add(subscription)
         subscription.counted = Share.of(subscription.state)
         self.figures.add(subscription.counted)
-        self._version += 1
+        self.version += 1
+        self._held()
         return subscription
 
     def _forget(self, subscription: Subscription) -> None:
@@ -241,7 +295,16 @@ class SubscriptionRegistry:
             if subscription.counted is not None:
                 self.figures.drop(subscription.counted)
                 subscription.counted = None
-            self._version += 1
+            self.version += 1
+            self._held()
+
+    def _held(self) -> None:
+        if self.hearing is not None and len(self._by_name) <= 1:
+            self.hearing.on_held()
+
+    @property
+    def has_any(self) -> bool:
+        return bool(self._by_name)
 
     # ── After a commit that failed ───────────────────────────────────────────────────────────
 
@@ -253,23 +316,19 @@ class SubscriptionRegistry:
 
     async def _look_again(self, paths: Set[str]) -> None:
         try:
-            found = await Survey(self.streams).run([], paths)
+            await self.look_at_paths(paths)
         except StreamError as error:
             log.warning("look_failed", error=error.message)
             self._later(lambda: self._look_again(paths))
             return
-        self._version += 1
-        for path in paths:
-            for subscription in self.index.concerned(path):
-                if not subscription.over:
-                    subscription.found(path, found.get(path))
+        self.version += 1
 
     def _later(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
         due_ms = self.streams.clock() + _RETRY_MS
         self.timers.at(due_ms, lambda: self._reloads.start(work))
 
     def lost(self, subscription: Subscription) -> None:
-        self._version += 1
+        self.version += 1
         self._reloads.start(lambda: self._reload(subscription))
 
     async def _reload(self, subscription: Subscription) -> None:

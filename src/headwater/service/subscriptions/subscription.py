@@ -25,7 +25,8 @@ import structlog
 from headwater.core import decisions
 from headwater.core.content_types import JSON
 from headwater.core.decisions import Append
-from headwater.core.errors import StorageUnavailable, StreamError
+from headwater.core.errors import OwnedElsewhere, StorageUnavailable, StreamError
+from headwater.core.producers import ProducerStamp
 from headwater.core.subscriptions.decisions import (
     Changes,
     Decision,
@@ -55,7 +56,7 @@ from headwater.service.timers import Alarm
 from headwater.service.writer import Effect, Owner
 
 if TYPE_CHECKING:
-    from headwater.service.subscriptions.registry import SubscriptionRegistry
+    from headwater.service.subscriptions.registry import Elsewhere, SubscriptionRegistry
 
 log = structlog.get_logger()
 
@@ -73,6 +74,8 @@ class Subscription(Owner):
         self.counted: Share | None = None
         """Its share of the figures, while it is one of the subscriptions."""
         self._registry = registry
+        self._released: int | None = None
+        """The shard with which it went to another node."""
         self._task: asyncio.Task[None] | None = None
         self._again = False
         self._alarm = Alarm(registry.timers, self.kick)
@@ -117,6 +120,11 @@ class Subscription(Owner):
         if not self.lost:
             self.lost = True
             self._registry.lost(self)
+
+    async def release(self, shard: int) -> None:
+        """Another node is about to have it."""
+        self.lost, self._released = True, shard
+        await self.stop()
 
     def found_again(self, state: SubscriptionState) -> None:
         """What is stored was fetched, and holds."""
@@ -165,6 +173,8 @@ class Subscription(Owner):
 
     def require(self) -> SubscriptionState:
         """The state that decisions build on."""
+        if self._released is not None:
+            raise OwnedElsewhere(self._released)
         if self.lost:
             raise StorageUnavailable
         if self.state.deleted:
@@ -311,34 +321,52 @@ class Subscription(Owner):
     # ── Wake streams ─────────────────────────────────────────────────────────────────────────
 
     async def _offer(self, wake: Wake) -> None:
-        """Put the event into the wake stream, in one transaction with having done so."""
-        streams, path = self._registry.streams, self.state.config.wake_stream or ""
         try:
-            entry = await streams.together(lambda: streams.entry(path))
-            now_ms, state = streams.clock(), self.state
-            changes = decide_offered(state, wake.wake_id)
-            if not changes or self.over:
-                return
-            event = {
-                "type": "wake",
-                "subscription_id": self.name,
-                "stream": next(iter(state.pending), ""),
-                "generation": wake.generation,
-                "ts": now_ms,
-            }
-            wake_stream = decisions.require(entry.state, path, now_ms)
-            append = Append(msgspec.json.encode(event), JSON)
-            decision = decisions.decide_append(wake_stream, append, now_ms)
+            if self._registry.elsewhere is None:
+                await self._offer_here(wake)
+            else:
+                await self._offer_anywhere(self._registry.elsewhere, wake)
         except StorageUnavailable:
             raise
         except StreamError as error:
             log.warning("wake_stream_refused", subscription=self.name, error=error.message)
-            now_ms = streams.clock()
-            changes = decide_failed(self.state, wake.wake_id, random.random(), now_ms)
-            await self._commit(changes)
+            now_ms = self._registry.streams.clock()
+            await self._commit(decide_failed(self.state, wake.wake_id, random.random(), now_ms))
+
+    async def _offer_here(self, wake: Wake) -> None:
+        """Put the event into the wake stream, in one transaction with having done so."""
+        streams, path = self._registry.streams, self.state.config.wake_stream or ""
+        entry = await streams.entry(path)
+        now_ms = streams.clock()
+        changes = decide_offered(self.state, wake.wake_id)
+        if not changes or self.over:
             return
+        wake_stream = decisions.require(entry.state, path, now_ms)
+        append = Append(self._event(wake, now_ms), JSON)
+        decision = decisions.decide_append(wake_stream, append, now_ms)
         await self._commit(changes, [(entry, mutation) for mutation in decision.mutations])
         self._registry.wakes_offered += 1
+
+    async def _offer_anywhere(self, elsewhere: Elsewhere, wake: Wake) -> None:
+        """The same, if another node may own the wake stream: the subscription is a producer there,
+        and its wake the epoch, so whoever has to do it again does not do it twice."""
+        stamp = ProducerStamp(f"wake-{self.state.record.id}", wake.generation, 0)
+        event = self._event(wake, self._registry.streams.clock())
+        path = self.state.config.wake_stream or ""
+        await elsewhere.append(path, Append(event, JSON, producer=stamp))
+        if not self.over:
+            await self._commit(decide_offered(self.state, wake.wake_id))
+            self._registry.wakes_offered += 1
+
+    def _event(self, wake: Wake, now_ms: int) -> bytes:
+        event = {
+            "type": "wake",
+            "subscription_id": self.name,
+            "stream": next(iter(self.state.pending), ""),
+            "generation": wake.generation,
+            "ts": now_ms,
+        }
+        return msgspec.json.encode(event)
 
 
 def new_wake_id() -> str:

@@ -3,20 +3,24 @@
 A survey reads the tails of many streams from the engine, page by page, on a thread. What is
 committed meanwhile is noted, and applied to what was read when the reading is done. A page may or
 may not show a commit that was noted; applying it again does no harm. A commit that is reported as
-failed may be there all the same, so the streams that it was about are read again.
+failed may be there all the same, so the streams that it was about are read again. What other nodes
+say meanwhile counts as well (`hints`): how far a stream has grown, or that it has to be read again.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Final
 
 from headwater.core.stream import Appended, Created, Deleted, SoftDeleted, Undeleted
 from headwater.core.subscriptions.state import StreamTail
 from headwater.service.entries import Entry
 from headwater.service.log import Log
 from headwater.service.writer import Effect
+
+if TYPE_CHECKING:
+    from headwater.service.subscriptions.hints import Hearing, Hint
 
 _PAGE: Final = 2_000
 
@@ -44,20 +48,27 @@ class Found:
 
 
 class Survey:
-    def __init__(self, streams: Log) -> None:
+    def __init__(self, streams: Log, hearing: Hearing | None = None) -> None:
         self._streams = streams
+        self._hearing = hearing
         self._facts: dict[str, list[Fact]] = {}
+        self._grown: dict[str, Hint] = {}
+        self._prefixes: tuple[str, ...] = ()
+        self._paths: Set[str] = frozenset()
         self._doubtful: set[str] = set()
 
     async def run(self, prefixes: Iterable[str], paths: Iterable[str]) -> dict[str, StreamTail]:
         """The streams below some prefixes, and some single ones."""
         writer, found = self._streams.writer, dict[str, StreamTail]()
+        self._prefixes, self._paths = tuple(_without_overlap(prefixes)), {*paths}
         writer.observers.append(self._note)
         writer.failure_observers.append(self._doubt)
+        if self._hearing is not None:
+            self._hearing.surveys.add(self)
         try:
-            for prefix in _without_overlap(prefixes):
+            for prefix in self._prefixes:
                 await self._read(prefix, found)
-            for path in paths:
+            for path in self._paths:
                 if path not in found:
                     await self._read_one(path, found)
             while self._doubtful:
@@ -65,10 +76,25 @@ class Survey:
         finally:
             writer.observers.remove(self._note)
             writer.failure_observers.remove(self._doubt)
+            if self._hearing is not None:
+                self._hearing.surveys.discard(self)
         for path, facts in self._facts.items():
             for fact in facts:
                 _apply(found, path, fact)
+        for hint in self._grown.values():
+            known = found.get(hint.path)
+            if known is not None and known.lineage.own == hint.stream_id:
+                found[hint.path] = known._replace(tail=max(known.tail, hint.tail))
         return found
+
+    def heard(self, hints: Sequence[Hint]) -> None:
+        for hint in hints:
+            path = hint.path
+            if path in self._paths or path.startswith(self._prefixes):
+                if hint.stream_id:
+                    self._grown[path] = hint
+                else:
+                    self._doubtful.add(path)
 
     def _note(self, effects: Sequence[Effect]) -> None:
         for owner, mutation in effects:

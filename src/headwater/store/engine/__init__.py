@@ -14,7 +14,7 @@ thread, at any time, and sees only what is committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -66,8 +66,14 @@ class Subscriptions(Protocol):
     def next_id(self) -> int:
         """The smallest id that was never given out."""
 
-    def load(self, subscription_id: int | None = None) -> list[StoredSubscription]:
-        """All subscriptions by name, or one of them."""
+    def load(
+        self, subscription_id: int | None = None, shards: Collection[int] | None = None
+    ) -> list[StoredSubscription]:
+        """All subscriptions by name, or one of them; of an engine with shards, those of this node,
+        or those of some of its shards."""
+
+    def count(self) -> int:
+        """How many there are, on all nodes."""
 
     def secrets(self) -> list[SecretStored]:
         """What this server signs with, oldest first."""

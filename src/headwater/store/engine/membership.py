@@ -49,7 +49,7 @@ class Membership(Lease, Protocol):
         """Shards that it has beyond its due, and the node that should have each."""
 
     def home(self, name: str) -> int:
-        """The shard of a new path, or of a new subscription; at once."""
+        """The shard of a new path; at once."""
 
     def demand(self, shard: int) -> None:
         """Raise OwnedElsewhere unless this node owns a shard; at once."""
@@ -75,5 +75,5 @@ class Membership(Lease, Protocol):
         """Give away what was withheld, once nothing of it is under way."""
 
     def drain(self, node_id: int, *, draining: bool = True) -> bool: ...
-    def secret(self, fresh: bytes) -> bytes:
-        """What nodes know each other by; the fresh one if there is none yet."""
+    def secret(self, kind: str, fresh: bytes) -> bytes:
+        """A secret that all nodes have; the fresh one if there is none of that kind yet."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from threading import RLock
 
@@ -71,7 +72,12 @@ class Subscriptions:
         with self._lock:
             return list(self._secrets)
 
-    def load(self, subscription_id: int | None = None) -> list[StoredSubscription]:
+    def count(self) -> int:
+        return len(self._subscriptions)
+
+    def load(
+        self, subscription_id: int | None = None, shards: Collection[int] | None = None
+    ) -> list[StoredSubscription]:
         with self._lock:
             found = [
                 stored

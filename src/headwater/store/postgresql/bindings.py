@@ -9,7 +9,7 @@ from typing import Final
 
 import psycopg
 
-from headwater.core.cluster import SUBSCRIPTIONS
+from headwater.core.cluster import UNLABELLED
 from headwater.store.engine import CannotOpen
 from headwater.store.postgresql.database import Connection, Database, explained
 
@@ -77,9 +77,9 @@ def _total(connection: Connection) -> int:
 
 
 def _mark(connection: Connection, label: str, count: int) -> None:
-    """Give a label to shards that have none, but never to the one of all subscriptions."""
+    """Give a label to shards that have none, but never to all of them."""
     connection.execute(
         "UPDATE shards SET label = %s WHERE id IN (SELECT id FROM shards"
         " WHERE label IS NULL AND id <> %s ORDER BY id DESC LIMIT %s)",
-        (label, SUBSCRIPTIONS, count),
+        (label, UNLABELLED, count),
     )

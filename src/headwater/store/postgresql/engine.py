@@ -125,7 +125,8 @@ class PostgresqlEngine:
         """What a batch comes to, table by table."""
         placed: dict[str, int] = {}
         tables = StatementTables(
-            lambda path: placed[path] if path in placed else self._keeper.home(path)
+            lambda path: placed[path] if path in placed else self._keeper.home(path),
+            self._keeper.seen.of_subscription,
         )
         appends: list[Appended] = []
         resources: list[AnyMutation] = []

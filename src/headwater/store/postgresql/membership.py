@@ -35,7 +35,6 @@ from headwater.store.rows import KEPT, LIVE, SOFT_DELETED, Query
 
 _BEATS_PER_LEASE: Final = 3
 _BEATS_PER_MEASUREMENT: Final = 20
-_NODE_SECRET: Final = "node"
 # Who may not see what replicas do (pg_monitor) sees none.
 _MEASURE: Final = """
 SELECT pg_database_size(current_database()),
@@ -164,9 +163,7 @@ class Membership:
         self.on_look()
         return bool(found)
 
-    def secret(self, fresh: bytes) -> bytes:
-        """What nodes know each other by; the fresh one if there is none yet."""
-
+    def secret(self, kind: str, fresh: bytes) -> bytes:
         def find(connection: Connection) -> bytes:
             with connection.transaction():
                 connection.execute("LOCK TABLE secrets IN SHARE ROW EXCLUSIVE MODE")
@@ -174,10 +171,10 @@ class Membership:
                     "INSERT INTO secrets (kind, value, created_at) SELECT %s, %s,"
                     " (extract(epoch FROM now()) * 1000)::bigint"
                     " WHERE NOT EXISTS (SELECT 1 FROM secrets WHERE kind = %s)",
-                    (_NODE_SECRET, fresh, _NODE_SECRET),
+                    (kind, fresh, kind),
                 )
                 sql = "SELECT value FROM secrets WHERE kind = %s ORDER BY id LIMIT 1"
-                return bytes(connection.execute(sql, (_NODE_SECRET,)).fetchall()[0][0])
+                return bytes(connection.execute(sql, (kind,)).fetchall()[0][0])
 
         with self._turn:
             return self._asked(find)

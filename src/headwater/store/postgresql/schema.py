@@ -14,8 +14,8 @@ different, or only here:
   over before the transaction has ended. It takes the weakest lock that a take-over (which deletes
   the row) conflicts with and that the counter's own updates do not.
 - `shards` has a row per shard: which node owns it, and an epoch that counts how often that changed.
-  `home` is the shard of a path that is bound to no label. `bindings` says which paths are, and the
-  column `label` which shards are for them.
+  `home` is the shard of a subscription, and of a path that is bound to no label. `bindings` says
+  which paths are, and the column `label` which shards are for them.
 - A sequence per kind gives out ids: never one twice, and later ones are larger.
 - Streams and subscriptions carry their shard.
 - There are no foreign keys: core has decided that everything fits, and each would cost a look-up
@@ -28,7 +28,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from headwater.core.cluster import SHARDS_DEFAULT, SUBSCRIPTIONS
+from headwater.core.cluster import SHARDS_DEFAULT
 
 SCHEMA: Final = "headwater"
 PURPOSE: Final = "durable streams"
@@ -286,7 +286,7 @@ BEGIN
     UNION ALL SELECT s.id, f.shard FROM {SCHEMA}.streams s JOIN family f ON s.source_id = f.id
   )
   UPDATE {SCHEMA}.streams s SET shard = f.shard FROM family f WHERE f.id = s.id;
-  UPDATE {SCHEMA}.subscriptions SET shard = {SUBSCRIPTIONS};
+  UPDATE {SCHEMA}.subscriptions SET shard = 0;
 END $$;
 SELECT reshard({SHARDS_DEFAULT});
 
@@ -306,7 +306,24 @@ CREATE TABLE bindings (
 );
 """
 
-MIGRATIONS: Final = (_V1, _V2, _V3, _V4, _V5)
+_V6 = f"""
+CREATE OR REPLACE FUNCTION reshard(wanted integer) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE {SCHEMA}.cluster SET shards = wanted;
+  DELETE FROM {SCHEMA}.shards WHERE id >= wanted;
+  INSERT INTO {SCHEMA}.shards (id) SELECT generate_series(0, wanted - 1) ON CONFLICT DO NOTHING;
+  WITH RECURSIVE family (id, shard) AS (
+    SELECT s.id, {SCHEMA}.home(s.path) FROM {SCHEMA}.streams s WHERE NOT EXISTS (
+      SELECT 1 FROM {SCHEMA}.streams f WHERE f.id = s.source_id)
+    UNION ALL SELECT s.id, f.shard FROM {SCHEMA}.streams s JOIN family f ON s.source_id = f.id
+  )
+  UPDATE {SCHEMA}.streams s SET shard = f.shard FROM family f WHERE f.id = s.id;
+  UPDATE {SCHEMA}.subscriptions SET shard = {SCHEMA}.home(name);
+END $$;
+UPDATE subscriptions SET shard = home(name);
+"""
+
+MIGRATIONS: Final = (_V1, _V2, _V3, _V4, _V5, _V6)
 LAYOUT: Final = len(MIGRATIONS)
 
 _DECLARED: Final = re.compile(

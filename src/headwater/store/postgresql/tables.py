@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
-from headwater.core.cluster import SUBSCRIPTIONS
 from headwater.store.postgresql.schema import COLUMN_TYPES
 from headwater.store.postgresql.values import Array, bigints, byteas, texts
 from headwater.store.rows import Query, Row
@@ -37,8 +36,9 @@ def new_id(query: Query, table: str) -> int:
 
 
 class StatementTables:
-    def __init__(self, home: Callable[[str], int]) -> None:
+    def __init__(self, home: Callable[[str], int], of_subscription: Callable[[str], int]) -> None:
         self._home = home
+        self._of_subscription = of_subscription
         self.statements: list[Statement] = []
 
     def execute(self, sql: str, values: tuple[object, ...]) -> None:
@@ -64,7 +64,8 @@ class StatementTables:
     def _places(self, table: str, columns: str, rows: Sequence[Row]) -> list[int]:
         """The shard of each row."""
         if table == "subscriptions":
-            return [SUBSCRIPTIONS] * len(rows)
+            name = columns.split(", ").index("name")
+            return [self._of_subscription(row[name]) for row in rows]
         path = columns.split(", ").index("path")
         return [self._home(row[path]) for row in rows]
 

@@ -6,6 +6,7 @@ Streams that a pattern takes in and that begin at their beginning need none.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from headwater.core.subscriptions.state import (
@@ -90,13 +91,19 @@ class Subscriptions:
     def next_id(self) -> int:
         return self._next_id(self._query, "subscriptions")
 
-    def load(self, subscription_id: int | None = None) -> list[StoredSubscription]:
+    def load(
+        self, subscription_id: int | None = None, shards: Collection[int] | None = None
+    ) -> list[StoredSubscription]:
         sql = f"SELECT {SUBSCRIPTION_COLUMNS} FROM subscriptions"
         if subscription_id is None:
-            found = self._query(f"{sql} WHERE true{self._own} ORDER BY name", ())
+            among = "" if shards is None else f" AND shard IN ({','.join(map(str, shards))})"
+            found = self._query(f"{sql} WHERE true{self._own}{among} ORDER BY name", ())
         else:
             found = self._query(f"{sql} WHERE id = ?{self._own}", (subscription_id,))
         return [rows.read_subscription(row, self._links(row[0])) for row in found]
+
+    def count(self) -> int:
+        return int(self._query("SELECT count(*) FROM subscriptions", ())[0][0])
 
     def _links(self, subscription_id: int) -> list[Row]:
         return self._query(

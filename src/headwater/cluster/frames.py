@@ -1,0 +1,42 @@
+"""Frames: how nodes tell each other things on a connection that stays open.
+
+Each is its size on a line, and then itself. A frame without anything is a sign of life, and so is a
+line of comments, which event streams are sent from time to time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+_LINE_MAX: Final = 20
+
+
+class OutOfStep(Exception):
+    """Something that does not follow from what is known."""
+
+
+def frame(body: bytes) -> bytes:
+    return b"%d\n%b" % (len(body), body)
+
+
+class Frames:
+    """Takes them apart, however they were cut on their way."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def take(self, data: bytes) -> Iterator[bytes]:
+        rest = self._rest
+        rest += data
+        while (end := rest.find(b"\n", 0, _LINE_MAX)) >= 0:
+            line = bytes(rest[:end])
+            size = 0 if not line or line.startswith(b":") else int(line)
+            if len(rest) < end + 1 + size:
+                return
+            body = bytes(rest[end + 1 : end + 1 + size])
+            del rest[: end + 1 + size]
+            if size:
+                yield body
+        if len(rest) >= _LINE_MAX:
+            raise OutOfStep("these are no frames")

@@ -1,0 +1,151 @@
+"""Hints: what other nodes of a cluster say of their streams, for subscriptions that follow them.
+
+A node that has subscriptions is told by every other node, after each commit, which streams it was
+about and where they end now. What comes on a channel is complete and in order, so nothing has to be
+asked for. Hints can only be missed while there is no channel, and then the database knows:
+
+- when a channel begins, everything that the other node has committed before is looked up;
+- while there is none to a node that lives, all streams are looked up again and again, and the
+  longer that takes, the less often;
+- when a node is gone, they are looked up once more: the row of a node goes only after its last
+  transaction has ended.
+
+A node that does not know how a commit of its own ended says so once it does. Hints are no news to
+rely on for those who ask: a claim looks at the database first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from headwater.core.stream import Appended, Created, Deleted, SoftDeleted, Undeleted
+from headwater.service.background import Retried
+from headwater.service.entries import Entry
+from headwater.service.writer import Effect
+
+if TYPE_CHECKING:
+    from headwater.service.subscriptions.registry import SubscriptionRegistry
+    from headwater.service.subscriptions.subscription import Subscription
+    from headwater.service.subscriptions.survey import Survey
+
+_LOOK_MS: Final = 500
+_REST_PER_LOOK: Final = 10
+_PATHS_KNOWN_MAX: Final = 20_000
+
+
+class Hint(NamedTuple):
+    path: str
+    stream_id: int = 0
+    """0 if the stream has come or gone, or may have: whoever follows it has to look."""
+    tail: int = 0
+
+
+def hints_of(effects: Iterable[Effect]) -> list[Hint]:
+    """What a commit says to others, one hint per stream."""
+    changed: dict[str, Hint] = {}
+    for owner, mutation in effects:
+        if isinstance(mutation, Appended):
+            assert isinstance(owner, Entry)
+            known = changed.get(owner.path)
+            if known is None or known.stream_id:
+                changed[owner.path] = Hint(owner.path, mutation.stream_id, mutation.end)
+        elif isinstance(mutation, Created | Undeleted | Deleted | SoftDeleted):
+            assert isinstance(owner, Entry)
+            changed[owner.path] = Hint(owner.path)
+    return list(changed.values())
+
+
+class Hearing:
+    """What this node hears of the streams of others."""
+
+    def __init__(self, registry: SubscriptionRegistry) -> None:
+        self._registry = registry
+        self._concerned: dict[str, tuple[int, list[Subscription]]] = {}
+        """By path, who may follow it, as of some version of the links."""
+        self._looks = Retried(registry.streams.watch("subscription_hints"))
+        self._everything = False
+        self._paths: set[str] = set()
+        """What is to be looked up next, if not everything."""
+        self._is_deaf = self._is_planned = False
+        self.surveys: set[Survey] = set()
+        """Those under way."""
+        self.on_held: Callable[[], None] = lambda: None
+        """Told when the first subscription has come, or the last one gone."""
+
+    # ── What others say ──────────────────────────────────────────────────────────────────────
+
+    def heard(self, hints: Sequence[Hint]) -> None:
+        for survey in self.surveys:
+            survey.heard(hints)
+        for hint in hints:
+            for subscription in self._followers(hint.path):
+                if subscription.over:
+                    continue
+                state = subscription.state
+                link = state.links.get(hint.path)
+                if link is not None and link.stream_id == hint.stream_id:
+                    subscription.grew(link, hint.stream_id, hint.tail)
+                elif link is not None or state.globs(hint.path):
+                    self._look_soon(hint.path)
+
+    def _followers(self, path: str) -> list[Subscription]:
+        version = self._registry.version
+        known = self._concerned.get(path)
+        if known is None or known[0] != version:
+            if len(self._concerned) >= _PATHS_KNOWN_MAX:
+                self._concerned.clear()
+            known = self._concerned[path] = version, self._registry.index.concerned(path)
+        return known[1]
+
+    # ── Looking ──────────────────────────────────────────────────────────────────────────────
+
+    def look(self) -> None:
+        """Something may have been missed: ask the database about every stream."""
+        self._everything = True
+        self._begin()
+
+    def _look_soon(self, path: str) -> None:
+        self._paths.add(path)
+        self._begin()
+
+    def _begin(self) -> None:
+        if not len(self._looks):
+            self._looks.start(self._look)
+
+    async def _look(self) -> None:
+        while self._everything or self._paths:
+            began = monotonic()
+            everything, self._everything = self._everything, False
+            paths, self._paths = self._paths, set()
+            try:
+                if everything:
+                    await self._registry.look_at_all()
+                else:
+                    await self._registry.look_at_paths(paths)
+            except BaseException:
+                self._everything |= everything
+                self._paths |= paths
+                raise
+            self._plan(max(_LOOK_MS, _REST_PER_LOOK * int(1000 * (monotonic() - began))))
+
+    # ── While somebody cannot be heard ───────────────────────────────────────────────────────
+
+    def set_deaf(self, is_deaf: bool) -> None:
+        """Whether there is a node that lives and is not heard."""
+        self._is_deaf = is_deaf
+        self._plan(_LOOK_MS)
+
+    def _plan(self, after_ms: int) -> None:
+        if self._is_deaf and not self._is_planned:
+            self._is_planned = True
+            self._registry.timers.at(self._registry.streams.clock() + after_ms, self._poll)
+
+    def _poll(self) -> None:
+        self._is_planned = False
+        if self._is_deaf:
+            self.look()
+
+    async def stop(self) -> None:
+        await self._looks.stop()
