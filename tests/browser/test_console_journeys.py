@@ -247,6 +247,21 @@ def test_dead_letters_are_replayed_once(console: Console, shop: Shop) -> None:
     console.sees("running")
 
 
+def test_bytes_that_were_given_up_are_replayed(console: Console, shop: Shop) -> None:
+    shop.put("shop/scans", "application/octet-stream")
+    shop.append("shop/scans", b"\x00\xff scan", "application/octet-stream")
+    settings = {"max_deliveries": 1, "dead_letter": "shop/unread", "ack_timeout_ms": 600_000}
+    shop.http.put("shop/scans/_groups/readers", json=settings)
+    fetched = shop.post("shop/scans/_groups/readers/fetch", {"consumer": "ann", "max": 1}).json()
+    receipts = [one["receipt"] for one in fetched["messages"]]
+    shop.post("shop/scans/_groups/readers/reject", {"receipts": receipts})
+    for _ in range(2):
+        console.show("#/group/shop%2Fscans/readers", "7 bytes")
+        console.press("Replay")
+        console.sees("replayed")
+    assert shop.http.get("shop/scans?offset=-1").content == 2 * b"\x00\xff scan"
+
+
 def test_a_stream_from_its_beginning_to_its_end_and_back(console: Console, shop: Shop) -> None:
     console.show("#/streams", "New stream")
     console.press("New stream")
@@ -384,6 +399,27 @@ def test_what_a_key_may_not_do_is_not_offered(browser: Browser, house: House) ->
     console.close()
 
 
+@pytest.mark.parametrize("place", ["#/groups", "#/", ORDERS])
+def test_a_key_that_is_revoked_meanwhile(browser: Browser, house: House, place: str) -> None:
+    key_id, guest = house.key_guest(admin=["**"])
+    console = Console(browser, house.server.url)
+    console.show(place, "This server has access control")
+    console.write("Key or token", guest.token or "")
+    console.press("Sign in")
+    console.sees("Sign out", "shop/orders")
+    house.revoke(key_id)
+    console.sees("no longer accepted: it has expired or was revoked")
+    assert not console.has("Sign out")
+    assert not console.has("Groups")
+    assert console.page.evaluate("return sessionStorage.length") == 0
+    console.check()
+    # Whoever signs in again is where they were.
+    console.write("Key or token", house.owner.token or "")
+    console.press("Sign in")
+    console.sees("Sign out", "shop/orders")
+    console.close()
+
+
 def test_a_server_that_was_away_is_found_again(browser: Browser, tmp_path: Path) -> None:
     with ServerProcess("--data", str(tmp_path / "data")) as server:
         httpx.put(server.stream_url("s"), headers=JSON, content=b'["before"]')
@@ -394,4 +430,10 @@ def test_a_server_that_was_away_is_found_again(browser: Browser, tmp_path: Path)
         server.start()
         httpx.post(server.stream_url("s"), headers=JSON, content=b'["after"]')
         console.sees("after", "ready")
+        # So is one that was not there when the page was opened.
+        server.kill()
+        console.page.evaluate("location.hash = '#/streams'")
+        console.sees("The server does not answer.", "Try again")
+        server.start()
+        console.sees("New stream", "application/json")
         console.close()

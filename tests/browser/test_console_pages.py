@@ -13,6 +13,7 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.browser.console import NARROW, TOUR, Console, Shop
+from tests.http.client import eventually
 from tests.support.browser import Browser
 from tests.support.server import free_port
 
@@ -174,6 +175,21 @@ def test_bars_by_name(console: Console) -> None:
     console.show("#/sql?ask=SELECT+*+FROM+items", "cake", "Chart")
     assert console.page.evaluate("return document.querySelectorAll('meter').length") == 3
     console.check()
+
+
+def test_a_pipeline_is_told_what_to_do(console: Console) -> None:
+    console.show("#/pipelines", "the disk said no", "failing")
+    console.press("Pause")
+    console.press("Reset")
+    console.sees("No table takes in a message twice")
+    console.check()
+    console.choose("Read on from", "latest")
+    console.press("Reset it")
+    orders = [{"pipeline": "archive-all", "do": "pause"}]
+    orders += [{"pipeline": "archive-all", "do": "reset", "to": "latest"}]
+    shop = Shop(console.url)
+    eventually(lambda: shop.http.get("pipelines/control?offset=-1").json() == orders)
+    shop.http.close()
 
 
 def test_a_question_that_is_refused(console: Console) -> None:

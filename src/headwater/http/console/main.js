@@ -1,10 +1,11 @@
 // Which page is shown, whether the server answers, and who is asking.
 
-import { ApiError, get, send } from "./lib/api.js";
+import { ApiError, get, hasToken, REFUSED, send } from "./lib/api.js";
 import { button, h, problem } from "./lib/dom.js";
 import { help, listenToKeys, PLACES } from "./lib/keys.js";
 import { parseHash } from "./lib/routes.js";
 import { administers, caller, identify, signOut } from "./lib/session.js";
+import { pause } from "./lib/waiting.js";
 import { account, signInPage } from "./pages/account.js";
 import { cluster } from "./pages/cluster.js";
 import { group } from "./pages/group.js";
@@ -20,6 +21,7 @@ import { subscription } from "./pages/subscription.js";
 import { subscriptions } from "./pages/subscriptions.js";
 
 const HEALTH_EVERY_MS = 5_000;
+const AGAIN_MS = 2_000;
 
 /**
  * A page fills its root and lives until the signal; it is told the parts of its address.
@@ -69,7 +71,7 @@ async function show() {
     else if (found.forAdministrators && !administers()) root.replaceChildren(h("h1", found.title), refusal());
     else await found.page(root, signal, rest, query);
   } catch (error) {
-    if (!signal.aborted) explain(root, error);
+    if (!signal.aborted) explain(root, error, signal);
   }
 }
 
@@ -100,16 +102,23 @@ function leave() {
   show();
 }
 
-/** @param {HTMLElement} root @param {unknown} error */
-function explain(root, error) {
-  if (error instanceof ApiError && error.status === 401) {
-    signOut();
-    byId("account").replaceChildren();
-    document.title = "Sign in · Headwater";
-    signInPage(root, show);
-    return;
-  }
+/** @param {HTMLElement} root @param {unknown} error @param {AbortSignal} signal */
+async function explain(root, error, signal) {
+  if (error instanceof ApiError && error.status === 401) return askWho("");
   root.replaceChildren(problem(error), h("div.row", button("Try again", show)));
+  const isAway = error instanceof ApiError && error.status === 0;
+  if (isAway && (await pause(AGAIN_MS, signal))) show();
+}
+
+/** @param {string} why what to say to somebody who was in already */
+function askWho(why) {
+  leaving.abort();
+  signOut();
+  byId("account").replaceChildren();
+  byId("nav").replaceChildren();
+  /** @type {HTMLDialogElement} */ (byId("dialog")).close();
+  document.title = "Sign in · Headwater";
+  signInPage(byId("view"), show, why);
 }
 
 async function watchHealth() {
@@ -144,6 +153,10 @@ byId("help").addEventListener("click", help);
 document.querySelector(".skip")?.addEventListener("click", (event) => {
   event.preventDefault();
   byId("view").focus();
+});
+// A key expires or is revoked while somebody looks at a page, or the server asks for one from now on.
+addEventListener(REFUSED, () => {
+  if (caller()) askWho(hasToken() ? "Your key or token is no longer accepted: it has expired or was revoked." : "");
 });
 listenToKeys();
 show();

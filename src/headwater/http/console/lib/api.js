@@ -1,6 +1,8 @@
 // Requests to the server that this page came from.
 
 const TOKEN = "headwater-token";
+/** What happens to the window when the server does not know who is asking, or does not any more. */
+export const REFUSED = "headwater-refused";
 const CHUNK_BYTES = 1024 * 1024;
 const VALUE_CHARS_MAX = 256 * 1024;
 
@@ -40,6 +42,7 @@ export async function send(method, url, { body, headers = {}, signal } = {}) {
     throw new ApiError(0, "no answer", "The server does not answer. The page tries again by itself.");
   });
   if (response.ok) return response;
+  if (response.status === 401) dispatchEvent(new Event(REFUSED));
   const problem = await response.json().catch(() => ({}));
   const { code = `HTTP ${response.status}`, message = response.statusText } = problem.error ?? problem;
   throw new ApiError(response.status, String(code), String(message));

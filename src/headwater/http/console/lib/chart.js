@@ -1,10 +1,11 @@
 // Small line charts in SVG: a figure, the line it drew, and its value where the pointer is.
 
 import { h } from "./dom.js";
-import { clockOf, instant } from "./format.js";
+import { clockOf, dayOf, instant } from "./format.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const [WIDTH, HEIGHT] = [600, 120];
+const DAY_MS = 86_400_000;
 
 /**
  * @param {string} name
@@ -46,6 +47,7 @@ export class Chart {
   #shown = h("b", "…");
   #when = h("span.dim");
   #scale = h("span.scale.dim");
+  #axis = [h("span"), h("span")];
   #line = shape("path", { class: "line" });
   #area = shape("path", { class: "area" });
   #mark = shape("line", { class: "mark", y1: 0, y2: HEIGHT });
@@ -63,7 +65,7 @@ export class Chart {
     this.drawing.addEventListener("pointerleave", () => this.#select(-1));
     this.drawing.addEventListener("blur", () => this.#select(-1));
     this.drawing.addEventListener("keydown", (event) => this.#step(/** @type {KeyboardEvent} */ (event)));
-    this.element = h("div.card.figure", h("div.row", h("span.dim", title), this.#when), this.#shown, this.#scale, this.drawing);
+    this.element = h("div.card.figure", h("div.row", h("span.dim", title), this.#when), this.#shown, this.#scale, this.drawing, h("div.axis.dim", this.#axis));
   }
 
   /**
@@ -99,6 +101,9 @@ export class Chart {
     this.#line.setAttribute("d", drawn.map((run) => `M${run.join("L")}${run.length === 1 ? "h1" : ""}`).join(""));
     this.#area.setAttribute("d", drawn.map((run) => area(run)).join(""));
     this.#scale.textContent = this.format(this.#top);
+    const ends = this.#series.times.length ? [this.#from, this.#until] : [];
+    const name = this.#until - this.#from > DAY_MS ? dayOf : clockOf;
+    this.#axis.forEach((one, at) => (one.textContent = ends[at] === undefined ? "" : name(new Date(ends[at]))));
   }
 
   /** @param {PointerEvent} event */

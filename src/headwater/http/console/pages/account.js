@@ -7,10 +7,11 @@ import { caller, signIn } from "../lib/session.js";
 /**
  * @param {HTMLElement} root
  * @param {() => unknown} then
+ * @param {string} why what ended the last visit, if something did
  */
-export function signInPage(root, then) {
+export function signInPage(root, then, why) {
   const field = input({ name: "token", type: "password", autocomplete: "off", required: true, "aria-describedby": "sign-in-problem" });
-  const trouble = h("p.bad", { id: "sign-in-problem", role: "alert" });
+  const trouble = h("p.bad", { id: "sign-in-problem", role: "alert" }, why);
   const submit = h("button.first", "Sign in");
   const enter = async (/** @type {Event} */ event) => {
     event.preventDefault();

@@ -6,6 +6,8 @@ import { duration, instant, number, size } from "../lib/format.js";
 import { parse, preview } from "../lib/json.js";
 import { linkTo } from "../lib/routes.js";
 import { rightsOver } from "../lib/session.js";
+import { bytesOf, textOf } from "../stream/bytes.js";
+import { isJsonType } from "./stream.js";
 import { every } from "../lib/waiting.js";
 
 /** @typedef {import("../lib/api.js").Message} Message */
@@ -46,7 +48,7 @@ export async function group(root, signal, [path = "", name = ""]) {
     place,
     h("div.columns", card("State", state), card("Members", members)),
   );
-  if (first.config.dead_letter) root.append(deadLetters(path, name, first.config.dead_letter, signal));
+  if (first.config.dead_letter) root.append(deadLetters(path, name, first.config.dead_letter, rights, signal));
   draw(first);
   await every(EVERY_MS, signal, look);
 }
@@ -86,16 +88,17 @@ async function remove(url, name) {
 
 // ── Dead letters ─────────────────────────────────────────────────────────────────────────────
 
-/** @typedef {{row: Message, origin: any, value: string | null}} Letter */
+/** What was given up: JSON as its text, anything else as bytes. @typedef {{row: Message, origin: any, value: string | null, bytes: Uint8Array | null}} Letter */
 
 /**
  * @param {string} path
  * @param {string} group
  * @param {string} target
+ * @param {import("../lib/session.js").Rights} rights
  * @param {AbortSignal} signal
  */
-function deadLetters(path, group, target, signal) {
-  const shown = h("div");
+function deadLetters(path, group, target, rights, signal) {
+  const list = h("div");
   const { place, run } = runner();
   /** @type {Set<string>} what was replayed from here, by its place */
   const replayed = new Set();
@@ -108,23 +111,23 @@ function deadLetters(path, group, target, signal) {
     }
     draw();
   };
-  const draw = () => shown.replaceChildren(table("Dead letters", columns, letters, "Nothing was given up."));
+  const draw = () => list.replaceChildren(table("Dead letters", columns, letters, "Nothing was given up."));
   /** @type {import("../lib/dom.js").Column<Letter>[]} */
   const columns = [
     ["Given up", (one) => instant(one.row.timestamp), "when"],
     ["Reason", (one) => `${one.origin.reason}, ${number(one.origin.deliveries)} deliveries`],
     ["Number", (one) => number(one.origin.number), "number"],
-    ["Message", (one) => (one.value === null ? h("span.dim", "bytes") : preview(one.value, 160)), "value"],
+    ["Message", (one) => shown(one), "value"],
     [
       "",
       (one) => {
         if (replayed.has(placeOf(one.row))) return h("span.good", "replayed");
-        return one.value === null ? null : button("Replay", () => run(() => again([one])), { title: `Append it to ${path} again` });
+        return isWhole(one) && rights.write && button("Replay", () => run(() => again([one])), { title: `Append it to ${path} again` });
       },
     ],
   ];
   const all = button("Replay all", () => run(async () => {
-    const waiting = letters.filter((one) => one.value !== null && !replayed.has(placeOf(one.row)));
+    const waiting = letters.filter((one) => isWhole(one) && !replayed.has(placeOf(one.row)));
     const text = h("p", `${number(waiting.length)} messages are appended to ${path} again, oldest first. What was replayed in the last days is not appended twice.`);
     if (waiting.length && (await ask("Replay all?", text, "Replay them"))) await again(waiting.toReversed());
   }));
@@ -134,7 +137,20 @@ function deadLetters(path, group, target, signal) {
     letters = found;
     draw();
   }));
-  return card("Dead letters", [place, h("p.dim", "The last ", number(LETTERS_SHOWN), " of this group. All of them are in ", h("a", { href: linkTo(target) }, target), "."), shown], all);
+  return card("Dead letters", [place, h("p.dim", "The last ", number(LETTERS_SHOWN), " of this group. All of them are in ", h("a", { href: linkTo(target) }, target), "."), list], rights.write && all);
+}
+
+/** @param {string | undefined} text a JSON string of base64 */
+const dataOf = (text) => (text === undefined ? null : bytesOf(JSON.parse(text)));
+
+/** Whether there is something to append again. @param {Letter} letter */
+const isWhole = ({ value, bytes }) => value !== null || bytes !== null;
+
+/** @param {Letter} letter */
+function shown({ value, bytes }) {
+  if (value !== null) return preview(value, 160);
+  if (bytes === null) return h("span.dim", "too long to be kept");
+  return h("code", textOf(bytes)?.slice(0, 160) ?? `${number(bytes.length)} bytes`);
 }
 
 /** @param {Message | undefined} row */
@@ -154,9 +170,9 @@ async function readLetters(path, group, target, signal) {
   const found = [];
   for (const row of rows.slice(skip)) {
     const members = parse(row.text ?? "")?.children ?? [];
-    const textOf = (/** @type {string} */ name) => members.find((one) => one.name === `"${name}"`)?.node.text;
-    const origin = JSON.parse(textOf("origin") ?? "{}");
-    if (origin.stream === path && origin.group === group) found.push({ row, origin, value: textOf("value") ?? null });
+    const member = (/** @type {string} */ name) => members.find((one) => one.name === `"${name}"`)?.node.text;
+    const origin = JSON.parse(member("origin") ?? "{}");
+    if (origin.stream === path && origin.group === group) found.push({ row, origin, value: member("value") ?? null, bytes: dataOf(member("data")) });
   }
   return found.reverse();
 }
@@ -168,8 +184,16 @@ async function readLetters(path, group, target, signal) {
  * @param {string} target
  * @param {Letter} letter
  */
-async function replay(path, target, { row, value }) {
-  const producer = { id: `replay ${target} ${placeOf(row)}`.slice(-256), epoch: 0, seq: 0 };
+async function replay(path, target, { row, value, bytes }) {
+  const producer = { id: encodeURIComponent(`replay ${target} ${placeOf(row)}`).slice(-256), epoch: 0, seq: 0 };
+  if (bytes !== null) {
+    const { content_type: type } = await get(`${streamUrl(path)}/_details`);
+    const headers = { "Content-Type": type, "Producer-Id": producer.id, "Producer-Epoch": "0", "Producer-Seq": "0" };
+    // An array alone would be as many messages as it has items.
+    const body = isJsonType(type) ? `[${textOf(bytes)}]` : /** @type {BodyInit} */ (bytes);
+    await send("POST", streamUrl(path), { body, headers });
+    return;
+  }
   const publish = `{"publish":[{"stream":${JSON.stringify(path)},"value":${value},"producer":${JSON.stringify(producer)}}]}`;
   await send("POST", "/v1/transaction", { body: publish, headers: { "Content-Type": "application/json" } });
 }

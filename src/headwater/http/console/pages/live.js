@@ -25,7 +25,7 @@ const COLUMNS = [
 export async function live(root, signal) {
   const listed = h("div", h("div.empty", "Looking …"));
   root.replaceChildren(h("h1", "Live queries"), h("div.card", listed));
-  const names = await liveStreams(signal);
+  const names = await liveStreams(signal, (text) => listed.replaceChildren(h("div.empty", text)));
   await every(EVERY_MS, signal, async () => {
     const rows = await Promise.all(names.slice(0, 100).map(async (name) => ({ name, meta: await get(`${streamUrl(name)}/touch/meta`, signal).catch(() => null) })));
     const empty = ["No stream has the profile ", h("code", "state-protocol"), " with ", h("code", "touch"), ". The page of a JSON stream can give it one."];
@@ -36,13 +36,15 @@ export async function live(root, signal) {
 /**
  * The streams that queries can wait on. Only their details say so, so no more than a thousand are asked.
  * @param {AbortSignal} signal
+ * @param {(text: string) => void} say
  */
-async function liveStreams(signal) {
+async function liveStreams(signal, say) {
   const { streams } = await get(`/v1/streams?limit=${LOOKED_AT}`, signal);
   const names = streams.filter((/** @type {any} */ one) => one.content_type.startsWith("application/json")).map((/** @type {any} */ one) => one.name);
   /** @type {string[]} */
   const found = [];
   for (let at = 0; at < names.length; at += AT_ONCE) {
+    if (at) say(`Looking: ${number(at)} of ${number(names.length)} streams …`);
     const part = names.slice(at, at + AT_ONCE);
     const details = await Promise.all(part.map((/** @type {string} */ name) => get(`${streamUrl(name)}/_details`, signal).catch(() => null)));
     found.push(...details.filter((one) => one?.profile === "state-protocol").map((one) => one.name));

@@ -1,24 +1,31 @@
 // The pipelines from streams to tables: how far they are, and the tables they made.
 
-import { ApiError, get } from "../lib/api.js";
-import { card, h, table } from "../lib/dom.js";
+import { ApiError, get, post, send, streamUrl } from "../lib/api.js";
+import { ask, button, card, h, runner, select, table } from "../lib/dom.js";
 import { ago, duration, instant, number, rate, size } from "../lib/format.js";
+import { linkTo } from "../lib/routes.js";
 import { every } from "../lib/waiting.js";
 
 const EVERY_MS = 3_000;
 const TABLES_EVERY_MS = 15_000;
+const SILENT_MS = 60_000;
+const CONTROL = "pipelines/control";
+/** What a pipeline is doing, in a colour. @type {Record<string, string>} */
+const STATES = { failing: "bad", paused: "warn", running: "good" };
 
 /** @type {import("../lib/dom.js").Column<any>[]} */
 const COLUMNS = [
-  ["Pipeline", (one) => one.name, "name"],
+  ["Pipeline", (one) => [one.name, one.selection && [" ", h("code.dim", one.selection)]], "name"],
   ["Kind", (one) => h("span.dim", one.kind)],
+  ["State", (one) => stateOf(one)],
+  ["Behind", (one) => behind(one), "number"],
+  ["Error", (one) => errorOf(one), "error"],
+  ["Quarantine", (one) => (one.quarantined ? h("a", { href: linkTo(`quarantine/${one.name}`) }, `${number(one.quarantined)} messages`) : "–")],
   ["Batch", (one) => number(one.batch), "number"],
   ["Rows", (one) => number(one.rows), "number"],
   ["Speed", (one) => rate(one.rows_per_s), "number"],
   ["Time of a batch", (one) => duration(one.batch_ms), "number"],
-  ["Behind", (one) => behind(one), "number"],
-  ["Reported", (one) => ago(one.reported), "when"],
-  ["Error", (one) => (one.error ? h("span.bad", one.error) : h("span.dim", "none"))],
+  ["Reported", (one) => h(isSilent(one) ? "span.warn" : "span", ago(one.reported)), "when"],
 ];
 /** @type {import("../lib/dom.js").Column<any>[]} */
 const TABLES = [
@@ -36,16 +43,56 @@ function behind({ lag_messages: messages, lag_s: seconds }) {
   return messages ? `${number(messages)} (${duration(seconds * 1000)})` : h("span.good", "nothing");
 }
 
+/** Whether it has not been heard of for too long. @param {any} one */
+const isSilent = (one) => one.kind !== "process" && Date.now() - one.reported > SILENT_MS;
+
+/** @param {any} one */
+function stateOf(one) {
+  const state = one.error ? "failing" : one.state ?? "running";
+  if (isSilent(one) && state === "running") return h("span.warn", { title: "It has not reported for a while." }, "silent");
+  return h(`span.${STATES[state] ?? "dim"}`, state);
+}
+
+/** What it fails with, or what it failed with last. @param {any} one */
+function errorOf(one) {
+  if (one.error) return h("span.bad", one.error);
+  return one.last_error ? h("span.dim", "recovered from: ", one.last_error, " (", instant(one.last_error_at), ")") : h("span.dim", "none");
+}
+
 /** @type {import("../main.js").Page} */
 export async function pipelines(root, signal) {
+  const { place, run } = runner();
   const [listed, tables] = [h("div"), h("div", h("div.empty", "Looking …"))];
-  root.replaceChildren(h("h1", "Pipelines"), card("Progress", listed), card("Tables", tables));
+  root.replaceChildren(h("h1", "Pipelines"), place, card("Progress", listed), card("Tables", tables));
   every(TABLES_EVERY_MS, signal, async () => tables.replaceChildren(await listTables(signal))).catch(() => {});
+  /** @type {import("../lib/dom.js").Column<any>} */
+  const actions = ["", (one) => buttons(one, run)];
   await every(EVERY_MS, signal, async () => {
     const { pipelines: reports } = await get("/v1/pipelines", signal);
     const empty = ["None has reported since this server started. Start one with ", h("code", "headwater pipeline run"), ", or all of them with ", h("code", "headwater up"), "."];
-    listed.replaceChildren(table("Pipelines", COLUMNS, reports, empty));
+    listed.replaceChildren(table("Pipelines", [...COLUMNS, actions], reports, empty));
   });
+}
+
+/** @param {any} one @param {(action: () => unknown) => Promise<void>} run */
+function buttons(one, run) {
+  if (one.kind === "process" || one.kind === "snapshot" || one.state === "ended") return null;
+  const tell = async (/** @type {object} */ order) => {
+    // It is a stream like any other: there from the first order on.
+    await send("PUT", streamUrl(CONTROL), { headers: { "Content-Type": "application/json" } });
+    await post(streamUrl(CONTROL), { pipeline: one.name, ...order });
+  };
+  const steer = one.state === "paused" ? ["Resume", "resume"] : ["Pause", "pause"];
+  return h(
+    "span.row.close",
+    button(steer[0] ?? "", () => run(() => tell({ do: steer[1] })), { title: "It does so within a few seconds" }),
+    button("Reset", () => run(async () => {
+      const places = select({ name: "to" }, [["earliest", "the first message there is"], ["latest", "the next message"]]);
+      const fields = [h("label", "Read on from", places), h("p.dim", "No table takes in a message twice, whatever is read again.")];
+      const answer = await ask(`Reset ${one.name}`, fields, "Reset it", { danger: true });
+      if (answer) await tell({ do: "reset", to: answer.to });
+    }), { kind: "danger" }),
+  );
 }
 
 /** @param {AbortSignal} signal */
