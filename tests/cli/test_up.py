@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 from headwater.cli.serving import demo, sidecar
 from headwater.cli.serving.sidecar import Plan
-from headwater.client import Headwater
+from headwater.client import AsyncHeadwater, Headwater
 from headwater.settings import Settings
 from tests.cli.conftest import Run, Spawn
 
@@ -82,6 +83,45 @@ def test_pipelines_beside_it(
 
     asyncio.run(run())
     assert (lake / "ended").exists()
+
+
+FAILS_ONCE = """
+import json, pathlib, sys, time
+root = pathlib.Path(sys.argv[sys.argv.index("--root") + 1])
+if not (root / "was here").exists():
+    (root / "was here").touch()
+    sys.exit("the Python worker did not come up")
+while not (root / "go on").exists():
+    time.sleep(0.02)
+print(json.dumps({"is": "progress", "pipeline": "archive", "rows": 3}), flush=True)
+sys.stdin.read()
+"""
+
+
+async def test_what_keeps_the_pipelines_from_running_is_told_to_the_server(
+    base_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def until(client: AsyncHeadwater, error: str | None) -> None:
+        async with asyncio.timeout(60):
+            while True:
+                answer = await client.request("GET", "/v1/pipelines")
+                found = {one["name"]: one["error"] for one in json.loads(answer.body)["pipelines"]}
+                if "headwater up" in found and found["headwater up"] == error:
+                    return
+                await asyncio.sleep(0.02)
+
+    command = (sys.executable, "-c", FAILS_ONCE)
+    plan = Plan(tmp_path / "lake", pipelines=True, demo=False, command=command)
+    async with AsyncHeadwater(base_url) as client:
+        async with plan.running(base_url, asyncio.Event()):
+            await until(client, "have ended (exit 1): the Python worker did not come up")
+            (tmp_path / "lake" / "go on").touch()
+            await until(client, None)
+        monkeypatch.setattr(sidecar, "find_spec", lambda name: None)
+        plan = Plan(tmp_path / "other", pipelines=True, demo=False)
+        async with plan.running(base_url, asyncio.Event()):
+            advice = "pip install 'headwater[spark]'"
+            await until(client, f"do not run: they need Spark (pyspark is missing): {advice}")
 
 
 def test_commands_to_paste(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

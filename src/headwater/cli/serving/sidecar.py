@@ -8,7 +8,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Final
 from headwater.cli.serving import demo
 from headwater.cli.serving.supervisor import Report, Supervisor
 from headwater.cli.shell import say
-from headwater.client import AsyncHeadwater
+from headwater.client import AsyncHeadwater, HeadwaterError
 from headwater.core import pipelines
 from headwater.service.background import Retried, Watch
 from headwater.store.sqlite.database import DataDirectoryError, prepare_directory
@@ -65,9 +65,11 @@ class Plan:
         """All of it, until the block is left. The server has to be there for that long."""
         url = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
         self._greet()
-        supervisor = self._supervisor(url)
         feeding, running = (Retried(watch) for watch in self.watches)
         async with AsyncHeadwater(url, token=self.token) as client:
+            supervisor = self._supervisor(
+                url, lambda why: running.start(lambda: _notify(client, why))
+            )
             if self.demo:
                 feeding.start(lambda: demo.feed(client, say))
             if supervisor is not None:
@@ -80,7 +82,9 @@ class Plan:
                 if supervisor is not None:
                     await supervisor.stop(hurry)
 
-    def _supervisor(self, url: str) -> Supervisor | None:
+    def _supervisor(
+        self, url: str, tell: Callable[[str | None], None] = lambda why: None
+    ) -> Supervisor | None:
         """The process of the pipelines, if they can run here."""
         if not self.pipelines:
             return None
@@ -91,6 +95,7 @@ class Plan:
             prepare_directory(directory)
         except (CannotRun, DataDirectoryError) as error:
             say(f"the pipelines do not run: {error}; the server continues without them")
+            tell(f"do not run: {error}")
             return None
         arguments = ("--endpoint", url, "--root", str(self.lake.absolute()))
         environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
@@ -99,7 +104,7 @@ class Plan:
         bulletin = Bulletin(pipelines.ALWAYS_ON, say)
         log = directory / _LOG
         command = (*self.command, *arguments)
-        return Supervisor("the pipelines", command, environment, log, bulletin.take, say)
+        return Supervisor("the pipelines", command, environment, log, bulletin.take, say, tell)
 
     def _greet(self) -> None:
         """Lines to paste. On stdout, because they are what a person came for."""
@@ -126,6 +131,18 @@ class Plan:
         if self.lake != Path("lake"):
             words += ["--root", shlex.quote(str(self.lake))]
         return " ".join(words)
+
+
+async def _notify(client: AsyncHeadwater, why: str | None) -> None:
+    """Tell the server, for its console, what keeps the process of the pipelines from running.
+
+    A pipeline that runs reports about itself. This is for when none does.
+    """
+    nothing = {"batch": 0, "rows": 0, "rows_per_s": 0.0, "batch_ms": 0}
+    state = {"state": "failing" if why else "running", "error": why and why[:2_000]}
+    report = {"name": "headwater up", "kind": "process", **nothing, **state}
+    with suppress(HeadwaterError):
+        await client.request("POST", "/v1/pipelines", json=report)
 
 
 def _this_command() -> str:

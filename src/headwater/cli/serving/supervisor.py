@@ -37,6 +37,7 @@ class Supervisor:
         log: the file for its stderr; each start begins it anew.
         heed: is given each report.
         say: is given each line for people.
+        tell: is told what it died of, and nothing once it does well again.
         first_pause_s: how long to wait before it is started again; twice as long each time.
         grace_s: how long it may take to end.
     """
@@ -49,6 +50,7 @@ class Supervisor:
         log: Path,
         heed: Callable[[Report], None],
         say: Callable[[str], None],
+        tell: Callable[[str | None], None] = lambda why: None,
         *,
         first_pause_s: float = FIRST_PAUSE_S,
         grace_s: float = GRACE_S,
@@ -59,29 +61,32 @@ class Supervisor:
         self._log = log
         self._heed = heed
         self._say = say
+        self._tell = tell
         self._first_pause_s = first_pause_s
         self._grace_s = grace_s
         self._process: asyncio.subprocess.Process | None = None
         self._why: str | None = None
         self._is_final = False
         self._does_well = False
+        self._has_died = False
 
     async def keep_running(self) -> None:
         """Start it, and again whenever it dies, until it says that this would not help."""
         next_pause_s = self._first_pause_s
         while True:
             status = await self._run_once()
+            self._has_died = True
             if self._is_final:
                 self._say(
                     f"{self._name} do not run: {self._why}; the server continues without them"
                 )
+                self._tell(self._why)
                 return
             pause_s = self._first_pause_s if self._does_well else next_pause_s
             next_pause_s = min(pause_s * 2, PAUSE_S_MAX)
-            self._say(
-                f"{self._name} have ended ({_status(status)}): {self._why or self._last_words()}; "
-                f"again in {pause_s:.0f} s, more in {self._log}"
-            )
+            ended = f"have ended ({_status(status)}): {self._why or self._last_words()}"
+            self._say(f"{self._name} {ended}; again in {pause_s:.0f} s, more in {self._log}")
+            self._tell(ended)
             await asyncio.sleep(pause_s)
 
     async def stop(self, hurry: asyncio.Event) -> None:
@@ -131,7 +136,10 @@ class Supervisor:
         if report.get("is") == "failed":
             self._why, self._is_final = str(report.get("why")), bool(report.get("final"))
             return
-        self._does_well = self._does_well or report.get("is") == "progress"
+        if report.get("is") == "progress" and not self._does_well:
+            self._does_well = True
+            if self._has_died:
+                self._tell(None)
         self._heed(report)
 
     def _kill_group(self, process: asyncio.subprocess.Process) -> None:
