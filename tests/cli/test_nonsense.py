@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -79,3 +80,13 @@ def test_help_is_readable_on_a_narrow_terminal(path: tuple[str, ...]) -> None:
     result = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "40", "NO_COLOR": "1"})
     assert result.exit_code == 0
     assert "Usage: headwater" in " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize("path", sorted(ALL), ids=" ".join)
+def test_help_cuts_no_name_at_80_columns(path: tuple[str, ...]) -> None:
+    flags = ["--help", "--help-all"] if path in (("serve",), ("up",)) else ["--help"]
+    for flag in flags:
+        shown = CliRunner().invoke(app, [*path, flag], env={"COLUMNS": "80", "NO_COLOR": "1"})
+        assert shown.exit_code == 0
+        assert max(map(len, shown.stdout.splitlines())) <= 80
+        assert not re.search(r"--[a-z-]+…", shown.stdout)

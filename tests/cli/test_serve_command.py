@@ -36,8 +36,9 @@ def test_it_greets_and_ends_well(spawn: Spawn) -> None:
     "keys, words",
     [
         ([], ["Access control is off", "--admin '**'"]),
-        (["--admin", "**"], ["Access control is on: 1 key", "Bearer"]),
+        (["--admin", "**"], ["Access control is on: 1 key", "Bearer", ": admin **\n"]),
         (["--read", "a"], ["Access control is on: 1 key", "none of them may do everything"]),
+        (["--admin", "**", "--expires", "1ms"], ["Access control is on: 0 keys", "none of them"]),
     ],
 )
 def test_the_greeting_says_who_may_do_what(
@@ -64,6 +65,7 @@ def test_an_open_server_that_finds_keys_says_what_will_happen(
     assert process.stdout is not None
     assert b"listens on" in process.stdout.readline()
     made = run("keys", "create", "--data", str(tmp_path), "--read", "a")
+    assert "stays so until it is started again" in made.err
     assert "headwater keys create --name admin --admin '**'" in made.err
     assert process.stderr is not None
     while b"keys_found" not in (line := process.stderr.readline()):

@@ -141,9 +141,13 @@ def create(
     else:
         write_line(key)
     say(f"key {key_id} is in {path}; it is not shown again; servers need --access on or auto")
-    if not any(
-        grants_from(key.grants).administer_server for key in _load(data, keys_file, engine).keys
-    ):
+    kept = _load(data, keys_file, engine).keys
+    if len(kept) == 1:
+        say(
+            "it is the first one: a server that is open to all stays so until it is started again, "
+            "and then every request needs a key"
+        )
+    if not any(grants_from(key.grants).administer_server for key in kept):
         say(
             "no key may do everything yet, such as opening the console; make one: "
             "headwater keys create --name admin --admin '**'"

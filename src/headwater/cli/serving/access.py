@@ -87,8 +87,8 @@ def check_address(settings: Settings) -> None:
         return
     raise CannotServe(
         f"{settings.host} is reachable from other machines and anyone could read and write; "
-        "make a key with `headwater keys create` and use --access on, or use --host 127.0.0.1, or "
-        "--insecure if that is what you want"
+        "make a key first (`headwater keys create --name admin --admin '**'`), or use "
+        "--host 127.0.0.1, or --insecure if that is what you want"
     )
 
 

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import shlex
 from contextlib import suppress
+from textwrap import shorten
+from typing import Final
+
+import msgspec
 
 from headwater import __version__
 from headwater.cli.serving.access import access_is_on, keys_place
 from headwater.core.access.grants import grants_from
-from headwater.core.access.keys import KeyBook
+from headwater.core.access.keys import KeyBook, KeyRecord
 from headwater.http.console.resource import CONSOLE
+from headwater.service.clock import wall_clock_ms
 from headwater.settings import Settings
 from headwater.store.key_file import KeyFileError
+
+_KEYS_SHOWN: Final = 5
+_RIGHTS_CHARS: Final = 60
 
 
 def greet(settings: Settings, port: int) -> None:
@@ -39,8 +47,9 @@ def _access(settings: Settings) -> str:
     """Whether access control is on, who may do what, and how to get in."""
     place = keys_place(settings)
     if not access_is_on(settings):
+        auto = "" if settings.access == "auto" else " with --access auto"
         way = (
-            f"To change that: {_create(settings)}, then start again with --access auto."
+            f"To change that: {_create(settings)}, then start again{auto}."
             if place is not None
             else "To change that, serve a data directory and make a key for it."
         )
@@ -53,13 +62,28 @@ def _access(settings: Settings) -> str:
     book = None
     with suppress(KeyFileError):
         book = place.load() if place is not None else None
-    book = book or KeyBook()
-    keys = f"{len(book.keys)} key{'' if len(book.keys) == 1 else 's'}"
-    if any(grants_from(key.grants).administer_server for key in book.keys):
+    now_ms = wall_clock_ms()
+    valid = [key for key in (book or KeyBook()).keys if (key.expires_at_ms or now_ms + 1) > now_ms]
+    keys = f"{len(valid)} key{'' if len(valid) == 1 else 's'}"
+    if any(grants_from(key.grants).administer_server for key in valid):
         more = f"  Another one: {_create(settings)}."
     else:
         more = f"  But none of them may do everything, the console included: {_create(settings)}."
-    return f"Access control is on: {keys}, sent as `Authorization: Bearer KEY`.\n{more}"
+    first = f"Access control is on: {keys}, sent as `Authorization: Bearer KEY`."
+    return "\n".join([first, *_who(valid), more])
+
+
+def _who(keys: list[KeyRecord]) -> list[str]:
+    """What each key may do, as far as that fits."""
+    lines = []
+    for key in keys[:_KEYS_SHOWN]:
+        grants: dict[str, list[str]] = msgspec.to_builtins(key.grants)
+        rights = ", ".join(f"{right} {' '.join(of)}" for right, of in grants.items())
+        may = shorten(rights, _RIGHTS_CHARS, placeholder=" …")
+        lines.append(f"    {key.name or key.id}: {may}")
+    if len(keys) > _KEYS_SHOWN:
+        lines.append(f"    and {len(keys) - _KEYS_SHOWN} more, see `headwater keys ls`")
+    return lines
 
 
 def _create(settings: Settings) -> str:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import inspect
 import os
 import tomllib
+from copy import copy
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -36,6 +39,7 @@ _COMMON: Final = frozenset(
         "tls_key",
     }
 )
+_HELP_COLUMNS_MAX: Final = 100
 
 
 def _serve(config: Path | None = None, help_all: bool = False, **flags: Any) -> None:
@@ -129,13 +133,20 @@ def _settings(config: Path | None, flags: dict[str, Any]) -> Settings:
 
 
 def _show_all(ctx: typer.Context, wanted: bool) -> None:
-    if wanted:
-        for parameter in ctx.command.params:
-            # Options and arguments both have it; their common base does not declare it.
-            # Options have this; the type is that of all parameters.
-            parameter.hidden = False  # type: ignore[attr-defined]
-        typer.echo(ctx.get_help())
-        raise typer.Exit
+    """Every option with its text below it: a table would cut names as long as these."""
+    if not wanted:
+        return
+    width = min(get_terminal_size().columns, _HELP_COLUMNS_MAX)
+    indent = " " * 6
+    lines = [ctx.get_usage(), ""]
+    for parameter in map(copy, ctx.command.params):
+        # Options have this; the type is that of all parameters.
+        parameter.hidden = False  # type: ignore[attr-defined]
+        names, text = parameter.get_help_record(ctx) or ("", "")
+        told = fill(text, width, initial_indent=indent, subsequent_indent=indent)
+        lines += [f"  {names}", told, ""]
+    typer.echo("\n".join(lines).rstrip())
+    raise typer.Exit
 
 
 def _option(name: str, info: FieldInfo) -> inspect.Parameter:
