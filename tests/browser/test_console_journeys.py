@@ -345,6 +345,32 @@ def test_json_that_is_deep_or_huge_does_not_stop_the_page(console: Console, shop
     assert console.page.evaluate("return document.querySelectorAll('*').length") < 2_000
 
 
+def test_what_is_too_long_for_a_page_is_searched_and_saved_whole(
+    console: Console, shop: Shop, tmp_path: Path
+) -> None:
+    shop.put("long")
+    for number in range(3):
+        value = {"text": "x" * 300_000, "id": number, "end": f"end {number}"}
+        shop.append("long", json.dumps(value).encode(), "application/json")
+    shop.put("long/bytes", "application/octet-stream")
+    shop.append("long/bytes", bytes(300_001), "application/octet-stream")
+    console.show("#/stream/long%2Fbytes", "300,001 bytes")
+    console.page.click(".message summary")
+    console.sees("the first 192 KiB of 293 KiB")
+    console.show("#/stream/long", "the last 3")
+    console.write("Text to search for", "END 1")
+    console.write("Condition on a value in JSON", "id = 1")
+    console.press("Search")
+    console.sees("1 found")
+    saved = console.page.run(
+        "const [file] = await Promise.all([page.waitForEvent('download'),"
+        " page.getByRole('button', {name: 'Download', exact: true}).first().click()]);"
+        "await file.saveAs(args.place); return args.place",
+        place=str(tmp_path / "long.ndjson"),
+    )
+    assert json.loads(Path(saved).read_text())["end"] == "end 1"
+
+
 # ── Who is asking ────────────────────────────────────────────────────────────────────────────
 
 

@@ -74,32 +74,38 @@ export const sendJson = (method, url, body, signal) =>
 /**
  * A message as `_bulk` gives it. JSON stays the text that it was sent as: a number in it may be more than a Number.
  * @typedef {{offset: string, index: number, timestamp: number, text?: string, base64?: string, size: number,
- *   cut: boolean, producer?: {id: string, epoch: number, seq: number}, id?: string}} Message
+ *   cut: boolean, matches: boolean, producer?: {id: string, epoch: number, seq: number}, id?: string}} Message
+ */
+
+/**
+ * Asks something about the whole of a message, before what is too long for a page is cut.
+ * @typedef {(row: {text?: string, base64?: string}) => boolean} Test
  */
 
 /**
  * Messages from an offset on, as many as one answer holds, and where they end.
  * @param {string} path
- * @param {{offset: string, until?: string, producers?: boolean, bytes?: number, whole?: boolean}} where
+ * @param {{offset: string, until?: string, producers?: boolean, bytes?: number, whole?: boolean, test?: Test}} where
  * @param {AbortSignal} signal
  * @returns {Promise<{rows: Message[], next: string, bytes: number}>}
  */
-export async function messages(path, { offset, until, producers = false, bytes = CHUNK_BYTES, whole = false }, signal) {
+export async function messages(path, { offset, until, producers = false, bytes = CHUNK_BYTES, whole = false, test }, signal) {
   const query = new URLSearchParams({ offset, max_bytes: String(bytes) });
   if (until !== undefined) query.set("until", until);
   if (producers) query.set("headers", "true");
   const response = await send("GET", `${streamUrl(path)}/_bulk?${query}`, { signal });
   const text = await response.text();
-  const rows = text.split("\n").filter(Boolean).map((line) => parseLine(line, whole));
+  const rows = text.split("\n").filter(Boolean).map((line) => parseLine(line, whole, test));
   return { rows, next: response.headers.get("Stream-Next-Offset") ?? offset, bytes: text.length };
 }
 
 /**
  * @param {string} line
  * @param {boolean} whole
+ * @param {Test} [test]
  * @returns {Message}
  */
-function parseLine(line, whole) {
+function parseLine(line, whole, test) {
   const at = line.indexOf(',"value":');
   const fields = JSON.parse(at < 0 ? line : `${line.slice(0, at)}}`);
   const content = at < 0 ? fields.data ?? "" : line.slice(at + 9, -1);
@@ -108,9 +114,11 @@ function parseLine(line, whole) {
   const kept = cut ? [...content.slice(0, VALUE_CHARS_MAX - (VALUE_CHARS_MAX % 4))].join("") : content;
   const { offset, index, timestamp } = fields;
   const producer = fields.producer_id == null ? fields.producer ?? undefined : producerOf(fields);
-  const size = at < 0 ? Math.floor((content.length * 3) / 4) : content.length;
+  const size = at < 0 ? Math.floor((content.length * 3) / 4) - (/=*$/.exec(content)?.[0].length ?? 0) : content.length;
   const id = fields.message_id ?? undefined;
-  return { offset, index, timestamp, [at < 0 ? "base64" : "text"]: kept, size, cut, producer, id };
+  const form = at < 0 ? "base64" : "text";
+  const matches = test?.({ [form]: content }) ?? true;
+  return { offset, index, timestamp, [form]: kept, size, cut, matches, producer, id };
 }
 
 /** @param {any} fields */

@@ -5,7 +5,7 @@ import { announce, button, h, input, runner, select } from "../lib/dom.js";
 import { download } from "../lib/files.js";
 import { number } from "../lib/format.js";
 import { bytesOf } from "./bytes.js";
-import { contentOf, messageRow } from "./row.js";
+import { contentOf, messageRow, wholeOf } from "./row.js";
 import { stepBack } from "./scan.js";
 import { search } from "./search.js";
 import { follow, KEPT } from "./tail.js";
@@ -77,7 +77,7 @@ export class MessagesView {
       h("form.inline", { onsubmit: go }, kinds, where, h("button", "Go")),
       h("label.check", this.#offsets, "Offsets"),
       h("label.check", this.#producers, "Producers"),
-      button("Download", () => this.#save(), { title: "Save the messages that are shown, one a line" }),
+      button("Download", () => this.#run(() => this.#save()), { title: "Save the messages that are shown, one a line" }),
     );
   }
 
@@ -263,8 +263,10 @@ export class MessagesView {
   }
 
   /** What is shown, oldest first: JSON one a line, anything else as it is. */
-  #save() {
-    const rows = this.#rows.toReversed();
+  async #save() {
+    /** @type {Message[]} */
+    const rows = [];
+    for (const row of this.#rows.toReversed()) rows.push(await wholeOf(this.path, row));
     const isJson = rows[0]?.text !== undefined;
     const parts = rows.map((row) => (isJson ? `${contentOf(row)}\n` : bytesOf(row.base64 ?? "")));
     download(`${this.path}${isJson ? ".ndjson" : ".bin"}`, /** @type {BlobPart[]} */ (parts));

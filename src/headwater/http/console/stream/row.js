@@ -13,7 +13,7 @@ const PREVIEW_CHARS = 240;
 
 /**
  * What a message is, for a filter and for people.
- * @param {Message} row
+ * @param {{text?: string, base64?: string}} row
  */
 export const contentOf = (row) => row.text ?? textOf(bytesOf(row.base64 ?? "")) ?? row.base64 ?? "";
 
@@ -73,9 +73,9 @@ function opened(path, row) {
   const bar = h(
     "div.row.tools",
     views.length > 1 ? h("span.choice", { role: "group", "aria-label": "View" }, buttons) : null,
-    copyButton("Copy", () => contentOf(row)),
+    copyButton("Copy", async () => contentOf(await wholeOf(path, row))),
     button("Download", () => save(path, row)),
-    h("span.push.dim", row.cut ? `the first ${size(row.text?.length ?? 0)} of ${size(row.size)}; download it to see all` : size(row.size)),
+    h("span.push.dim", row.cut ? `the first ${size(shownSize(row))} of ${size(row.size)}; download it to see all` : size(row.size)),
   );
   return [bar, place, about(row)];
 }
@@ -114,17 +114,28 @@ const about = (row) =>
     ["Producer", row.producer && h("code", `${row.producer.id}, epoch ${row.producer.epoch}, sequence ${row.producer.seq}`)],
   ]);
 
+/** How much of a message is here. @param {Message} row */
+const shownSize = ({ text, base64 = "" }) => text?.length ?? (base64.length * 3) / 4;
+
+/**
+ * A message without its end cut off.
+ * @param {string} path
+ * @param {Message} row
+ * @returns {Promise<Message>}
+ */
+export async function wholeOf(path, row) {
+  if (!row.cut) return row;
+  const found = await messages(path, { offset: row.offset, bytes: 1, whole: true }, new AbortController().signal);
+  return found.rows.find((one) => one.index === row.index) ?? row;
+}
+
 /**
  * Save a message as it is, the whole of it.
  * @param {string} path
  * @param {Message} row
  */
 async function save(path, row) {
-  let whole = row;
-  if (row.cut) {
-    const found = await messages(path, { offset: row.offset, bytes: 1, whole: true }, new AbortController().signal);
-    whole = found.rows.find((one) => one.index === row.index) ?? row;
-  }
+  const whole = await wholeOf(path, row);
   const name = `${path}-${row.offset}-${row.index}${row.text === undefined ? ".bin" : ".json"}`;
   download(name, [/** @type {BlobPart} */ (whole.text ?? bytesOf(whole.base64 ?? ""))]);
 }

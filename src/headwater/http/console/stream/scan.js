@@ -13,15 +13,15 @@ export const SCANNED_BYTES_MAX = 128 * 1024 * 1024;
 /**
  * All messages between two places, in order.
  * @param {string} path
- * @param {{offset: string, skip: number, until: string, producers?: boolean}} where
+ * @param {{offset: string, skip: number, until: string, producers?: boolean, test?: import("../lib/api.js").Test}} where
  * @param {AbortSignal} signal
  * @returns {AsyncGenerator<{rows: Message[], bytes: number}>}
  */
-export async function* between(path, { offset, skip, until, producers }, signal) {
+export async function* between(path, { offset, skip, until, producers, test }, signal) {
   let at = offset;
   let left = skip;
   while (at !== until && !signal.aborted) {
-    const found = await messages(path, { offset: at, until, producers, bytes: STEP_BYTES }, signal);
+    const found = await messages(path, { offset: at, until, producers, test, bytes: STEP_BYTES }, signal);
     if (found.next === at) return;
     const dropped = Math.min(left, found.rows.length);
     left -= dropped;
@@ -36,10 +36,10 @@ export async function* between(path, { offset, skip, until, producers }, signal)
  * @param {{offset: string, skip: number}} before a place: what lies before it counts
  * @param {number} count
  * @param {AbortSignal} signal
- * @param {{producers?: boolean, keep?: (row: Message) => boolean}} [options]
+ * @param {{producers?: boolean, test?: import("../lib/api.js").Test}} [options]
  * @returns {Promise<{rows: Message[], place: import("../lib/api.js").Place, scanned: number, bytes: number}>}
  */
-export async function stepBack(path, before, count, signal, { producers, keep } = {}) {
+export async function stepBack(path, before, count, signal, { producers, test } = {}) {
   const beyond = before.skip > 0;
   const wanted = Math.max(0, count - before.skip);
   const place = /** @type {import("../lib/api.js").Place} */ (await position(path, { last: wanted, until: before.offset }, signal));
@@ -49,17 +49,17 @@ export async function stepBack(path, before, count, signal, { producers, keep } 
   let bytes = 0;
   const take = (/** @type {Message[]} */ found) => {
     scanned += found.length;
-    rows = rows.concat(keep ? found.filter(keep) : found);
+    rows = rows.concat(found.filter((row) => row.matches));
   };
   if (wanted) {
-    for await (const part of between(path, { ...place, until: before.offset, producers }, signal)) {
+    for await (const part of between(path, { ...place, until: before.offset, producers, test }, signal)) {
       bytes += part.bytes;
       take(part.rows);
     }
   }
   if (beyond) {
     // The append that the place lies in, as far as that.
-    const found = await messages(path, { offset: before.offset, bytes: 1, producers }, signal);
+    const found = await messages(path, { offset: before.offset, bytes: 1, producers, test }, signal);
     bytes += found.bytes;
     take(found.rows.filter((row) => row.offset === before.offset && row.index < before.skip).slice(-count));
   }

@@ -9,6 +9,7 @@ import { between, SCANNED_BYTES_MAX, SCANNED_MAX, STEP_MESSAGES, stepBack } from
 
 /**
  * @typedef {import("../lib/api.js").Message} Message
+ * @typedef {import("../lib/api.js").Test} Test
  * @typedef {{text: string, condition: string, backwards: boolean, total: number, producers: boolean}} Wanted
  * @typedef {{found: (row: Message) => void, progress: HTMLElement, stop: () => void}} Page
  */
@@ -72,8 +73,9 @@ class Progress {
 export async function search(path, wanted, page, signal) {
   const matches = matcher(wanted.text, wanted.condition);
   const progress = new Progress(page.progress, wanted.total, page.stop);
-  const keep = (/** @type {Message} */ row) => matches(contentOf(row));
-  const steps = wanted.backwards ? backwards(path, wanted, keep, signal) : onwards(path, wanted, keep, signal);
+  /** @type {Test} */
+  const test = (row) => matches(contentOf(row));
+  const steps = wanted.backwards ? backwards(path, wanted, test, signal) : onwards(path, wanted, test, signal);
   for (;;) {
     const over = await proceed(steps, progress, page, signal);
     if (signal.aborted) return progress.end("; stopped", null);
@@ -115,15 +117,15 @@ async function proceed(steps, progress, page, signal) {
 /**
  * @param {string} path
  * @param {Wanted} wanted
- * @param {(row: Message) => boolean} keep
+ * @param {Test} test
  * @param {AbortSignal} signal
  * @returns {AsyncGenerator<Step>}
  */
-async function* backwards(path, { producers }, keep, signal) {
+async function* backwards(path, { producers }, test, signal) {
   const { tail } = await position(path, { offset: "now" }, signal);
   let place = { offset: tail, skip: 0 };
   for (;;) {
-    const step = await stepBack(path, place, STEP_MESSAGES, signal, { producers, keep });
+    const step = await stepBack(path, place, STEP_MESSAGES, signal, { producers, test });
     if (!step.scanned) return;
     yield step;
     place = step.place;
@@ -133,13 +135,13 @@ async function* backwards(path, { producers }, keep, signal) {
 /**
  * @param {string} path
  * @param {Wanted} wanted
- * @param {(row: Message) => boolean} keep
+ * @param {Test} test
  * @param {AbortSignal} signal
  * @returns {AsyncGenerator<Step>}
  */
-async function* onwards(path, { producers }, keep, signal) {
+async function* onwards(path, { producers }, test, signal) {
   const { tail } = await position(path, { offset: "now" }, signal);
-  for await (const { rows, bytes } of between(path, { offset: "-1", skip: 0, until: tail, producers }, signal)) {
-    yield { rows: rows.filter(keep), scanned: rows.length, bytes };
+  for await (const { rows, bytes } of between(path, { offset: "-1", skip: 0, until: tail, producers, test }, signal)) {
+    yield { rows: rows.filter((row) => row.matches), scanned: rows.length, bytes };
   }
 }
