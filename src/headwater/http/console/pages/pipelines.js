@@ -15,16 +15,13 @@ const STATES = { failing: "bad", paused: "warn", running: "good" };
 
 /** @type {import("../lib/dom.js").Column<any>[]} */
 const COLUMNS = [
-  ["Pipeline", (one) => [one.name, one.selection && [" ", h("code.dim", one.selection)]], "name"],
-  ["Kind", (one) => h("span.dim", one.kind)],
-  ["State", (one) => stateOf(one)],
+  ["Pipeline", (one) => [one.name, h("div.dim", one.kind, one.selection && [" of ", h("code", one.selection)])], "name"],
+  ["State", (one) => [stateOf(one), one.quarantined ? h("div", h("a", { href: linkTo(`quarantine/${one.name}`) }, `${number(one.quarantined)} in quarantine`)) : null]],
   ["Behind", (one) => behind(one), "number"],
-  ["Error", (one) => errorOf(one), "error"],
-  ["Quarantine", (one) => (one.quarantined ? h("a", { href: linkTo(`quarantine/${one.name}`) }, `${number(one.quarantined)} messages`) : "–")],
   ["Batch", (one) => number(one.batch), "number"],
   ["Rows", (one) => number(one.rows), "number"],
   ["Speed", (one) => rate(one.rows_per_s), "number"],
-  ["Time of a batch", (one) => duration(one.batch_ms), "number"],
+  ["Took", (one) => duration(one.batch_ms), "number"],
   ["Reported", (one) => h(isSilent(one) ? "span.warn" : "span", ago(one.reported)), "when"],
 ];
 /** @type {import("../lib/dom.js").Column<any>[]} */
@@ -53,10 +50,18 @@ function stateOf(one) {
   return h(`span.${STATES[state] ?? "dim"}`, state);
 }
 
-/** What it fails with, or what it failed with last. @param {any} one */
-function errorOf(one) {
-  if (one.error) return h("span.bad", one.error);
-  return one.last_error ? h("span.dim", "recovered from: ", one.last_error, " (", instant(one.last_error_at), ")") : h("span.dim", "none");
+/**
+ * What pipelines fail with, or failed with last. Errors are long, so they have lines of their own.
+ * @param {any[]} reports
+ */
+function errorsOf(reports) {
+  const failing = reports.filter((one) => one.error);
+  const over = reports.filter((one) => !one.error && one.last_error);
+  if (!failing.length && !over.length) return "";
+  return h("dl.errors", [
+    failing.map((one) => [h("dt", one.name), h("dd.bad", one.error)]),
+    over.map((one) => [h("dt", one.name), h("dd.dim", "recovered from: ", one.last_error, " (", instant(one.last_error_at), ")")]),
+  ]);
 }
 
 /** @type {import("../main.js").Page} */
@@ -70,7 +75,7 @@ export async function pipelines(root, signal) {
   await every(EVERY_MS, signal, async () => {
     const { pipelines: reports } = await get("/v1/pipelines", signal);
     const empty = ["None has reported since this server started. Start one with ", h("code", "headwater pipeline run"), ", or all of them with ", h("code", "headwater up"), "."];
-    listed.replaceChildren(table("Pipelines", [...COLUMNS, actions], reports, empty));
+    listed.replaceChildren(table("Pipelines", [...COLUMNS, actions], reports, empty), errorsOf(reports));
   });
 }
 
