@@ -92,7 +92,7 @@ function buttons(one, run) {
     "span.row.close",
     button(steer[0] ?? "", () => run(() => tell({ do: steer[1] })), { title: "It does so within a few seconds" }),
     button("Reset", () => run(async () => {
-      const places = select({ name: "to" }, [["earliest", "the first message there is"], ["latest", "the next message"]]);
+      const places = select({ name: "to", "aria-label": "Read on from" }, [["earliest", "the first message there is"], ["latest", "the next message"]]);
       const fields = [h("label", "Read on from", places), h("p.dim", "No table takes in a message twice, whatever is read again.")];
       const answer = await ask(`Reset ${one.name}`, fields, "Reset it", { danger: true });
       if (answer) await tell({ do: "reset", to: answer.to });
