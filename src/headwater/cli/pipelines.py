@@ -92,6 +92,9 @@ def run(
             help="How long to keep files that are no longer part of a table.",
         ),
     ] = 1,
+    iceberg: Annotated[
+        bool, typer.Option("--iceberg", help="Make the tables readable as Iceberg too.")
+    ] = False,
     on_error: Annotated[
         str,
         typer.Option(
@@ -138,6 +141,7 @@ def run(
             follow,
             called=name,
             keep_replaced_h=keep_replaced,
+            iceberg=iceberg,
             on_error=on_error,
         )
         _greet(options)

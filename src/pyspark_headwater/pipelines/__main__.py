@@ -33,6 +33,7 @@ def arguments(given: Sequence[str]) -> Pipeline:
     parser.add_argument("--name", default="")
     parser.add_argument("--keep-replaced", type=int, default=KEEP_REPLACED_H, metavar="HOURS")
     parser.add_argument("--on-error", choices=[*pipelines.ON_ERROR], default="fail")
+    parser.add_argument("--iceberg", action="store_true")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE")
     found = parser.parse_args(given)
     options = {"endpoint": found.endpoint}
@@ -51,6 +52,7 @@ def arguments(given: Sequence[str]) -> Pipeline:
         found.follow,
         called=found.name,
         keep_replaced_h=found.keep_replaced,
+        iceberg=found.iceberg,
         on_error=cast(pipelines.OnError, found.on_error),
     )
 

@@ -32,7 +32,7 @@ from pyspark.sql.types import StructType
 from pyspark_headwater.errors import OtherWriter
 from pyspark_headwater.pipelines.layout import Layout, columns_of
 from pyspark_headwater.pipelines.parquet import filesystem, read_paths
-from pyspark_headwater.pipelines.upkeep import KEEP_REPLACED_H, is_due, properties, tidy
+from pyspark_headwater.pipelines.upkeep import KEEP_REPLACED_H, TIDY_EVERY, is_due, properties, tidy
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -80,10 +80,12 @@ class OpenTables:
 
     Attributes:
         keep_replaced_h: how long to keep files that are no longer part of a table, in hours.
+        iceberg: whether tables are described as Iceberg too.
     """
 
-    def __init__(self, keep_replaced_h: int = KEEP_REPLACED_H) -> None:
+    def __init__(self, keep_replaced_h: int = KEEP_REPLACED_H, *, iceberg: bool = False) -> None:
         self.keep_replaced_h = keep_replaced_h
+        self.iceberg = iceberg
         self._known: OrderedDict[str, DeltaTable] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -265,7 +267,9 @@ def commit_files(
     """
     uri = layout.uri(table)
     found = tables.find(uri)
-    if has_commit(found, commit):
+    if found is not None and has_commit(found, commit):
+        # Whoever committed it may have come no further.
+        publish_as_iceberg(tables, layout, found)
         return
     if found is None:
         found = _create(layout, table, tables.keep_replaced_h)
@@ -296,6 +300,18 @@ def commit_files(
     tables.keep(uri, found)
     if is_due(before, found.version()):
         tidy(found, tables.keep_replaced_h)
+    publish_as_iceberg(tables, layout, found)
+
+
+def publish_as_iceberg(tables: OpenTables, layout: Layout, table: DeltaTable) -> None:
+    """Describe a table as Iceberg as well, if that is wanted."""
+    if tables.iceberg and layout.is_public:
+        # Only those who want it pay for it.
+        from pyspark_headwater.pipelines.iceberg import Home, publish
+
+        publish(table, layout.partition, layout.clustered)
+        if table.version() % TIDY_EVERY == 0:
+            Home(table.table_uri).sweep(tables.keep_replaced_h)
 
 
 def _create(layout: Layout, table: str, keep_replaced_h: int) -> DeltaTable:

@@ -38,6 +38,7 @@ from pyspark_headwater.pipelines.delta import (
     commit_files,
     has_commit,
     parts_of,
+    publish_as_iceberg,
     read_files,
     side_by_side,
     write_files,
@@ -219,6 +220,7 @@ class Archive:
             commit_files(self.tables, layout, stream, mine, commit, notes=end.notes(stream))
             if (table := self.tables.find(layout.uri(stream))) is not None:
                 compact(table, layout.partition)
+                publish_as_iceberg(self.tables, layout, table)
 
         side_by_side(finish, sorted(files))
 

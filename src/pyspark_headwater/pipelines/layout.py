@@ -39,6 +39,7 @@ class Layout:
         by_path: whether tables are called by the paths of streams.
         source: the column with JSON objects whose fields are columns too.
         columns: those columns, by table.
+        is_public: whether the tables are for others too, not only for the pipeline itself.
     """
 
     root: str
@@ -50,6 +51,7 @@ class Layout:
     by_path: bool = True
     source: str = ""
     columns: Mapping[str, Columns] = field(default_factory=dict)
+    is_public: bool = True
 
     def uri(self, table: str) -> str:
         return posixpath.join(self.root, self.directory(table))

@@ -59,7 +59,7 @@ class Ledger:
     @property
     def layout(self) -> Layout:
         # No stream has a directory whose name begins so.
-        return Layout(f"{self.root}/{STATE}/_aside", _SCHEMA, "part", name=_NAME)
+        return Layout(f"{self.root}/{STATE}/_aside", _SCHEMA, "part", name=_NAME, is_public=False)
 
     def has(self, commit: Commit) -> bool:
         return has_commit(self.tables.find(self.layout.uri(_NAME)), commit)

@@ -56,6 +56,7 @@ class Pipeline:
         every_s: when following, the least time from one micro-batch to the next.
         called: what the pipeline is called, if not by what it does.
         keep_replaced_h: how long to keep files that are no longer part of a table, in hours.
+        iceberg: whether tables are described as Iceberg too.
         on_error: what to do about a message that does not fit; `quarantine` is for `materialize`.
     """
 
@@ -68,6 +69,7 @@ class Pipeline:
     called: str = ""
     keep_replaced_h: int = KEEP_REPLACED_H
     on_error: pipelines.OnError = "fail"
+    iceberg: bool = False
 
     def __post_init__(self) -> None:
         if self.on_error not in pipelines.ON_ERROR:
@@ -97,7 +99,7 @@ class Pipeline:
         return {name: self.options[name] for name in _SELECTING if name in self.options}
 
     def job(self, quarantine: Quarantine | None = None) -> Job:
-        tables = OpenTables(self.keep_replaced_h)
+        tables = OpenTables(self.keep_replaced_h, iceberg=self.iceberg)
         match self.kind:
             case "archive":
                 return Archive(self.root, tables)
