@@ -38,7 +38,7 @@ from pyspark_headwater.pipelines.upkeep import KEEP_REPLACED_H, commits_left
 from pyspark_headwater.wire import BEGINNING, wire_to
 
 _POLL_S: Final = 1
-_HURRY_S: Final = 2.0
+_HURRY_S: Final = 10.0
 _SELECTING: Final = ("stream", "streams", "streamPattern")
 _log: Final = logging.getLogger(__name__)
 
