@@ -31,7 +31,7 @@ class App:
         self._gate = gate
         self.elsewhere: Callable[[Request], Awaitable[Answer] | None] | None = None
         """In a cluster: answers what is known to be another node's, once the gate was passed."""
-        self._documents_root = documents_root
+        self.documents_root = documents_root
         self._browsers = browsers or Browsers(None, None)
         self._preflight = [*(preflight_headers() if cors else [("Allow", METHODS)]), NO_STORE]
         self._handlers = {resource: _bound(resource, resources) for resource in RESOURCES.values()}
@@ -55,7 +55,7 @@ class App:
     def _match(self, request: Request) -> Match:
         match = request.match
         if match is None:
-            match = request.match = locate(request.path, self._documents_root)
+            match = request.match = locate(request.path, self.documents_root)
         return match
 
     def answer(self, request: Request) -> Reply:

@@ -35,7 +35,8 @@ from headwater.http.messages import (
 from headwater.http.passing import NODE, Passing
 from headwater.http.routes.matching import locate
 from headwater.http.routes.subscriptions import SUBSCRIPTION, SUBSCRIPTIONS
-from headwater.http.targets import STREAM_ALIAS, STREAM_ROOT, SUBSCRIPTIONS_ROOT
+from headwater.http.targets import PROXY_ROOT, STREAM_ALIAS, STREAM_ROOT, SUBSCRIPTIONS_ROOT
+from headwater.service.reordering import Waiting
 
 HOPS_MAX: Final = 4
 _PATIENCE_LEASES: Final = 3
@@ -71,6 +72,8 @@ class Forwarding:
         self._places: dict[bytes, int] = {}
         """Where streams of other nodes were found, by the path of a request. It may be out of
         date: whoever gets the request looks for itself, and passes on what is not its own."""
+        self._roots = (STREAM_ROOT, STREAM_ALIAS, PROXY_ROOT, app.documents_root)
+        """Below these, a path of a request stands for one stream and what belongs to it."""
         app.elsewhere = self._known
 
     def _known(self, request: Request) -> Awaitable[Answer] | None:
@@ -91,7 +94,11 @@ class Forwarding:
             reply = self._app.answer(request)
         except OwnedElsewhere as error:
             return self.forward(request, error.shard)
-        if isinstance(reply, Answer | Deferred):
+        if isinstance(reply, Deferred):
+            if not isinstance(reply.future, Waiting):
+                return reply
+            reply = reply.resolve()
+        elif isinstance(reply, Answer):
             return reply
         return self._or_forward(request, reply)
 
@@ -202,7 +209,7 @@ class Forwarding:
 
     def _note(self, request: Request, shard: int) -> None:
         path = request.path
-        if path.startswith(STREAM_ROOT) and not path.startswith(_SUBSCRIPTIONS):
+        if path.startswith(self._roots) and not path.startswith(_SUBSCRIPTIONS):
             if len(self._places) >= _PLACES_MAX:
                 self._places.clear()
             self._places[path] = shard

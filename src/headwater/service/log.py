@@ -184,6 +184,7 @@ class Log(AppendingLog):
         released = self._registry.release(lambda entry: entry.shard in shards)
         for entry in released:
             entry.notify(Event.RELEASED)
+            self._waiting_room.release(entry)
         await self.writer.reply_after_all(None)
 
     async def together(self, work: Callable[[], Awaitable[R]]) -> R:

@@ -2,7 +2,8 @@
 
 A client that keeps several requests in flight may have them arrive out of order. One that is only
 slightly ahead waits here for the missing ones: it continues as soon as they are accepted, and gets
-its 409 when they do not come in time.
+its 409 when they do not come in time. When the stream goes to another node, those who wait for it
+are sent after it, and wait there.
 """
 
 from __future__ import annotations
@@ -47,6 +48,12 @@ class WaitingRoom:
         """A request was accepted: the one right after it may continue."""
         self._leave((entry, stamp.id, stamp.epoch, stamp.seq + 1))
 
+    def release(self, entry: Entry) -> None:
+        """Another node is about to have the stream: whoever waits finds that out."""
+        if entry.waiting:
+            for key in [key for key in self._waiting if key[0] is entry]:
+                self._leave(key)
+
     def _leave(self, key: _Key) -> None:
         entry = key[0]
         for guest in self._waiting.pop(key, ()):
@@ -64,6 +71,10 @@ class WaitingRoom:
         outcome.add_done_callback(lambda done: _pass_on(done, guest.reply))
 
 
+class Waiting(Reply[AppendReply]):
+    """The reply to one who waits: unlike others, it may be that another node has the stream."""
+
+
 class _Guest:
     __slots__ = ("command", "reply", "timer")
 
@@ -71,7 +82,7 @@ class _Guest:
 
     def __init__(self, command: Append) -> None:
         self.command = command
-        self.reply: Reply[AppendReply] = Reply()
+        self.reply = Waiting()
 
 
 def _pass_on(
