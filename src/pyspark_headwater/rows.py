@@ -21,7 +21,7 @@ from typing import Any, Final
 import msgspec
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
-from headwater.client.protocol.streams import is_json
+from headwater.core.content_types import is_json
 from pyspark_headwater.errors import InvalidOption, MalformedMessage
 from pyspark_headwater.options import WriteOptions
 

@@ -11,7 +11,8 @@ from typing import Final
 
 from headwater.client.errors import BadRequest, ResponseError, StreamGone, StreamNotFound
 from headwater.client.protocol.resources import StreamSummary
-from headwater.client.protocol.streams import NOW, START, is_json
+from headwater.client.protocol.streams import NOW, START
+from headwater.core.content_types import is_json
 from headwater.core.patterns import InvalidPattern, Pattern, parse_path_pattern
 from pyspark_headwater.errors import DataLoss, InvalidOption, UnknownStream
 from pyspark_headwater.options import EARLIEST, LATEST, ReadOptions

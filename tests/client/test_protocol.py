@@ -20,12 +20,12 @@ from headwater.client.protocol.streams import (
     check_headers,
     create_request,
     fork_request,
-    is_json,
     merged,
     producer_receipt,
     read_request,
     stream_info,
 )
+from headwater.core.content_types import is_json
 from headwater.core.payloads import encode_append, encode_batches, encode_body, encode_message
 
 URL = "http://localhost:4437/v1/stream/orders"

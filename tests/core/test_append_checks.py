@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -50,7 +50,7 @@ class Attempt:
         stamp = ProducerStamp("p", self.epoch, self.seq)
         return Append(self.body, self.content_type, self.close, stamp, self.stream_seq)
 
-    def decide(self) -> tuple[AppendReply, tuple[Mutation, ...]]:
+    def decide(self) -> tuple[AppendReply, Sequence[Mutation]]:
         decision = decide_append(require(self.state, "s", NOW_MS), self.command, NOW_MS)
         return decision.reply, decision.mutations
 

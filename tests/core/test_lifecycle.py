@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from headwater.core import errors
@@ -32,7 +34,7 @@ def streams() -> DecidedStreams:
     return DecidedStreams()
 
 
-def kinds(mutations: tuple[Mutation, ...]) -> list[type]:
+def kinds(mutations: Sequence[Mutation]) -> list[type]:
     return [type(mutation) for mutation in mutations]
 
 

@@ -7,12 +7,14 @@ measure a fork, decide, fold the mutations into the states. No clock, no engine,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 from headwater.core import decisions
-from headwater.core.decisions import Append, AppendReply, Create, CreateReply, Decision, ForkPoint
+from headwater.core.decisions import Append, AppendReply, Create, CreateReply, ForkPoint
 from headwater.core.errors import UnknownOffset
 from headwater.core.lineage import ForkRequest, Span, measure_sub_offset
+from headwater.core.mutations import Decision, StreamDecision
 from headwater.core.retention import locate
 from headwater.core.stream import Appended, Created, Mutation, StreamState, evolve
 from headwater.store.engine import Engine
@@ -26,7 +28,7 @@ class DecidedStreams:
         self.by_id: dict[int, StreamState] = {}
         self.appends: dict[int, list[Appended]] = {}
         self.next_id = 1
-        self.last_mutations: tuple[Mutation, ...] = ()
+        self.last_mutations: Sequence[Mutation] = ()
 
     # ── Commands ─────────────────────────────────────────────────────────────────────────────
 
@@ -110,7 +112,7 @@ class DecidedStreams:
                 return ForkPoint(source, append.start + size, append.first_message + count)
         raise UnknownOffset(str(lineage.offset_at(position)))
 
-    def _commit(self, decision: Decision[R]) -> R:
+    def _commit(self, decision: StreamDecision[R]) -> R:
         self.last_mutations = decision.mutations
         for mutation in decision.mutations:
             if isinstance(mutation, Created):
@@ -137,7 +139,7 @@ class CommittedStreams(DecidedStreams):
         super().__init__()
         self.engine = engine
 
-    def _commit(self, decision: Decision[R]) -> R:
+    def _commit(self, decision: StreamDecision[R]) -> R:
         reply = super()._commit(decision)
         self.engine.commit(decision.mutations)
         return reply

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from headwater.cli.exits import one_line
-from headwater.cli.output import new_table
+from headwater.cli.output import new_table, size
 from headwater.cli.records import GroupRecord
 from headwater.client import GroupInfo
 
@@ -79,3 +79,26 @@ def lag_table(groups: Sequence[GroupInfo]) -> Table:
             f"{group.oldest_unsettled_age_s:,.1f}",
         )
     return table
+
+
+def group_facts(record: GroupRecord) -> dict[str, object]:
+    """What `info` shows of a group."""
+    members = ", ".join(f"{name} ({count})" for name, count in sorted(record.members.items()))
+    return {
+        "group": record.name,
+        "stream": record.stream,
+        "state": "paused" if record.paused else "active",
+        "position": record.position,
+        "lag": f"{record.lag_messages:,} messages, {size(record.lag_bytes)}",
+        "oldest": f"{age(record.lag_s)} ago" if record.lag_messages else None,
+        "in flight": record.in_flight,
+        "members": members or None,
+        "durable": record.durable,
+        "start": record.start,
+        "ack timeout": age(record.ack_timeout_s),
+        "max in flight": record.max_in_flight,
+        "max deliveries": record.max_deliveries or None,
+        "dead letters": record.dead_letter,
+        "order by": record.order_by,
+        "version": record.version or None,
+    }

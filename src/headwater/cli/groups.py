@@ -17,13 +17,12 @@ from headwater.cli.group_options import (
     find_group,
     group_settings,
 )
-from headwater.cli.group_view import age, group_record, group_table, lag_table
+from headwater.cli.group_view import group_facts, group_record, group_table, lag_table
 from headwater.cli.output import (
     Json,
     console,
     is_terminal,
     report,
-    size,
     write_facts,
     write_json,
     write_line,
@@ -126,27 +125,7 @@ def info(
     if json:
         write_json(record)
         return
-    members = ", ".join(f"{name} ({count})" for name, count in sorted(record.members.items()))
-    write_facts(
-        {
-            "group": record.name,
-            "stream": record.stream,
-            "state": "paused" if record.paused else "active",
-            "position": record.position,
-            "lag": f"{record.lag_messages:,} messages, {size(record.lag_bytes)}",
-            "oldest": f"{age(record.lag_s)} ago" if record.lag_messages else None,
-            "in flight": record.in_flight,
-            "members": members or None,
-            "durable": record.durable,
-            "start": record.start,
-            "ack timeout": age(record.ack_timeout_s),
-            "max in flight": record.max_in_flight,
-            "max deliveries": record.max_deliveries or None,
-            "dead letters": record.dead_letter,
-            "order by": record.order_by,
-            "version": record.version or None,
-        }
-    )
+    write_facts(group_facts(record))
 
 
 @app.command()

@@ -7,7 +7,7 @@ from typing import Final
 
 from headwater.cli.formats import About, Format, Item, Render
 from headwater.cli.output import on_one_line, stdout
-from headwater.cli.units import Unit, behind
+from headwater.cli.units import Unit, after
 from headwater.client import Batch, Position
 
 # A longer line is written in pieces: a stream of text need not have any line ends.
@@ -180,7 +180,7 @@ def _as_it_is(unit: Unit) -> Render:
 
 
 def _position(batch: Batch, taken: int, total: int) -> Position:
-    return batch.position if taken == total else behind(batch, taken)
+    return batch.position if taken == total else after(batch, taken)
 
 
 def _end_of_line(data: bytes, number: int) -> int:

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Protocol
 
 from headwater.client import Batch, Position
+from headwater.core.content_types import is_json, media_type
 
 
 class Unit(Enum):
@@ -25,17 +26,16 @@ class Unit(Enum):
     @classmethod
     def of(cls, content_type: str | None) -> Unit:
         """Messages in a JSON stream, lines in a text stream, bytes in any other."""
-        media_type = (content_type or "").partition(";")[0].strip().lower()
-        if media_type == "application/json":
+        if is_json(content_type):
             return cls.MESSAGE
-        return cls.LINE if media_type.startswith("text/") else cls.BYTE
+        return cls.LINE if media_type(content_type).startswith("text/") else cls.BYTE
 
     def counted(self, count: int) -> str:
         """The number with its unit: 1 message, 2 messages."""
         return f"{count:,} {self.value}{'' if count == 1 else 's'}"
 
 
-def behind(batch: Batch, count: int) -> Position:
+def after(batch: Batch, count: int) -> Position:
     """The position after the first `count` messages or bytes of a batch."""
     return Position(batch.start.offset, batch.start.skip + count)
 
@@ -77,7 +77,7 @@ class _LastMessages:
     def add(self, batch: Batch) -> None:
         total = len(batch.raw_messages())
         for index in range(max(0, total - self._count), total):
-            self._starts.append(behind(batch, index))
+            self._starts.append(after(batch, index))
 
     def is_full(self) -> bool:
         return len(self._starts) == self._count
@@ -101,7 +101,7 @@ class _LastLines(_LastMessages):
             starts.appendleft(end + 1)
         if self._at_line_start:
             starts.appendleft(0)
-        self._starts.extend(behind(batch, start) for start in starts)
+        self._starts.extend(after(batch, start) for start in starts)
         self._at_line_start = data.endswith(b"\n")
 
 
@@ -125,4 +125,4 @@ class _LastBytes:
     def position(self) -> Position | None:
         if not self._pieces:
             return None
-        return behind(self._pieces[0][0], max(0, self._total - self._count))
+        return after(self._pieces[0][0], max(0, self._total - self._count))

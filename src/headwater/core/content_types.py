@@ -26,9 +26,9 @@ _CONTENT_TYPE = re.compile(rf"{_TOKEN}/{_TOKEN}[ \t]*(;[\x20-\x7e\t]*)?")
 
 
 @lru_cache(maxsize=1024)
-def media_type(content_type: str) -> str:
-    """The part that counts when two content types are compared."""
-    return content_type.partition(";")[0].strip().lower()
+def media_type(content_type: str | None) -> str:
+    """The part that counts when two content types are compared; nothing for none."""
+    return (content_type or "").partition(";")[0].strip().lower()
 
 
 @lru_cache(maxsize=1024)
@@ -38,7 +38,7 @@ def check_content_type(value: str) -> str:
     return value
 
 
-def is_json(content_type: str) -> bool:
+def is_json(content_type: str | None) -> bool:
     return media_type(content_type) == JSON
 
 

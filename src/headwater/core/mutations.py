@@ -1,6 +1,14 @@
-"""Everything that an engine can be asked to store."""
+"""Everything that an engine can be asked to store, and what a decision is.
 
-from typing import Final
+Streams, groups and subscriptions are state machines of one kind: a pure function decides, which
+returns mutations and a reply or raises the error that says why not, and `evolve` folds each
+mutation into the state.
+"""
+
+from collections.abc import Sequence
+from typing import Final, Generic, TypeVar
+
+import msgspec
 
 from headwater.core.groups.mutations import GroupCreated, GroupMutation
 from headwater.core.live.templates import LiveMutation, TemplatesSaved
@@ -19,3 +27,18 @@ GROWING: Final = (
 )
 
 AnyMutation = Mutation | GroupMutation | LiveMutation | SubscriptionMutation | SnapshotMutation
+
+R = TypeVar("R")
+M = TypeVar("M")
+
+
+class Decision(msgspec.Struct, Generic[R, M], frozen=True):
+    """What a command comes to."""
+
+    reply: R
+    mutations: Sequence[M] = ()
+
+
+StreamDecision = Decision[R, Mutation]
+GroupDecision = Decision[R, GroupMutation]
+SubscriptionDecision = Decision[R, SubscriptionMutation]

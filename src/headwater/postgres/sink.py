@@ -32,11 +32,11 @@ from headwater.client import (
     TooLarge,
 )
 from headwater.client import Position as Place
+from headwater.core.content_types import JSON, is_json, media_type
 from headwater.postgres.buffer import Batch
 from headwater.postgres.errors import StreamUnfit
 from headwater.postgres.position import LastRecord, Position, format_lsn, read_record
 
-JSON: Final = "application/json"
 # What a server takes by default. A body far beyond its limit would not even be answered.
 RECORD_BYTES_MAX: Final = 64 << 20
 # How many of the last messages to look through for one of ours; then all of them.
@@ -65,8 +65,8 @@ class Sink:
             if not create:
                 raise
             info = await self._stream.ensure(content_type=JSON)
-        kind = (info.content_type or "").partition(";")[0].strip().lower()
-        if kind != JSON:
+        if not is_json(info.content_type):
+            kind = media_type(info.content_type)
             raise StreamUnfit(
                 f"the stream {self.path!r} holds {kind or 'something unknown'}, not JSON messages; "
                 "choose another stream, or let --create make one"

@@ -7,13 +7,13 @@ writer, and read back from the hot tail or the engine.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
+from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import replace
 from typing import Final, TypeVar
 
 from headwater.core import decisions
 from headwater.core.content import Prepared
-from headwater.core.decisions import Create, CreateReply, Decision, expected_config
+from headwater.core.decisions import Create, CreateReply, expected_config
 from headwater.core.errors import (
     OwnedElsewhere,
     StorageFull,
@@ -22,6 +22,7 @@ from headwater.core.errors import (
     StreamNotFound,
 )
 from headwater.core.limits import Limits
+from headwater.core.mutations import StreamDecision
 from headwater.core.producers import ProducerLimits
 from headwater.core.quotas import Quota
 from headwater.core.snapshots import SnapshotDropped
@@ -52,6 +53,7 @@ from headwater.store.history.policies import ArchivePolicy, SealPolicy
 
 R = TypeVar("R")
 _GATHERINGS_MAX: Final = 8
+_DecideRemoval = Callable[[StreamState, tuple[StreamState, ...], int], StreamDecision[bool]]
 
 
 class Log(AppendingLog):
@@ -138,8 +140,7 @@ class Log(AppendingLog):
                 log.compacting = Compacting(history, sealing, log.writer, clock, uploads=uploads)
         if archive is not None and opened is not None:
             log.archiving = Archiving(opened, archive, log.writer, clock)
-        history_tasks = (log.sealing, log.compacting, log.archiving)
-        log.tasks += [task for task in history_tasks if task is not None]
+        log.tasks += filter(None, (log.sealing, log.compacting, log.archiving))
         for task in log.tasks:
             task.start()
         return log
@@ -355,25 +356,20 @@ class Log(AppendingLog):
 
     async def remove_orphan(self, path: str) -> bool:
         """Delete a soft-deleted stream that has no fork left. Used by housekeeping."""
-        entry, ancestors = await self._forks.with_ancestors(path)
-        if entry.state is None:
-            return False
-        decision = decisions.decide_orphan(entry.state, _states(ancestors), self.clock())
-        if not decision.mutations:
-            return False
-        return await self._remove((entry, *ancestors), decision)
+        return await self._remove_if(decisions.decide_orphan, path)
 
     async def expire(self, path: str) -> bool:
         """Delete a stream if its time is over. Used by housekeeping."""
+        return await self._remove_if(decisions.decide_expire, path)
+
+    async def _remove_if(self, decide: _DecideRemoval, path: str) -> bool:
         entry, ancestors = await self._forks.with_ancestors(path)
         if entry.state is None:
             return False
-        decision = decisions.decide_expire(entry.state, _states(ancestors), self.clock())
-        if not decision.mutations:
-            return False
-        return await self._remove((entry, *ancestors), decision)
+        decision = decide(entry.state, _states(ancestors), self.clock())
+        return bool(decision.mutations) and await self._remove((entry, *ancestors), decision)
 
-    def _remove(self, family: tuple[Entry, ...], decision: Decision[R]) -> Reply[R]:
+    def _remove(self, family: tuple[Entry, ...], decision: StreamDecision[R]) -> Reply[R]:
         reply = self.writer.submit(_effects(family, decision.mutations), decision.reply)
         last = family[-1].state
         if last is not None and last.soft_deleted and not last.deleted and not last.forks:
@@ -392,9 +388,8 @@ def _states(entries: tuple[Entry, ...]) -> tuple[StreamState, ...]:
     return tuple(entry.state for entry in entries if entry.state is not None)
 
 
-def _effects(family: Iterable[Entry], mutations: tuple[Mutation, ...]) -> list[Effect]:
+def _effects(family: Sequence[Entry], mutations: Sequence[Mutation]) -> list[Effect]:
     """Find the entry that each mutation belongs to; a created stream belongs to its path."""
-    family = tuple(family)
     by_id = {entry.state.config.id: entry for entry in family if entry.state is not None}
     by_path = {entry.path: entry for entry in family}
     effects: list[Effect] = []

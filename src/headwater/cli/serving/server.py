@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import gc
-import resource
 import signal
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
@@ -27,11 +23,11 @@ from headwater.cli.serving.access import (
 )
 from headwater.cli.serving.banner import address, greet
 from headwater.cli.serving.clustering import NO_PARTS, Clustering, handler_of
+from headwater.cli.serving.process import prepare_process
 from headwater.cli.serving.reloading import Reloader
 from headwater.cli.serving.responses import open_responses
 from headwater.cli.serving.tables import Tables
 from headwater.core.cluster import parse_labels
-from headwater.core.limits import MIB
 from headwater.core.quotas import parse_quotas
 from headwater.documents.figures import Figures as DocumentFigures
 from headwater.http import collectors
@@ -61,8 +57,6 @@ from headwater.store.sqlite.engine import SqliteEngine
 if TYPE_CHECKING:
     from headwater.documents.documents import Documents
 
-# M_MMAP_THRESHOLD, M_TRIM_THRESHOLD and M_ARENA_MAX of glibc's malloc.h.
-_MALLOC: Final = ((-3, MIB), (-1, 8 * MIB), (-8, 2))
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _JOIN_AGAIN_S: Final = 1.0
 
@@ -138,7 +132,7 @@ def serve(settings: Settings, sidecar: Sidecar | None = None) -> None:
         raise CannotServe(str(error)) from None
     if has_keys_in_engine:
         _check_address(settings, engine)
-    _prepare_process()
+    prepare_process()
     uvloop.run(_serve(settings, engine, loss, tracing, sidecar))
     while loss.happened:
         if not settings.advertise:
@@ -167,44 +161,6 @@ def _open_again(settings: Settings, loss: Loss) -> Engine:
         except CannotOpen as error:
             log.warning("cannot_join", reason=str(error))
             time.sleep(_JOIN_AGAIN_S)
-
-
-def _prepare_process() -> None:
-    # The commit thread and the event loop hand the interpreter lock to each other with every
-    # batch; at the usual 5 ms, each commit would wait that long for a busy loop to let go.
-    sys.setswitchinterval(0.0002)
-    _rest_collector()
-    _give_memory_back()
-    _raise_file_limit()
-
-
-def _rest_collector() -> None:
-    """Let the garbage collector look less often, and never at what is there from the start.
-
-    Nearly everything here is freed without it. What waits (readers, queries, members) is many small
-    objects that live for long, and going through all of them costs more than it finds.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
-
-
-def _give_memory_back() -> None:
-    """Have glibc return large blocks when they are freed, and share its pools between threads.
-
-    By itself it keeps blocks of up to 32 MiB for later once it has seen such, in a pool per thread:
-    after a few large bodies, more is kept than used. Other C libraries have no such settings.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        for name, value in _MALLOC:
-            mallopt(name, value)
-
-
-def _raise_file_limit() -> None:
-    """Every connection is an open file; use as many as this process may have."""
-    _, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, allowed))
 
 
 async def _serve(

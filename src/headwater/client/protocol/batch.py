@@ -17,8 +17,9 @@ from typing import Any, TypeVar, overload
 import msgspec
 
 from headwater.client.errors import InvalidMessage
-from headwater.client.protocol.streams import START, is_json
+from headwater.client.protocol.streams import START
 from headwater.client.protocol.values import decode, list_decoder
+from headwater.core.content_types import is_json
 
 T = TypeVar("T")
 

@@ -40,11 +40,10 @@ from headwater.client.protocol.streams import (
     Live,
     Request,
     Response,
-    is_json,
-    media_type,
     read_request,
     unexpected,
 )
+from headwater.core.content_types import is_json, media_type
 
 _READ_TAG: Final = re.compile(
     r'(?:W/)?"[^":]*:(?P<start>-1|\d+_\d+):\d+_\d+(?::c)?(?:[;-]\w+)?"', re.ASCII

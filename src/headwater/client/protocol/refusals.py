@@ -31,8 +31,8 @@ from headwater.client.errors import (
     whole_number,
 )
 from headwater.client.protocol.addresses import origin_of
-from headwater.client.protocol.streams import Request, Response, media_type
-from headwater.core.content_types import JSON
+from headwater.client.protocol.streams import Request, Response
+from headwater.core.content_types import JSON, media_type
 
 _MESSAGE_CHARS_MAX: Final = 300
 _RETRY_AFTER_S_MAX: Final = 86_400.0

@@ -23,8 +23,6 @@ from urllib.parse import urlsplit
 import msgspec
 
 from headwater.client.errors import UnexpectedAnswer, whole_number
-from headwater.core import content_types
-from headwater.core.content_types import JSON
 from headwater.core.limits import PRODUCER_ID_CHARS_MAX, PRODUCER_NUMBER_MAX
 
 T = TypeVar("T")
@@ -170,16 +168,6 @@ def check_number(name: str, value: int) -> int:
 
 
 # --- Headers -------------------------------------------------------------------------------------
-
-
-def media_type(content_type: str | None) -> str:
-    """The type without its parameters, in lower case."""
-    return content_types.media_type(content_type or "")
-
-
-def is_json(content_type: str | None) -> bool:
-    """Whether a stream of this type keeps JSON messages rather than bytes."""
-    return media_type(content_type) == JSON
 
 
 def merged(*several: Mapping[str, str] | None) -> dict[str, str]:

@@ -11,7 +11,6 @@ from headwater.core.decisions.commands import (
     AppendReply,
     Create,
     CreateReply,
-    Decision,
     ForkPoint,
 )
 from headwater.core.decisions.create import decide_create, expected_config
@@ -26,7 +25,6 @@ __all__ = [
     "AppendReply",
     "Create",
     "CreateReply",
-    "Decision",
     "ForkPoint",
     "Held",
     "decide_append",

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from headwater.core import content_types, producers
 from headwater.core.content import NO_CONTENT, Content, IsKnown, nothing_known
-from headwater.core.decisions.commands import Append, AppendReply, Decision
+from headwater.core.decisions.commands import Append, AppendReply
 from headwater.core.errors import (
     ContentTypeMismatch,
     EmptyBody,
@@ -25,6 +25,7 @@ from headwater.core.errors import (
 )
 from headwater.core.json_mode import MESSAGES_ANY
 from headwater.core.limits import STREAM_SEQ_CHARS_MAX
+from headwater.core.mutations import Decision, StreamDecision
 from headwater.core.producers import UNLIMITED, ProducerLimits, ProducerStamp, ProducerState
 from headwater.core.stream import Closed, Mutation, ProducerAdvanced, StreamState
 from headwater.core.unique_ids import Mode
@@ -38,7 +39,7 @@ def decide_append(
     on_duplicate: Mode | None = None,
     messages_max: int = MESSAGES_ANY,
     producer_limits: ProducerLimits = UNLIMITED,
-) -> Decision[AppendReply]:
+) -> StreamDecision[AppendReply]:
     """Decide on an append to a stream that `require` let through.
 
     `is_known` says whether the stream holds a message id; only streams that check ids ask. What
@@ -69,7 +70,7 @@ def decide_append(
 
 def _after_close(
     state: StreamState, command: Append, known: ProducerState | None
-) -> Decision[AppendReply]:
+) -> StreamDecision[AppendReply]:
     stamp = command.producer
     if stamp is None:
         if command.close and not command.body:
@@ -81,7 +82,9 @@ def _after_close(
     raise StreamClosed(state.tail_token)
 
 
-def _duplicate(state: StreamState, producer_id: str, known: ProducerState) -> Decision[AppendReply]:
+def _duplicate(
+    state: StreamState, producer_id: str, known: ProducerState
+) -> StreamDecision[AppendReply]:
     highest = ProducerStamp(producer_id, known.epoch, known.seq)
     return Decision(AppendReply(state.tail_token, state.closed, highest, duplicate=True))
 
@@ -110,7 +113,7 @@ def _check_stream_seq(state: StreamState, stream_seq: str | None) -> None:
 
 def _accept(
     state: StreamState, command: Append, content: Content, now_ms: int
-) -> Decision[AppendReply]:
+) -> StreamDecision[AppendReply]:
     stream_id = state.config.id
     mutations: tuple[Mutation, ...] = ()
     end = state.tail

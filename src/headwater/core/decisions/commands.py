@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 import msgspec
 
@@ -13,10 +12,8 @@ from headwater.core.json_mode import MESSAGES_ANY
 from headwater.core.lineage import ForkRequest
 from headwater.core.producers import ProducerStamp
 from headwater.core.retention import Retention
-from headwater.core.stream import Mutation, StreamConfig, StreamState
+from headwater.core.stream import StreamConfig, StreamState
 from headwater.core.unique_ids import UniqueIds
-
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +90,3 @@ class AppendReply(msgspec.Struct, frozen=True):
         """Whether there is nothing to say but where the stream ends now."""
         special = self.closed or self.duplicate_ids or self.relaxed
         return not special and self.producer is None
-
-
-class Decision(msgspec.Struct, Generic[R], frozen=True):
-    reply: R
-    mutations: tuple[Mutation, ...] = ()

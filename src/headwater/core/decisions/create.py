@@ -10,7 +10,7 @@ from __future__ import annotations
 from headwater.core import content_types
 from headwater.core.content import Content, IsKnown, nothing_known, read_content
 from headwater.core.decisions.access import is_taken
-from headwater.core.decisions.commands import Create, CreateReply, Decision, ForkPoint
+from headwater.core.decisions.commands import Create, CreateReply, ForkPoint
 from headwater.core.decisions.ensure import confirm, ensure
 from headwater.core.decisions.remove import remove
 from headwater.core.errors import (
@@ -20,6 +20,7 @@ from headwater.core.errors import (
 )
 from headwater.core.json_mode import MESSAGES_ANY
 from headwater.core.lineage import Lineage
+from headwater.core.mutations import Decision, StreamDecision
 from headwater.core.stream import (
     Closed,
     Created,
@@ -40,7 +41,7 @@ def decide_create(
     now_ms: int,
     is_known: IsKnown = nothing_known,
     messages_max: int = MESSAGES_ANY,
-) -> Decision[CreateReply]:
+) -> StreamDecision[CreateReply]:
     """Decide on a PUT. `ancestors` are the sources of the existing stream, nearest first.
 
     A fork point is needed only when the path is free; see `is_taken`.

@@ -23,13 +23,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headwater.core import content_types
-from headwater.core.decisions.commands import Create, CreateReply, Decision
+from headwater.core.decisions.commands import Create, CreateReply
 from headwater.core.errors import ConfigConflict, Forbidden
+from headwater.core.mutations import Decision, StreamDecision
 from headwater.core.retention import KEEP_ALL
 from headwater.core.stream import Reconfigured, StreamConfig, StreamState
 
 
-def confirm(existing: StreamState, command: Create) -> Decision[CreateReply]:
+def confirm(existing: StreamState, command: Create) -> StreamDecision[CreateReply]:
     config = existing.config
     wanted = command.content_type or (None if command.fork else content_types.DEFAULT)
     different = [*_fixed(config, command, wanted), *_settings(config, command)]
@@ -38,7 +39,7 @@ def confirm(existing: StreamState, command: Create) -> Decision[CreateReply]:
     return _agree(existing, different)
 
 
-def ensure(existing: StreamState, command: Create, now_ms: int) -> Decision[CreateReply]:
+def ensure(existing: StreamState, command: Create, now_ms: int) -> StreamDecision[CreateReply]:
     config, version = existing.config, command.version
     assert version is not None
     if version < config.version:
@@ -75,7 +76,7 @@ def _keeps_less(newer: StreamConfig, config: StreamConfig) -> bool:
     return retention.drops_more_than(before) or newer.lifetime.may_end_before(config.lifetime)
 
 
-def _agree(existing: StreamState, different: list[str]) -> Decision[CreateReply]:
+def _agree(existing: StreamState, different: list[str]) -> StreamDecision[CreateReply]:
     if different:
         raise ConfigConflict(_listed(different))
     config = existing.config

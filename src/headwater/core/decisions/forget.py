@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headwater.core.decisions.commands import Decision
+from headwater.core.mutations import Decision, StreamDecision
 from headwater.core.producers import ProducerLimits
 from headwater.core.stream import ProducersForgotten, StreamState
 
 
 def decide_forget(
     state: StreamState, idle: Sequence[str], limits: ProducerLimits, now_ms: int
-) -> Decision[int]:
+) -> StreamDecision[int]:
     """Forget producers that were idle when the engine was asked; says how many they are.
 
     Those that were used since are in memory, and stay.

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headwater.core.decisions.commands import Decision
 from headwater.core.live.profile import Profile, check_profile
+from headwater.core.mutations import Decision, StreamDecision
 from headwater.core.stream import Reconfigured, StreamState
 
 
-def decide_profile(state: StreamState, profile: Profile, now_ms: int) -> Decision[Profile]:
+def decide_profile(state: StreamState, profile: Profile, now_ms: int) -> StreamDecision[Profile]:
     """Decide on a new profile for a stream that `require` let through."""
     config = state.config
     check_profile(profile, config.content_type)

@@ -11,21 +11,21 @@ by request may be kept for a while; see `headwater.core.decisions.undelete`.
 
 from __future__ import annotations
 
-from headwater.core.decisions.commands import Decision
 from headwater.core.decisions.undelete import kept_until_ms
+from headwater.core.mutations import Decision, StreamDecision
 from headwater.core.stream import Deleted, ForkCounted, Mutation, SoftDeleted, StreamState
 
 
 def decide_delete(
     state: StreamState, ancestors: tuple[StreamState, ...], now_ms: int, grace_ms: int = 0
-) -> Decision[None]:
+) -> StreamDecision[None]:
     """Delete a stream. `ancestors` are its sources, nearest first, as far as they are loaded."""
     return Decision(None, remove(state, now_ms, ancestors, grace_ms))
 
 
 def decide_orphan(
     state: StreamState, ancestors: tuple[StreamState, ...], now_ms: int
-) -> Decision[bool]:
+) -> StreamDecision[bool]:
     """Delete a soft-deleted stream that has lost its last fork; the reply says whether it had."""
     if state.deleted or not state.soft_deleted or state.forks:
         return Decision(False)
@@ -34,7 +34,7 @@ def decide_orphan(
 
 def decide_expire(
     state: StreamState, ancestors: tuple[StreamState, ...], now_ms: int
-) -> Decision[bool]:
+) -> StreamDecision[bool]:
     """Delete a stream whose time is over; the reply says whether it was."""
     if state.deleted or state.soft_deleted or not state.is_expired(now_ms):
         return Decision(False)

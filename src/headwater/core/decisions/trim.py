@@ -6,10 +6,11 @@ Clearing lets go of everything up to a position, whatever the retention says. Of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from headwater.core.decisions.commands import Decision
+from headwater.core.mutations import Decision, StreamDecision
 from headwater.core.retention import LOOK_AFTER_MS, trim_due_after_look
 from headwater.core.stream import Mutation, StreamState, Trimmed, TrimPlanned
 
@@ -31,7 +32,7 @@ class Held(NamedTuple):
         return self.limit if self.unsettled is None else min(self.limit, self.unsettled)
 
 
-def decide_retention(state: StreamState, held: Held, now_ms: int) -> Decision[bool]:
+def decide_retention(state: StreamState, held: Held, now_ms: int) -> StreamDecision[bool]:
     """Drop what need not be kept and plan the next look; True if anything was dropped."""
     retention = state.config.retention
     if state.deleted or state.soft_deleted or retention is None:
@@ -41,14 +42,14 @@ def decide_retention(state: StreamState, held: Held, now_ms: int) -> Decision[bo
         due_ms = trim_due_after_look(retention, held.first_at_ms, now_ms, held_back=held_back)
     else:
         due_ms = now_ms + LOOK_AFTER_MS
-    mutations: tuple[Mutation, ...] = decide_trim(state, held.first, now_ms).mutations
+    mutations: Sequence[Mutation] = decide_trim(state, held.first, now_ms).mutations
     trimmed = bool(mutations)
     if due_ms != state.trim_due_ms:
         mutations = (*mutations, TrimPlanned(state.config.id, due_ms))
     return Decision(trimmed, mutations)
 
 
-def decide_trim(state: StreamState, position: int, now_ms: int) -> Decision[bool]:
+def decide_trim(state: StreamState, position: int, now_ms: int) -> StreamDecision[bool]:
     """Keep a stream from a position on; the reply says whether anything was let go of."""
     gone = state.deleted or state.soft_deleted or state.config.retention is None
     if gone or not state.config.kept_from < position <= state.tail:
@@ -57,7 +58,7 @@ def decide_trim(state: StreamState, position: int, now_ms: int) -> Decision[bool
     return Decision(True, (Trimmed(config.id, now_ms, config),))
 
 
-def decide_clear(state: StreamState, position: int, now_ms: int) -> Decision[None]:
+def decide_clear(state: StreamState, position: int, now_ms: int) -> StreamDecision[None]:
     """Drop what a stream that `require` let through holds before a position."""
     if not state.config.kept_from < position <= state.tail:
         return Decision(None)

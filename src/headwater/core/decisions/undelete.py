@@ -15,8 +15,8 @@ need goes at once, so it cannot be undeleted. Neither can a stream whose time wa
 
 from __future__ import annotations
 
-from headwater.core.decisions.commands import Decision
 from headwater.core.errors import StreamNotFound, UndeleteConflict
+from headwater.core.mutations import Decision, StreamDecision
 from headwater.core.stream import ForkCounted, Mutation, StreamConfig, StreamState, Undeleted
 
 
@@ -37,7 +37,7 @@ def decide_undelete(
     taken: StreamState | None,
     source: StreamState | None,
     now_ms: int,
-) -> Decision[str]:
+) -> StreamDecision[str]:
     """Bring a deleted stream back; the reply is where it ends. `taken` is what is at its path."""
     if deleted is None or deleted.is_expired(now_ms):
         raise StreamNotFound(path)

@@ -21,7 +21,7 @@ up.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -49,15 +49,9 @@ from headwater.core.groups.state import (
     Outstanding,
 )
 from headwater.core.groups.turns import Taker, deal, next_turns
+from headwater.core.mutations import Decision, GroupDecision
 
 GRACE_MS: Final = 10_000
-
-R = TypeVar("R")
-
-
-class Decision(msgspec.Struct, Generic[R], frozen=True):
-    reply: R
-    mutations: Sequence[GroupMutation] = ()
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -70,7 +64,7 @@ class Outcome(msgspec.Struct, frozen=True):
 # ── What members say ─────────────────────────────────────────────────────────────────────────
 
 
-def decide(state: GroupState, command: Command, now_ms: int) -> Decision[Outcome]:
+def decide(state: GroupState, command: Command, now_ms: int) -> GroupDecision[Outcome]:
     """Members acknowledge, return, extend or reject messages."""
     outcome = _held(state, command.receipts, now_ms)
     done = outcome.done
@@ -212,7 +206,7 @@ class HandedOut(msgspec.Struct, frozen=True):
 
 def decide_hand_out(
     state: GroupState, takers: Sequence[Taker], read: Read, now_ms: int, token: int
-) -> Decision[HandedOut]:
+) -> GroupDecision[HandedOut]:
     """Lease messages to members, in turn: those that wait first, then fresh ones.
 
     Where no order is kept, the cursor passes the messages that find a taker. Where it is, all that
@@ -240,7 +234,7 @@ def decide_hand_out(
 
 def _hand_out_any(
     state: GroupState, takers: Sequence[Taker], read: Read, now_ms: int, token: int
-) -> Decision[HandedOut]:
+) -> GroupDecision[HandedOut]:
     due = [m for m in state.due(now_ms, len(read.again)) if m.ref.number in read.again]
     free = _free(state, read)
     sizes = [*(read.again[m.ref.number] for m in due), *(read.sizes[at] for at in free)]
@@ -298,7 +292,7 @@ def _advanced(
 # ── The group itself ─────────────────────────────────────────────────────────────────────────
 
 
-def decide_put(state: GroupState, wanted: Wanted) -> Decision[GroupConfig]:
+def decide_put(state: GroupState, wanted: Wanted) -> GroupDecision[GroupConfig]:
     """Bring the settings of a group up to date."""
     config = reconfigured(state.config, wanted)
     if config == state.config:

@@ -8,12 +8,12 @@ ids and dice come in as arguments.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from headwater.core.errors import InvalidOffset, UnknownOffset
+from headwater.core.mutations import Decision, SubscriptionDecision
 from headwater.core.offsets import Anchor, parse_offset
 from headwater.core.subscriptions.errors import (
     AckConflict,
@@ -41,7 +41,6 @@ RETRY_MS_MAX: Final = 60_000
 JITTER: Final = 0.2
 
 Changes = list[SubscriptionMutation]
-R = TypeVar("R")
 
 
 class Proof(NamedTuple):
@@ -55,11 +54,6 @@ class Proof(NamedTuple):
 class Ack(NamedTuple):
     stream: str
     offset: str
-
-
-class Decision(msgspec.Struct, Generic[R], frozen=True):
-    reply: R
-    mutations: Sequence[SubscriptionMutation] = ()
 
 
 def retry_delay_ms(failures: int, dice: float) -> int:
@@ -140,7 +134,7 @@ def decide_settle(
     done: bool,
     next_id: str,
     now_ms: int,
-) -> Decision[bool]:
+) -> SubscriptionDecision[bool]:
     """Progress: acknowledge, then continue with a longer lease or be done."""
     _check(state, proof)
     marks = [_acknowledged(state, ack) for ack in acks]
@@ -156,7 +150,7 @@ def decide_settle(
 
 def decide_release(
     state: SubscriptionState, proof: Proof, next_id: str, now_ms: int
-) -> Decision[bool]:
+) -> SubscriptionDecision[bool]:
     """Whoever holds the wake gives it back undone."""
     _check(state, proof)
     return _finished(state, [], next_id, now_ms)
@@ -244,7 +238,7 @@ def _is_progress(state: SubscriptionState, mark: Mark) -> bool:
 
 def _finished(
     state: SubscriptionState, marks: Sequence[Mark], next_id: str, now_ms: int
-) -> Decision[bool]:
+) -> SubscriptionDecision[bool]:
     """The wake is over. If something is left to do, the next one begins."""
     left = len(state.pending) - sum(
         mark.path in state.pending and state.pending[mark.path].tail <= mark.acked for mark in marks

@@ -229,14 +229,8 @@ class LiveStream(Owner):
 
     def _result(self, outcome: Outcome) -> WaitResult:
         journal, wall_ms = self.state.journal, self._live.clock()
-        return WaitResult(
-            outcome,
-            journal.cursor,
-            journal.flushed_seq,
-            wall_ms,
-            wall_ms - round(self.coalesce_ms),
-            {},
-        )
+        since_ms = wall_ms - round(self.coalesce_ms)
+        return WaitResult(outcome, journal.cursor, journal.flushed_seq, wall_ms, since_ms, {})
 
     def _answer(self, waiters: Sequence[Waiter], outcome: Outcome) -> None:
         if not waiters:

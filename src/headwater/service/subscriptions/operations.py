@@ -9,10 +9,11 @@ from typing import Final, NamedTuple
 from headwater.core.content_types import JSON
 from headwater.core.decisions import Create
 from headwater.core.errors import ConfigConflict, StorageUnavailable, StreamError
+from headwater.core.mutations import Decision, SubscriptionDecision
 from headwater.core.paths import check_segment
 from headwater.core.subscriptions import decisions
 from headwater.core.subscriptions.config import SubscriptionConfig
-from headwater.core.subscriptions.decisions import Ack, Changes, Decision, Proof
+from headwater.core.subscriptions.decisions import Ack, Changes, Proof
 from headwater.core.subscriptions.errors import (
     AckConflict,
     InvalidSubscription,
@@ -148,7 +149,7 @@ class Subscriptions(SubscriptionRegistry):
             lambda state, _: self._relinked(decisions.decide_unlink(state, path))
         )
 
-    def _relinked(self, changes: Changes) -> Decision[None]:
+    def _relinked(self, changes: Changes) -> SubscriptionDecision[None]:
         """Streams belong to other subscriptions from the moment on when this is decided."""
         self.version += 1
         return Decision(None, changes)
@@ -162,7 +163,7 @@ class Subscriptions(SubscriptionRegistry):
         subscription.expire()
         await subscription.announced()
 
-        def decide(state: SubscriptionState, now_ms: int) -> Decision[Claimed]:
+        def decide(state: SubscriptionState, now_ms: int) -> SubscriptionDecision[Claimed]:
             changes = decisions.decide_claim(state, worker, now_ms)
             wake = state.wake
             claimed = Claimed(
@@ -189,7 +190,7 @@ class Subscriptions(SubscriptionRegistry):
         """Acknowledge, then continue or be done; True if another wake follows at once."""
         keys = await self.keyring.get()
 
-        def decide(state: SubscriptionState, now_ms: int) -> Decision[bool]:
+        def decide(state: SubscriptionState, now_ms: int) -> SubscriptionDecision[bool]:
             proof = _proof(keys, state, token, generation, wake_id)
             return decisions.decide_settle(
                 state, proof, acks, done=done, next_id=new_wake_id(), now_ms=now_ms
@@ -209,7 +210,7 @@ class Subscriptions(SubscriptionRegistry):
     ) -> None:
         keys = await self.keyring.get()
 
-        def decide(state: SubscriptionState, now_ms: int) -> Decision[bool]:
+        def decide(state: SubscriptionState, now_ms: int) -> SubscriptionDecision[bool]:
             proof = _proof(keys, state, token, generation, wake_id)
             return decisions.decide_release(state, proof, new_wake_id(), now_ms)
 

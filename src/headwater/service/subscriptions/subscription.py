@@ -26,10 +26,10 @@ from headwater.core import decisions
 from headwater.core.content_types import JSON
 from headwater.core.decisions import Append
 from headwater.core.errors import OwnedElsewhere, StorageUnavailable, StreamError
+from headwater.core.mutations import SubscriptionDecision
 from headwater.core.producers import ProducerStamp
 from headwater.core.subscriptions.decisions import (
     Changes,
-    Decision,
     decide_begin,
     decide_completed,
     decide_delivered,
@@ -187,7 +187,9 @@ class Subscription(Owner):
         effects: list[Effect] = [(self, change) for change in changes]
         return self._registry.streams.writer.submit([*effects, *extra], reply)
 
-    async def change(self, decide: Callable[[SubscriptionState, int], Decision[R]]) -> R:
+    async def change(
+        self, decide: Callable[[SubscriptionState, int], SubscriptionDecision[R]]
+    ) -> R:
         """Decide, commit, answer. A refusal waits for what it rests on, too."""
         writer = self._registry.streams.writer
         self.expire()
