@@ -23,6 +23,8 @@ HEADING: Final = "### Where each rule lives"
 
 # What betrays a rule, as `ast.unparse` writes it: without comments, in single quotes, digits plain.
 SIGNS: Final[dict[str, tuple[str, ...]]] = {
+    "What a decision is": (r"class \w*Decision\(",),
+    "Content types": (r"partition\(';'\)\[0\]\.strip\(\)\.lower\(\)",),
     "Producer fencing": (
         r"raise StaleEpoch\(",
         r"raise SequenceGap\(",

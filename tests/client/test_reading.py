@@ -341,7 +341,7 @@ def test_a_stream_deleted_while_it_is_followed() -> None:
 
 def test_a_position_behind_the_end() -> None:
     session = ReadSession(URL, start=Position("0_1", skip=5), live=None)
-    with pytest.raises(BadRequest, match="3 items behind the end"):
+    with pytest.raises(BadRequest, match="3 items past the end"):
         session.answered(answer("0_2", b"[1,2]", content_type=JSON, stream_up_to_date="true"))
 
 

@@ -88,7 +88,7 @@ def append(
     stream, the elements of a top-level array are then separate messages.
 
     With --producer and --epoch, the same command can be run again until it
-    succeeds, also when its input has grown meanwhile, and every line is
+    succeeds, even if its input has grown in the meantime, and every line is
     stored once. Other input under the same ID needs a higher --epoch: a
     date or a run number will do.
 

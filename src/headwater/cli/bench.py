@@ -55,7 +55,7 @@ def bench(
 ) -> None:
     """Measure a server: append latency and throughput, and delivery.
 
-    Works with any Durable Streams server. Creates JSON streams of its own,
+    Works with any Durable Streams server. Creates its own JSON streams,
     appends one message per request, prints how long that took, and deletes
     the streams. It stops at --count or --seconds, whichever comes first.
 

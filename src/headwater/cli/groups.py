@@ -205,10 +205,10 @@ def create(
         ),
     ] = None,
     ephemeral: Annotated[
-        bool, typer.Option("--ephemeral", help="It ends when its last member has gone.")
+        bool, typer.Option("--ephemeral", help="Delete it when its last member is gone.")
     ] = False,
     if_missing: Annotated[
-        bool, typer.Option("--if-missing", help="Fine if there is one; it stays as it is.")
+        bool, typer.Option("--if-missing", help="Succeed if it exists, and leave it as it is.")
     ] = False,
     update: Annotated[
         bool,

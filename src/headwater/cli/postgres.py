@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 
 DEFAULT_NAME: Final = "headwater"
-# How long one append is tried again before the connections are made anew.
+# How long one append is tried again before new connections are made.
 PATIENCE_S: Final = 2.0
 
 T = TypeVar("T")

@@ -38,7 +38,7 @@ Directory = Annotated[
 def _segments() -> None:
     """Look after the files of history.
 
-    Older data lies in immutable files beside the database, on this machine,
+    Older data is in immutable files next to the database, on this machine,
     in object storage, or both.
 
     Examples:

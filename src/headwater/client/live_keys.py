@@ -101,7 +101,7 @@ class Keyset:
             "keys": self.keys,
             "interestMode": "fine",
             "templateIdsUsed": [self.template.id],
-            # Declared with every wait: it may have retired, and others may have declared it anew
+            # Declared with every wait: it may have retired, and others may have declared it again
             # with encodings of their own. The server then answers for the whole table.
             "declareTemplates": [self.template.wire()],
         }

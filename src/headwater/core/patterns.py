@@ -31,7 +31,7 @@ PATH_SEPARATORS: Final = "/"
 GRANT_SEPARATORS: Final = "./"
 _ONE: Final = "*"
 _REST: Final = frozenset({"**", ">"})
-# What a stream path can consist of, beside separators and wildcards.
+# What a stream path can consist of, besides separators and wildcards.
 _WORD: Final = re.compile(r"[A-Za-z0-9\-._~!$&'()+,;=:@%]*")
 
 

@@ -19,7 +19,7 @@ and no longer when it could not be committed.
 
 In a cluster no node knows what the others accept. The database counts what an account holds, and a
 node works with that for a second (`Estimate`): of the room that was left, it may give away its
-share of a quarter without asking again. For anything beyond, the database counts anew, and that
+share of a quarter without asking again. For anything beyond, the database counts again, and that
 decides. So changes that come one after the other find the limit exactly; at the same moment, an
 account may go over by what the other nodes accept meanwhile, within their shares.
 """

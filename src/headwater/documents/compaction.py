@@ -1,4 +1,4 @@
-"""Compaction beside the writes: one document at a time is read, loaded by a worker, and kept.
+"""Compaction alongside the writes: one document at a time is read, loaded by a worker, and kept.
 
 Nothing of it happens on the event loop but passing pieces on. Readers and writers of the document
 go on; what is written meanwhile comes after the snapshot. A document that no worker can take (it

@@ -34,7 +34,7 @@ class Counted:
             return await self._again(request, error)
 
     async def _again(self, request: Request, error: Uncounted) -> Answer:
-        """Nothing of it was done, so it can be done anew."""
+        """Nothing of it was done, so it can be tried again."""
         for _ in range(_ATTEMPTS):
             await error.shielded()
             try:

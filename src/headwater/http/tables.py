@@ -1,4 +1,4 @@
-"""`/v1/tables` and `/v1/sql`: the tables that pipelines keep beside this server, and questions.
+"""`/v1/tables` and `/v1/sql`: the tables that pipelines keep next to this server, and queries.
 
 The server itself knows nothing of tables: whoever starts it hands it a function that answers.
 """
@@ -49,5 +49,5 @@ class TableResource:
 
 def _no_lake() -> Response:
     return plain_error(
-        404, "not_found", "this server has no tables beside it; `headwater up` keeps some"
+        404, "not_found", "this server has no tables; run `headwater up` to keep some"
     )

@@ -34,7 +34,7 @@ class SlotInUse(PostgresError):
 
 
 class SlotLost(PostgresError):
-    """The slot exists, but changes behind it are gone."""
+    """The slot exists, but changes after it are gone."""
 
 
 class StreamUnfit(PostgresError):

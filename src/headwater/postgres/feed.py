@@ -2,7 +2,7 @@
 
 The driver can start streaming replication but not read it, so this module reads it at the level of
 libpq, whose functions the driver exposes (`psycopg.pq`). Asking again and again over SQL
-(`pg_logical_slot_peek_binary_changes`) would do without, but every question decodes the log anew
+(`pg_logical_slot_peek_binary_changes`) would do without, but every question decodes the log again
 from where the slot stands, a large transaction arrives as one result, and changes come as late as
 the questions do. Here they are pushed, one at a time, and PostgreSQL waits when we do.
 """

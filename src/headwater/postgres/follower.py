@@ -5,7 +5,7 @@ begins where the stream ends: with the transactions that PostgreSQL was not told
 those that the stream's last record shows to be stored. So a crash of any of the three, at any
 moment, neither loses a change nor repeats one, and there is no state to keep anywhere else.
 
-PostgreSQL is told that it may forget a transaction only behind the answer to the append that holds
+PostgreSQL is told that it may forget a transaction only after the answer to the append that holds
 its last record.
 """
 
@@ -194,7 +194,7 @@ class Follower:
     def _begun(self, sink: Sink) -> None:
         where = "from where the slot stands"
         if sink.last is not None:
-            where = f"behind {format_lsn(sink.last.position.lsn)}"
+            where = f"after {format_lsn(sink.last.position.lsn)}"
         self._say(
             f"following {self._database} with slot {self._wanted.slot} into {sink.path}, {where}"
         )

@@ -2,8 +2,8 @@
 
 | slot | the stream's last record | what happens |
 | --- | --- | --- |
-| any | part of an unfinished snapshot | the snapshot is taken anew, with a new slot |
-| there | any other | go on behind it |
+| any | part of an unfinished snapshot | the snapshot is taken again, with a new slot |
+| there | any other | continue after it |
 | there | none, snapshot wanted | refused: only a new slot comes with a snapshot |
 | missing | none | it is created, if that was asked for, with a snapshot if wanted |
 | missing | any other | refused, unless a snapshot is wanted: changes in between are lost |

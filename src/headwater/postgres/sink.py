@@ -1,6 +1,6 @@
 """The stream that the changes go to: what it holds already, and how to add to it exactly once.
 
-Where to go on is not kept anywhere else: the stream's own last record says it. Everything behind
+Where to go on is not kept anywhere else: the stream's own last record says it. Everything after
 that position is new, everything up to it is stored.
 
 That leaves one doubt. An append of an earlier run may still be on its way, sent by a process that
@@ -10,7 +10,7 @@ doing harm:
 - Every run writes under a producer epoch of its own, higher than those before. Once the first
   append of a run is stored, the server refuses everything from earlier ones.
 - The first append of a run holds one unit only, and its `Stream-Seq` is that unit's position. If
-  something from an earlier run is stored after we looked, it ends at this unit or behind it, so
+  something from an earlier run is stored after we looked, it ends at this unit or after it, so
   the server refuses ours, and we look again. If ours is stored, nothing has come in between.
 
 Within a run, appends are numbered, one at a time, and may be sent again.

@@ -212,7 +212,7 @@ class Log(AppendingLog):
 
     async def create(self, command: Create, beside: Entry | None = None) -> CreateReply:
         """Make a stream, or find that it is there. If it is made for another one, it has to have
-        the same owner, so it goes beside it."""
+        the same owner, so it goes next to it."""
         inherited_ids: set[str] = set()
         new_id = await self.new_id("streams")
         if len(command.body) >= LARGE_BYTES:

@@ -9,7 +9,7 @@ streams that are deleted but still needed or kept. Ids that were given out are n
 - The target is empty before, and complete or empty after. A copy that was interrupted is begun
   again.
 - Appends that lie in files of history become rows again: PostgreSQL keeps no files, and a data
-  directory seals them anew.
+  directory seals them again.
 - Each append is compared with its checksum on the way. In the end the target is read back; every
   table must have as many rows as were read, and the same digest. A digest is the sum of the digests
   of the rows, so that it does not depend on their order.

@@ -1,6 +1,6 @@
 """Room that is kept for the moment when the disk is full.
 
-To delete something, a database has to write first. So a file of some size lies beside it that
+To delete something, a database has to write first. So a file of some size lies next to it that
 holds nothing. When the disk is full, that file goes, and what it took is there for deletions,
 retention and closing; nothing that grows is stored until it could be made again.
 """

@@ -1,4 +1,4 @@
-"""API keys, and the file that they are in, beside the streams.
+"""API keys, and the file that holds them, next to the streams.
 
 A file of its own and not a table: the database belongs to one process, and keys are made and
 revoked while a server runs. The file is replaced in one step, so a reader sees the old keys or

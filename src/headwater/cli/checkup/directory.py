@@ -126,7 +126,7 @@ def _space(directory: Path) -> Iterator[Finding]:
         advice = "make room: without it, appends are answered 503; streams can still be deleted"
         yield problem("space", f"{size(free)} left on this disk", advice)
     elif free < used:
-        advice = "a backup would not fit beside it; put backups elsewhere"
+        advice = "a backup would not fit on the same disk; put backups elsewhere"
         yield hint("space", f"{size(free)} left, and the data takes {size(used)}", advice)
     else:
         yield ok("space", f"{size(free)} left, {size(used)} in use")

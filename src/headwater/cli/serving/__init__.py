@@ -1,1 +1,1 @@
-"""`headwater serve` and `headwater up`: the server, its credentials, and what runs beside it."""
+"""`headwater serve` and `headwater up`: the server, its credentials, and what runs alongside."""

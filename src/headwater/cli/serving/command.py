@@ -70,15 +70,13 @@ def _up(
 ) -> None:
     """Run the server and keep tables of its streams: everything on one machine.
 
-    Beside the server run the pipelines archive, materialize and rollup, in one
-    Spark session on this machine. They take in all JSON streams, also those
-    that are created later; `headwater sql` asks their tables. If they die they
-    are started again. Where Spark or Java is missing, the server continues
-    without them.
+    The pipelines archive, materialize and rollup run alongside the server, in
+    one Spark session on this machine. They read all JSON streams, including
+    those created later; `headwater sql` queries their tables. If they die, they
+    are restarted. If Spark or Java is missing, the server runs without them.
 
-    Ctrl-C ends everything in good order, and the next start continues from
-    there. All options of `headwater serve` are understood too; --help-all
-    shows them.
+    Ctrl-C stops everything cleanly, and the next start continues from there.
+    All options of `headwater serve` work too; --help-all shows them.
 
     Examples:
 

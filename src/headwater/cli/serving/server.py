@@ -106,7 +106,7 @@ class Loss:
 
 
 class Sidecar(Protocol):
-    """What runs beside a server, from when it listens to just before it stops."""
+    """What runs alongside a server, from when it listens to just before it stops."""
 
     @property
     def lake(self) -> Path:
@@ -151,7 +151,7 @@ def _check_address(settings: Settings, engine: Engine) -> None:
 
 
 def _open_again(settings: Settings, loss: Loss) -> Engine:
-    """Others took this node for gone. It begins anew, as soon as it can."""
+    """Others took this node for gone. Join again as soon as possible."""
     log.warning("joining_again")
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

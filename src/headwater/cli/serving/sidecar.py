@@ -1,4 +1,4 @@
-"""What `headwater up` has running beside the server: the pipelines, and a demo feed."""
+"""What `headwater up` runs alongside the server: the pipelines, and a demo feed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class CannotRun(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to run beside the server.
+    """What to run alongside the server.
 
     Attributes:
         lake: where the tables are.

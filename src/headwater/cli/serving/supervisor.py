@@ -1,4 +1,4 @@
-"""A process that runs beside the server: told to end with it, and started again if it dies.
+"""A process that runs alongside the server: told to end with it, and started again if it dies.
 
 The process reports on its stdout, an object a line (`{"is": "progress", …}`), and ends when its
 stdin does. So it ends in good order when the server does, and by itself if the server is killed.
@@ -34,7 +34,7 @@ class Supervisor:
         name: what people call it.
         command: what to run.
         environment: what it finds in its environment.
-        log: the file for its stderr; each start begins it anew.
+        log: the file for its stderr; each start truncates it.
         heed: is given each report.
         say: is given each line for people.
         tell: is told what it died of, and nothing once it does well again.

@@ -1,4 +1,4 @@
-"""The tables of a lake, for the server beside it: one process for each question.
+"""The tables of a lake, for the server next to it: one process for each question.
 
 A question that takes too long, too much memory or has too long an answer ends with its process. One
 is answered at a time, and a few may wait.

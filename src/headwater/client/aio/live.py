@@ -138,7 +138,7 @@ class AsyncLiveStream:
     async def meta(self, *, settle: bool = False, timeout_s: float = 30.0) -> LiveMeta:
         """The present cursor, and how the live side is doing.
 
-        With `settle`, everything that was appended before is behind the cursor, unless that takes
+        With `settle`, the cursor is past everything appended before, unless that takes
         longer than `timeout_s`: look at `settled`.
         """
         request = meta_request(self._url, settle=settle, timeout_s=timeout_s)
@@ -221,9 +221,9 @@ class AsyncLiveQuery(Generic[T]):
         self._ttl_s = ttl_s
         self._wait_s = wait_s
         self._retries = Retries(sender.retry)
-        # A moment before the query was last run. None: there is none, begin anew.
+        # A moment before the query was last run. None: there is none, start over.
         self._cursor: str | None = None
-        # Whether the caller has a result from behind the cursor.
+        # Whether the caller has a result from after the cursor.
         self._current = False
         self._denied = False
         self._closed = False

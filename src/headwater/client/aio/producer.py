@@ -70,7 +70,7 @@ class AsyncProducer:
     What it returns tells when the message is stored. It may be ignored: leaving the block (or
     `flush`) waits for everything and raises what went wrong.
 
-    A failure that repetition cannot cure stops the producer: the messages behind it fail as well,
+    A failure that repetition cannot cure stops the producer: the messages after it fail as well,
     because writing them would leave a hole. Whether a failed message may have been stored all the
     same is told by its error's `in_doubt`.
     """

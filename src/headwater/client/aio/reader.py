@@ -41,7 +41,7 @@ class AsyncReader:
                 await handle(message)
                 save(str(reader.position))
 
-    Cancelling at any moment loses nothing: `position` is always behind the last item that was
+    Cancelling at any moment loses nothing: `position` is always after the last item that was
     yielded, and the same reader can be asked again. The reader rides out lost connections and
     busy servers by itself; what it raises is final.
     """
@@ -68,7 +68,7 @@ class AsyncReader:
 
     @property
     def position(self) -> Position:
-        """The place behind everything that has been yielded; save it to resume."""
+        """The place after everything that has been yielded; save it to resume."""
         return self._position if self._items is None else self._items._queue.position
 
     @property
@@ -134,7 +134,7 @@ class AsyncReader:
         return self._as_items(UnpackChanges(state))
 
     async def aclose(self) -> None:
-        """Let go of the connection. The reader may be used again; it would connect anew."""
+        """Let go of the connection. The reader may be used again; it would connect again."""
         connection, self._connection, self._events = self._connection, None, None
         if connection is not None:
             await connection.aclose()

@@ -56,7 +56,7 @@ class AsyncClaim:
 
     @property
     def lease_ttl_s(self) -> float:
-        """How long the worker may be silent; each `ack` starts that anew."""
+        """How long the worker may be silent; each `ack` starts it over."""
         return self._claimed.lease_ttl_ms / 1000
 
     @property

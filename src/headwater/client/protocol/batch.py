@@ -63,7 +63,7 @@ class Batch:
 
     Attributes:
         start: where the batch begins.
-        next_offset: the offset behind it; reading from there yields what follows.
+        next_offset: the offset after it; reading from there yields what follows.
         content_type: the stream's media type.
         up_to_date: True when nothing followed at the time of the answer.
         closed: True when nothing will ever follow.
@@ -78,7 +78,7 @@ class Batch:
 
     @property
     def position(self) -> Position:
-        """The place behind the batch."""
+        """The place after the batch."""
         return Position(self.next_offset)
 
     @property
@@ -116,7 +116,7 @@ class Batch:
         return any(self.payloads)
 
     def without_first(self, count: int) -> tuple[Batch, int]:
-        """The batch without its first items, and how many are still to be left out behind it."""
+        """The batch without its first items, and how many are still to be left out after it."""
         if is_json(self.content_type):
             messages = self.raw_messages()
             skipped = min(count, len(messages))

@@ -58,7 +58,7 @@ class GroupInfo:
         settings: its settings.
         paused: whether it hands out nothing at present.
         position: where it goes on, as `seek` takes it: an offset, and maybe `/` and how many
-            messages behind it were handed out already.
+            messages after it were handed out already.
         lag: how many messages are not settled yet.
         lag_bytes: how many bytes they are, about.
         in_flight: how many messages are with members.
@@ -83,7 +83,7 @@ class Published:
 
     Attributes:
         stream: the stream's path.
-        offset: the stream's end behind it.
+        offset: the stream's end after it.
         duplicate: True when the stream knew the message's id, so that nothing was stored.
     """
 

@@ -37,16 +37,16 @@ class LiveMeta(msgspec.Struct, frozen=True, rename="camel"):
 
     Attributes:
         cursor: the present moment, to wait from.
-        epoch: the first part of the cursor: new whenever the journal begins anew.
+        epoch: the first part of the cursor: new whenever the journal starts over.
         generation: its second part, which counts buckets.
-        settled: whether everything that was appended is behind the cursor.
+        settled: whether the cursor is past everything that was appended.
         touch_mode: how precise the server is at present.
         bucket_ms: the longest that a change may wait for others to share its bucket.
         coalesce_ms: how long it waits at present.
         pending_keys: keys in the open bucket.
         overflow_buckets: buckets that had too many keys, so that they woke everybody.
         lag_source_offsets: messages that are appended and not looked at yet.
-        bucket_max_source_offset_seq: messages of the stream that are behind the cursor.
+        bucket_max_source_offset_seq: messages of the stream before the cursor.
         active_templates: templates that are followed.
         hot_templates: those of them that somebody waits with.
         hot_fine_keys: keys that somebody waits on.
@@ -101,7 +101,7 @@ class WaitResult(msgspec.Struct, frozen=True, rename="camel"):
         touched: something happened: run the query again.
         stale: the cursor was from before a restart or reset: run the query again.
         effective_wait_kind: how the wait was served. For people, not for programs.
-        bucket_max_source_offset_seq: messages of the stream that are behind the cursor.
+        bucket_max_source_offset_seq: messages of the stream before the cursor.
         flush_at_ms: when the bucket was closed, in milliseconds since 1970.
         bucket_start_ms: when it was opened, about.
     """

@@ -51,7 +51,7 @@ class MessageBuffer(Generic[P]):
         return not self._held_bytes or self._held_bytes + size <= self._max_bytes
 
     def add(self, message: bytes, payload: P, *, now: float) -> bool:
-        """Put a message behind all others; True if the producer has to be woken."""
+        """Put a message after all others; True if the producer has to be woken."""
         with self._lock:
             was_empty, was_full = not self._queue, self.is_full()
             self._queue.append((message, payload, now))

@@ -26,7 +26,7 @@ once. The producer's side of that bargain:
 6. An answer that cannot be about our request (see 4 and 5; a confused proxy may give the answer to
    an earlier one) tells nothing: the request is repeated, a few times, over other connections.
 7. Lost connections, 5xx and 429 are waited out with growing delays. Every other refusal is final:
-   the batch fails, and with it everything behind it, because writing on would leave a hole in
+   the batch fails, and with it everything after it, because writing on would leave a hole in
    the order. What is in front of it is still brought to its end.
 """
 
@@ -235,9 +235,9 @@ class ProducerState(Generic[P]):
         return []
 
     def _stop(self, entry: Entry[P], error: HeadwaterError) -> list[Outcome[P]]:
-        """The batch fails for good, and everything behind it.
+        """The batch fails for good, and everything after it.
 
-        What is behind it and under way cannot be called back. Its answer is still awaited: if our
+        What comes after it and is under way cannot be called back. Its answer is still awaited: if our
         batch had been stored without our knowing, that one may be too.
         """
         self.stopped_by = self.stopped_by or error

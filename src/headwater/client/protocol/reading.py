@@ -130,7 +130,7 @@ class ReadSession:
             batch, self._skip = batch.without_first(self._skip)
         if self._skip and step.up_to_date:
             raise BadRequest(
-                f"the saved position lies {self._skip} items behind the end of the stream",
+                f"the saved position lies {self._skip} items past the end of the stream",
                 status=response.status,
             )
         news = (step.up_to_date and not self.up_to_date) or step.closed

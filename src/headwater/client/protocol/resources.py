@@ -151,7 +151,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 def list_request(
     root: str, prefix: str, after: str, limit: int = PAGE, *, deleted: bool = False
 ) -> Request:
-    """The list lies beside the streams, wherever a proxy has put them."""
+    """The list is next to the streams, wherever a proxy has put them."""
     url = f"{root}s" if root.endswith(DEFAULT_ROOT) else urljoin(root, f"{DEFAULT_ROOT}s")
     params = _given(
         limit=limit,

@@ -70,7 +70,7 @@ class Response:
 
     @property
     def next_offset(self) -> str | None:
-        """The offset behind what the answer is about."""
+        """The offset after what the answer is about."""
         return self.headers.get("stream-next-offset")
 
     @property
@@ -90,7 +90,7 @@ class StreamInfo:
 
     Attributes:
         content_type: the media type given when the stream was created.
-        next_offset: the offset behind the last byte.
+        next_offset: the offset after the last byte.
         closed: True when the stream takes no more appends.
         ttl_s: seconds without access after which the stream expires, if it has such a limit.
         expires_at: the instant (RFC 3339) at which the stream expires, if it has one.
@@ -123,7 +123,7 @@ class Receipt:
     """The server's word that an append is stored, or will be if the stream is relaxed.
 
     Attributes:
-        next_offset: the offset behind the append. Some servers leave it out for duplicates.
+        next_offset: the offset after the append. Some servers leave it out for duplicates.
         duplicate: True when an earlier attempt had stored it already.
         closed: True when the append closed the stream.
         relaxed: True when the append was acknowledged before its commit, so a crash may lose it.

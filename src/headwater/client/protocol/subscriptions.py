@@ -276,7 +276,7 @@ class WebhookKeys:
         keys = client.webhook_keys()
         wake = keys.verify(body, request.headers["Webhook-Signature"])
 
-    Keep the keys; they change rarely. When `verify` raises `UnknownSigningKey`, fetch them anew,
+    Keep the keys; they change rarely. When `verify` raises `UnknownSigningKey`, fetch them again,
     but not more often than every few minutes.
 
     Args:

@@ -1,6 +1,6 @@
-"""From batches to single items, and the exact position behind each item. No IO.
+"""From batches to single items, and the exact position after each item. No IO.
 
-The position behind an item is what a reader saves to go on with the next one, even when the item
+The position after an item is what a reader saves to continue with the next one, even when the item
 stands in the middle of a batch or a character of text spans two appends.
 """
 
@@ -26,7 +26,7 @@ class Unpacker(Protocol[T]):
         ...
 
     def position(self, batch: Batch, taken: int, total: int) -> Position:
-        """The place behind the first `taken` of the batch's `total` items."""
+        """The place after the first `taken` of the batch's `total` items."""
         ...
 
 
@@ -71,7 +71,7 @@ class UnpackText(Unpacker[str]):
         try:
             text, used = utf_8_decode(data, "strict", batch.closed)
         except UnicodeDecodeError as error:
-            raise InvalidMessage(f"no UTF-8 text behind {batch.start}: {error}") from error
+            raise InvalidMessage(f"no UTF-8 text after {batch.start}: {error}") from error
         begin = self._carry_start if self._carry else batch.start
         self._carry = data[used:]
         self._carry_start = Position(begin.offset, begin.skip + used)
@@ -128,7 +128,7 @@ class ItemQueue(Generic[T]):
 
     @property
     def position(self) -> Position:
-        """The place behind the last item taken."""
+        """The place after the last item taken."""
         if self._batch is None:
             return self._start
         taken = self._total - length_hint(self.iterator)

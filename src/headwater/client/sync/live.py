@@ -114,7 +114,7 @@ class LiveStream(Blocking[AsyncLiveStream]):
     def meta(self, *, settle: bool = False, timeout_s: float = 30.0) -> LiveMeta:
         """The present cursor, and how the live side is doing.
 
-        With `settle`, everything that was appended before is behind the cursor, unless that takes
+        With `settle`, the cursor is past everything appended before, unless that takes
         longer than `timeout_s`: look at `settled`.
         """
         return self._portal.call(self._async.meta(settle=settle, timeout_s=timeout_s))

@@ -23,14 +23,14 @@ class Reader(BlockingContext[AsyncReader]):
                 handle(message)
                 save(str(reader.position))
 
-    An interrupt at any moment loses nothing: `position` is always behind the last item that was
+    An interrupt at any moment loses nothing: `position` is always after the last item that was
     yielded, and the same reader can be asked again. The reader rides out lost connections and
     busy servers by itself; what it raises is final.
     """
 
     @property
     def position(self) -> Position:
-        """The place behind everything that has been yielded; save it to resume."""
+        """The place after everything that has been yielded; save it to resume."""
         return self._async.position
 
     @property
@@ -90,7 +90,7 @@ class Reader(BlockingContext[AsyncReader]):
         return Items(self._portal, self._async.changes(state))
 
     def close(self) -> None:
-        """Let go of the connection. The reader may be used again; it would connect anew."""
+        """Let go of the connection. The reader may be used again; it would connect again."""
         self._portal.call(self._async.aclose())
 
 

@@ -33,7 +33,7 @@ class Claim(BlockingContext[AsyncClaim]):
 
     @property
     def lease_ttl_s(self) -> float:
-        """How long the worker may be silent; each `ack` starts that anew."""
+        """How long the worker may be silent; each `ack` starts it over."""
         return self._async.lease_ttl_s
 
     @property

@@ -5,7 +5,7 @@ sees it, and within that time it can be undeleted, with its data, producers and 
 that were deleted at one path, the last one comes back. It comes back only if
 
 - the path is free. What was created there since has to be deleted first;
-- its own time is not over: a TTL goes on while the stream is deleted, and begins anew with this;
+- its own time is not over: a TTL goes on while the stream is deleted, and starts over with this;
 - a fork still finds its source, and there all that it had inherited. A fork whose source is gone
   already, but for its forks, is not kept at all.
 

@@ -1,4 +1,4 @@
-"""Addresses of documents, and the streams behind them.
+"""Addresses of documents, and the streams that hold them.
 
 The document `{path}` of the service `{service}` is the stream `yjs/{service}/docs/{path}`. Whoever
 may read, write or delete that stream may do so with the document. A service is one segment and a

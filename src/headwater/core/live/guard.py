@@ -32,7 +32,7 @@ class Guard:
         """Fine keys that this batch may still touch."""
 
     def begin_batch(self, now_ms: int, lag: int, *, wanted: bool) -> Mode:
-        """Choose the mode for the next batch of changes, with `lag` more waiting behind it."""
+        """Choose the mode for the next batch of changes, with `lag` more waiting after it."""
         settings = self._settings
         degrade = settings.lag_degrade_fine_touches_at_source_offsets
         if lag >= degrade:

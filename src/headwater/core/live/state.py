@@ -77,7 +77,7 @@ class LiveState:
         self._table_keys: dict[str, int] = {}
 
     def restart(self, epoch: str) -> list[Waiter]:
-        """Begin anew: every cursor so far is stale, and so is everyone who waits."""
+        """Start over: every cursor so far is stale, and so is everyone who waits."""
         before = self.journal
         self.journal = Journal(epoch, self.settings, self._exact_keys_max)
         self.journal.source_seq = self.journal.flushed_seq = before.source_seq

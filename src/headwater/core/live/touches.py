@@ -178,7 +178,7 @@ def _touch_tuples(
     pending: Pending,
     budget: int,
 ) -> tuple[int, list[Template]]:
-    """For templates that see a row at one tuple: it came or went, or fields beside it differ.
+    """For templates that see a row at one tuple: it came or went, or other fields differ.
 
     Says how many keys those are, and which templates are left. Nearly every change ends here for
     nearly every template, so this is written out instead of in small functions.

@@ -63,7 +63,7 @@ class Mark(NamedTuple):
     path: str
     explicit: bool
     stream_id: int
-    """The stream that `acked` is about; a younger one of the same name begins anew."""
+    """The stream that `acked` is about; a younger one of the same name starts over."""
     acked: int
 
 

@@ -152,7 +152,7 @@ _REPORT = Route(
 _TABLES = Route(
     "GET",
     "/v1/tables",
-    "The tables that pipelines keep beside this server.",
+    "The tables that pipelines keep next to this server.",
     lambda on: on.tables.index,
     {200: Answer("The tables.", content={JSON_TYPE: ref("Tables")})},
     needs=Need.ADMIN,

@@ -56,7 +56,7 @@ class LiveMetrics:
             )
 
     def forget(self, path: str) -> None:
-        """The stream at a path is let go: the next one begins anew."""
+        """The stream at a path is let go: the next one starts over."""
         self._before.pop(path, None)
 
     async def write(self, streams: Sequence[LiveStream]) -> None:
@@ -84,7 +84,7 @@ class LiveMetrics:
         seen, now = msgspec.structs.asdict(before), msgspec.structs.asdict(totals)
         grown = {name: now[name] - seen[name] for name in now}
         if min(grown.values()) < 0:
-            # The journal began anew.
+            # The journal started over.
             grown = now
         journal = stream.state.journal
         return {

@@ -1,4 +1,4 @@
-"""History: the older part of streams, in immutable files beside the database.
+"""History: the older part of streams, in immutable files next to the database.
 
 What a stream has written is its *run*: bytes at positions that never change. The newest part of a
 run is rows of the database. Older parts are *extents* in *segment* files: contiguous spans of a

@@ -1,4 +1,4 @@
-"""Which files of history are worth being written anew.
+"""Which files of history are worth rewriting.
 
 Those of which more than half is needed by nobody: what is written then is less than what becomes
 free. And small ones that make a larger one together. To write the same bytes over and over for a

@@ -1,7 +1,7 @@
 """Rows of a run on their way into a file.
 
-Sealing goes over every append once more, beside the loop that takes new ones. So rows are taken in
-portions, looked at as little as is safe, and turned into columns at once.
+Sealing goes over every append once more, alongside the loop that takes new ones. So rows are taken
+in portions, looked at as little as is safe, and turned into columns at once.
 """
 
 from __future__ import annotations
