@@ -62,7 +62,7 @@ SIGNED_SECONDS_MAX = 7 * 24 * 3600
 class Limits:
     """What one server takes on before it says no. All of it can be configured.
 
-    Where 0 is the default, it means that there is no such limit.
+    Where 0 is the default, it means no limit.
     """
 
     body_bytes_max: int = 64 * MIB

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 
 class Account:
-    """One caller's share of one resource. A rate of 0 means that there is no limit."""
+    """One caller's share of one resource. A rate of 0 means no limit."""
 
     __slots__ = ("_level", "_per_s", "_updated_s")
 

@@ -316,7 +316,7 @@ def evolve(state: StreamState, mutation: Mutation) -> None:
             # It is not this one, but one that was deleted at the same path.
             pass
         case Created() | Undeleted():
-            raise ValueError("a stream that comes starts from a state of its own")
+            raise ValueError("a stream that is created starts from its own state")
 
 
 def _advance(state: StreamState, stamp: ProducerStamp, at_ms: int) -> None:

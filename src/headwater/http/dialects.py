@@ -1,6 +1,6 @@
 """Error codes of other contracts.
 
-A contract that Headwater serves besides its own may have names of its own for why a request is
+A contract that Headwater serves besides its own may have its own names for why a request is
 refused. The form is the same everywhere. Routes name their dialect, and what they refuse is spelled
 in it when it is sent.
 """
@@ -23,7 +23,7 @@ class Dialect(msgspec.Struct, frozen=True):
     by_status: dict[int, str] = {}
     """What all others with a status are."""
     keyless: dict[str, str] = {}
-    """By method: what it is to have sent no key or token, if that has a name of its own."""
+    """By method: what a missing key or token is called, if it has its own name."""
 
     def spell(self, code: str, status: int) -> tuple[str, int]:
         """A code and its status. What the contract has no name for is our own, in its manner."""

@@ -1,6 +1,6 @@
 """Long-poll: one answer for a request that waits at the tail.
 
-`service.polls` knows who waits and who is to be woken. Equal requests share one response.
+`service.polls` knows who waits and whom to wake. Equal requests share one response.
 """
 
 from __future__ import annotations

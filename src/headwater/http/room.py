@@ -69,7 +69,7 @@ class Room:
             raise BuffersFull
 
     def is_too_much(self, address: str, unread_bytes: int) -> bool:
-        """Whether a live reader with so much unread is to be cut off."""
+        """Whether a live reader with so much unread should be cut off."""
         if unread_bytes > self._limits.reader_buffer_bytes_max:
             return True
         return not self._shares.allow(address, 0)

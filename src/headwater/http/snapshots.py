@@ -1,4 +1,4 @@
-"""…/_snapshots: the state at an offset, left for readers to begin with."""
+"""…/_snapshots: the state at an offset, for readers to start from."""
 
 from __future__ import annotations
 

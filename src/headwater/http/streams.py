@@ -42,7 +42,7 @@ AppendFields = tuple[str | None, bool, ProducerStamp | None, str | None, str | N
 
 
 class Layer(Protocol):
-    """What is built on streams, and keeps streams of its own that go and come with another."""
+    """What is built on streams, and keeps its own streams that come and go with another."""
 
     async def deleted(self, stream: str, *, purge: bool) -> None: ...
 

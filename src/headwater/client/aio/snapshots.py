@@ -15,7 +15,7 @@ from headwater.client.protocol.streams import Request
 
 
 class AsyncSnapshots:
-    """States of a stream at an offset, left at the server for readers to begin with.
+    """States of a stream at an offset, stored on the server for readers to start from.
 
     await stream.snapshots.put(offset, b"...", content_type="application/json")
     state = await stream.snapshots.get()
@@ -32,7 +32,7 @@ class AsyncSnapshots:
         return snapshot((await self._sender.perform(request)).response)
 
     async def put(self, offset: str, data: bytes, *, content_type: str) -> None:
-        """Leave the state at an offset, in place of one that is there already."""
+        """Store the state at an offset, replacing one that is there already."""
         url, headers = snapshot_url(self._url, offset), {"Content-Type": content_type}
         await self._sender.perform(Request("PUT", url, headers=headers, body=data))
 

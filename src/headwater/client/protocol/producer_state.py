@@ -237,8 +237,8 @@ class ProducerState(Generic[P]):
     def _stop(self, entry: Entry[P], error: HeadwaterError) -> list[Outcome[P]]:
         """The batch fails for good, and everything after it.
 
-        What comes after it and is under way cannot be called back. Its answer is still awaited: if our
-        batch had been stored without our knowing, that one may be too.
+        What comes after it and is under way cannot be called back. Its answer is still awaited: if
+        our batch had been stored without our knowing, that one may be too.
         """
         self.stopped_by = self.stopped_by or error
         error.in_doubt = error.in_doubt or entry.in_doubt

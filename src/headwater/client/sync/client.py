@@ -189,7 +189,7 @@ class Headwater(BlockingContext[AsyncHeadwater]):
     ) -> Response:
         """Send any other request to the server and return its answer; errors are raised.
 
-        For what has no method of its own, such as the figures of a server:
+        For anything without its own method, such as the metrics of a server:
 
             answer = client.request("GET", "/metrics")
 

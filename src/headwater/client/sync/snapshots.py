@@ -8,7 +8,7 @@ from headwater.client.sync.portal import Blocking
 
 
 class Snapshots(Blocking[AsyncSnapshots]):
-    """States of a stream at an offset, left at the server for readers to begin with.
+    """States of a stream at an offset, stored on the server for readers to start from.
 
     stream.snapshots.put(offset, b"...", content_type="application/json")
     state = stream.snapshots.get()
@@ -20,7 +20,7 @@ class Snapshots(Blocking[AsyncSnapshots]):
         return self._portal.call(self._async.get(offset))
 
     def put(self, offset: str, data: bytes, *, content_type: str) -> None:
-        """Leave the state at an offset, in place of one that is there already."""
+        """Store the state at an offset, replacing one that is there already."""
         self._portal.call(self._async.put(offset, data, content_type=content_type))
 
     def list(self) -> list[SnapshotInfo]:

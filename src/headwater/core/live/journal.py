@@ -107,7 +107,7 @@ class Journal:
     # ── Flushing ─────────────────────────────────────────────────────────────────────────────
 
     def flush(self, now_ms: int, *, everything: bool = False) -> list[Waiter]:
-        """Close the bucket and say who is to be woken. `everything` holds nothing back."""
+        """Close the bucket and say whom to wake. `everything` holds nothing back."""
         self._release_tables(now_ms, everything=everything)
         if not self.pending and not self.overflowing:
             self.flushed_seq = self.source_seq

@@ -124,7 +124,7 @@ class Tokens:
                 f"the claim {self._policy.claim!r} of the token does not fit: {error.message}",
                 sent=True,
             ) from None
-        # Limits are counted by name; a token without a subject gets a name of its own.
+        # Limits are counted by name; a token without a subject gets its own name.
         subject = str(claims["sub"]) if "sub" in claims else digest
         issuer = str(claims.get("iss", ""))
         return Caller(

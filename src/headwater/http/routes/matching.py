@@ -68,7 +68,7 @@ class Resource:
         self.dialect = next((one.dialect for one in routes.values() if one.dialect), None)
         """How its errors are spelled, if not as everywhere."""
         self.otherwise = self._otherwise()
-        """What a caller needs to be told that there is no such method."""
+        """The permission a caller needs to learn that there is no such method."""
 
     def _otherwise(self) -> Need:
         if self.path.startswith(STREAM):

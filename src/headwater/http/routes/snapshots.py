@@ -34,7 +34,7 @@ _GET = Route(
 _PUT = Route(
     "PUT",
     _ONE,
-    "Leave the state at an offset for readers to begin with.",
+    "Store the state at an offset for readers to start from.",
     lambda on: on.snapshots.put,
     {
         200: Answer("It takes the place of another one.", _PLACE),
