@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from headwater.cli import lake
 from pyspark_headwater.pipelines import upkeep
 from pyspark_headwater.pipelines.delta import Commit, OpenTables, WrittenFile, commit_files
 from pyspark_headwater.pipelines.jobs import Seen, archive_layout, seen_by
@@ -90,6 +91,24 @@ def test_a_state_of_many_small_batches(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(DeltaTable(uri).file_uris()) == 1
     assert len([*Path(uri).glob("_bucket=*/*.parquet")]) <= 20 + 2
     assert pa.table(DeltaTable(uri).to_pyarrow_table()).num_rows == 5
+
+
+def test_sql_finds_what_files_say_nothing_about(tmp_path: Path) -> None:
+    """Files say which offsets are in them, and of other columns nothing at all."""
+    layout, tables = archive_layout(str(tmp_path)), OpenTables()
+    for number in range(3):
+        file = written(layout, "orders", number, str(DAY), 2)
+        commit_files(tables, layout, "orders", [file], Commit("q", number))
+    for condition, count in (
+        ("value = '{\"n\":1}'", 2),
+        ("index >= 1", 3),
+        ("value IS NULL", 0),
+        (f"\"offset\" > '{offset_of(0)}' AND index = 0", 2),
+        (f"date = '{DAY}'", 6),
+        (f"date > '{DAY}'", 0),
+    ):
+        question = f"SELECT count(*) FROM orders WHERE {condition}"
+        assert [*lake.rows_of(lake.ask(str(tmp_path), question))] == [(count,)], condition
 
 
 def test_files_in_an_object_store(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from headwater.core.pipelines import ARCHIVE, ROLLUP, STATE
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from deltalake import DeltaTable
 
 KINDS: Final = (ROLLUP, STATE, ARCHIVE)
 """In the order in which they may have a short name."""
@@ -134,13 +135,31 @@ def ask(root: str, sql: str) -> pa.RecordBatchReader:
     connection = duckdb.connect(":memory:", config=_SETTINGS)
     connection.execute("SET TimeZone = 'UTC'; SET lock_configuration = true")
     for name, table in _mentioned(sql, tables).items():
-        connection.register(name, DeltaTable(table.uri).to_pyarrow_dataset())
+        connection.register(name, _dataset(DeltaTable(table.uri)))
     try:
         return connection.sql(sql).to_arrow_reader(_ROWS_IN_A_BATCH)
     except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
         raise _refused(str(error), root, tables) from None
     except duckdb.Error as error:
         raise CliError(_told(str(error))) from None
+
+
+def _dataset(table: DeltaTable) -> Any:
+    """The files of a table, each with the part it is in.
+
+    Files say the least and the greatest value of some columns. For all others, deltalake would tell
+    a filter that they lie between null and null, and it would find nothing.
+    """
+    import pyarrow.dataset as ds
+
+    whole = table.to_pyarrow_dataset()
+    fragments: list[Any] = []
+    for one in whole.get_fragments():
+        part = ds.scalar(True)
+        for name, value in ds.get_partition_keys(one.partition_expression).items():
+            part &= ds.field(name) == ds.scalar(value)
+        fragments.append(whole.format.make_fragment(one.path, one.filesystem, part))
+    return ds.FileSystemDataset(fragments, whole.schema, whole.format, whole.filesystem)
 
 
 def rows_of(reader: pa.RecordBatchReader) -> Iterator[tuple[Any, ...]]:
