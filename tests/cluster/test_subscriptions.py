@@ -12,7 +12,7 @@ import pytest
 from tests.cluster.test_layers import drain
 from tests.subscriptions.api import Api
 from tests.subscriptions.receiver import DONE, Receiver
-from tests.support.cluster import PATIENCE_S, SHORT_LEASE_MS, Cluster, until
+from tests.support.cluster import PATIENCE_S, Cluster, until
 from tests.support.postgresql import databases
 
 JSON = {"Content-Type": "application/json"}
@@ -20,7 +20,7 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with databases() as database, Cluster(database, lease_ms=SHORT_LEASE_MS) as cluster:
+    with databases() as database, Cluster(database) as cluster:
         yield cluster
 
 
@@ -159,7 +159,12 @@ def test_workers_see_no_error_while_their_subscription_changes_hands(
     what it acknowledges it has read a moment ago."""
     names = [f"pulled-{number}" for number in range(4)]
     for name in names:
-        config = {"type": "pull-wake", "wake_stream": f"wakes/{name}", "streams": [f"jobs/{name}"]}
+        config = {
+            "type": "pull-wake",
+            "wake_stream": f"wakes/{name}",
+            "streams": [f"jobs/{name}"],
+            "lease_ttl_ms": 300_000,
+        }
         assert apis[0].put(name, **config).status_code == 201
         assert apis[1].put(name, **config).status_code == 200
         apis[1].create(f"jobs/{name}")
