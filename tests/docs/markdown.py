@@ -4,6 +4,8 @@ Comments, which readers do not see, say what a test does with the code block aft
 
     <!-- run -->                  run this block, and the next one when it has ended
     <!-- run in background -->    start this block and go on at once
+    <!-- run until shown -->      run this block again and again until it prints what is expected
+    <!-- file: NAME -->           save this block under this name, after what is there
     <!-- output -->               the block before this one prints these lines, in this order
     <!-- expect: some text -->    the block before this comment prints this text
 
@@ -28,7 +30,9 @@ SUBSCRIPTIONS_REFERENCE = DOCS / "reference" / "subscriptions.md"
 CONFIGURATION = DOCS / "reference" / "configuration.md"
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_COMMENT = re.compile(r"^<!-- (run in background|run|output|expect: .+?) -->$", re.MULTILINE)
+_COMMENT = re.compile(
+    r"^<!-- (run in background|run until shown|run|output|file: .+?|expect: .+?) -->$", re.MULTILINE
+)
 _HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 _LINK = re.compile(r"\[[^\]\n]*(?:\n[^\]\n]*)?\]\(([^)\s]+)\)")
 _CODE_SPAN = re.compile(r"`[^`\n]+`")
@@ -43,6 +47,8 @@ class Block:
     line: int
     run: bool = False
     background: bool = False
+    repeated: bool = False
+    file: str = ""
     expected: list[re.Pattern[str]] = field(default_factory=list)
     """What its output holds, in this order."""
 
@@ -80,8 +86,11 @@ class Page:
                 blocks[-1].expected += _lines(mark[2])
                 mode = ""
             else:
-                background = mode == "run in background"
-                blocks.append(Block(mark[1], mark[2], line, bool(mode), background))
+                block = Block(mark[1], mark[2], line, run=bool(mode))
+                block.background = mode == "run in background"
+                block.repeated = mode == "run until shown"
+                block.file = mode.removeprefix("file: ") if mode.startswith("file: ") else ""
+                blocks.append(block)
                 mode = ""
         return blocks
 
