@@ -14,13 +14,9 @@ import pytest
 from headwater import client as api
 from headwater.client import AsyncHeadwater, Headwater
 from tests.client import snippets
-from tests.support.server import ServerProcess
 
 HOWTO = Path(__file__).parent.parent.parent / "docs" / "howto"
 GUIDE = HOWTO / "client.md"
-GROUPS = HOWTO / "groups.md"
-LIVE = HOWTO / "live.md"
-SUBSCRIPTIONS = HOWTO / "subscriptions.md"
 MODULES = [f"{api.__name__}.{module.name}" for module in pkgutil.iter_modules(api.__path__)]
 
 
@@ -29,43 +25,6 @@ def test_doctests(name: str) -> None:
     options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     results = doctest.testmod(importlib.import_module(name), optionflags=options)
     assert results.failed == 0
-
-
-def test_the_guide(base_url: str, new_path: str) -> None:
-    """All snippets of the page, in one go, against paths that nobody else uses."""
-    page = GUIDE.read_text().replace('"shop/', f'"{new_path}/').replace('"ticks"', f'"{new_path}"')
-    blocks = snippets.fenced(page)
-    assert len(blocks) >= 14
-    namespace: dict[str, Any] = {}
-    program = "\n".join(blocks).replace(snippets.SERVER, base_url)
-    exec(compile(program, str(GUIDE), "exec", dont_inherit=True), namespace)
-
-
-def test_the_guide_to_groups(base_url: str, new_path: str) -> None:
-    page = GROUPS.read_text().replace('"shop/', f'"{new_path}/')
-    blocks = snippets.fenced(page)
-    assert len(blocks) >= 10
-    program = "\n".join(blocks).replace(snippets.SERVER, base_url)
-    exec(compile(program, str(GROUPS), "exec", dont_inherit=True), {})
-
-
-def test_the_guide_to_live_queries(base_url: str, new_path: str) -> None:
-    page = LIVE.read_text().replace('"shop/', f'"{new_path}/')
-    blocks = snippets.fenced(page)
-    assert len(blocks) >= 5
-    namespace: dict[str, Any] = {}
-    program = "\n".join(blocks).replace(snippets.SERVER, base_url)
-    exec(compile(program, str(LIVE), "exec", dont_inherit=True), namespace)
-    namespace["db"].close()
-
-
-def test_the_guide_to_subscriptions() -> None:
-    """On a server of its own: the page is about names and patterns that anyone might use."""
-    blocks = snippets.fenced(SUBSCRIPTIONS.read_text())
-    assert len(blocks) >= 7
-    with ServerProcess("--memory") as server:
-        program = "\n".join(blocks).replace(snippets.SERVER, server.url)
-        exec(compile(program, str(SUBSCRIPTIONS), "exec"), {})
 
 
 def test_the_guide_names_every_public_class_it_uses() -> None:

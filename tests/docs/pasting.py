@@ -18,8 +18,8 @@ from tests.docs.markdown import Block, Page
 from tests.support.server import ServerProcess
 
 DOCUMENTED_PORT = ":4437"
-SCRIPT_TIMEOUT_S = 300
-OUTPUT_TIMEOUT_S = 120
+SCRIPT_TIMEOUT_S = 900
+OUTPUT_TIMEOUT_S = 240
 
 needs_shell = pytest.mark.skipif(
     shutil.which("bash") is None or shutil.which("curl") is None, reason="needs bash and curl"

@@ -1,10 +1,9 @@
-"""The recipes for web frameworks and notebooks, saved to files and used as a reader would."""
+"""The recipes for web frameworks, saved to files and used as a reader would."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib.util
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +14,6 @@ import httpx
 import pytest
 
 from headwater.client import AsyncHeadwater
-from tests.client import snippets
 from tests.docs.markdown import DOCS, Page
 from tests.support.server import ServerProcess
 
@@ -159,18 +157,3 @@ def test_django(server: ServerProcess, tmp_path: Path, monkeypatch: pytest.Monke
     assert python("manage.py", "pack", "--until-empty") == "packed tea\n"
     assert python("manage.py", "pack", "--until-empty") == ""
     python("manage.py", "test")
-
-
-# ── Notebooks ────────────────────────────────────────────────────────────────────────────────
-
-
-def test_notebook(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> None:
-    cells = snippets.fenced((HOWTO / "notebook.md").read_text())
-    assert len(cells) >= 6
-    namespace: dict[str, Any] = {}
-    exec("\n".join(cells).replace(snippets.SERVER, server.url), namespace)
-    namespace["client"].close()
-    assert "501 30.0" in capsys.readouterr().out
-    assert namespace["frame"]["celsius"].max() < 24
-    assert namespace["table"].num_rows == 500
-    assert json.loads(namespace["table"]["value"][0].as_py())["n"] == 0
