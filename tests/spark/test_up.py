@@ -127,7 +127,9 @@ def test_what_a_newcomer_sees(
     exec(compile(blocks[at].text.replace(DOCUMENTED_PORT, f":{up.port}"), PROGRAM, "exec"), {})
     paste(blocks[at + 1 :], up)
 
+    # On a busy machine, Spark may have been started more than once until now.
+    before = len(up.said)
     up.process.send_signal(signal.SIGINT)
     assert up.process.wait(PATIENCE_S) == 0, up.said
     assert up.leftovers() == []
-    assert "have ended" not in up.said
+    assert "have ended" not in up.said[before:]
