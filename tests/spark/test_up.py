@@ -12,30 +12,23 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-from tests.docs.markdown import TUTORIAL, Block
-from tests.docs.pasting import DOCUMENTED_PORT, Shell, blocks_to_run, needs_shell
 from tests.spark.test_crashes import wait_until
 from tests.spark.world import PATIENCE_S, ROOT
-from tests.support.server import free_port
 
 READY = "all tables are there"
-PROGRAM = "letters.py"
 
 
 class Up:
     """`headwater up --demo` in a process of its own."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.port = free_port()
         self._err = directory / "err"
         self.lake = directory / "lake"
         with self._err.open("wb") as err:
             self.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "headwater", "up", "--demo", "--port", str(self.port)),
+                    *(sys.executable, "-m", "headwater", "up", "--demo", "--port", "0"),
                     *("--data", str(directory / "data"), "--lake", str(self.lake)),
                 ],
                 env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
@@ -90,24 +83,8 @@ def ask(command: str) -> list[str]:
     return ran.stdout.splitlines()
 
 
-def paste(blocks: list[Block], up: Up) -> None:
-    """Paste blocks of the tutorial, and compare what they print with what the page says."""
-    shell = Shell(blocks, up.directory, up.port, {"PYTHONPATH": str(ROOT / "src")})
-    try:
-        ended = shell.wait()
-        for block in blocks:
-            shell.check(block)
-        assert ended == 0
-    finally:
-        shell.end()
-
-
-@needs_shell
 @pytest.mark.slow
-def test_what_a_newcomer_sees(
-    up: Up, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is printed to be pasted, then the tutorial from top to bottom, on one server."""
+def test_what_a_newcomer_sees(up: Up) -> None:
     commands = up.commands()
     wait_until(lambda: READY in up.said or up.process.poll() is not None)
     assert up.process.poll() is None, up.said
@@ -118,18 +95,7 @@ def test_what_a_newcomer_sees(
     assert customers[0].split() == ["key", "name", "city", "visits"]
     assert any("demo/sales" in line for line in rollup)
     assert len(up.leftovers()) >= 2
-
-    blocks = blocks_to_run(TUTORIAL)
-    at = next(i for i, block in enumerate(blocks) if block.file == PROGRAM)
-    paste(blocks[:at], up)
-    # In the session that runs: another would take its memory and a minute.
-    monkeypatch.chdir(tmp_path)
-    exec(compile(blocks[at].text.replace(DOCUMENTED_PORT, f":{up.port}"), PROGRAM, "exec"), {})
-    paste(blocks[at + 1 :], up)
-
-    # On a busy machine, Spark may have been started more than once until now.
-    before = len(up.said)
     up.process.send_signal(signal.SIGINT)
     assert up.process.wait(PATIENCE_S) == 0, up.said
     assert up.leftovers() == []
-    assert "have ended" not in up.said[before:]
+    assert "have ended" not in up.said
