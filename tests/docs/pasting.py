@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -43,7 +43,7 @@ class Shell:
         blocks: Sequence[Block],
         directory: Path,
         port: int,
-        environment: Mapping[str, str] | None = None,
+        environment: dict[str, str] | None = None,
     ) -> None:
         self._blocks = blocks
         self._directory = directory
