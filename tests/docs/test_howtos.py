@@ -47,12 +47,13 @@ class Reader:
         self._server = server
         self._model = f"http://127.0.0.1:{upstream.port}/v1"
         self._directory = directory
-        # What pages take for granted.
-        self._namespace: dict[str, Any] = {"api_key": "sk-1", "messages": []}
+        self._namespace: dict[str, Any] = {}
 
     def follow(self, name: str) -> None:
         directory = self._directory / name
         directory.mkdir()
+        # A program for each page, with what pages take for granted.
+        self._namespace = {"api_key": "sk-1", "messages": []}
         for language, blocks in itertools.groupby(blocks_of(name), lambda block: block.language):
             if language == "python":
                 self._program(name, [block.text for block in blocks])
