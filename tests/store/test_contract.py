@@ -414,6 +414,7 @@ def test_a_line_of_a_listing_says_what_there_is(streams: CommittedStreams) -> No
             messages=2,
             ttl_s=60,
             expires_at_ms=None,
+            profile="generic",
         )
     ]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from headwater.core.access import Permission
 from headwater.core.errors import InvalidQuery
 from headwater.core.offsets import parse_offset
@@ -89,7 +87,6 @@ class Catalog:
             **_summary_json(view.summary()),
             "description": view.config.description,
             "version": view.config.version,
-            "profile": msgspec.to_builtins(view.config.profile)["kind"],
             "unique_ids": view.config.unique_ids.mode if view.config.unique_ids else None,
             "id_pointer": view.config.unique_ids.pointer if view.config.unique_ids else None,
             "retention_s": retention.age_s if retention else None,
@@ -127,4 +124,5 @@ def _summary_json(summary: StreamSummary) -> dict[str, object]:
         "messages": summary.messages,
         "ttl_s": summary.ttl_s,
         "expires_at": summary.expires_at_ms,
+        "profile": summary.profile,
     }

@@ -20,6 +20,7 @@ from itertools import islice
 
 from headwater.core.errors import StreamError, StreamGone, StreamNotFound
 from headwater.core.limits import Limits
+from headwater.core.live.profile import kind_of
 from headwater.core.stream import (
     STAMPED,
     Appended,
@@ -90,6 +91,7 @@ class View:
             messages=self.messages,
             ttl_s=config.lifetime.ttl_s,
             expires_at_ms=config.lifetime.expires_at_ms,
+            profile=kind_of(config.profile),
         )
 
 

@@ -44,6 +44,7 @@ class StreamSummary(msgspec.Struct):
     messages: int | None = None
     ttl_s: int | None = None
     expires_at: int | None = None
+    profile: str | None = None
     deleted_at: int | None = None
     kept_until: int | None = None
 

@@ -97,6 +97,12 @@ class StateProtocol(
 
 
 Profile = Generic | StateProtocol
+
+
+def kind_of(profile: Profile) -> str:
+    return str(profile.__struct_config__.tag)
+
+
 GENERIC: Final = Generic()
 
 

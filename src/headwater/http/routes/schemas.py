@@ -68,11 +68,11 @@ _STREAM_FIELDS: Final[dict[str, Schema]] = {
     "messages": WHOLE,
     "ttl_s": nullable(WHOLE),
     "expires_at": nullable({"type": "integer"}),
+    "profile": {"type": "string", "enum": ["generic", "state-protocol"]},
 }
 _DETAIL_FIELDS: Final[dict[str, Schema]] = {
     "description": nullable(TEXT),
     "version": WHOLE,
-    "profile": {"type": "string", "enum": ["generic", "state-protocol"]},
     "unique_ids": nullable(TEXT),
     "id_pointer": nullable(TEXT),
     "retention_s": nullable(WHOLE),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from headwater.core.live.profile import kind_of
 from headwater.core.producers import ProducerState
 from headwater.core.stream import StreamState
 from headwater.core.subscriptions.state import StreamTail
@@ -32,6 +33,7 @@ class StreamSummary:
     messages: int
     ttl_s: int | None
     expires_at_ms: int | None
+    profile: str
 
     @classmethod
     def of(cls, state: StreamState) -> StreamSummary:
@@ -46,6 +48,7 @@ class StreamSummary:
             messages=state.messages,
             ttl_s=config.lifetime.ttl_s,
             expires_at_ms=config.lifetime.expires_at_ms,
+            profile=kind_of(config.profile),
         )
 
 

@@ -7,8 +7,8 @@ import { linkTo } from "../lib/routes.js";
 import { every } from "../lib/waiting.js";
 
 const EVERY_MS = 5_000;
-const LOOKED_AT = 1_000;
-const AT_ONCE = 8;
+const PAGES = 20;
+const SHOWN = 100;
 
 /** @type {import("../lib/dom.js").Column<any>[]} */
 const COLUMNS = [
@@ -25,29 +25,26 @@ const COLUMNS = [
 export async function live(root, signal) {
   const listed = h("div", h("div.empty", "Looking …"));
   root.replaceChildren(h("h1", "Live queries"), h("div.card", listed));
-  const names = await liveStreams(signal, (text) => listed.replaceChildren(h("div.empty", text)));
+  const names = await liveStreams(signal);
   await every(EVERY_MS, signal, async () => {
-    const rows = await Promise.all(names.slice(0, 100).map(async (name) => ({ name, meta: await get(`${streamUrl(name)}/touch/meta`, signal).catch(() => null) })));
+    const rows = await Promise.all(names.map(async (name) => ({ name, meta: await get(`${streamUrl(name)}/touch/meta`, signal).catch(() => null) })));
     const empty = ["No stream has the profile ", h("code", "state-protocol"), " with ", h("code", "touch"), ". The page of a JSON stream can give it one."];
     listed.replaceChildren(table("Live streams", COLUMNS, rows.filter((row) => row.meta), empty));
   });
 }
 
 /**
- * The streams that queries can wait on. Only their details say so, so no more than a thousand are asked.
+ * The streams that queries can wait on, out of the first thousands.
  * @param {AbortSignal} signal
- * @param {(text: string) => void} say
  */
-async function liveStreams(signal, say) {
-  const { streams } = await get(`/v1/streams?limit=${LOOKED_AT}`, signal);
-  const names = streams.filter((/** @type {any} */ one) => one.content_type.startsWith("application/json")).map((/** @type {any} */ one) => one.name);
+async function liveStreams(signal) {
   /** @type {string[]} */
   const found = [];
-  for (let at = 0; at < names.length; at += AT_ONCE) {
-    if (at) say(`Looking: ${number(at)} of ${number(names.length)} streams …`);
-    const part = names.slice(at, at + AT_ONCE);
-    const details = await Promise.all(part.map((/** @type {string} */ name) => get(`${streamUrl(name)}/_details`, signal).catch(() => null)));
-    found.push(...details.filter((one) => one?.profile === "state-protocol").map((one) => one.name));
+  let after = "";
+  for (let page = 0; page < PAGES && after !== null && found.length < SHOWN; page++) {
+    const listed = await get(`/v1/streams?limit=1000&after=${encodeURIComponent(after)}`, signal);
+    found.push(...listed.streams.filter((/** @type {any} */ one) => one.profile === "state-protocol").map((/** @type {any} */ one) => one.name));
+    after = listed.next;
   }
-  return found;
+  return found.slice(0, SHOWN);
 }
