@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from headwater.core.cluster import ClusterSeen
 from headwater.core.content_types import JSON
 from headwater.core.decisions import Append, Create
 from headwater.core.errors import OwnedElsewhere
@@ -58,7 +59,7 @@ class App:
 
 def forwarding_of(reply: Deferred) -> tuple[Forwarding, App]:
     app = App(reply)
-    node = SimpleNamespace(id=1, lease_s=3.0, shards=frozenset())
+    node = SimpleNamespace(id=1, lease_s=3.0, shards=frozenset(), seen=ClusterSeen())
     return Forwarding(cast("Any", app), cast("Any", node), b"secret"), app
 
 

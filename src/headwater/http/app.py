@@ -29,7 +29,7 @@ class App:
         documents_root: bytes = DOCUMENTS_ROOT,
     ) -> None:
         self._gate = gate
-        self.elsewhere: Callable[[Request], Awaitable[Answer] | None] | None = None
+        self.elsewhere: Callable[[Request], Deferred | Awaitable[Answer] | None] | None = None
         """In a cluster: answers what is known to be another node's, once the gate was passed."""
         self.documents_root = documents_root
         self._browsers = browsers or Browsers(None, None)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import Final
 from urllib.parse import quote
@@ -32,6 +33,7 @@ from headwater.http.messages import (
     Request,
     Response,
 )
+from headwater.http.outcomes import as_is
 from headwater.http.passing import NODE, Passing
 from headwater.http.routes.matching import locate
 from headwater.http.routes.subscriptions import SUBSCRIPTION, SUBSCRIPTIONS
@@ -76,11 +78,22 @@ class Forwarding:
         """Below these, a path of a request stands for one stream and what belongs to it."""
         app.elsewhere = self._known
 
-    def _known(self, request: Request) -> Awaitable[Answer] | None:
+    def _known(self, request: Request) -> Deferred | Awaitable[Answer] | None:
         shard = self._places.get(request.path)
         if shard is None or request.hops or _is_live(request) or shard in self._node.shards:
             return None
+        owner = self._node.seen.owner(shard)
+        if owner is not None and owner.id != self._node.id and owner.address is not None:
+            again = partial(self._again, request, shard)
+            answer = self._passing.pass_at_once(request, owner, again)
+            if answer is not None:
+                self.figures.forwarded += 1
+                return Deferred(answer, as_is)
         return self.forward(request, shard)
+
+    async def _again(self, request: Request, shard: int, broken: LinkBroken) -> Answer:
+        _check_outcome(request, broken)
+        return await self.forward(request, shard)
 
     def __call__(self, request: Request) -> Answer | Deferred | Awaitable[Answer]:
         if NODE in request.headers:
@@ -108,9 +121,12 @@ class Forwarding:
         except OwnedElsewhere as error:
             return await self.forward(request, error.shard)
 
-    def screen(self, request: Request, most: int) -> Response | int:
+    def recognise(self, request: Request) -> None:
         if NODE in request.headers:
             self._passing.recognise(request)
+
+    def screen(self, request: Request, most: int) -> Response | int:
+        self.recognise(request)
         return self._app.screen(request, most)
 
     # ── What concerns several owners ─────────────────────────────────────────────────────────
@@ -198,8 +214,7 @@ class Forwarding:
                     self._note(request, shard)
                     return answer
                 except LinkBroken as broken:
-                    if broken.sent and not _may_repeat(request):
-                        raise OutcomeUnknown from None
+                    _check_outcome(request, broken)
             if monotonic() >= deadline:
                 raise OwnedElsewhere(shard)
             self.figures.waited += first
@@ -253,6 +268,11 @@ def _streams_in(body: bytes) -> set[str]:
 def _is_live(request: Request) -> bool:
     """Whether it may be served from a relayed feed."""
     return b"live=" in request.query and request.method == "GET"
+
+
+def _check_outcome(request: Request, broken: LinkBroken) -> None:
+    if broken.sent and not _may_repeat(request):
+        raise OutcomeUnknown from None
 
 
 def _may_repeat(request: Request) -> bool:

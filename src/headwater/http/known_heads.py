@@ -35,7 +35,7 @@ _LEFT_OUT: Final = _NEVER_THE_SAME | _NEEDS_CARE
 class KnownHead:
     """What all requests with one head have in common, whatever its numbers."""
 
-    __slots__ = ("_first", "append", "numbered")
+    __slots__ = ("_first", "append", "numbered", "said")
 
     def __init__(self, first: Request, numbered: list[bytes]) -> None:
         self._first = first
@@ -43,6 +43,8 @@ class KnownHead:
         """The headers whose numbers differ, in the order in which they come."""
         self.append: tuple[Any, ...] | None = None
         """What its headers say about an append, once they were parsed."""
+        self.said: bytes | None = None
+        """Its lines as they are passed on to another node, without their numbers."""
 
     @property
     def repeats(self) -> bool:

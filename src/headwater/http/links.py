@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import structlog
 
 from headwater.core import peers
+from headwater.service import replies
 
 _IDLE_MAX: Final = 64
 # Shorter than a server waits for the next request, so that the two do not cross.
@@ -27,6 +28,8 @@ _IDLE_S_MAX: Final = 30.0
 _CONNECT_S_MAX: Final = 3.0
 _HEAD_BYTES_MAX: Final = 256 * 1024
 _UNTAKEN_BYTES_MAX: Final = 256 * 1024
+# Larger bodies are handed over as they are: a copy would be memory that nobody counts.
+_COPIED_BYTES_MAX: Final = 16 * 1024
 _BODILESS: Final = frozenset({204, 304})
 HELLO: Final = b"/v1/cluster/hello"
 
@@ -77,7 +80,7 @@ class Link(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._data = bytearray()
         self._reply: Reply | None = None
-        self._answered: asyncio.Future[Reply] | None = None
+        self._answered: replies.Reply[Reply] | None = None
         self._bodiless = False
         self._left = 0
         """How much of a body is still to come."""
@@ -96,9 +99,8 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_closed = True
-        answered = self._answered
-        if answered is not None and not answered.done():
-            answered.set_exception(LinkBroken(str(exc or "hung up"), sent=True))
+        if self._answered is not None:
+            self._answered.settle(LinkBroken(str(exc or "hung up"), sent=True))
         self._wake()
 
     def close(self) -> None:
@@ -114,17 +116,28 @@ class Link(asyncio.Protocol):
 
     async def request(self, head: bytes, body: bytes = b"", *, bodiless: bool = False) -> Reply:
         """Send it, and wait for its response, or for the head of one that comes in chunks."""
-        if self.is_closed or self._transport is None:
-            raise LinkBroken("hung up", sent=False)
-        self._bodiless, self._reply = bodiless, None
-        answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._answered = answered
-        self._transport.write(head + body)
+        answered = self.ask(head, body, bodiless=bodiless)
         try:
             return await answered
         except BaseException:
             self.close()
             raise
+
+    def ask(
+        self, head: bytes, body: bytes = b"", *, bodiless: bool = False
+    ) -> replies.Reply[Reply]:
+        """The same, for those who wait with a callback. Raises LinkBroken if nothing was sent."""
+        if self.is_closed or self._transport is None:
+            raise LinkBroken("hung up", sent=False)
+        self._bodiless, self._reply = bodiless, None
+        answered: replies.Reply[Reply] = replies.Reply()
+        self._answered = answered
+        if len(body) <= _COPIED_BYTES_MAX:
+            self._transport.write(head + body)
+        else:
+            self._transport.write(head)
+            self._transport.write(body)
+        return answered
 
     def release(self) -> None:
         """Its response was taken as a whole: the next request may use it."""
@@ -145,9 +158,8 @@ class Link(asyncio.Protocol):
             self._fail(f"this is no answer of a node: {error}")
 
     def _fail(self, reason: str) -> None:
-        answered = self._answered
-        if answered is not None and not answered.done():
-            answered.set_exception(LinkBroken(reason, sent=True))
+        if self._answered is not None:
+            self._answered.settle(LinkBroken(reason, sent=True))
         self.close()
         self._wake()
 
@@ -160,13 +172,14 @@ class Link(asyncio.Protocol):
         reply = self._reply
         assert reply is not None
         if reply.chunked:
-            if not answered.done():
-                answered.set_result(reply)
             self._parse_chunks()
+            answered.settle(reply)
         elif len(self._data) >= self._left and not answered.done():
-            reply.body = bytes(self._data[: self._left])
-            del self._data[: self._left]
-            answered.set_result(reply)
+            if self._left:
+                reply.body = bytes(self._data[: self._left])
+                del self._data[: self._left]
+            # Whoever hears of it may ask for the next thing at once.
+            answered.settle(reply)
 
     def _parse_head(self) -> bool:
         end = self._data.find(b"\r\n\r\n")

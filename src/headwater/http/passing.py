@@ -9,14 +9,15 @@ and says how often it was passed on, so that none goes round for ever.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from hmac import compare_digest
-from typing import Final
+from typing import Any, Final
 
 from headwater.core.cluster import NodeSeen
+from headwater.core.errors import OutcomeUnknown
 from headwater.core.peers import pass_for
 from headwater.http.answers import EVENTS_TYPE, FEED_TYPE
+from headwater.http.headers import PRODUCER_SEQ
 from headwater.http.links import Link, LinkBroken, Links, Reply
 from headwater.http.messages import (
     Answer,
@@ -29,6 +30,7 @@ from headwater.http.messages import (
 )
 from headwater.http.outcomes import report
 from headwater.http.response_heads import parsed
+from headwater.service import replies
 
 NODE: Final = b"headwater-node"
 _HOPS: Final = b"headwater-hops"
@@ -78,18 +80,21 @@ class Passing:
         self._links: dict[int, Links] = {}
         self._under_way: dict[int, set[Link]] = {}
         """By node, the connections on which something is waited for."""
+        self._tasks: set[asyncio.Task[Answer]] = set()
 
     def recognise(self, request: Request) -> None:
         """Learn what another node says of a request, if it is one."""
         headers = request.headers
         if not compare_digest(headers[NODE], self._pass):
             return
-        with suppress(ValueError):
+        try:
             request.hops = int(headers.get(_HOPS, b"1"))
-            address = headers.get(_PEER, b"").decode("latin-1")
-            scheme = headers.get(_SCHEME, b"http").decode("latin-1")
-            request.peer = Peer(address, scheme, request.peer.room)
-            request.is_of_node = _FOR_ITSELF in headers
+        except ValueError:
+            return
+        address = headers.get(_PEER, b"").decode("latin-1")
+        scheme = headers.get(_SCHEME, b"http").decode("latin-1")
+        request.peer = Peer(address, scheme, request.peer.room)
+        request.is_of_node = _FOR_ITSELF in headers
 
     # ── There ────────────────────────────────────────────────────────────────────────────────
 
@@ -105,12 +110,72 @@ class Passing:
         try:
             is_read = request.method == "GET"
             reply = await (_unless_gone(request, link, asking) if is_read else asking)
-            if reply.chunked:
-                return await self._chunked(waiting, link, reply)
-        finally:
+        except BaseException:
             waiting.discard(link)
+            raise
+        if reply.chunked:
+            return await self._taken(waiting, link, reply)
+        waiting.discard(link)
         link.release()
         return Response(reply.status, [], reply.body, lines=_kept(reply.lines))
+
+    def pass_at_once(
+        self,
+        request: Request,
+        to: NodeSeen,
+        again: Callable[[LinkBroken], Coroutine[Any, Any, Answer]],
+    ) -> replies.Reply[Answer] | None:
+        """The same over a connection that is there already, without a task that waits. None if
+        there is no such connection. If the node is gone, the answer is that of `again`."""
+        links = self._links_to(to)
+        link = links.idle()
+        if link is None:
+            return None
+        waiting = self._under_way.setdefault(to.id, set())
+        waiting.add(link)
+        answer: replies.Reply[Answer] = replies.Reply()
+        is_gone = False
+
+        def gone() -> None:
+            nonlocal is_gone
+            is_gone = True
+            link.close()
+
+        def answered(asked: replies.Reply[Reply]) -> None:
+            request.on_disconnect = None
+            waiting.discard(link)
+            broken = asked.exception()
+            if broken is not None:
+                link.close()
+                if is_gone or not isinstance(broken, LinkBroken):
+                    answer.settle(OutcomeUnknown())
+                else:
+                    self._later(again(broken), answer)
+                return
+            reply = asked.result()
+            if reply.chunked:
+                waiting.add(link)
+                self._later(self._taken(waiting, link, reply), answer)
+            else:
+                link.release()
+                answer.settle(Response(reply.status, [], reply.body, lines=_kept(reply.lines)))
+
+        if request.method == "GET":
+            request.on_disconnect = gone
+        head = _head(request, links.pass_line)
+        link.ask(head, request.body, bodiless=request.method == "HEAD").add_done_callback(answered)
+        return answer
+
+    def _later(self, answering: Coroutine[Any, Any, Answer], answer: replies.Reply[Answer]) -> None:
+        def done(task: asyncio.Task[Answer]) -> None:
+            self._tasks.discard(task)
+            # It is cancelled if the client is gone: then nobody hears of this.
+            error = OutcomeUnknown() if task.cancelled() else task.exception()
+            answer.settle(error if isinstance(error, Exception) else task.result())
+
+        task = asyncio.get_running_loop().create_task(answering)
+        self._tasks.add(task)
+        task.add_done_callback(done)
 
     def _links_to(self, node: NodeSeen) -> Links:
         links = self._links.get(node.id)
@@ -121,6 +186,12 @@ class Passing:
         return links
 
     # ── And back ─────────────────────────────────────────────────────────────────────────────
+
+    async def _taken(self, waiting: set[Link], link: Link, reply: Reply) -> Answer:
+        try:
+            return await self._chunked(waiting, link, reply)
+        finally:
+            waiting.discard(link)
 
     async def _chunked(self, waiting: set[Link], link: Link, reply: Reply) -> Answer:
         if reply.header(b"content-type").startswith(_STREAMED):
@@ -198,24 +269,46 @@ async def _pipe(reply: Reply, sink: Sink) -> None:
 
 
 def _head(request: Request, pass_line: bytes) -> bytes:
+    """What its sender said, and then what this node says of it."""
     peer, body = request.peer, request.body
-    query = b"?" + request.query if request.query else b""
-    lines = [b"%b %b%b HTTP/1.1\r\n" % (request.method.encode(), request.path, query)]
-    lines += [
-        b"%b: %b\r\n" % (name, value)
-        for name, value in request.headers.items()
-        if name not in _LEFT_OUT
-    ]
-    address = peer.address.encode("latin-1", "replace")
-    lines.append(
+    lines = [
+        _said(request),
         b"%bheadwater-hops: %d\r\nheadwater-peer: %b\r\nheadwater-scheme: %b\r\n"
-        % (pass_line, request.hops + 1, address, peer.scheme.encode())
-    )
+        % (
+            pass_line,
+            request.hops + 1,
+            peer.address.encode("latin-1", "replace"),
+            peer.scheme.encode(),
+        ),
+    ]
     if request.is_of_node:
         lines.append(b"headwater-for-itself: true\r\n")
     if body or request.method in ("PUT", "POST", "PATCH"):
         lines.append(b"content-length: %d\r\n" % len(body))
     lines.append(b"\r\n")
+    return b"".join(lines)
+
+
+def _said(request: Request) -> bytes:
+    """The request line and the headers; made once for all requests that share them."""
+    known = request.head
+    if known is None:
+        return _lines(request)
+    if known.said is None:
+        known.said = _lines(request, PRODUCER_SEQ)
+    if known.repeats:
+        return known.said
+    return b"%bproducer-seq: %b\r\n" % (known.said, request.headers[PRODUCER_SEQ])
+
+
+def _lines(request: Request, without: bytes = b"") -> bytes:
+    query = b"?" + request.query if request.query else b""
+    lines = [b"%b %b%b HTTP/1.1\r\n" % (request.method.encode(), request.path, query)]
+    lines += [
+        b"%b: %b\r\n" % (name, value)
+        for name, value in request.headers.items()
+        if name not in _LEFT_OUT and name != without
+    ]
     return b"".join(lines)
 
 

@@ -47,8 +47,10 @@ class Heads:
         return b"".join((self._begin(200, events.headers, request), framing, b"\r\n"))
 
     def _begin(self, status: int, headers: Headers, request: Request | None) -> bytes:
-        constant = self._constant_part()
-        if request is not None:
+        # Whoever passes an answer on says all of this by itself.
+        is_passed_on = request is not None and request.hops
+        constant = b"" if is_passed_on else self._constant_part()
+        if request is not None and not is_passed_on:
             if self._allowed:
                 constant += self._allowed.get(request.headers.get(b"origin", b""), b"")
             constant += request.name_line(status)

@@ -1,0 +1,145 @@
+"""Requests that are passed on over a connection that is there already, without a task."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+from typing import Any, cast
+
+import pytest
+
+from headwater.core.cluster import NodeSeen
+from headwater.core.errors import OutcomeUnknown
+from headwater.http.known_heads import KnownHeads
+from headwater.http.links import Link, LinkBroken
+from headwater.http.messages import Answer, Peer, Request, Response
+from headwater.http.passing import Passing
+from headwater.service.replies import Reply
+
+OWNER = NodeSeen(2, "owner", "http://127.0.0.1:1", 1, 1, 3000, draining=False)
+
+
+class Wire:
+    """Stands in for a transport."""
+
+    def __init__(self) -> None:
+        self.sent = b""
+        self.is_open = True
+
+    def write(self, data: bytes) -> None:
+        self.sent += data
+
+    def abort(self) -> None:
+        self.is_open = False
+
+
+class Bench:
+    """A connection to the owner, and what becomes of requests."""
+
+    def __init__(self) -> None:
+        self.passing = Passing(1, b"secret")
+        links = self.passing._links_to(OWNER)
+        self.wire, self.link = Wire(), Link(links._take_back)
+        self.link.connection_made(cast("Any", self.wire))
+        self.link.rested_s = monotonic()
+        links._take_back(self.link)
+        self.repeated: list[LinkBroken] = []
+
+    def send(self, request: Request) -> Reply[Answer]:
+        request.peer = Peer("192.0.2.7")
+        answer = self.passing.pass_at_once(request, OWNER, self._again)
+        assert answer is not None
+        return answer
+
+    async def _again(self, broken: LinkBroken) -> Answer:
+        self.repeated.append(broken)
+        return Response(200, body=b"from the next owner")
+
+
+def a_read() -> Request:
+    return Request("GET", b"/v1/stream/s", b"", {})
+
+
+async def test_the_answer_is_there_in_the_same_turn_and_the_next_may_follow() -> None:
+    bench = Bench()
+    for number in range(3):
+        answer = bench.send(a_read())
+        # One at a time: meanwhile the connection is nobody else's.
+        assert bench.passing.pass_at_once(a_read(), OWNER, bench._again) is None
+        bench.link.data_received(b"HTTP/1.1 200 OK\r\nDate: now\r\nStream-Up-To-Date: true\r\n")
+        assert not answer.done()
+        bench.link.data_received(b"content-length: 3\r\n\r\n[%d]" % number)
+        found = answer.result()
+        assert isinstance(found, Response)
+        assert (found.status, found.body) == (200, b"[%d]" % number)
+        assert found.lines == b"Stream-Up-To-Date: true\r\n"
+
+
+async def test_chunks_are_waited_for() -> None:
+    bench = Bench()
+    answer = bench.send(a_read())
+    bench.link.data_received(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
+    await asyncio.sleep(0)
+    assert not answer.done()
+    bench.link.data_received(b"2\r\nde\r\n0\r\n\r\n")
+    found = await answer
+    assert isinstance(found, Response)
+    assert found.body == b"abcde"
+    assert not bench.send(a_read()).done()
+
+
+@pytest.mark.parametrize("how", ["hung up", "nonsense"])
+async def test_an_owner_that_is_gone_is_not_the_last_word(how: str) -> None:
+    bench = Bench()
+    answer = bench.send(a_read())
+    if how == "hung up":
+        bench.link.connection_lost(None)
+    else:
+        bench.link.data_received(b"SMTP ready\r\n\r\n")
+    found = await answer
+    assert isinstance(found, Response)
+    assert found.body == b"from the next owner"
+    assert [broken.sent for broken in bench.repeated] == [True]
+    assert bench.passing.pass_at_once(a_read(), OWNER, bench._again) is None
+
+
+async def test_nobody_waits_for_a_client_that_is_gone() -> None:
+    bench = Bench()
+    request = a_read()
+    answer = bench.send(request)
+    assert request.on_disconnect is not None
+    request.on_disconnect()
+    assert not bench.wire.is_open
+    bench.link.connection_lost(None)
+    with pytest.raises(OutcomeUnknown):
+        answer.result()
+    assert not bench.repeated
+
+
+@pytest.mark.parametrize("number", [b"", b"producer-seq: %d\r\n"])
+async def test_numbers_of_a_known_head_are_those_of_the_request(number: bytes) -> None:
+    """Its other lines are made once."""
+    bench, known = Bench(), KnownHeads()
+    for turn in range(3):
+        seq = number % turn if number else b""
+        body = b"x" * (turn + 1)
+        head = b"POST /v1/stream/s HTTP/1.1\r\nhost: h\r\n%bcontent-length: %d\r\n\r\n"
+        data = head % (seq, len(body)) + body
+        headers = {b"host": b"h", b"content-length": b"%d" % len(body)}
+        if number:
+            headers[b"producer-seq"] = b"%d" % turn
+        request = known.find(data)
+        assert (request is None) is (turn == 0)
+        if request is None:
+            request = Request("POST", b"/v1/stream/s", b"", headers, body)
+            known.note(data, request)
+        bench.wire.sent = b""
+        bench.send(request)
+        sent, _, after = bench.wire.sent.partition(b"\r\n\r\n")
+        assert after == body
+        lines = sent.split(b"\r\n")
+        assert lines[:2] == [b"POST /v1/stream/s HTTP/1.1", b"host: h"]
+        assert lines.count(b"content-length: %d" % len(body)) == 1
+        assert lines.count(b"producer-seq: %d" % turn) == bool(number)
+        assert lines.count(b"headwater-peer: 192.0.2.7") == 1
+        bench.link.data_received(b"HTTP/1.1 204 No Content\r\n\r\n")
