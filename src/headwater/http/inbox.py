@@ -159,8 +159,10 @@ class Inbox:
         return most if screen is None else screen(request, most)
 
     def claim(self, request: Request) -> Claim:
-        request.peer = self._connection.peer
-        return self._server.intake.claim(request.holder)
+        server, request.peer = self._server, self._connection.peer
+        if server.recognise is not None:
+            server.recognise(request)
+        return server.intake.claim(request.holder)
 
     def refused(self, response: Response) -> None:
         """Answered after everything that came before it; then the connection ends."""

@@ -19,7 +19,7 @@ from headwater.http.descriptors import Descriptors
 from headwater.http.errors import plain_error
 from headwater.http.intake import Intake
 from headwater.http.known_heads import KnownHeads
-from headwater.http.messages import Handler, Screen
+from headwater.http.messages import Handler, Request, Screen
 from headwater.http.outcomes import report
 from headwater.http.response_heads import Heads
 from headwater.http.room import Room
@@ -57,6 +57,7 @@ class Server:
         certificate: Certificate | None = None,
         is_private: bool = False,
         screen: Screen | None = None,
+        recognise: Callable[[Request], None] | None = None,
         traffic: Traffic | None = None,
     ) -> None:
         self.handler = handler
@@ -72,6 +73,8 @@ class Server:
         self.descriptors = Descriptors()
         self.connections_max = self.descriptors.connections_max(limits.connections_max)
         self.screen = screen
+        self.recognise = recognise
+        """In a cluster: finds out who sent what another node passed on."""
         self.is_private = is_private
         """Whether answers depend on the caller."""
         self.is_secure = certificate is not None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headwater.http.cluster import ClusterResource
     from headwater.http.forwarding import ForwardFigures, Forwarding
     from headwater.http.hinting import Channels
-    from headwater.http.messages import Handler, Screen
+    from headwater.http.messages import Handler, Request, Screen
     from headwater.http.relaying import FeedResource, Relay
     from headwater.http.resources import Resources
     from headwater.responses.responses import Responses
@@ -115,6 +115,10 @@ class Clustering:
     def screen(self) -> Screen:
         assert self._forwarding is not None
         return self._forwarding.screen
+
+    def recognise(self, request: Request) -> None:
+        assert self._forwarding is not None
+        self._forwarding.recognise(request)
 
     async def stop(self) -> None:
         if self.relay is not None:

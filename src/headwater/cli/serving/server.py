@@ -276,6 +276,7 @@ async def listening(
         certificate=certificate,
         is_private=knows_callers,
         screen=app.screen if clustering is None else clustering.screen,
+        recognise=None if clustering is None else clustering.recognise,
         traffic=traffic,
     )
     collectors.add_all(
