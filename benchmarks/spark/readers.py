@@ -13,7 +13,7 @@ from benchmarks.spark import job as names
 from benchmarks.spark.job import Figures, SparkJob
 from benchmarks.spark.ready import ReadySource, write_batch
 from benchmarks.spark.records import SCHEMA, STREAM
-from pyspark_headwater.pipelines.jobs import archive_layout
+from pyspark_headwater.pipelines.archive import archive_layout
 from pyspark_headwater.pipelines.running import Pipeline, run
 from pyspark_headwater.tables import HeadwaterTables
 

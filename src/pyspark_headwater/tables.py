@@ -20,14 +20,9 @@ from pyspark.sql import functions as F
 from headwater.client.errors import ResponseError
 from pyspark_headwater.options import read_options
 from pyspark_headwater.pipelines import transforms
+from pyspark_headwater.pipelines.archive import archive_layout
 from pyspark_headwater.pipelines.delta import open_table, parts_of, read_files, read_table
-from pyspark_headwater.pipelines.jobs import (
-    Seen,
-    archive_layout,
-    is_unseen,
-    rollup_layout,
-    seen_by,
-)
+from pyspark_headwater.pipelines.jobs import Seen, is_unseen, rollup_layout, seen_by
 from pyspark_headwater.pipelines.state import state_layout
 from pyspark_headwater.selection import is_data_loss, is_gone
 from pyspark_headwater.wire import BEGINNING, wire_to

@@ -51,6 +51,7 @@ SIGNS: Final[dict[str, tuple[str, ...]]] = {
     "Pipelines and their tables": (r"'_pipelines'",),
     "Orders to pipelines": (r"'pipelines/control'", r"\.do == 'pause'"),
     "Table names": (r"'~2E'",),
+    "Fields as columns": (r"\bINTEGER \| LARGE_INTEGER",),
     "Framing of updates": (r"& 127\) <<", r"not whole updates"),
     "Addresses of documents": (r"_{SNAPSHOT}|'snapshots/|awareness/",),
     "When to compact a document": (r"\* written >=",),

@@ -6,8 +6,10 @@ from typing import get_args
 
 from headwater.core.pipelines import PIPELINES
 from pyspark_headwater.known_options import EVERY, OPTIONS, READ, WRITE, Option
+from pyspark_headwater.pipelines.archive import archive_layout
 from pyspark_headwater.pipelines.columns import COLUMNS_MAX, NAME_CHARS_MAX, ColumnType
-from pyspark_headwater.pipelines.jobs import archive_layout, rollup_layout
+from pyspark_headwater.pipelines.feed import changes_layout
+from pyspark_headwater.pipelines.jobs import rollup_layout
 from pyspark_headwater.pipelines.state import state_layout
 from pyspark_headwater.shapes import PLACES, message_schema
 from tests.docs.markdown import DOCS, Page, code_spans
@@ -47,7 +49,12 @@ def test_every_pipeline_is_there() -> None:
 
 
 def test_every_table_is_there_with_its_columns() -> None:
-    layouts = [archive_layout("root"), state_layout("root", "stream"), rollup_layout("root")]
+    layouts = [
+        archive_layout("root"),
+        state_layout("root", "stream"),
+        rollup_layout("root"),
+        changes_layout("root", "stream"),
+    ]
     for row, layout in zip(PAGE.table("Tables"), layouts, strict=True):
         assert code_spans(row[1]) == layout.schema.fieldNames()
         assert code_spans(row[2]) == [layout.partition]

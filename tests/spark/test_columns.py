@@ -17,11 +17,15 @@ from pyspark_headwater.pipelines.columns import (
     NOTHING,
     Columns,
     ColumnType,
+    Reader,
     arrays_of,
+    fits,
     grown,
     kind_of,
     must_rewrite,
     news_in,
+    room_for,
+    same_shape,
 )
 from pyspark_headwater.pipelines.layout import plain_name, safe_name
 from tests.spark.values import entities, says_the_same
@@ -30,8 +34,7 @@ TAKEN = ("key", "_value")
 
 
 def taken_in(values: list[str], columns: Columns = ()) -> Columns:
-    known = {one.field: one.kinds for one in columns}
-    news = {field: kinds for field, (kinds, _) in news_in(values, known).items()}
+    news = {field: kinds for field, (kinds, _) in news_in(values, columns).items()}
     return grown(columns, news, TAKEN)
 
 
@@ -63,6 +66,41 @@ def test_columns_say_what_the_json_says(batches: list[list[Any]]) -> None:
         fields = value if isinstance(value, dict) else {}
         for field, found in row.items():
             assert says_the_same(fields.get(field), found, types[field])
+
+
+@given(st.lists(st.lists(entities, max_size=6), max_size=4), st.lists(entities, max_size=4))
+def test_a_quick_look_finds_what_a_close_one_does(
+    batches: list[list[Any]], known: list[Any]
+) -> None:
+    """Whatever the columns expect: what fits is read, and what does not is null and news."""
+    columns = taken_in([json.dumps(value) for value in known])
+    reader = Reader(columns)
+    for batch in batches:
+        texts = [json.dumps(value) for value in batch]
+        arrays = [array.to_pylist() for array in reader.arrays(texts)]
+        for row, value in enumerate(batch):
+            fields = value if isinstance(value, dict) else {}
+            for one, array in zip(columns, arrays, strict=True):
+                kind = kind_of(json.dumps(fields.get(one.field)).encode())
+                expected = fields.get(one.field) if fits(kind, one.type) else None
+                assert says_the_same(expected, array[row], one.type)
+    every = [json.dumps(value) for batch in batches for value in batch]
+    after = grown(columns, room_for(reader.news, columns), TAKEN)
+    assert same_shape(after, taken_in(every, columns))
+    # With room for the news there are none that would change a column.
+    again = news_in(every, after)
+    assert same_shape(grown(after, room_for(again, after), TAKEN), after)
+
+
+def test_what_is_expected_is_learnt() -> None:
+    reader = Reader(taken_in(['{"a": "x", "n": 1}']))
+    rows = ['{"a": {"b": [1]}, "c": null}', '{"a": "y", "n": 2, "c": null}', '{"n": 3, "c": null}']
+    for _ in range(2):
+        found = [array.to_pylist() for array in reader.arrays(rows)]
+        assert found == [['{"b": [1]}', "y", None], [None, 2, 3]]
+    assert reader.news == {}
+    deep = "[" * 100_000 + "]" * 100_000
+    assert [one.to_pylist() for one in reader.arrays([f'{{"a": {deep}}}'])] == [[None], [None]]
 
 
 @given(st.lists(st.sets(st.text(max_size=3), max_size=6), max_size=4))

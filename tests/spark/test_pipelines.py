@@ -27,8 +27,9 @@ from headwater.core import pipelines
 from pyspark_headwater.errors import InvalidOption, OtherWriter
 from pyspark_headwater.pipelines import buckets, delta, jobs, state, transforms, upkeep
 from pyspark_headwater.pipelines.__main__ import main as submitted
+from pyspark_headwater.pipelines.archive import Archive
 from pyspark_headwater.pipelines.delta import Commit, OpenTables
-from pyspark_headwater.pipelines.jobs import Archive, Job, Rollup, with_patience
+from pyspark_headwater.pipelines.jobs import Job, Rollup, with_patience
 from pyspark_headwater.pipelines.layout import columns_of
 from pyspark_headwater.pipelines.replay import replay
 from pyspark_headwater.pipelines.reporting import Progress, noted
@@ -82,7 +83,8 @@ def test_an_archive_and_its_live_end(spark: SparkSession, world: World) -> None:
     assert numbers() == [1, 2, 3, 4]
     stored = rows_of(f"{job.root}/archive/{world.table()}")
     assert sorted(json.loads(row["value"])["n"] for row in stored) == [1, 2, 3]
-    assert {*stored[0]} == {"offset", "index", "timestamp", "value", "date"}
+    assert {*stored[0]} == {"offset", "index", "timestamp", "value", "date", "n"}
+    assert sorted(row["n"] for row in stored) == [1, 2, 3]
     run(spark, job)
     assert numbers() == [1, 2, 3, 4]
 
@@ -261,8 +263,8 @@ HISTORY = [
 ]
 
 
-def state_of(world: World) -> dict[tuple[str, str], Any]:
-    tables = {kind: f"{world.directory}/lake/state/{world.table()}/{kind}" for kind in KINDS}
+def state_of(world: World, name: str = "events") -> dict[tuple[str, str], Any]:
+    tables = {kind: f"{world.directory}/lake/state/{world.table(name)}/{kind}" for kind in KINDS}
     return {
         (kind, row["key"]): json.loads(row["_value"])
         for kind, uri in tables.items()

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.cli.exits import CliError, ExitCode, one_line, usage
-from headwater.core.pipelines import ARCHIVE, ROLLUP, STATE
+from headwater.core.pipelines import ARCHIVE, CHANGES, ROLLUP, STATE
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
-KINDS: Final = (ROLLUP, STATE, ARCHIVE)
+KINDS: Final = (ROLLUP, STATE, ARCHIVE, CHANGES)
 """In the order in which they may have a short name."""
 
 _LOG: Final = "_delta_log"

@@ -104,6 +104,13 @@ def run(
             "quarantine/NAME and go on.",
         ),
     ] = "fail",
+    changes: Annotated[
+        bool, typer.Option("--changes", help="Keep a table of what materialize changed.")
+    ] = False,
+    changes_to: Annotated[
+        str,
+        typer.Option("--changes-to", metavar="STREAM", help="Send these changes there as well."),
+    ] = "",
 ) -> None:
     """Run a pipeline: take in what is there and end, or follow.
 
@@ -143,6 +150,8 @@ def run(
             keep_replaced_h=keep_replaced,
             iceberg=iceberg,
             on_error=on_error,
+            changes=changes,
+            changes_to=changes_to,
         )
         _greet(options)
         _announce(chosen)

@@ -1,7 +1,8 @@
 """The pipelines from streams to tables: their names, and where a lake keeps what they make.
 
-The tables of `archive` are below `archive`, those of `materialize` below `state`, that of `rollup`
-is `rollup`, and how far each pipeline is, is noted below `_pipelines`.
+The tables of `archive` are below `archive`, those of `materialize` below `state` and their change
+feeds below `changes`, that of `rollup` is `rollup`, and how far each pipeline is, is noted below
+`_pipelines`.
 
 A pipeline is steered by orders, which are messages of the stream `pipelines/control`: that is as
 durable as any other stream, any process can append to it, and a pipeline finds what it was told
@@ -36,6 +37,7 @@ ALWAYS_ON: Final[tuple[Pipeline, ...]] = ("archive", "materialize", "rollup")
 
 ARCHIVE: Final = "archive"
 STATE: Final = "state"
+CHANGES: Final = "changes"
 ROLLUP: Final = "rollup"
 PROGRESS: Final = "_pipelines"
 CONTROL: Final = "pipelines/control"

@@ -34,6 +34,8 @@ def arguments(given: Sequence[str]) -> Pipeline:
     parser.add_argument("--keep-replaced", type=int, default=KEEP_REPLACED_H, metavar="HOURS")
     parser.add_argument("--on-error", choices=[*pipelines.ON_ERROR], default="fail")
     parser.add_argument("--iceberg", action="store_true")
+    parser.add_argument("--changes", action="store_true")
+    parser.add_argument("--changes-to", default="", metavar="STREAM")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE")
     found = parser.parse_args(given)
     options = {"endpoint": found.endpoint}
@@ -54,6 +56,8 @@ def arguments(given: Sequence[str]) -> Pipeline:
         keep_replaced_h=found.keep_replaced,
         iceberg=found.iceberg,
         on_error=cast(pipelines.OnError, found.on_error),
+        changes=found.changes,
+        changes_to=found.changes_to,
     )
 
 

@@ -11,11 +11,12 @@ double would round never become doubles.
 
 from __future__ import annotations
 
+import heapq
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import pyarrow as pa
@@ -80,7 +81,7 @@ def fields_of(text: str | None) -> dict[str, bytes]:
         return {}
     try:
         return {name: bytes(raw) for name, raw in _decoder.decode(text).items()}
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return {}
 
 
@@ -107,29 +108,158 @@ def kind_of(raw: bytes) -> Kind:
     return INTEGER if abs(int(raw)) <= _EXACT_IN_A_DOUBLE else LARGE_INTEGER
 
 
-def news_in(values: Iterable[str | None], known: Mapping[str, Kind]) -> dict[str, tuple[Kind, int]]:
-    """Fields whose values the known columns have no place for: their kinds, and how many values."""
-    found: dict[str, tuple[Kind, int]] = {}
-    for text in values:
+News = dict[str, tuple[Kind, int]]
+"""Fields whose values the columns have no place for: their kinds, and how many values."""
+
+
+def fits(kind: Kind, column: ColumnType) -> bool:
+    """Whether a column can hold a value exactly."""
+    return column == "string" or bool(kind & _HELD[column])
+
+
+_HELD: Final[Mapping[ColumnType, Kind]] = {
+    "boolean": BOOLEAN,
+    "long": INTEGER | LARGE_INTEGER,
+    "double": INTEGER | FRACTION,
+}
+
+
+class Reader:
+    """Reads the columns of rows, and keeps count of what the columns have no place for.
+
+    Most rows are what the columns expect: these are decoded in one go. Any other row is looked at
+    value by value. Both say the same.
+
+    Attributes:
+        news: the fields without a place, of all rows so far.
+    """
+
+    def __init__(self, columns: Columns) -> None:
+        self.news: News = {}
+        self._columns = columns
+        self._places = {one.field: place for place, one in enumerate(columns)}
+        self._empty: list[str] = []
+        self._mixed = False
+        self._expect()
+
+    def arrays(self, values: Iterable[str | None]) -> list[Any]:
+        """The columns of some rows. A value that does not fit is null."""
+        rows = [self._row(text) for text in values]
+        columns = zip(*rows, strict=True) if rows else [()] * len(self._columns)
+        return [
+            pa.array(found, ARROW_TYPES[one.type])
+            for found, one in zip(columns, self._columns, strict=True)
+        ]
+
+    def _expect(self) -> None:
+        """Make the decoder of what is expected: the columns, and fields that are always null."""
+        kinds = [_expected(one, mixed=self._mixed) for one in self._columns]
+        kinds += [(None, None)] * len(self._empty)
+        names = [*self._places, *self._empty]
+        shape = msgspec.defstruct(
+            "Expected",
+            [(f"f{place}", *kind) for place, kind in enumerate(kinds)],
+            rename={f"f{place}": name for place, name in enumerate(names)},
+            forbid_unknown_fields=True,
+            gc=False,
+        )
+        self._decode = msgspec.json.Decoder(shape).decode
+        self._texts = [
+            place for place, one in enumerate(self._columns) if self._mixed and one.type == "string"
+        ]
+
+    def _row(self, text: str | None) -> Sequence[Any]:
+        if not text:
+            return [None] * len(self._columns)
+        if not self._columns:
+            return self._looked_at(text)
+        try:
+            found = msgspec.structs.astuple(self._decode(text))
+        except (msgspec.DecodeError, RecursionError):
+            return self._looked_at(text)
+        if not self._texts:
+            return found[: len(self._columns)] if self._empty else found
+        row = [*found[: len(self._columns)]]
+        for place in self._texts:
+            raw = bytes(row[place])
+            row[place] = None if raw == b"null" else _text(raw)
+        return row
+
+    def _looked_at(self, text: str) -> Sequence[Any]:
+        row: list[Any] = [None] * len(self._columns)
+        empty: list[str] = []
         for name, raw in fields_of(text).items():
             kind = kind_of(raw)
-            if not kind or known.get(name, NOTHING) & (kind | TEXT) or len(name) > NAME_CHARS_MAX:
+            place = self._places.get(name)
+            if place is None:
+                if kind:
+                    self._count(name, kind)
+                elif name not in self._empty:
+                    empty.append(name)
                 continue
-            kinds, count = found.get(name, (NOTHING, 0))
-            found[name] = (kinds | kind, count + 1)
-    return found
+            column = self._columns[place]
+            if kind and fits(kind, column.type):
+                row[place] = _READ[column.type](raw)
+            if kind and not column.kinds & (kind | TEXT):
+                self._count(name, kind)
+            if kind and column.type == "string" and raw[0] != _QUOTE:
+                self._mixed = True
+        self._learn(empty)
+        return row
+
+    def _learn(self, empty: list[str]) -> None:
+        """Expect what was unexpected in a row, if that is cheap."""
+        room = len(self._empty) + len(empty) <= _EMPTY_MAX
+        if room:
+            self._empty += empty
+        if (empty and room) or (self._mixed and not self._texts):
+            self._expect()
+
+    def _count(self, name: str, kind: Kind) -> None:
+        if len(name) <= NAME_CHARS_MAX:
+            join_news(self.news, {name: (kind, 1)})
+
+
+def _expected(column: Column, *, mixed: bool) -> tuple[Any, Any]:
+    """What a field has to be for a row to be as expected, and what it is when missing."""
+    match column.type:
+        case "boolean":
+            return bool | None, None
+        case "long":
+            large = column.kinds & LARGE_INTEGER
+            low, high = (
+                (-(2**63), 2**63 - 1) if large else (-_EXACT_IN_A_DOUBLE, _EXACT_IN_A_DOUBLE)
+            )
+            return Annotated[int, msgspec.Meta(ge=low, le=high)] | None, None
+        case "double":
+            # Not one more: the next integer would be rounded to it.
+            most = _EXACT_IN_A_DOUBLE - 1
+            return Annotated[float, msgspec.Meta(ge=-most, le=most)] | None, None
+        case "string":
+            return (msgspec.Raw, _NULL) if mixed else (str | None, None)
+
+
+def join_news(held: News, more: News) -> None:
+    """Add what is new elsewhere, of the most frequent fields."""
+    for name, (kinds, count) in more.items():
+        before = held.get(name, (NOTHING, 0))
+        held[name] = (before[0] | kinds, before[1] + count)
+    if len(held) > _NEWS_MAX:
+        for name in heapq.nsmallest(len(held) - _NEWS_MAX, held, lambda name: held[name][1]):
+            del held[name]
+
+
+def news_in(values: Iterable[str | None], columns: Columns = ()) -> News:
+    """What the columns have no place for in some rows."""
+    reader = Reader(columns)
+    for _ in map(reader._row, values):
+        pass
+    return reader.news
 
 
 def arrays_of(values: Iterable[str | None], columns: Columns) -> list[Any]:
     """The columns of some rows."""
-    rows = [fields_of(text) for text in values]
-    return [_array([row.get(column.field) for row in rows], column.type) for column in columns]
-
-
-def _array(raws: Sequence[bytes | None], kind: ColumnType) -> Any:
-    read = _READ[kind]
-    values = [None if raw is None or raw == b"null" else read(raw) for raw in raws]
-    return pa.array(values, ARROW_TYPES[kind])
+    return Reader(columns).arrays(values)
 
 
 def _text(raw: bytes) -> str:
@@ -148,6 +278,11 @@ _READ: Final[Mapping[ColumnType, Callable[[bytes], Any]]] = {
     "double": float,
     "string": _text,
 }
+_NULL: Final = msgspec.Raw(b"null")
+_QUOTE: Final = ord('"')
+_EMPTY_MAX: Final = 100
+"""How many fields that are always null are known by name."""
+_NEWS_MAX: Final = 4 * COLUMNS_MAX
 
 # --- Growing -------------------------------------------------------------------------------------
 
@@ -162,6 +297,36 @@ def grown(columns: Columns, news: Mapping[str, Kind], taken: Iterable[str]) -> C
         names.add(_folded(name))
         after.append(Column(field, name, news[field]))
     return tuple(after)
+
+
+def room_for(news: News, columns: Columns) -> dict[str, Kind]:
+    """The fields for which there is no column, or none of the right type.
+
+    There are as many as a table has columns at most: those of columns that have to change first,
+    then the most frequent ones.
+    """
+    known = {one.field: one.kinds for one in columns}
+    wanted = {
+        name: (kinds, count)
+        for name, (kinds, count) in news.items()
+        if name not in known or not (known[name] & TEXT or not kinds & ~known[name])
+    }
+    ranked = sorted(wanted, key=lambda name: (name not in known, -wanted[name][1], name))
+    return {name: wanted[name][0] for name in ranked[:COLUMNS_MAX]}
+
+
+def same_shape(one: Columns, other: Columns) -> bool:
+    """Whether files with these columns hold the same."""
+    return [(it.name, it.type) for it in one] == [(it.name, it.type) for it in other]
+
+
+def without_widening(before: Columns, after: Columns) -> Columns:
+    """The columns after they have grown, where those that were there keep their types."""
+    kept = [
+        old if old.type != new.type else new
+        for old, new in zip(before, after[: len(before)], strict=True)
+    ]
+    return (*kept, *after[len(before) :])
 
 
 def must_rewrite(before: Columns, after: Columns) -> bool:

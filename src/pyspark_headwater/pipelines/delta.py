@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeVar
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -30,6 +31,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from pyspark_headwater.errors import OtherWriter
+from pyspark_headwater.pipelines.columns import Reader
 from pyspark_headwater.pipelines.layout import Layout, columns_of
 from pyspark_headwater.pipelines.parquet import filesystem, read_paths
 from pyspark_headwater.pipelines.upkeep import KEEP_REPLACED_H, TIDY_EVERY, is_due, properties, tidy
@@ -37,11 +39,13 @@ from pyspark_headwater.pipelines.upkeep import KEEP_REPLACED_H, TIDY_EVERY, is_d
 T = TypeVar("T")
 R = TypeVar("R")
 _SIDE_BY_SIDE: Final = 8
-_OPEN_MAX: Final = 2_000
+OPEN_MAX: Final = 2_000
 _BOUND_CHARS_MAX: Final = 256
+NO_DAY: Final = "0001-01-01"
+"""A part that no table has."""
 FILES: Final = (
     "table string, path string, size long, part string, rows long, low string, high string, "
-    "until_us long"
+    "until_us long, news binary"
 )
 
 
@@ -66,6 +70,8 @@ class WrittenFile:
     high: str | None
     until_us: int | None
     """When the last of its messages was stored."""
+    news: bytes | None = None
+    """What its columns have no place for, as MessagePack."""
 
 
 def open_table(uri: str) -> DeltaTable | None:
@@ -100,7 +106,7 @@ class OpenTables:
         with self._lock:
             self._known[uri] = table
             self._known.move_to_end(uri)
-            if len(self._known) > _OPEN_MAX:
+            if len(self._known) > OPEN_MAX:
                 self._known.popitem(last=False)
 
     def versions(self) -> list[int]:
@@ -178,6 +184,7 @@ class _Files:
         self._tag = tag
         self._current: tuple[str, str] | None = None
         self._writer: Any = None
+        self._reader: Reader | None = None
         self._bounds: list[str] = []
         self._rows = 0
         self._until_us: int | None = None
@@ -187,7 +194,7 @@ class _Files:
         if self._current != (table, part):
             self.finish()
             self._open(table, part)
-        self._writer.write_batch(self._layout.filled(table, rows))
+        self._writer.write_batch(self._layout.filled(table, rows, self._reader))
         self._rows += rows.num_rows
         if "offset" in rows.schema.names:
             self._bounds += [rows["offset"][0].as_py(), rows["offset"][-1].as_py()]
@@ -198,6 +205,7 @@ class _Files:
         self._part = f"{self._layout.partition}={part}"
         directory = posixpath.join(self._root, self._layout.directory(table), self._part)
         self._filesystem.create_dir(directory)
+        self._reader = self._layout.reader(table)
         self._name = f"part-{self._tag}-{len(self.done):04d}.zstd.parquet"
         self._path = posixpath.join(directory, self._name)
         self._writer = pq.ParquetWriter(
@@ -222,6 +230,7 @@ class _Files:
                 "low": min(self._bounds, default=None),
                 "high": max(self._bounds, default=None),
                 "until_us": self._until_us,
+                "news": msgspec.msgpack.encode(self._reader.news) if self._reader else None,
             }
         )
         self._current, self._writer, self._bounds, self._rows = None, None, [], 0
@@ -230,7 +239,7 @@ class _Files:
 
 def files_schema() -> Any:
     text, number = pa.string(), pa.int64()
-    kinds = (text, text, number, text, number, text, text, number)
+    kinds = (text, text, number, text, number, text, text, number, pa.binary())
     names = [column.split()[0] for column in FILES.split(", ")]
     return pa.schema(list(zip(names, kinds, strict=True)))
 
@@ -255,11 +264,14 @@ def commit_files(
     *,
     replaced: Collection[str] | Literal["all"] = (),
     notes: Mapping[str, int] | None = None,
+    about: Mapping[str, str] | None = None,
 ) -> None:
     """Add files to a table, in one step and once.
 
-    They take the place of the files of those parts that are replaced. A table of which something
-    is replaced gets the columns of the layout in the same step.
+    They take the place of the files of those parts that are replaced. The table gets the columns of
+    the layout in the same step.
+
+    `notes` are numbers that the table keeps, `about` is what the log says about the commit.
 
     What the files were made from is the table as `tables` has it open. If another writer has
     committed the same batch, notes of the same name, or files for the same parts since, nothing
@@ -281,17 +293,20 @@ def commit_files(
     ]
     marks = [Transaction(commit.app_id, commit.version)]
     marks += [Transaction(name, version) for name, version in (notes or {}).items()]
+    schema = layout.delta(table)
+    if not replaced and schema != found.schema():
+        # Only a transaction that overwrites changes the schema.
+        replaced = [NO_DAY]
     try:
         found.create_write_transaction(
             [*actions],
-            # Only a transaction that overwrites changes the schema.
             "overwrite" if replaced else "append",
-            layout.delta(table),
+            schema,
             [layout.partition],
             partition_filters=(
                 [(layout.partition, "in", [*replaced])] if replaced and replaced != "all" else None
             ),
-            commit_properties=CommitProperties(app_transactions=marks),
+            commit_properties=CommitProperties(dict(about or {}), app_transactions=marks),
         )
     except CommitFailedError as error:
         raise OtherWriter(f"something else writes to the table {uri} ({error})") from error

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
@@ -28,23 +28,19 @@ from pyspark.sql.types import (
 )
 
 from headwater.core.offsets import Offset, format_offset, parse_offset
-from headwater.core.pipelines import ARCHIVE, ROLLUP
+from headwater.core.pipelines import ROLLUP
 from pyspark_headwater.errors import OtherWriter
 from pyspark_headwater.pipelines import transforms
 from pyspark_headwater.pipelines.delta import (
     Commit,
     OpenTables,
-    WrittenFile,
     commit_files,
     has_commit,
     parts_of,
-    publish_as_iceberg,
     read_files,
-    side_by_side,
     write_files,
 )
 from pyspark_headwater.pipelines.layout import Layout
-from pyspark_headwater.pipelines.upkeep import compact
 from pyspark_headwater.wire import BEGINNING
 
 PLACE_FIELDS: Final = [
@@ -52,9 +48,6 @@ PLACE_FIELDS: Final = [
     StructField("index", IntegerType()),
     StructField("timestamp", TimestampType()),
 ]
-ARCHIVE_SCHEMA: Final = StructType(
-    [*PLACE_FIELDS, StructField("value", StringType()), StructField("date", DateType())]
-)
 ROLLUP_SCHEMA: Final = StructType(
     [
         StructField("window_start", TimestampType()),
@@ -184,52 +177,6 @@ def is_unseen(done: Seen) -> Column:
 def _is_after(until: Column, at_us: Column) -> Column:
     is_of_a_new_stream = (F.col("offset") == BEGINNING) & (moment() > at_us)
     return (F.col("offset") > until) | is_of_a_new_stream
-
-
-# --- archive -------------------------------------------------------------------------------------
-
-
-def archive_layout(root: str) -> Layout:
-    return Layout(f"{root}/{ARCHIVE}", ARCHIVE_SCHEMA, "date", table="stream")
-
-
-@dataclass(frozen=True)
-class Archive:
-    """Streams into one append-only table each."""
-
-    root: str
-    tables: OpenTables = field(default_factory=OpenTables, compare=False)
-
-    def __call__(self, batch: DataFrame, commit: Commit) -> None:
-        layout = archive_layout(self.root)
-        files = by_table(write_files(transforms.archived(batch), layout))
-        overlap = {
-            stream: seen
-            for stream, mine in files.items()
-            if (seen := seen_by(self.tables.find(layout.uri(stream)), stream)) is not None
-            and any((one.low or "") <= seen.offset for one in mine)
-        }
-        if overlap:
-            # Rare enough to read and write everything again, without what is there.
-            new = transforms.archived(unseen(batch, overlap))
-            files = by_table(write_files(new, layout))
-
-        def finish(stream: str) -> None:
-            mine = files[stream]
-            end = max(Seen(one.high or "", one.until_us or 0) for one in mine)
-            commit_files(self.tables, layout, stream, mine, commit, notes=end.notes(stream))
-            if (table := self.tables.find(layout.uri(stream))) is not None:
-                compact(table, layout.partition)
-                publish_as_iceberg(self.tables, layout, table)
-
-        side_by_side(finish, sorted(files))
-
-
-def by_table(files: Sequence[WrittenFile]) -> dict[str, list[WrittenFile]]:
-    found: dict[str, list[WrittenFile]] = {}
-    for one in files:
-        found.setdefault(one.table, []).append(one)
-    return found
 
 
 # --- rollup --------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from deltalake.schema import PrimitiveType
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from pyspark_headwater.pipelines.columns import ARROW_TYPES, Column, Columns, arrays_of
+from pyspark_headwater.pipelines.columns import ARROW_TYPES, Column, Columns, Reader
 
 _FIELD_NOTE: Final = "headwater.field"
 _KINDS_NOTE: Final = "headwater.kinds"
@@ -66,11 +66,14 @@ class Layout:
         made = [pa.field(one.name, ARROW_TYPES[one.type]) for one in self._columns(table)]
         return pa.schema([*fields, *made])
 
-    def filled(self, table: str, rows: Any) -> Any:
+    def reader(self, table: str) -> Reader | None:
+        """What makes columns of others, if the table has such."""
+        return Reader(self._columns(table)) if self.source else None
+
+    def filled(self, table: str, rows: Any, reader: Reader | None) -> Any:
         """Rows of a table as they are stored, with the columns that are made of others."""
         stored = self.stored(table)
-        columns = self._columns(table)
-        made = arrays_of(rows[self.source].to_pylist(), columns) if columns else []
+        made = [] if reader is None else reader.arrays(rows[self.source].to_pylist())
         fixed = [rows[name] for name in stored.names[: len(stored.names) - len(made)]]
         arrays = [one.cast(kind.type) for one, kind in zip([*fixed, *made], stored, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=stored)

@@ -12,6 +12,7 @@ import posixpath
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -22,10 +23,14 @@ from headwater.core.state_protocol import DELETE
 from pyspark_headwater.pipelines.buckets import slot_of
 from pyspark_headwater.pipelines.columns import ARROW_TYPES, Columns, arrays_of
 from pyspark_headwater.pipelines.delta import bounds_of, files_schema
+from pyspark_headwater.pipelines.feed import Changed, write_changes
 from pyspark_headwater.pipelines.folding import Place, Stretch
 from pyspark_headwater.pipelines.parquet import filesystem
 
 PARTITION: Final = "_bucket"
+FEED_MARK: Final = "\n"
+"""What the name of a table begins with in a report about its changes. No stream is called so."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 ROUTED: Final = (
     "stream string, type string, bucket int, offset string, index int, timestamp timestamp, "
     "key string, operation string, value string"
@@ -60,6 +65,9 @@ class Rewrite:
         held: the files of each part whose rows are kept.
         anew: whether columns change their type, so that all rows have to be read again.
         splits: whether there are more parts than before, so that not all rows of a file stay.
+        void: whether no row that is held stays; they are read for the feed of changes.
+        feed: where the changes of rows are written, if anywhere.
+        until: the place and time of what is no message of its own.
     """
 
     uri: str
@@ -68,6 +76,18 @@ class Rewrite:
     held: Mapping[int, list[str]] = field(default_factory=dict)
     anew: bool = False
     splits: bool = False
+    void: bool = False
+    feed: str | None = None
+    until: tuple[str, int, int] = ("", 0, 0)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all parts are looked at, also those that no message is about."""
+        return self.feed is not None if self.void else self.anew or self.splits
+
+    def files(self, bucket: int) -> list[str]:
+        """The files that a part is made from."""
+        return [] if self.void and self.feed is None else self.held.get(bucket, [])
 
 
 # --- Which changes count, and where they belong --------------------------------------------------
@@ -122,9 +142,9 @@ def merge(
         assert task is not None, "files are written in tasks"
         tag = f"{time.time_ns():x}-{task.taskAttemptId()}"
         reports: list[dict[str, Any]] = []
-        for (table, bucket), last in _parts(batches):
-            name = f"part-{tag}-{len(reports):04d}.zstd.parquet"
-            reports.append(_write(table, rewrites[table], bucket, last, name))
+        for number, ((table, bucket), last) in enumerate(_parts(batches)):
+            name = f"part-{tag}-{number:04d}.zstd.parquet"
+            reports += _write(table, rewrites[table], bucket, last, name)
         yield pa.RecordBatch.from_pylist(reports, schema=files_schema())
 
     return merged
@@ -158,13 +178,18 @@ def _parts(
 
 def _write(
     table: TableName, rewrite: Rewrite, bucket: int, last: dict[str, Change], name: str
-) -> dict[str, Any]:
+) -> Iterator[dict[str, Any]]:
+    """Write a part, and if there is a feed, what changed in it."""
     filesystem_, root = filesystem(rewrite.uri)
     held = [
         _read(filesystem_, posixpath.join(root, path), rewrite, bucket)
-        for path in rewrite.held.get(bucket, [])
+        for path in rewrite.files(bucket)
     ]
-    rows = _merged(held, last, rewrite)
+    if rewrite.feed is not None:
+        changed = changes_of(held, last, rewrite)
+        for report in write_changes(rewrite.feed, changed, name):
+            yield {"table": f"{FEED_MARK}{table.stream}\n{table.type}", **report}
+    rows = _merged([] if rewrite.void else held, last, rewrite)
     part = f"{PARTITION}={bucket}"
     path = posixpath.join(root, part, name)
     size = 0
@@ -173,7 +198,7 @@ def _write(
         pq.write_table(rows, path, filesystem=filesystem_, compression="zstd")
         size = filesystem_.get_file_info(path).size
     low, high = bounds_of(rows["key"])
-    return {
+    yield {
         "table": f"{table.stream}\n{table.type}",
         "path": f"{part}/{name}",
         "size": size,
@@ -182,6 +207,7 @@ def _write(
         "low": low,
         "high": high,
         "until_us": None,
+        "news": None,
     }
 
 
@@ -228,6 +254,36 @@ def _merged(held: list[Any], last: dict[str, Change], rewrite: Rewrite) -> Any:
     arrays = [pa.array(values, one.type) for values, one in zip(columns, _STORED, strict=True)]
     new = _with_columns(arrays, rewrite.columns)
     return pa.concat_tables([*held, new]).combine_chunks().sort_by("key")
+
+
+def changes_of(held: list[Any], last: Mapping[str, Change], rewrite: Rewrite) -> list[Changed]:
+    """What the last changes do to the rows of a part."""
+    changed: list[Changed] = []
+    new = dict(last)
+    offset, number, at_us = rewrite.until
+    at = _EPOCH + timedelta(microseconds=at_us)
+    for rows in held:
+        names = ("key", "_value", "_offset", "_index")
+        for key, before, *place in zip(*(rows[name].to_pylist() for name in names), strict=True):
+            change = new.pop(key, None)
+            if change is None:
+                if rewrite.void:
+                    changed.append((key, DELETE, before, None, offset, number, at))
+            elif rewrite.void or change[:2] > (*place,):
+                changed += _changed(key, before, change)
+    for key, change in new.items():
+        changed += _changed(key, None, change)
+    return changed
+
+
+def _changed(key: str, before: str | None, change: Change) -> list[Changed]:
+    """The change of an entity; none if it is what it was."""
+    offset, number, at, operation, value = change
+    after = None if operation == DELETE else value
+    if before == after:
+        return []
+    kind = "insert" if before is None else DELETE if after is None else "update"
+    return [(key, kind, before, after, offset, number, at)]
 
 
 def _staying(rows: Any, last: dict[str, Change]) -> list[bool]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import posixpath
+from collections.abc import Iterator
+from typing import Any, Final
+
 import msgspec
 import pyarrow as pa
 from pyarrow import fs
@@ -11,8 +15,11 @@ from pyspark.sql.types import StructType
 
 from pyspark_headwater.errors import InvalidOption
 from pyspark_headwater.pipelines.delta import open_table
+from pyspark_headwater.pipelines.feed import CHANGES_SCHEMA, message_of
 from pyspark_headwater.pipelines.jobs import moment
+from pyspark_headwater.pipelines.layout import plain_name
 from pyspark_headwater.pipelines.parquet import filesystem, read_paths
+from pyspark_headwater.pipelines.state import STATE_SCHEMA
 from pyspark_headwater.wire import BEGINNING
 
 
@@ -30,10 +37,16 @@ def replay(
     The same name and version again append nothing twice: `name` is the producer, `version` the run.
     Rows go through the driver in their order, so that a rerun does not depend on how Spark cuts
     them. An archive is replayed in the order of its stream, and where that was created anew, one
-    stream after the other. The first line of a CSV file names the columns.
+    stream after the other. A table of entities or of changes becomes messages of the State
+    Protocol with the keys it has, in the order of their offsets. The first line of a CSV file names
+    the columns.
     """
     frame = _rows(spark, source, form)
-    if {"offset", "index", "timestamp", "value"} <= set(frame.columns):
+    if {*STATE_SCHEMA.fieldNames()} <= set(frame.columns):
+        frame = _messages(frame.selectExpr(*_AS_INSERTS), _type_of(source))
+    elif {*CHANGES_SCHEMA.fieldNames()} <= set(frame.columns):
+        frame = _messages(frame, _type_of(source))
+    elif {"offset", "index", "timestamp", "value"} <= set(frame.columns):
         frame = frame.orderBy(_generation(frame), "offset", "index").select("value")
     writing = {
         "ordering": "global",
@@ -43,6 +56,33 @@ def replay(
         "txnVersion": str(version),
     }
     frame.write.format("headwater").mode("append").options(**writing).save()
+
+
+_CHANGE: Final = ("offset", "index", "key", "operation", "before", "after")
+_AS_INSERTS: Final = (
+    *("_offset AS offset", "_index AS index", "key", "'insert' AS operation"),
+    *("CAST(NULL AS string) AS before", "_value AS after"),
+)
+
+
+def _type_of(source: str) -> str:
+    """The type of entity that a table is of."""
+    return plain_name(posixpath.basename(source.rstrip("/")))
+
+
+def _messages(changes: DataFrame, type_: str) -> DataFrame:
+    """Changes as messages, in their order."""
+
+    def make(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            rows = zip(*(batch[name].to_pylist() for name in _CHANGE[2:]), strict=True)
+            made = pa.array([message_of(type_, *row).decode() for row in rows], pa.string())
+            places = [batch[name] for name in _CHANGE[:3]]
+            yield pa.RecordBatch.from_arrays([*places, made], names=[*_CHANGE[:3], "value"])
+
+    shape = "offset string, index int, key string, value string"
+    ordered = changes.select(*_CHANGE).mapInArrow(make, shape).orderBy(*_CHANGE[:3])
+    return ordered.select("value")
 
 
 def _rows(spark: SparkSession, source: str, form: str) -> DataFrame:

@@ -23,10 +23,13 @@ from headwater.client.errors import HeadwaterError
 from headwater.core import pipelines
 from headwater.core.pipelines import To
 from pyspark_headwater.errors import HeadwaterSparkError, InvalidOption, Paused, reason
-from pyspark_headwater.options import read_options
+from pyspark_headwater.known_options import OPTIONS
+from pyspark_headwater.options import read_options, write_options
+from pyspark_headwater.pipelines.archive import Archive
 from pyspark_headwater.pipelines.checkpoints import checkpoint_of, claim, starting_options
 from pyspark_headwater.pipelines.delta import Commit, OpenTables
-from pyspark_headwater.pipelines.jobs import Archive, Job, Rollup, with_patience
+from pyspark_headwater.pipelines.feed import Feed
+from pyspark_headwater.pipelines.jobs import Job, Rollup, with_patience
 from pyspark_headwater.pipelines.layout import safe_name
 from pyspark_headwater.pipelines.many_states import Speaking
 from pyspark_headwater.pipelines.quarantine import Quarantine
@@ -58,6 +61,8 @@ class Pipeline:
         keep_replaced_h: how long to keep files that are no longer part of a table, in hours.
         iceberg: whether tables are described as Iceberg too.
         on_error: what to do about a message that does not fit; `quarantine` is for `materialize`.
+        changes: whether `materialize` keeps a table of changes for each of its own.
+        changes_to: the stream that it sends them to as well.
     """
 
     kind: pipelines.Pipeline
@@ -70,6 +75,8 @@ class Pipeline:
     keep_replaced_h: int = KEEP_REPLACED_H
     on_error: pipelines.OnError = "fail"
     iceberg: bool = False
+    changes: bool = False
+    changes_to: str = ""
 
     def __post_init__(self) -> None:
         if self.on_error not in pipelines.ON_ERROR:
@@ -80,6 +87,8 @@ class Pipeline:
                 if self.kind != "snapshot"
                 else "a snapshot of a state with gaps would mislead: leave out onError"
             )
+        if (self.changes or self.changes_to) and self.kind != "materialize":
+            raise InvalidOption(f"{self.kind} has no change feed: that is for materialize")
 
     @property
     def name(self) -> str:
@@ -100,11 +109,12 @@ class Pipeline:
 
     def job(self, quarantine: Quarantine | None = None) -> Job:
         tables = OpenTables(self.keep_replaced_h, iceberg=self.iceberg)
+        feed = self._feed(tables)
         match self.kind:
             case "archive":
-                return Archive(self.root, tables)
+                return Archive(self.root, tables, self.options.get("stream"))
             case "materialize":
-                return Materialize(self.root, self._choice(), quarantine, tables)
+                return Materialize(self.root, self._choice(), quarantine, tables, feed)
             case "rollup":
                 return Rollup(self.root, self.minutes, tables)
         raise InvalidOption(f"{self.kind} has no micro-batches")
@@ -122,6 +132,19 @@ class Pipeline:
             return Speaking(self.directory, self._is_first, goes_on)
         self._one_stream()
         return whatever_they_hold if goes_on else all_of_them
+
+    def _feed(self, tables: OpenTables) -> Feed | None:
+        """What gets the changes, if that is wanted."""
+        if not self.changes and not self.changes_to:
+            return None
+        if not self.changes_to:
+            return Feed(self.root, tables)
+        if self.changes_to == self._one_stream():
+            raise InvalidOption("changes go to another stream than the one they come from")
+        names = {option.name for option in OPTIONS if "batch write" in option.uses}
+        options = {name: value for name, value in self.options.items() if name in names}
+        options |= {"stream": self.changes_to, "createStream": "true"}
+        return Feed(self.root, tables, write_options(options, "batch write"))
 
     def _is_first(self, stream: str, offset: str) -> bool:
         """Whether the server has nothing of a stream before an offset."""

@@ -24,7 +24,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType, 
 from headwater.core.pipelines import STATE
 from pyspark_headwater.errors import MalformedMessage
 from pyspark_headwater.pipelines import buckets, merging, survey, transforms
-from pyspark_headwater.pipelines.columns import Columns, grown, must_rewrite
+from pyspark_headwater.pipelines.columns import Columns, grown, must_rewrite, room_for
 from pyspark_headwater.pipelines.delta import (
     FILES,
     Commit,
@@ -36,6 +36,7 @@ from pyspark_headwater.pipelines.delta import (
     rows_in,
     side_by_side,
 )
+from pyspark_headwater.pipelines.feed import Feed, changes_layout, noted
 from pyspark_headwater.pipelines.folding import Fold, fold_controls
 from pyspark_headwater.pipelines.jobs import Seen, is_new
 from pyspark_headwater.pipelines.layout import Layout, columns_of, plain_name, safe_path
@@ -97,12 +98,15 @@ class Materialize:
         root: where the tables are.
         choose: which streams have tables.
         quarantine: where messages go that are no changes; without it, `choose` decides.
+        tables: those that are open.
+        feed: what gets the changes of rows, if anything does.
     """
 
     root: str
     choose: Choice = all_of_them
     quarantine: Quarantine | None = field(default=None, compare=False)
     tables: OpenTables = field(default_factory=OpenTables, compare=False)
+    feed: Feed | None = None
 
     def __call__(self, batch: DataFrame, commit: Commit) -> None:
         ledger = Ledger(self.tables, self.root)
@@ -152,22 +156,38 @@ class Materialize:
             for type_ in {*one.types, *(_known_types(layouts[stream], folds[stream]))}
         ]
         plans = [
-            plan
+            self._with_feed(plan, found[plan.name.stream])
             for plan in side_by_side(
                 lambda name: _plan(self.tables, layouts[name.stream], name, found, folds, commit),
                 names,
             )
             if plan is not None
         ]
-        if not plans:
-            return
-        rewrites = {plan.name: plan.rewrite for plan in plans}
-        stretches = {name: fold.stretches for name, fold in folds.items()}
-        files = _written(every, stretches, rewrites)
-        side_by_side(lambda plan: self._commit(plan, files.get(plan.name, []), commit), plans)
+        if plans:
+            rewrites = {plan.name: plan.rewrite for plan in plans}
+            stretches = {name: fold.stretches for name, fold in folds.items()}
+            written = _written(every, stretches, rewrites)
+            side_by_side(lambda plan: self._commit(plan, written, commit), plans)
+        if self.feed is not None:
+            side_by_side(lambda name: self._feed(layouts[name.stream], name), sorted(names))
 
-    def _commit(self, plan: _Plan, files: list[WrittenFile], commit: Commit) -> None:
+    def _with_feed(self, plan: _Plan, one: Survey) -> _Plan:
+        """The plan, with where its changes go."""
+        if self.feed is None:
+            return plan
+        uri = changes_layout(self.root, plan.name.stream).uri(plan.name.type)
+        until = (one.last.offset, one.last.number, one.last.at_us)
+        return replace(plan, rewrite=replace(plan.rewrite, feed=uri, until=until))
+
+    def _feed(self, layout: Layout, name: TableName) -> None:
+        table = self.tables.find(layout.uri(name.type))
+        if self.feed is not None and table is not None:
+            self.feed.follow(*name, table)
+
+    def _commit(self, plan: _Plan, written: _Written, commit: Commit) -> None:
         layout = replace(plan.layout, columns={plan.name.type: plan.rewrite.columns})
+        files = written.parts.get(plan.name, [])
+        changes = written.changes.get(plan.name, [])
         replaced = "all" if plan.replaces else {one.part for one in files}
         with_rows = [one for one in files if one.rows]
         if plan.replaces or replaced:
@@ -179,6 +199,7 @@ class Materialize:
                 commit,
                 replaced=replaced,
                 notes={buckets.NOTE: plan.rewrite.buckets},
+                about=noted(changes) if changes else None,
             )
 
 
@@ -274,20 +295,18 @@ def _plan(
     former = _bucket_count(table)
     news = 0 if of_type is None else buckets.keys_in(len(of_type.slots), of_type.changes)
     count = buckets.parts_for(news + (0 if replaces else rows_in(table)), former)
-    if replaces:
-        return _Plan(name, layout, Rewrite(uri, columns, count), replaces=True)
     parts = {} if table is None else parts_of(table, layout)
     anew, splits = must_rewrite(before, columns), count > former
     slots = set() if of_type is None else of_type.slots
-    hit = range(count) if anew or splits else {slot % count for slot in slots}
+    hit = range(count) if anew or splits or replaces else {slot % count for slot in slots}
     held = {one: parts[part] for one in hit if (part := str(one % former)) in parts}
-    return _Plan(name, layout, Rewrite(uri, columns, count, held, anew, splits), replaces=splits)
+    rewrite = Rewrite(uri, columns, count, held, anew, splits, void=replaces)
+    return _Plan(name, layout, rewrite, replaces=splits or replaces)
 
 
 def _with_room(before: Columns, of_type: survey.OfType) -> Columns:
     """The columns of a table, and those that new values need."""
-    news = survey.room_for(of_type, {one.field: one.kinds for one in before})
-    return grown(before, news, STATE_SCHEMA.fieldNames())
+    return grown(before, room_for(of_type.fields, before), STATE_SCHEMA.fieldNames())
 
 
 def _bucket_count(table: DeltaTable | None) -> int:
@@ -307,26 +326,37 @@ def _known_types(layout: Layout, fold: Fold) -> list[str]:
     return sorted(name for name in types if DeltaTable.is_deltatable(layout.uri(name)))
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """The files of parts, and those of the changes in them."""
+
+    parts: dict[TableName, list[WrittenFile]]
+    changes: dict[TableName, list[WrittenFile]]
+
+
 def _written(
     every: DataFrame, counting: merging.Counting, rewrites: Mapping[TableName, Rewrite]
-) -> dict[TableName, list[WrittenFile]]:
+) -> _Written:
     """Write all parts that change, each in one task; nothing of it is in a table yet."""
     spark = every.sparkSession
     routed = every.mapInArrow(merging.route(counting, rewrites), merging.ROUTED)
     untouched = [
         (*name, bucket, None, None, None, None, None, None)
         for name, rewrite in rewrites.items()
-        if rewrite.anew or rewrite.splits
+        if rewrite.is_whole
         for bucket in rewrite.held
     ]
     if untouched:
-        # Nothing changes in these parts but their columns, or which of them a row is in.
+        # No message is about these parts, but their rows move, get other columns, or go.
         routed = routed.unionByName(spark.createDataFrame(untouched, merging.ROUTED))
     part = ("stream", "type", "bucket")
     ordered = routed.repartition(*part).sortWithinPartitions(*part, "offset", "index")
     found = ordered.mapInArrow(merging.merge(rewrites), FILES).collect()
-    files: dict[TableName, list[WrittenFile]] = {}
+    written = _Written({}, {})
     for row in found:
         one = WrittenFile(**row.asDict())
-        files.setdefault(TableName(*one.table.split("\n", 1)), []).append(one)
-    return files
+        is_change = one.table.startswith(merging.FEED_MARK)
+        files = written.changes if is_change else written.parts
+        name = TableName(*one.table.removeprefix(merging.FEED_MARK).split("\n", 1))
+        files.setdefault(name, []).append(one)
+    return written

@@ -7,7 +7,6 @@ for the control messages, of which there are few.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -16,12 +15,11 @@ import pyarrow as pa
 
 from headwater.core.state_protocol import DELETE
 from pyspark_headwater.pipelines.buckets import slot_of
-from pyspark_headwater.pipelines.columns import COLUMNS_MAX, TEXT, Kind, news_in
+from pyspark_headwater.pipelines.columns import News, join_news, news_in
 from pyspark_headwater.pipelines.folding import Control, Place
 from pyspark_headwater.wire import BEGINNING
 
 REPORT: Final = "stream string, found binary"
-_FIELDS_MAX: Final = 4 * COLUMNS_MAX
 
 
 class Point(msgspec.Struct, frozen=True, order=True, array_like=True):
@@ -48,7 +46,7 @@ class OfType(msgspec.Struct):
 
     changes: int = 0
     slots: set[int] = msgspec.field(default_factory=set)
-    fields: dict[str, tuple[Kind, int]] = msgspec.field(default_factory=dict)
+    fields: News = msgspec.field(default_factory=dict)
 
     def add(self, key: str) -> None:
         self.changes += 1
@@ -57,12 +55,7 @@ class OfType(msgspec.Struct):
     def join(self, other: OfType) -> None:
         self.changes += other.changes
         self.slots |= other.slots
-        for name, (kinds, count) in other.fields.items():
-            held = self.fields.get(name, (0, 0))
-            self.fields[name] = (held[0] | kinds, held[1] + count)
-        if len(self.fields) > _FIELDS_MAX:
-            kept = heapq.nlargest(_FIELDS_MAX, self.fields, lambda name: self.fields[name][1])
-            self.fields = {name: self.fields[name] for name in kept}
+        join_news(self.fields, other.fields)
 
 
 class Survey(msgspec.Struct):
@@ -146,7 +139,7 @@ def _add(found: dict[str, Survey], batch: Any) -> None:
             if operation != DELETE and value is not None:
                 values.setdefault((stream, type_), []).append(value)
     for (stream, type_), texts in values.items():
-        found[stream].types[type_].join(OfType(fields=news_in(texts, {})))
+        found[stream].types[type_].join(OfType(fields=news_in(texts)))
 
 
 # --- On the driver -------------------------------------------------------------------------------
@@ -162,18 +155,3 @@ def joined(reports: Iterable[tuple[str, bytes]]) -> dict[str, Survey]:
         else:
             found[stream] = survey
     return found
-
-
-def room_for(of_type: OfType, known: dict[str, Kind]) -> dict[str, Kind]:
-    """The fields for which there is no column, or none of the right type.
-
-    There are as many as a table has columns at most: those of columns that have to change first,
-    then the most frequent ones.
-    """
-    news = {
-        name: (kinds, count)
-        for name, (kinds, count) in of_type.fields.items()
-        if name not in known or not (known[name] & TEXT or not kinds & ~known[name])
-    }
-    ranked = sorted(news, key=lambda name: (name not in known, -news[name][1], name))
-    return {name: news[name][0] for name in ranked[:COLUMNS_MAX]}

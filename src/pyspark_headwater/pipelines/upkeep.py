@@ -22,6 +22,8 @@ from deltalake.exceptions import CommitFailedError
 
 KEEP_REPLACED_H: Final = 1
 COMPACT_AFTER_FILES: Final = 64
+COMPACT_PAST_AFTER_FILES: Final = 8
+"""The same for all days but the last, to which little is added."""
 SMALL_BYTES: Final = 32 * 2**20
 TARGET_BYTES: Final = 128 * 2**20
 TIDY_EVERY: Final = 100
@@ -65,10 +67,11 @@ def compact(table: DeltaTable, partition: str) -> None:
     """Make few files of many small ones, in those parts of a table that have many."""
     small: dict[str, int] = {}
     for row in pa.table(table.get_add_actions(flatten=True)).to_pylist():
-        if row["size_bytes"] < SMALL_BYTES:
-            part = str(row[f"partition.{partition}"])
-            small[part] = small.get(part, 0) + 1
-    full = sorted(part for part, count in small.items() if count >= COMPACT_AFTER_FILES)
+        part = str(row[f"partition.{partition}"])
+        small[part] = small.get(part, 0) + (row["size_bytes"] < SMALL_BYTES)
+    last = max(small, default="")
+    most = dict.fromkeys(small, COMPACT_PAST_AFTER_FILES) | {last: COMPACT_AFTER_FILES}
+    full = sorted(part for part, count in small.items() if count >= most[part])
     if not full:
         return
     chosen: list[tuple[str, str, Any]] = [(partition, "in", full)]
