@@ -161,8 +161,10 @@ def test_a_context_with_a_token_and_an_authority(
 
 def test_an_open_address_needs_access_control(run: Run, data: Path, tmp_path: Path) -> None:
     everywhere = ("serve", "--host", "0.0.0.0", "--port", "0")
-    assert "--access on" in run(*everywhere, "--memory", code=1).err
-    assert "--insecure" in run(*everywhere, "--data", str(data), code=1).err
+    assert "--keys-file" in run(*everywhere, "--memory", code=1).err
+    refusal = run(*everywhere, "--data", str(data), code=1).err
+    assert "headwater keys create --name admin" in refusal
+    assert "--insecure" in refusal
     run("keys", "create", "--data", str(data), "--read", "a")
     assert "--insecure" in run(*everywhere, "--data", str(data), "--access", "off", code=1).err
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from headwater.client import Headwater
 from tests.client import snippets
 from tests.docs.markdown import DOCS, Block, Page
 from tests.docs.pasting import Shell, needs_shell
@@ -54,11 +55,20 @@ class Reader:
         directory.mkdir()
         # A program for each page, with what pages take for granted.
         self._namespace = {"api_key": "sk-1", "messages": []}
-        for language, blocks in itertools.groupby(blocks_of(name), lambda block: block.language):
-            if language == "python":
-                self._program(name, [block.text for block in blocks])
-            else:
-                self._paste(list(blocks), directory)
+        try:
+            for language, blocks in itertools.groupby(blocks_of(name), lambda one: one.language):
+                if language == "python":
+                    self._program(name, [block.text for block in blocks])
+                else:
+                    self._paste(list(blocks), directory)
+        finally:
+            self._end_program()
+
+    def _end_program(self) -> None:
+        """The end of a process would close what a page leaves open."""
+        for value in self._namespace.values():
+            if isinstance(value, Headwater):
+                value.close()
 
     def _program(self, name: str, texts: list[str]) -> None:
         program = "\n".join(texts).replace(snippets.SERVER, self._server.url)

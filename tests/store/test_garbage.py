@@ -148,6 +148,34 @@ def test_a_step_is_bounded() -> None:
     assert search.unneeded(0, 100) == [(0, 100)]
 
 
+@pytest.mark.parametrize("kept_from", [4, 7])
+def test_a_fork_that_keeps_nothing_of_its_source_cuts_nothing(kept_from: int) -> None:
+    class Small:
+        def member(self, stream_id: int) -> Member | None:
+            raise NotImplementedError
+
+        def forks(self, stream_id: int, before: tuple[int, int], limit: int) -> list[Member]:
+            return [Member(2, 1, 4, kept_from, True)] if stream_id == 1 and before[0] > 4 else []
+
+    search = Search(Member(1, None, 0, 0, False), 0)
+    assert search.step(Small(), VISITS_PER_STEP)
+    assert search.unneeded(0, 100) == [(0, 100)]
+
+
+def test_an_append_across_the_end_of_what_a_fork_had_inherited_goes_too(
+    engine: Engine, streams: CommittedStreams
+) -> None:
+    streams.create(Create("a", BYTES, b"inherited"), NOW)
+    for path, source in (("b", "a"), ("c", "b")):
+        fork = ForkRequest(source, streams.by_path[source].token(0), 4)
+        streams.create(Create(path, fork=fork, retention=Retention(age_s=1)), NOW)
+    streams.delete("b", NOW)
+    streams.delete("a", NOW)
+    streams.trim("c", 4, NOW)
+    reap(engine)
+    assert engine.appends.append_at(1, 0) is None
+
+
 def test_a_deleted_stream_goes_a_bounded_step_at_a_time(
     engine: Engine, streams: CommittedStreams
 ) -> None:

@@ -26,7 +26,7 @@ from tests.support.server import HOST, ServerProcess, free_port
 LEASE_MS: Final = 6_000
 SHORT_LEASE_MS: Final = 3_000
 """Where somebody has to be outwaited."""
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 120.0
 
 
 class Cluster:

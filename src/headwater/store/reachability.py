@@ -104,6 +104,9 @@ class Search:
 
     def need(self, start: int, end: int) -> None:
         """Keep this: a stream needs it, or whoever searches."""
+        if start >= end:
+            # A fork that keeps nothing of this. A need of nothing would still cut an append in two.
+            return
         self._needs.append((start, end))
         if start <= self._covered:
             self._covered = max(self._covered, end)

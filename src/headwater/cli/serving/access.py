@@ -85,10 +85,13 @@ def check_address(settings: Settings) -> None:
     """Without access control, only this machine may connect, unless that is really meant."""
     if settings.listens_on_loopback or settings.insecure or access_is_on(settings):
         return
+    create = "headwater keys create --name admin --admin '**'"
+    key = f"make a key first (`{create}`)"
+    if keys_place(settings) is None:
+        key = f"make a key in a file (`{create} --keys-file keys.json`) and use --keys-file"
     raise CannotServe(
         f"{settings.host} is reachable from other machines and anyone could read and write; "
-        "make a key first (`headwater keys create --name admin --admin '**'`), or use "
-        "--host 127.0.0.1, or --insecure if that is what you want"
+        f"{key}, or use --host 127.0.0.1, or --insecure if that is what you want"
     )
 
 
