@@ -15,7 +15,7 @@ from typing import Any
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
-from pyspark_headwater.pipelines import jobs, merging
+from pyspark_headwater.pipelines import archive, merging
 from pyspark_headwater.pipelines.delta import WrittenFile, write_files
 from pyspark_headwater.pipelines.layout import Layout
 from pyspark_headwater.pipelines.running import Pipeline, messages_for, start
@@ -68,7 +68,7 @@ def main(url: str, source: str, sink: str, directory: str, until: str) -> None:
     spark.dataSource.register(FailingSource)
     marks = Path(directory) / "marks"
     marks.mkdir(exist_ok=True)
-    setattr(jobs, "write_files", failing(marks))  # noqa: B010 - it is not theirs to export
+    setattr(archive, "write_files", failing(marks))  # noqa: B010 - it is not theirs to export
     merging.merge = failing_merge(marks)
     reading = {"endpoint": url, "stream": source, "minPartitions": "2"}
     lake = f"{directory}/lake"
