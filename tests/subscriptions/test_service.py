@@ -254,9 +254,11 @@ async def test_a_wake_that_is_not_committed_is_not_announced(world: World, fault
     world.engine.commit_gate.shut()
     appended = begin(world.append("in/a"))
     await world.engine.commit_gate.arrival()
+    # The append at the gate is the next commit, and the wake that follows from it the one after.
+    of_the_wake = world.engine.attempts + 2
+    world.engine.plan = lambda attempt: fault if attempt == of_the_wake else None
     world.engine.commit_gate.open()
     await appended
-    world.engine.fail_next(fault)
     again = await world.hooks.next()
     assert again["generation"] == body["generation"] + 1
     assert world.engine.attempts > len(world.engine.commits) or fault is Fault.AFTER
