@@ -96,8 +96,8 @@ class Collector:
             return
         if self._unneeded is None:
             if member.live:
-                # It tells where the stream ends, needed or not.
-                search.need(releases.last_start(member.id), END)
+                # It tells where the stream ends, needed or not. What is inherited does not.
+                search.need(max(releases.last_start(member.id), member.base), END)
             self._unneeded = search.unneeded(member.base, END)
         while self._unneeded:
             if releases.drop(member.id, self._unneeded[-1], most):
