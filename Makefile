@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-spark install-dev run serve test coverage check console-types fmt generate tour conformance \
+.PHONY: help install install-spark install-dev run serve test explore coverage check console-types fmt generate tour conformance \
 	sim attack cluster nemesis bench docs package wheels image formula lock clean need-python need-node
 
 help: ## Show this list
@@ -46,6 +46,11 @@ serve: $(RUN_STAMP) ## Install, then serve ./data and nothing else (ARGS="--port
 # How tests share the machine is said in tests/support/turns.py.
 test: need-node $(DEV_STAMP) $(NODE_STAMP) $(BROWSER_STAMP) ## Run every test, on all cores (ARGS="-k name")
 	$(BIN)/python -m pytest --numprocesses logical --durations 15 $(ARGS)
+
+# What is left to chance, and how to repeat it, is said in tests/support/seeds.py.
+explore: SEED := $(or $(SEED),$(shell date +%s))
+explore: need-node $(DEV_STAMP) $(NODE_STAMP) $(BROWSER_STAMP) ## Run tests with choices that no run has made yet (SEED=7 repeats them)
+	EXPLORE_SEED=$(SEED) $(BIN)/python -m pytest --numprocesses logical --hypothesis-seed $(SEED) $(ARGS)
 
 # Servers that tests start are measured too. Slower than `make test`, and never a reason to fail.
 coverage: need-node $(DEV_STAMP) $(NODE_STAMP) $(BROWSER_STAMP) ## Run every test and report what they cover

@@ -10,7 +10,7 @@ from typing import Protocol
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import turns
+from tests.support import seeds, turns
 from tests.support.browser import Browser
 from tests.support.postgresql import EngineDatabase, databases, stop_server
 from tests.support.server import ServerProcess
@@ -18,8 +18,14 @@ from tests.support.server import ServerProcess
 # Before they are imported, so that a failed assertion in them shows its values.
 pytest.register_assert_rewrite("tests.http.client", "tests.http.contract", "tests.http.events")
 
-# No test asserts a time, and a busy machine is no reason to fail.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# No test asserts a time, and a busy machine is no reason to fail. See `tests.support.seeds` for the
+# rest.
+settings.register_profile(
+    "patient",
+    derandomize=not seeds.EXPLORED,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("patient")
 
 
@@ -28,6 +34,12 @@ def pytest_configure() -> None:
     # interrupt would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_report_header() -> str | None:
+    if not seeds.EXPLORED:
+        return None
+    return f"to repeat the choices of this run: make explore SEED={seeds.EXPLORED}"
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -11,13 +11,14 @@ import pytest
 
 from headwater.client import AsyncHeadwater, AsyncStream, ProducerOptions, RetryPolicy, Timeouts
 from tests.client.faulty_proxy import FATES, FaultyProxy
+from tests.support import seeds
 
 pytestmark = pytest.mark.slow
 
 Live = Literal["long-poll", "sse"]
 
 # More seeds, more luck: HEADWATER_FAULT_SEEDS=100 for a longer search.
-SEEDS = range(int(os.environ.get("HEADWATER_FAULT_SEEDS", "4")))
+SEEDS = seeds.several(int(os.environ.get("HEADWATER_FAULT_SEEDS", "4")))
 MESSAGES = 400
 # Far more than a healthy run takes: it only turns a hang into a failure.
 HANG_S = 120.0

@@ -37,6 +37,7 @@ from headwater.client.aio.transport import HttpxTransport
 from headwater.client.protocol.streams import Request, Response
 from tests.client.faulty_proxy import FaultyProxy
 from tests.conftest import StartServer
+from tests.support import seeds
 
 ENABLED = StateProtocol(TouchSettings(enabled=True))
 RESTLESS = RetryPolicy(base_delay_s=0.005, max_delay_s=0.05, give_up_after_s=None)
@@ -564,7 +565,7 @@ def check(queries: list[Watched]) -> None:
         assert query.results[-1] == query._run()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds.several(3))
 @pytest.mark.parametrize("with_before", [True, False])
 async def test_the_last_result_is_the_final_state(
     async_stream: AsyncStream, seed: int, with_before: bool
@@ -579,7 +580,7 @@ async def test_the_last_result_is_the_final_state(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds.several(3))
 async def test_the_same_through_a_bad_network(base_url: str, new_path: str, seed: int) -> None:
     timeouts = Timeouts(connect_s=5.0, answer_s=0.5, long_poll_s=1.5)
     async with (

@@ -11,9 +11,10 @@ import gc
 import pytest
 
 from tests.cluster.ordeal import ordeal
+from tests.support import seeds
 
 SECONDS = 30
-SEED = 16
+SEED = seeds.one(16)
 
 
 # httpx leaves a connection to the collector if a request is given up while it connects.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
+
+from tests.support import seeds
 
 DEFAULT_SECONDS = 55
 
@@ -34,6 +34,6 @@ def seed(request: pytest.FixtureRequest) -> int:
     """Printed, so that a failure shows it: pytest captures what a passing test prints."""
     chosen: int | None = request.config.getoption("crash_seed", default=None)
     if chosen is None:
-        chosen = random.SystemRandom().randrange(2**32)
+        chosen = seeds.one(1)
     print(f"to repeat the choices of this test: pytest tests/crash --crash-seed {chosen}")
     return chosen

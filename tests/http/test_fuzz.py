@@ -19,13 +19,14 @@ from hypothesis import strategies as st
 from tests.http.client import Client, check_error_body, check_every_response
 from tests.http.conftest import watched
 from tests.http.wire import Reply, Wire
+from tests.support import seeds
 from tests.support.engines import serving
 from tests.support.server import ServerProcess
 
 EXAMPLES: Final = int(os.environ.get("FUZZ_EXAMPLES", "0"))
 fuzz = settings(
     max_examples=EXAMPLES or 250,
-    derandomize=not EXAMPLES,
+    derandomize=not (EXAMPLES or seeds.EXPLORED),
     database=None,
     deadline=None,
     # The server is the same for all examples on purpose: they also meet what others left behind.

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from headwater.core.live.profile import MemorySettings, TemplateSettings, TouchSettings
 from tests.live.world import COLUMNS, IDS, SHAPES, TABLES, VALUES, Kind, Query, Row, World
+from tests.support import seeds
 
 KINDS: tuple[Kind, ...] = ("table", "template", "watch", "membership", "projected")
 BEFORE = ("with", "with", "with", "without", "partial", "upsert", "null")
@@ -206,7 +207,7 @@ def _rarely(world: World, rng: random.Random, step: int) -> None:
             world.collect()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds.several(12))
 def test_a_long_run_misses_nothing(seed: int) -> None:
     world = long_run(seed, steps=4_000)
     assert world.counts["changes"] > 500

@@ -8,6 +8,7 @@ import pytest
 
 from headwater.core.live.profile import TouchSettings
 from tests.live.world import COLUMNS, IDS, SHAPES, TABLES, VALUES, Kind, Query, Row, World
+from tests.support import seeds
 
 FINE: tuple[Kind, ...] = ("watch", "membership", "projected")
 
@@ -43,7 +44,7 @@ def calm_run(seed: int, steps: int) -> World:
     return world
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds.several(4))
 def test_no_wake_is_false_when_rows_are_known(seed: int) -> None:
     world = calm_run(seed, steps=400)
     named = [f"false wakes, {kind}, named=True" for kind in FINE]

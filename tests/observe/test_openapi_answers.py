@@ -22,6 +22,7 @@ from schemathesis.specs.openapi.checks import (
 
 from headwater.http import openapi
 from tests.http.client import JSON, TEXT, Client
+from tests.support import seeds
 from tests.support.server import ServerProcess
 
 EXAMPLES = int(os.environ.get("OPENAPI_EXAMPLES", "0"))
@@ -63,7 +64,7 @@ def target() -> Any:
 @schema.parametrize()
 @settings(
     max_examples=EXAMPLES or 12,
-    derandomize=not EXAMPLES,
+    derandomize=not (EXAMPLES or seeds.EXPLORED),
     database=None,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],

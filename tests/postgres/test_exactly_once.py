@@ -23,9 +23,10 @@ from tests.conftest import StartServer
 from tests.postgres.conftest import PATIENCE_S, Pipe, TestDatabase, until
 from tests.postgres.server import PostgresServer
 from tests.postgres.workload import create_tables, writers
+from tests.support import seeds
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds.several(3))
 async def test_interrupted_at_any_moment(db: TestDatabase, pipe: Pipe, seed: int) -> None:
     create_tables(db)
     db.publish()

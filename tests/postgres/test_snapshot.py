@@ -12,6 +12,7 @@ from headwater.client import AsyncHeadwater, MaterializedState
 from headwater.postgres import NotPrepared, StreamUnfit
 from tests.postgres.conftest import Pipe, Record, TestDatabase, until
 from tests.postgres.workload import TABLES, create_tables, writers
+from tests.support import seeds
 
 
 def folded(records: list[Record]) -> dict[str, dict[str, Any]]:
@@ -46,7 +47,7 @@ def controls(records: list[Record]) -> list[str]:
     return [r["headers"]["control"] for r in records if "control" in r["headers"]]
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds.several(2))
 async def test_a_snapshot_while_others_write(db: TestDatabase, pipe: Pipe, seed: int) -> None:
     create_tables(db)
     db.execute("INSERT INTO account SELECT n, 'old' FROM generate_series(1, 5000) n")

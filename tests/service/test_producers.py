@@ -25,6 +25,7 @@ from headwater.service import producers
 from headwater.service.log import Log
 from headwater.store.sqlite.engine import SqliteEngine
 from tests.service.conftest import StartLog
+from tests.support import seeds
 from tests.support.faulty_engine import Fault, FaultyEngine
 from tests.support.logs import ManualClock, begin, data, outcome, read_all, turns, until
 
@@ -61,7 +62,7 @@ async def test_requests_that_overtook_others_wait_and_are_accepted_in_order(
     assert await read_all(log, "s") == b"01234"
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds.several(5))
 async def test_any_order_within_the_window_comes_out_right(start_log: StartLog, seed: int) -> None:
     """Several producers with as many requests in flight as the window allows."""
     random = Random(seed)

@@ -23,6 +23,7 @@ from headwater.service.log import Log
 from headwater.store.engine import Engine
 from headwater.store.memory.engine import MemoryEngine
 from headwater.store.sqlite.engine import SqliteEngine
+from tests.support import seeds
 from tests.support.logs import BYTES, ManualClock, outcome, read_all
 from tests.support.models import PlainBody, PlainRequest, PlainStream, PlainStreams
 
@@ -127,7 +128,7 @@ class Client:
         assert await read_all(self.log, path, offset) == b"".join(stream.appends[start:])
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds.several(3))
 @pytest.mark.parametrize(
     "make_engine",
     [

@@ -8,11 +8,12 @@ import sys
 import pytest
 
 from tests.simulation.simulation import Scale, simulate
+from tests.support import seeds
 
 SCALE = Scale(clients=16, steps=25, phases=3)
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", seeds.several(50))
 def test_nothing_goes_wrong(seed: int) -> None:
     outcome = simulate(seed, SCALE)
     assert outcome.transactions > 50

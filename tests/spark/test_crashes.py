@@ -21,6 +21,7 @@ from headwater.client import Headwater, MaterializedState
 from pyspark_headwater.java import prepare_environment
 from tests.conftest import StartServer
 from tests.spark.world import PATIENCE_S, ROOT, World, rows_of
+from tests.support import seeds
 
 COUNT = 200
 SLOW_START = "Python worker failed to connect back"
@@ -100,7 +101,7 @@ def test_everything_fails_and_every_row_is_there_once(
     start_server: StartServer, tmp_path: Path, rounds: int
 ) -> None:
     """Tasks are lost after their work, drivers and the server are killed at random, all in one."""
-    chance = random.Random()
+    chance = random.Random(seeds.one(1))
     server = start_server("--data", str(tmp_path / "data"))
     log = tmp_path / "log"
     half = COUNT // 2

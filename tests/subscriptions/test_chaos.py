@@ -22,6 +22,7 @@ from headwater.service.subscriptions.webhooks import Outcome
 from headwater.store.memory.engine import MemoryEngine
 from tests.subscriptions.model import webhook_config
 from tests.subscriptions.test_service import NoClosing, PlayedWebhooks, World
+from tests.support import seeds
 from tests.support.faulty_engine import Fault, FaultyEngine
 from tests.support.logs import BYTES, ManualClock, data, turns, until
 
@@ -105,7 +106,7 @@ class Storm:
             self.covered[key] = max(self.covered.get(key, ""), stream["tail_offset"])
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", seeds.several(16))
 async def test_everything_is_worked_on_in_the_end(seed: int) -> None:
     dice = Random(seed)
     calm = False

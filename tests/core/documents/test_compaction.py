@@ -22,6 +22,7 @@ from pycrdt import (
 from headwater.core.documents.compaction import droppable_to, is_due
 from headwater.core.documents.pending import is_applied, parse_state
 from headwater.documents.work import Unclear, compacted, content
+from tests.support import seeds
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,7 @@ def said(updates: list[bytes]) -> str:
     return str(doc.get("text", type=Text))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds.several(20))
 def test_a_snapshot_keeps_updates_that_wait_for_others(seed: int) -> None:
     """Whatever is missing at the time, it is all there when the rest arrives."""
     doc, updates = edits(40, seed)
