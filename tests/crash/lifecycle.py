@@ -46,12 +46,12 @@ class Stream:
         """Where a read from any offset begins; None if it is none of this stream.
 
         A fork keeps the offsets of what it inherits. Those between two appends of a run are rounded
-        down, and so is one past the last of them.
+        down, and so is one past the tail; one past the end of another run belongs to its source.
         """
         run, _, number = token.partition("_")
         ends = [end for end, mark in self.marks if mark.partition("_")[0] == run]
         position = int(number)
-        if not ends or position > ends[-1] + 1:
+        if not ends or position > ends[-1] + (ends[-1] == len(self.content)):
             return None
         return max(end for end, _ in self.marks if end <= min(position, ends[-1]))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 from typing import Any
 
 from headwater.core.limits import LIST_PAGE_MAX
@@ -20,12 +19,8 @@ class Crowd:
     async def streams(self, after: int, limit: int) -> list[tuple[int, str]]:
         return [(n, str(n)) for n in range(after + 1, len(self._counts) + 1)][:limit]
 
-    async def of(self, path: str) -> Any:
-        names = [f"g{number}" for number in range(self._counts[int(path) - 1])]
-        return SimpleNamespace(groups={name: name for name in names})
-
-    async def info(self, group: str) -> object:
-        return {"name": group}
+    async def infos(self, path: str) -> list[object]:
+        return [{"name": f"g{number}"} for number in range(self._counts[int(path) - 1])]
 
 
 async def test_a_page_ends_with_the_stream_that_makes_it_large() -> None:

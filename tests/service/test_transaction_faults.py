@@ -354,3 +354,29 @@ async def test_a_fork_knows_the_ids_it_inherits_whatever_became_of_commits(
     else:
         assert await outcome(log.append("f", json("4", "a"))) is DuplicateIds
         assert await read_all(log, "f") == b"1,3,"
+
+
+@pytest.mark.parametrize("asked", ["one", "all"])
+async def test_nothing_shows_as_done_before_what_was_published_with_it_can_be_read(
+    log: Log, groups: Groups, transactions: Transactions, engine: FaultyEngine, asked: str
+) -> None:
+    receipt = await one_job(log, groups)
+    await log.create(Create("out", JSON))
+    await hold_a_commit(log, engine)
+    work = Acknowledge("in", "g", [receipt])
+    running = begin(transactions.run(work, [publish("out", "1")]))
+    await turns(50)
+
+    async def lag() -> int:
+        if asked == "one":
+            return (await groups.info(await groups.get("in", "g"))).lag
+        return (await groups.infos("in"))[0].lag
+
+    seen = begin(lag())
+    await turns(50)
+    assert not running.done()
+    assert not seen.done(), "what it would say may still fail"
+    engine.commit_gate.open()
+    assert await seen == 0
+    assert await read_all(log, "out") == b"1,"
+    await running

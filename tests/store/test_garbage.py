@@ -209,3 +209,24 @@ def test_trimming_releases_what_was_inherited(engine: Engine, streams: Committed
     streams.trim("b", 50, NOW)
     reap(engine)
     assert engine.appends.append_at(1, 30) is None
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_the_append_that_told_where_a_stream_ends_goes_with_the_next_one(
+    engine: Engine, streams: CommittedStreams, at_once: bool
+) -> None:
+    """Even if what was let go of before is still being worked off."""
+    streams.create(Create("s", BYTES, retention=Retention(size_bytes=1)), NOW)
+    for _ in range(3):
+        streams.append("s", Append(b"0123456789", BYTES), NOW)
+    streams.trim("s", 30, NOW)
+    if at_once:
+        assert engine.reap(1)
+    else:
+        reap(engine)
+    assert engine.appends.append_at(1, 20) is not None, "it tells where the stream ends"
+    streams.append("s", Append(b"0123456789", BYTES), NOW)
+    streams.append("s", Append(b"0123456789", BYTES), NOW)
+    reap(engine)
+    assert engine.appends.append_at(1, 20) is None
+    assert engine.appends.append_at(1, 30) is not None

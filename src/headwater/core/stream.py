@@ -188,7 +188,11 @@ class Reconfigured(msgspec.Struct, frozen=True):
 
 
 class Trimmed(msgspec.Struct, frozen=True):
-    """The stream keeps less of its past: `config.kept_from` has moved on."""
+    """The stream keeps less of its past: `config.kept_from` has moved on.
+
+    If nothing is kept, the last append stays all the same, to tell where the stream ends. The next
+    one lets go of it, with a mutation of this kind that leaves `kept_from` where it is.
+    """
 
     stream_id: int
     at_ms: int

@@ -32,7 +32,6 @@ from headwater.service.groups.operations import Groups
 
 FETCH_MAX: Final = 1_000
 STREAMS_MAX: Final = 100
-_INFOS_PER_TURN: Final = 100
 _PUSH_DEFAULT: Final = 100
 
 Consumer = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
@@ -61,17 +60,7 @@ class GroupResource:
     # ── The group itself ─────────────────────────────────────────────────────────────────────
 
     async def index(self, request: Request, path: str) -> Answer:
-        return json_answer({"groups": await self._infos(path)})
-
-    async def _infos(self, path: str) -> list[object]:
-        """Of all groups of a stream, which may be thousands, with turns for everyone else."""
-        stream = await self._groups.of(path)
-        infos: list[object] = []
-        for group in list(stream.groups.values()):
-            infos.append(await self._groups.info(group))
-            if not len(infos) % _INFOS_PER_TURN:
-                await asyncio.sleep(0)
-        return infos
+        return json_answer({"groups": await self._groups.infos(path)})
 
     async def everywhere(self, request: Request) -> Answer:
         """Groups of all streams that the caller may read, stream by stream.
@@ -100,7 +89,7 @@ class GroupResource:
     async def _shown(self, path: str) -> Sequence[object]:
         """The groups of a stream; none if it is being deleted."""
         try:
-            return await self._infos(path)
+            return await self._groups.infos(path)
         except (StreamNotFound, StreamGone):
             return []
         except OwnedElsewhere as error:

@@ -75,7 +75,7 @@ class SubscriptionResource:
             "subscriptions": [_summary(subscription) for subscription in page[:limit]],
             "next": page[limit - 1].name if len(page) > limit else None,
         }
-        return json_answer(body)
+        return await self._subscriptions.streams.writer.reply_after_all(json_answer(body))
 
     async def get(self, request: Request, name: str) -> Answer:
         return await self._shown(200, self._subscriptions.get(name))
@@ -92,7 +92,9 @@ class SubscriptionResource:
     async def _shown(self, status: int, subscription: Subscription) -> Answer:
         keys = await self._subscriptions.keyring.get()
         base_url = self._subscriptions.public_url or subscription.state.record.base_url
-        return json_answer(_details(subscription, keys, base_url), status)
+        answer = json_answer(_details(subscription, keys, base_url), status)
+        # What it shows may still be on its way to the disk.
+        return await self._subscriptions.streams.writer.reply_after(subscription, answer)
 
     async def streams(self, request: Request, name: str) -> Answer:
         paths = [

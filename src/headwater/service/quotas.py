@@ -113,8 +113,10 @@ class Quotas:
                     self.kept.close(stream_id)
                 case SoftDeleted(stream_id):
                     self.ledger.hide(stream_id)
-                case Trimmed(stream_id, _, config) if isinstance(owner, Entry) and owner.view:
-                    self.ledger.keeps(stream_id, owner.view.tail - config.kept_from)
+                case Trimmed(stream_id, _, config) if isinstance(owner, Entry) and owner.state:
+                    # What is still on its way to the disk is charged for already.
+                    if owner.state.config.id == stream_id:
+                        self.ledger.keeps(stream_id, owner.state.tail - config.kept_from)
 
     def _failed(self, effects: Sequence[Effect]) -> None:
         """None of it happened."""

@@ -129,7 +129,9 @@ def note_release(collector: Collector, releases: Releases, mutation: Mutation) -
     if member is None:
         return
     if isinstance(mutation, Trimmed):
-        releases.release(Release(member.id, member.kept_from, mutation.config.kept_from))
+        # At least one position, so that a release that is being worked off grows by it.
+        until = max(mutation.config.kept_from, member.kept_from + 1)
+        releases.release(Release(member.id, member.kept_from, until))
     elif isinstance(mutation, SoftDeleted):
         releases.release(Release(member.id, member.kept_from, END))
     elif member.source_id is not None and member.kept_from < member.base:

@@ -27,7 +27,7 @@ from headwater.core.json_mode import MESSAGES_ANY
 from headwater.core.limits import STREAM_SEQ_CHARS_MAX
 from headwater.core.mutations import Decision, StreamDecision
 from headwater.core.producers import UNLIMITED, ProducerLimits, ProducerStamp, ProducerState
-from headwater.core.stream import Closed, Mutation, ProducerAdvanced, StreamState
+from headwater.core.stream import Closed, Mutation, ProducerAdvanced, StreamState, Trimmed
 from headwater.core.unique_ids import Mode
 
 
@@ -121,6 +121,9 @@ def _accept(
         append = content.append_to(state, now_ms, command.producer, command.stream_seq)
         end = append.end
         mutations = (append,)
+        if 0 < state.config.kept_from == state.tail:
+            # The append before it was kept only to tell where the stream ends.
+            mutations = (append, Trimmed(stream_id, now_ms, state.config))
     elif command.producer is not None and not command.close:
         mutations = (ProducerAdvanced(stream_id, now_ms, command.producer),)
     if command.close:

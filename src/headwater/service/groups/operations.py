@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
 from contextlib import suppress
 from typing import Final
@@ -28,8 +29,10 @@ from headwater.core.retention import locate
 from headwater.service.entries import Entry, View
 from headwater.service.groups.group import Group
 from headwater.service.groups.registry import GroupRegistry, StreamGroups
+from headwater.service.replies import Reply
 
 _GROUPS_PER_STREAM_MAX: Final = 10_000
+_INFOS_PER_TURN: Final = 100
 
 
 class GroupInfo(msgspec.Struct, frozen=True):
@@ -194,6 +197,25 @@ class Groups(GroupRegistry):
         return list(zip(ids, paths, strict=True))
 
     async def info(self, group: Group) -> GroupInfo:
+        """What is told about a group, once it is committed.
+
+        An acknowledgement that shows in the lag could otherwise be lost in a crash, and what was
+        published with it could not be read yet.
+        """
+        return await self._streams.writer.reply_after(group, await self._info_now(group))
+
+    async def infos(self, path: str) -> list[GroupInfo]:
+        """Of all groups of a stream, which may be thousands, with turns for everyone else."""
+        stream = await self.of(path)
+        replies: list[Reply[GroupInfo]] = []
+        for group in list(stream.groups.values()):
+            info = await self._info_now(group)
+            replies.append(self._streams.writer.reply_after(group, info))
+            if not len(replies) % _INFOS_PER_TURN:
+                await asyncio.sleep(0)
+        return [await reply for reply in replies]
+
+    async def _info_now(self, group: Group) -> GroupInfo:
         state, entry = group.state, group.entry
         view = self._streams.view(entry)
         oldest = group.oldest()

@@ -18,9 +18,10 @@ _INTO = f"INSERT INTO releases ({RELEASE_COLUMNS})"
 
 
 def release_trimmed(tables: StatementTables, kept_from: Mapping[int, int]) -> None:
+    """At least one position each, so that a release that is being worked off grows by it."""
     ids, untils = bigints(list(kept_from)), bigints(list(kept_from.values()))
     tables.execute(
-        f"{_INTO} SELECT s.id, s.kept_from, v.until FROM streams s"
+        f"{_INTO} SELECT s.id, s.kept_from, greatest(v.until, s.kept_from + 1) FROM streams s"
         f" JOIN unnest(?, ?) AS v (id, until) ON s.id = v.id WHERE s.status < 2{GROW}",
         (ids, untils),
     )
