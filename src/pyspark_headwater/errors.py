@@ -57,6 +57,7 @@ _OURS: Final = ("pyspark_headwater.", "headwater.")
 _DETAILS = re.compile(r"\n\tat |\n=== Streaming Query")
 _RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Exit)): (.+)$", re.MULTILINE)
 _REASON_CHARS_MAX: Final = 500
+_SLOW_START: Final = "Python worker failed to connect back"
 
 
 def reason(text: str) -> str:
@@ -68,3 +69,12 @@ def reason(text: str) -> str:
     if raised:
         return ": ".join(raised[-1])[:_REASON_CHARS_MAX]
     return _DETAILS.split(text)[0][:_REASON_CHARS_MAX]
+
+
+def is_slow_start(error: Exception) -> bool:
+    """Whether a query ended because the machine was too busy to start a Python process in time.
+
+    Spark gives the process that asks a source what is new ten seconds, and there is no setting.
+    Nothing was read by then: the query can be started again.
+    """
+    return _SLOW_START in str(error)

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from headwater.client import Headwater
 from pyspark_headwater.java import prepare_environment
 from pyspark_headwater.wire import close_wires
-from tests.spark.world import ROOT, World, local_session
+from tests.spark.world import ROOT, World, local_session, up_and_running
 from tests.support.server import ServerProcess
 
 
@@ -55,7 +56,13 @@ def spark() -> Iterator[SparkSession]:
     # What workers import, they import from here.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     session = local_session("local[2,4]")
-    yield session
+    # Pages and notebooks are run as they are, so the patience they need is here.
+    start = DataStreamWriter.start
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            DataStreamWriter, "start", lambda *a, **kw: up_and_running(lambda: start(*a, **kw))
+        )
+        yield session
     session.stop()
 
 

@@ -11,6 +11,8 @@ import sys
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from tests.spark.world import up_and_running
+
 
 def main(url: str, source: str, sink: str, checkpoint: str) -> None:
     spark = SparkSession.builder.remote("local[2]").getOrCreate()
@@ -21,7 +23,7 @@ def main(url: str, source: str, sink: str, checkpoint: str) -> None:
     run_once = {"producerId": "connect", "txnVersion": "1"}
     for _ in range(2):
         typed.write.format("headwater").mode("append").options(**writing, **run_once).save()
-    query = (
+    copying = (
         spark.readStream.format("headwater")
         .options(**reading, startingOffsets="earliest", maxOffsetsPerTrigger="2")
         .load()
@@ -30,9 +32,8 @@ def main(url: str, source: str, sink: str, checkpoint: str) -> None:
         .options(**writing)
         .option("checkpointLocation", checkpoint)
         .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
+    up_and_running(copying.start).awaitTermination()
     said = ""
     try:
         spark.read.format("headwater").option("strem", "x").load().collect()

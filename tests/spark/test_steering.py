@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from headwater.core.pipelines import CONTROL
 from pyspark_headwater.errors import InvalidOption, Paused
+from pyspark_headwater.pipelines import running as starting
 from pyspark_headwater.pipelines.checkpoints import begin_at
 from pyspark_headwater.pipelines.running import Pipeline, Runner, messages_for, run
 from tests.spark.world import PATIENCE_S, World, rows_of
@@ -194,3 +196,58 @@ def test_others_have_no_quarantine(kind: Any) -> None:
         Pipeline(kind, "lake", on_error="quarantine")
     with pytest.raises(InvalidOption, match="fail or quarantine"):
         Pipeline(kind, "lake", on_error="panic")  # type: ignore[arg-type]
+
+
+class SlowQuery:
+    """A query that ends as Spark ends it when its Python process is not up in time."""
+
+    name = "archive-busy"
+    isActive = False
+    recentProgress: tuple[()] = ()
+
+    def __init__(self, failure: str | None) -> None:
+        self._failure = failure
+
+    def exception(self) -> Exception | None:
+        return None if self._failure is None else StreamingQueryException(self._failure)
+
+    def awaitTermination(self, at_most_s: int) -> bool:
+        return True
+
+    def stop(self) -> None:
+        """It has ended."""
+
+
+SLOW = "Python worker failed to connect back.\n=== Streaming Query ==="
+
+
+@pytest.mark.parametrize(
+    "ends, started, failed",
+    [
+        ([SLOW, SLOW, None], 3, False),
+        ([SLOW] * 6, 6, True),
+        (["another reason"], 1, True),
+    ],
+    ids=["in the end", "never", "for another reason"],
+)
+def test_a_query_that_a_busy_machine_could_not_start_is_started_again(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    ends: list[str | None],
+    started: int,
+    failed: bool,
+) -> None:
+    queries: list[SlowQuery] = []
+
+    def start(*_: object) -> SlowQuery:
+        queries.append(SlowQuery(ends[len(queries)]))
+        return queries[-1]
+
+    monkeypatch.setattr(starting, "start", start)
+    pipeline = Pipeline("archive", str(world.directory), world.options())
+    runner = Runner(pipeline, lambda _: Mock())
+    with pytest.raises(StreamingQueryException) if failed else nullcontext():
+        while not runner.is_over:
+            runner.turn()
+    assert len(queries) == started
+    assert report(world, pipeline)["state"] == ("failing" if failed else "ended")

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater.client import Headwater, Stream
+from pyspark_headwater.errors import is_slow_start
 from pyspark_headwater.pipelines.layout import safe_path
 
 ROOT: Final = Path(__file__).parent.parent.parent
@@ -45,6 +47,25 @@ def local_session(master: str) -> SparkSession:
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def up_and_running(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """Start a query; again if the machine was too busy for it, as `is_slow_start` explains."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        query = start()
+        while query.isActive and not _is_reading(query):
+            assert time.monotonic() < deadline, query.status
+            time.sleep(0.02)
+        failure = query.exception()
+        if failure is None or not is_slow_start(failure) or time.monotonic() > deadline:
+            return query
+
+
+def _is_reading(query: StreamingQuery) -> bool:
+    """Whether a query has heard from its sources."""
+    status = query.status
+    return bool(status["isDataAvailable"]) or str(status["message"]).startswith("Waiting")
 
 
 @dataclass

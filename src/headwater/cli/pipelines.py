@@ -19,7 +19,7 @@ from headwater.cli.records import PipelineRecord
 from headwater.cli.shell import say
 from headwater.cli.target import Target, with_target
 from headwater.client import HeadwaterError
-from headwater.core.pipelines import ON_ERROR, PIPELINES
+from headwater.core.pipelines import LOCAL_MASTER, ON_ERROR, PIPELINES
 
 if TYPE_CHECKING:
     from pyspark_headwater.pipelines.reporting import Progress
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True)
 
+Master = Annotated[str, typer.Option("--master", help="Where Spark runs, as in spark://host:7077.")]
 Root = Annotated[
     str,
     typer.Option(
@@ -69,9 +70,7 @@ def run(
     follow: Annotated[
         bool, typer.Option("--follow", help="Go on when everything there is taken in.")
     ] = False,
-    master: Annotated[
-        str, typer.Option("--master", help="Where Spark runs, as in spark://host:7077.")
-    ] = "local[*]",
+    master: Master = LOCAL_MASTER,
     minutes: Annotated[
         int, typer.Option("--minutes", min=1, max=1440, help="Length of a window of rollup.")
     ] = 1,
@@ -175,9 +174,7 @@ def replay(
     form: Annotated[
         str, typer.Option("--format", help="What the files are: parquet, json, csv, …")
     ] = "parquet",
-    master: Annotated[
-        str, typer.Option("--master", help="Where Spark runs, as in spark://host:7077.")
-    ] = "local[*]",
+    master: Master = LOCAL_MASTER,
 ) -> None:
     """Append the rows of a table or of files to a stream, each of them once.
 

@@ -45,6 +45,9 @@ CONTROL: Final = "pipelines/control"
 QUARANTINE: Final = "quarantine"
 """Below it are the streams of what pipelines could not take in, each named as its pipeline."""
 
+LOCAL_MASTER: Final = "local[*,4]"
+"""All cores of this machine; a task is tried up to four times, as Spark does on a cluster."""
+
 State = Literal["running", "paused", "failing", "ended"]
 OnError = Literal["fail", "quarantine"]
 ON_ERROR: Final[dict[OnError, str]] = {

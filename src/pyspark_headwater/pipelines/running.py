@@ -22,7 +22,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headwater.client.errors import HeadwaterError
 from headwater.core import pipelines
 from headwater.core.pipelines import To
-from pyspark_headwater.errors import HeadwaterSparkError, InvalidOption, Paused, reason
+from pyspark_headwater.errors import (
+    HeadwaterSparkError,
+    InvalidOption,
+    Paused,
+    is_slow_start,
+    reason,
+)
 from pyspark_headwater.known_options import OPTIONS
 from pyspark_headwater.options import read_options, write_options
 from pyspark_headwater.pipelines.archive import Archive
@@ -42,6 +48,7 @@ from pyspark_headwater.wire import BEGINNING, wire_to
 
 _POLL_S: Final = 1
 _HURRY_S: Final = 10.0
+_SLOW_STARTS_MAX: Final = 5
 _SELECTING: Final = ("stream", "streams", "streamPattern")
 _log: Final = logging.getLogger(__name__)
 
@@ -229,6 +236,7 @@ class Runner:
         self.query: StreamingQuery | None = None
         self.is_over = False
         self._messages = messages
+        self._slow_starts = 0
         self._options = read_options(pipeline.options, "stream read")
         # Orders and reports can wait. Whoever waited for them would not see how the query does.
         wire = wire_to(replace(self._options.server, retry_timeout_s=_HURRY_S))
@@ -252,6 +260,8 @@ class Runner:
         query = self.query
         was_active = query is not None and query.isActive
         news = [] if query is None else self._reporter.news(query)
+        if news:
+            self._slow_starts = 0
         if query is not None and not was_active:
             self._end(query)
         else:
@@ -313,10 +323,15 @@ class Runner:
 
     def _end(self, query: StreamingQuery) -> None:
         error = query.exception()
-        if error is not None:
+        if error is None:
+            self.is_over = True
+        elif is_slow_start(error) and self._slow_starts < _SLOW_STARTS_MAX:
+            self._slow_starts += 1
+            self.query = None  # the next turn starts another
+            _log.warning("%s: this machine is too busy to start it; trying again", query.name)
+        else:
             self._fail(error)
             raise error
-        self.is_over = True
 
     def _fail(self, error: Exception) -> None:
         self._reporter.failed(reason(str(error)))

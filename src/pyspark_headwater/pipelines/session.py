@@ -22,6 +22,8 @@ def session(
         builder = builder.master(master)
     settings = {
         "spark.python.daemon.module": "pyspark_headwater.daemon",
+        # A busy machine may need longer than the 15 s that Spark gives a worker to shake hands.
+        "spark.python.authenticate.socketTimeout": "120s",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "8",
         "spark.ui.showConsoleProgress": "false",

@@ -33,7 +33,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headwater.core.pipelines import ALWAYS_ON
+from headwater.core.pipelines import ALWAYS_ON, LOCAL_MASTER
 from pyspark_headwater.errors import HeadwaterSparkError, reason
 from pyspark_headwater.java import NoJava
 from pyspark_headwater.pipelines.checkpoints import starting_options
@@ -96,7 +96,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--endpoint", required=True)
     parser.add_argument("--root", required=True)
-    parser.add_argument("--master", default="local[*]")
+    parser.add_argument("--master", default=LOCAL_MASTER)
     parser.add_argument("--every", type=int, default=2, metavar="SECONDS")
     asked = parser.parse_args(given)
     stopping = _until_stdin_ends()
