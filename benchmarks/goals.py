@@ -1,9 +1,13 @@
-"""The goals Headwater has set itself, checked against a run."""
+"""The goals Headwater has set itself, checked against a run.
 
-from collections.abc import Callable
+A goal is judged by its worst variant, and beside the strongest of its peers: one good figure
+hides no bad one.
+"""
+
+from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 
-from benchmarks.metrics import Better
 from benchmarks.plan import FULL, MIB
 from benchmarks.results import (
     HEADWATER,
@@ -14,17 +18,55 @@ from benchmarks.results import (
     RUST,
     SPARK_FROM_JSON,
     SPARK_PARQUET,
-    SPARK_READY,
     YJS_FILE,
     YJS_MEMORY,
     Results,
     figure,
-    times,
 )
 from benchmarks.scenarios import cluster, endurance
 from benchmarks.scenarios.append import BULK_STREAMS
 
 _FILE, _MEMORY = "reference-file", "reference-memory"
+_PACED = ("1 stream,", "10 streams,", "30 streams,")
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A bound for a figure, or for that figure as a multiple of each peer's."""
+
+    what: str
+    scenario: str
+    variants: str | tuple[str, ...]
+    """How the names of the variants begin that it is about."""
+    metric: str
+    at_least: float | None = None
+    at_most: float | None = None
+    unit: str = "×"
+    beside: tuple[str, ...] = ()
+
+    @property
+    def wanted(self) -> str:
+        bound, sign = (self.at_most, "≤") if self.at_least is None else (self.at_least, "≥")
+        return f"{sign} {bound:,.9g}{self.unit}"
+
+    def is_met(self, value: float) -> bool:
+        return (self.at_least is None or value >= self.at_least) and (
+            self.at_most is None or value <= self.at_most
+        )
+
+    def values(self, results: Results) -> Iterator[float]:
+        for variant in results.variants(self.scenario):
+            if not variant.startswith(self.variants):
+                continue
+            ours = results.middle(self.scenario, variant, HEADWATER, self.metric)
+            if ours is None:
+                continue
+            if not self.beside:
+                yield ours
+            for peer in self.beside:
+                if theirs := results.middle(self.scenario, variant, peer, self.metric):
+                    unknown = results.is_bound(self.scenario, variant, HEADWATER, self.metric)
+                    yield inf if unknown else ours / theirs
 
 
 @dataclass(frozen=True)
@@ -32,165 +74,115 @@ class Verdict:
     """A goal and what was measured; ``met`` is None when the run did not measure it."""
 
     goal: str
+    wanted: str
     measured: str
     met: bool | None
 
+    @property
+    def word(self) -> str:
+        return {True: "met", False: "missed", None: "not measured"}[self.met]
+
 
 def verdicts(results: Results) -> list[Verdict]:
-    """Each goal is judged by its worst variant, so one good one cannot hide a bad one."""
-    return [
-        _ratio(results, "durable appends over 16 streams: 0.7× the Rust server", 0.7,
-               "append", "appends_per_second", [RUST], _over("16 streams")),
-        _ratio(results, "durable appends over 1,000 streams: 0.7× the Rust server", 0.7,
-               "append", "appends_per_second", [RUST], _over("1,000 streams")),
-        _ratio(results, "one writer: 0.77× the speed of the Rust server (p50 within 1.3×)", 0.77,
-               "append", "p50_ms", [RUST], _over("1 stream, 1 connection"), "lower"),
-        _ratio(results, "bodies of 5,000 messages: 0.8× the Rust server", 0.8,
-               "append", "mb_per_second", [RUST], _over(f"{BULK_STREAMS} streams, bodies")),
-        _ratio(results, "CPU per event, many readers: at most the Rust server's", 1,
-               "fanout", "server_cpu_us_per_event", [RUST], _over(""), "lower"),
-        _ratio(results, "durable appends over 16 streams: 10× the reference's file store", 10,
-               "append", "appends_per_second", [_FILE], _over("16 streams")),
-        _ratio(results, "durable appends over 1,000 streams: 10× the reference's file store", 10,
-               "append", "appends_per_second", [_FILE], _over("1,000 streams")),
-        _ratio(results, "durable appends: at least the reference's memory store", 1,
-               "append", "appends_per_second", [_MEMORY], _over("")),
-        _ratio(results, "catch-up: 3× the reference", 3,
-               "catchup", "mb_per_second", [_FILE, _MEMORY],
-               _over(f"{FULL.catchup_bytes // MIB} MiB")),
-        _limit(results, "memory per idle SSE reader: at most 32 KiB", 32,
-               "fanout", "memory_kib_per_reader", _over("")),
-        _limit(results, "memory with 100,000 streams at rest: under 300 MiB", 300,
-               "startup", "memory_idle_mib", _over(f"{FULL.startup_streams:,} streams")),
-        _limit(results, "keystroke to every other editor: p99 within 50 ms", 50,
-               "editor", "p99_ms", _over("")),
-        _limit(results, "documents, keystroke to every other editor: p99 within 50 ms", 50,
-               "documents", "p99_ms", _over("")),
-        _ratio(results, "documents, keystroke to editor p99: at most the published Yjs server's", 1,
-               "documents", "p99_ms", [YJS_FILE, YJS_MEMORY], _over(""), "lower"),
-        _ratio(results, "client, reading: 2× the PyPI client", 2,
-               "client", "messages_per_second", [PEER_CLIENT], _over("read")),
-        _ratio(results, "client, following: 2× the PyPI client", 2,
-               "client", "messages_per_second", [PEER_CLIENT], _over("follow")),
-        _ratio(results, "client, producing: 2× the PyPI client", 2,
-               "client", "messages_per_second", [PEER_CLIENT], _over("produce")),
-        _limit(results, "client memory while reading 1 GiB: flat, at most 8 MiB more than after "
-               "a sixteenth of it", 8,
-               "client", "growth_mib", _over(f"memory, {FULL.client_memory_bytes // MIB:,} MiB")),
-        _ratio(results, "groups, durable, a message at a time: at least Redis and NATS", 1,
-               "groups", "messages_per_second", [REDIS, NATS], _over("durable, one by one")),
-        _ratio(results, "groups, durable, in batches: within 2× of Redis and NATS", 0.5,
-               "groups", "messages_per_second", [REDIS, NATS], _over("durable, batches")),
-        _at_least(results, "durable transactions: 5,000 a second", 5_000,
-                  "groups", "transactions_per_second", _over("durable, ")),
-        _limit(results, "change to query, 1 to 30 streams: p50 within 15 ms", 15,
-               "queries", "p50_ms", _is_paced),
-        _limit(results, "change to query, 1 to 30 streams: p99 within 50 ms", 50,
-               "queries", "p99_ms", _is_paced),
-        _at_least(results, "live changes with 100 templates and 1,000 waiters: 20,000 a second",
-                  20_000, "queries", "changes_per_second", _over("")),
-        _limit(results, "memory with 10,000 waiting queries: within 300 MiB", 300,
-               "queries", "memory_mib", _over(f"{FULL.queries_waiters:,} waiters")),
-        _ratio(results, "history, reading it from the start: 10× the reference", 10,
-               "history", "mb_per_second", [_FILE, _MEMORY], _over("")),
-        _ratio(results, "history, reading it from the start: half of what nginx does", 0.5,
-               "history", "mb_per_second", [NGINX], _over("")),
-        _limit(results, "history, first byte from anywhere in 10,000,000 messages: within 1.5× "
-               "of 100,000", 1.5,
-               "history", "first_byte_ratio",
-               _over(f"{FULL.history_long_messages:,} messages")),
-        _at_least(results, "history, appends while sealing: within 5 % of those without", 0.95,
-                  "history", "sealing_rate", _over("")),
-        _limit(results, "history, memory with 256 readers: within 1.2× of one reader", 1.2,
-               "history", "memory_growth", _over("")),
-        _at_least(results, "cluster, durable appends by PostgreSQL: 0.6× SQLite", 0.6,
-                  "cluster", "of_sqlite", _over(f"{cluster.ALONE}, ")),
-        _at_least(results, "cluster, durable appends by three PostgreSQL: 0.4× SQLite", 0.4,
-                  "cluster", "of_sqlite", _over(f"{cluster.QUORUM}, 1 node")),
-        _limit(results, "cluster, CPU of a request that is passed on: within 2× of a direct one", 2,
-               "cluster", "cpu_of_direct", _over(cluster.FORWARDED)),
-        _at_least(results, "Spark, history from files: 1,500,000 rows a second", 1_500_000,
-                  "spark", "rows_per_second", _over("history from files")),
-        _ratio(results, "Spark, history from files: 0.68× a source of ready batches", 0.68,
-               "spark", "rows_per_second", [SPARK_READY], _over("history from files")),
-        _at_least(results, "Spark, history over HTTP: 1,000,000 rows a second", 1_000_000,
-                  "spark", "rows_per_second", _over("history over HTTP")),
-        _ratio(results, "Spark, history over HTTP: 0.41× a source of ready batches", 0.41,
-               "spark", "rows_per_second", [SPARK_READY], _over("history over HTTP")),
-        _ratio(results, "Spark, typed rows: 2.5× from_json", 2.5,
-               "spark", "rows_per_second", [SPARK_FROM_JSON], _over("typed rows")),
-        _limit(results, "Spark, from an append to its row: half of them within 120 ms", 120,
-               "spark", "p50_ms", _over("micro-batches")),
-        _ratio(results, "Spark, table: 0.8× a plain Parquet read", 0.8,
-               "spark", "rows_per_second", [SPARK_PARQUET], _over("table")),
-        _limit(results, "five minutes of appends in memory: p99 within 60 ms", 60,
-               "endurance", "p99_ms", _over(endurance.IN_MEMORY)),
-        _limit(results, "five minutes of appends: CPU per append within 1.1× of the beginning", 1.1,
-               "endurance", "cpu_growth", _over("")),
-    ]  # fmt: skip
+    return [_verdict(goal, results) for goal in GOALS]
 
 
-def _over(prefix: str) -> Callable[[str], bool]:
-    return lambda variant: variant.startswith(prefix)
-
-
-def _is_paced(variant: str) -> bool:
-    return variant.endswith("changes/s each")
-
-
-def _ratio(
-    results: Results,
-    goal: str,
-    at_least: float,
-    scenario: str,
-    metric: str,
-    references: list[str],
-    chosen: Callable[[str], bool],
-    better: Better = "higher",
-) -> Verdict:
-    gains = [
-        gain
-        for variant in filter(chosen, results.variants(scenario))
-        for reference in references
-        if (gain := results.gain(scenario, variant, metric, better, reference)) is not None
-    ]
-    if not gains:
-        return Verdict(goal, "not measured", None)
-    return Verdict(goal, times(min(gains)), min(gains) >= at_least)
-
-
-def _limit(
-    results: Results,
-    goal: str,
-    at_most: float,
-    scenario: str,
-    metric: str,
-    chosen: Callable[[str], bool],
-) -> Verdict:
-    values = [
-        (value, results.shown(scenario, variant, HEADWATER, metric))
-        for variant in filter(chosen, results.variants(scenario))
-        if (value := results.middle(scenario, variant, HEADWATER, metric)) is not None
-    ]
+def _verdict(goal: Goal, results: Results) -> Verdict:
+    values = list(goal.values(results))
     if not values:
-        return Verdict(goal, "not measured", None)
-    worst, shown = max(values)
-    return Verdict(goal, shown, worst <= at_most)
+        return Verdict(goal.what, goal.wanted, "–", None)
+    worst = max(values) if goal.at_least is None else min(values)
+    shown = "not all arrived" if worst == inf else figure(worst) + goal.unit
+    return Verdict(goal.what, goal.wanted, shown, goal.is_met(worst))
 
 
-def _at_least(
-    results: Results,
-    goal: str,
-    at_least: float,
-    scenario: str,
-    metric: str,
-    chosen: Callable[[str], bool],
-) -> Verdict:
-    values = [
-        value
-        for variant in filter(chosen, results.variants(scenario))
-        if (value := results.middle(scenario, variant, HEADWATER, metric)) is not None
-    ]
-    if not values:
-        return Verdict(goal, "not measured", None)
-    return Verdict(goal, figure(min(values)), min(values) >= at_least)
+GOALS = (
+    Goal("appends/s over 16 streams, beside the Rust server",
+         "append", "16 streams, 64", "appends_per_second", at_least=0.7, beside=(RUST,)),
+    Goal("appends/s over 1,000 streams, beside the Rust server",
+         "append", "1,000 streams, 64", "appends_per_second", at_least=0.7, beside=(RUST,)),
+    Goal("one writer, p50, beside the Rust server",
+         "append", "1 stream, 1 connection", "p50_ms", at_most=1.3, beside=(RUST,)),
+    Goal("bodies of 5,000 messages, MB/s, beside the Rust server",
+         "append", f"{BULK_STREAMS} streams, bodies", "mb_per_second",
+         at_least=0.8, beside=(RUST,)),
+    Goal("CPU per event, many SSE readers, beside the Rust server",
+         "fanout", "", "server_cpu_us_per_event", at_most=1, beside=(RUST,)),
+    Goal("durable appends/s over 16 streams, beside the reference's file store",
+         "append", "16 streams", "appends_per_second", at_least=10, beside=(_FILE,)),
+    Goal("durable appends/s over 1,000 streams, beside the reference's file store",
+         "append", "1,000 streams", "appends_per_second", at_least=10, beside=(_FILE,)),
+    Goal("durable appends/s, beside the reference's memory store",
+         "append", "", "appends_per_second", at_least=1, beside=(_MEMORY,)),
+    Goal("ten minutes of durable appends: CPU per append, the last minute beside the first",
+         "endurance", endurance.DURABLE, "cpu_growth", at_most=1.1),
+    Goal("five minutes of appends in memory at full load: p99",
+         "endurance", endurance.IN_MEMORY, "p99_ms", at_most=60, unit=" ms"),
+    Goal("memory per idle SSE reader",
+         "fanout", "", "memory_kib_per_reader", at_most=32, unit=" KiB"),
+    Goal("catch-up, MB/s, beside the reference",
+         "catchup", f"{FULL.catchup_bytes // MIB} MiB", "mb_per_second",
+         at_least=3, beside=(_FILE, _MEMORY)),
+    Goal("memory with 100,000 streams at rest",
+         "startup", f"{FULL.startup_streams:,} streams", "memory_idle_mib",
+         at_most=300, unit=" MiB"),
+    Goal("keystroke to every other editor, streams: p99",
+         "editor", "", "p99_ms", at_most=50, unit=" ms"),
+    Goal("keystroke to every other editor, documents: p99",
+         "documents", "", "p99_ms", at_most=50, unit=" ms"),
+    Goal("keystroke to every other editor, documents: p99 beside the published Yjs server",
+         "documents", "", "p99_ms", at_most=1, beside=(YJS_FILE, YJS_MEMORY)),
+    Goal("groups, durable, one by one, messages/s, beside Redis with sync",
+         "groups", "durable, one by one", "messages_per_second", at_least=0.7, beside=(REDIS,)),
+    Goal("groups, durable, in batches, messages/s, beside Redis and NATS with sync",
+         "groups", "durable, batches", "messages_per_second", at_least=0.5, beside=(REDIS, NATS)),
+    Goal("durable transactions",
+         "groups", "durable, ", "transactions_per_second", at_least=5_000, unit="/s"),
+    Goal("change to live query, 1 to 30 streams: p50",
+         "queries", _PACED, "p50_ms", at_most=15, unit=" ms"),
+    Goal("change to live query, 1 to 30 streams: p99",
+         "queries", _PACED, "p99_ms", at_most=50, unit=" ms"),
+    Goal("live changes with 100 templates and 1,000 waiting queries",
+         "queries", "", "changes_per_second", at_least=20_000, unit="/s"),
+    Goal("memory with 10,000 waiting queries",
+         "queries", f"{FULL.queries_waiters:,} waiters", "memory_mib", at_most=300, unit=" MiB"),
+    Goal("history from the start, MB/s, beside the reference",
+         "history", "", "mb_per_second", at_least=10, beside=(_FILE, _MEMORY)),
+    Goal("history from the start, MB/s, beside nginx with a static file",
+         "history", "", "mb_per_second", at_least=0.5, beside=(NGINX,)),
+    Goal("history, first byte from anywhere in 10,000,000 messages, beside 100,000",
+         "history", f"{FULL.history_long_messages:,} messages", "first_byte_ratio", at_most=1.5),
+    Goal("history, appends/s while sealing, beside those without",
+         "history", "", "sealing_rate", at_least=0.95),
+    Goal("history, memory with 256 readers, beside one reader",
+         "history", "", "memory_growth", at_most=1.2),
+    Goal("client, reading, messages/s, beside the client from PyPI",
+         "client", "read", "messages_per_second", at_least=2, beside=(PEER_CLIENT,)),
+    Goal("client, following, messages/s, beside the client from PyPI",
+         "client", "follow", "messages_per_second", at_least=2, beside=(PEER_CLIENT,)),
+    Goal("client, producing, messages/s, beside the client from PyPI",
+         "client", "produce", "messages_per_second", at_least=2, beside=(PEER_CLIENT,)),
+    Goal(f"client, reading {FULL.client_memory_bytes // MIB:,} MiB: memory after a sixteenth of it",
+         "client", f"memory, {FULL.client_memory_bytes // MIB:,} MiB", "growth_mib",
+         at_most=8, unit=" MiB"),
+    Goal("PostgreSQL, durable appends/s, beside SQLite",
+         "cluster", f"{cluster.ALONE}, ", "of_sqlite", at_least=0.6),
+    Goal("three PostgreSQL with quorum, durable appends/s by 1 node, beside SQLite",
+         "cluster", f"{cluster.QUORUM}, 1 node", "of_sqlite", at_least=0.4),
+    Goal("three PostgreSQL with quorum, durable appends/s by 3 nodes, beside SQLite",
+         "cluster", f"{cluster.QUORUM}, {cluster.NODES} nodes", "of_sqlite", at_least=0.4),
+    Goal("three PostgreSQL with quorum, appends/s of 64 connections, beside 8",
+         "cluster", "", "of_few", at_least=1),
+    Goal("CPU of a request that a node passes on, beside a direct one",
+         "cluster", cluster.FORWARDED, "cpu_of_direct", at_most=2),
+    Goal("Spark, history from files",
+         "spark", "history from files", "rows_per_second", at_least=1_500_000, unit=" rows/s"),
+    Goal("Spark, history over HTTP",
+         "spark", "history over HTTP", "rows_per_second", at_least=1_000_000, unit=" rows/s"),
+    Goal("Spark, typed rows/s, beside from_json",
+         "spark", "typed rows", "rows_per_second", at_least=2.5, beside=(SPARK_FROM_JSON,)),
+    Goal("Spark, from an append to its row: p50",
+         "spark", "micro-batches", "p50_ms", at_most=120, unit=" ms"),
+    Goal("Spark, a table, rows/s, beside plain Parquet",
+         "spark", "table", "rows_per_second", at_least=0.8, beside=(SPARK_PARQUET,)),
+)  # fmt: skip

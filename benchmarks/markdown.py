@@ -1,74 +1,64 @@
-"""The results as Markdown, put into a marked block of a document."""
+"""The results as Markdown: the parts of docs/benchmarks.md and of the README that a run writes."""
 
-import shutil
-from pathlib import Path
-
-from benchmarks.errors import BenchmarkError
 from benchmarks.goals import verdicts
-from benchmarks.metrics import TITLES
-from benchmarks.plot import PLOT_NAME
+from benchmarks.metrics import GENERATOR, GENERATOR_LAG, TITLES, Metric
 from benchmarks.report import failure_lines, headings, row_figures, rows
 from benchmarks.results import Results
+from benchmarks.summary import lines
 
-BEGIN = "<!-- results: begin -->"
-END = "<!-- results: end -->"
-IMAGE = Path("images") / "benchmarks.png"
-
-
-def render_into(document: Path, results_dir: Path) -> None:
-    """Replace the marked block of ``document`` and copy the plot beside it."""
-    before, begin, rest = document.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise BenchmarkError(f"{document} has no block between '{BEGIN}' and '{END}'")
-    image = _copy_plot(results_dir, document.parent)
-    text = "\n\n".join([BEGIN, *_blocks(Results.load(results_dir), image), END])
-    document.write_text(before + text + after)
+# A page is for reading: what only vouches for a measurement is in the results themselves.
+_LEFT_OUT = {GENERATOR.key, GENERATOR_LAG.key}
+_NOTHING = {"0", "–"}
 
 
-def _copy_plot(results_dir: Path, document_dir: Path) -> Path | None:
-    plot = results_dir / PLOT_NAME
-    if not plot.exists():
-        return None
-    target = document_dir / IMAGE
-    target.parent.mkdir(exist_ok=True)
-    shutil.copyfile(plot, target)
-    return IMAGE
+def summary(results: Results) -> str:
+    """A table for the README: Headwater beside others, as ratios."""
+    cells = [[line.what, line.headwater, line.beside, line.ratio] for line in lines(results)]
+    about = results.machine
+    where = f"Headwater {about['Headwater']}, {about['CPU']}, {about['measured']}."
+    return _table("|l|r|l|r", ["", "Headwater", "compared with", "ratio"], cells) + f"\n\n{where}\n"
 
 
-def _blocks(results: Results, image: Path | None) -> list[str]:
-    machine = [f"- {label}: {text}" for label, text in results.machine.items()]
-    times = "once" if results.repetitions == 1 else f"{results.repetitions} times"
-    blocks = ["\n".join([f"- plan: {results.plan}, measured {times}", *machine])]
-    if image is not None:
-        blocks.append(f"![All scenarios as bar charts]({image.as_posix()})")
-    blocks += ["### Goals", _goals(results)]
+def goals(results: Results) -> str:
+    cells = [[v.goal, v.wanted, v.measured, v.word] for v in verdicts(results)]
+    return _table("|l|r|r|l", ["goal", "wanted", "measured", ""], cells) + "\n"
+
+
+def tables(results: Results, image: str) -> str:
+    """Where it was measured, a picture, and every figure."""
+    about = [f"- {label}: {text}" for label, text in results.machine.items()]
+    blocks = ["\n".join(about), f"![All scenarios as bar charts]({image})"]
     for scenario in results.scenarios():
-        blocks += [f"### {TITLES[scenario]}", _scenario(results, scenario)]
-    if results.failures():
-        blocks += ["### Not measured", "\n".join(f"- {line}" for line in failure_lines(results))]
-    return blocks
-
-
-def _goals(results: Results) -> str:
-    words = {True: "met", False: "**not met**", None: "–"}
-    cells = [[v.goal, v.measured, words[v.met]] for v in verdicts(results)]
-    return _table(["goal", "measured", ""], cells, labels=1)
+        repetitions = results.repetitions(scenario)
+        blocks.append(f"### {TITLES[scenario]}")
+        if repetitions > 1:
+            blocks.append(f"The median of {repetitions} turns.")
+        blocks.append(_scenario(results, scenario))
+    if failed := failure_lines(results):
+        blocks += ["### Not measured", "\n".join(f"- {line}" for line in failed)]
+    return "\n\n".join(blocks) + "\n"
 
 
 def _scenario(results: Results, scenario: str) -> str:
-    cells = [
-        [
-            variant if index == 0 else "",
-            metric.label,
-            *row_figures(results, scenario, variant, metric),
-        ]
-        for variant in results.variants(scenario)
-        for index, metric in enumerate(rows(results, scenario, variant))
-    ]
-    return _table(["", "", *headings(results, scenario)], cells, labels=2)
+    head = headings(results, scenario)
+    cells = []
+    for variant in results.variants(scenario):
+        name = variant
+        for metric in rows(results, scenario, variant):
+            figures = row_figures(results, scenario, variant, metric)
+            if _says_something(metric, figures):
+                cells.append([name, metric.label, *figures])
+                name = ""
+    return _table("|l|l" + "|r" * len(head), ["", "", *head], cells)
 
 
-def _table(head: list[str], cells: list[list[str]], labels: int) -> str:
-    rule = ["---"] * labels + ["---:"] * (len(head) - labels)
+def _says_something(metric: Metric, figures: list[str]) -> bool:
+    if metric.key in _LEFT_OUT:
+        return False
+    return metric.key != "errors" or not set(figures) <= _NOTHING
+
+
+def _table(columns: str, head: list[str], cells: list[list[str]]) -> str:
+    """`columns` says of each whether it leans left or right."""
+    rule = ["---:" if lean == "r" else "---" for lean in columns.replace("|", "")]
     return "\n".join("| " + " | ".join(row) + " |" for row in [head, rule, *cells])

@@ -1,6 +1,7 @@
 """How much of everything a run measures. Every count and every duration is bounded here."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 MIB = 1024 * 1024
 
@@ -10,10 +11,9 @@ class Plan:
     """The sizes of one run: ``FULL`` for figures, ``QUICK`` to see that everything works."""
 
     name: str
-    repetitions: int
 
-    append_streams: tuple[int, ...]
-    append_connections: tuple[int, ...]
+    # (streams, connections)
+    append_loads: tuple[tuple[int, int], ...]
     append_warmup_seconds: float
     append_seconds: float
 
@@ -45,6 +45,7 @@ class Plan:
 
     groups_messages: int
     groups_consumers: tuple[int, ...]
+    groups_unsynced_consumers: tuple[int, ...]
     groups_many: int
     groups_warmup_seconds: float
     groups_seconds: float
@@ -66,7 +67,8 @@ class Plan:
     spark_rounds: int
     spark_latency_samples: int
 
-    endurance_seconds: float
+    # Durable, and in memory.
+    endurance_seconds: tuple[float, float]
 
     spark_message_bytes: int = 220
     message_bytes: int = 200
@@ -79,20 +81,49 @@ class Plan:
     settle_seconds: float = 2.0
     live_warmup_seconds: float = 1.0
     live_drain_seconds: float = 5.0
-    prepare_seconds_max: float = 600.0
+    prepare_seconds_max: float = 180.0
 
+    repetitions: int = 1
+    repeated: Mapping[str, int] = field(default_factory=dict)
+    """Scenarios that are measured more often, because little separates those who are compared."""
+
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """About how long a repetition of a scenario takes, with every peer, on two quiet cores."""
+
+    def repetitions_of(self, scenario: str) -> int:
+        return self.repeated.get(scenario, self.repetitions)
+
+    def minutes(self, scenario: str) -> float:
+        return self.repetitions_of(scenario) * self.seconds[scenario] / 60
+
+
+FULL_SECONDS = {
+    "append": 75,
+    "latency": 80,
+    "fanout": 75,
+    "catchup": 80,
+    "editor": 150,
+    "documents": 200,
+    "groups": 240,
+    "cluster": 180,
+    "spark": 200,
+    "queries": 200,
+    "history": 220,
+    "startup": 120,
+    "client": 240,
+    "endurance": 950,
+}
 
 FULL = Plan(
     name="full",
-    repetitions=3,
-    append_streams=(1, 16, 1_000),
-    append_connections=(64, 256),
+    repeated={"append": 3, "fanout": 3},
+    append_loads=((1, 64), (16, 64), (1_000, 64), (16, 256)),
     append_warmup_seconds=1.0,
-    append_seconds=5.0,
+    append_seconds=3.0,
     latency_readers=((1, 50.0), (100, 10.0)),
-    latency_seconds=10.0,
+    latency_seconds=8.0,
     fanout_readers=(1_000, 5_000),
-    fanout_seconds=10.0,
+    fanout_seconds=5.0,
     catchup_bytes=256 * MIB,
     catchup_connections=(1, 4),
     startup_streams=100_000,
@@ -108,13 +139,14 @@ FULL = Plan(
     client_memory_bytes=1024 * MIB,
     groups_messages=500_000,
     groups_consumers=(1, 8, 64),
+    groups_unsynced_consumers=(64,),
     groups_many=1_000,
     groups_warmup_seconds=0.3,
-    groups_seconds=4.0,
+    groups_seconds=2.0,
     groups_latency_rate=1_000.0,
     queries_streams=((1, 20.0), (10, 10.0), (30, 10.0)),
     queries_waiters=10_000,
-    queries_seconds=10.0,
+    queries_seconds=6.0,
     queries_settle_seconds=60.0,
     history_readers=(1, 16, 256),
     history_seconds=4.0,
@@ -124,14 +156,13 @@ FULL = Plan(
     spark_messages=1_000_000,
     spark_rounds=4,
     spark_latency_samples=45,
-    endurance_seconds=300.0,
+    endurance_seconds=(600.0, 300.0),
+    seconds=FULL_SECONDS,
 )
 
 QUICK = Plan(
     name="quick",
-    repetitions=1,
-    append_streams=(1, 16, 1_000),
-    append_connections=(64, 256),
+    append_loads=((1, 64), (16, 64), (1_000, 64), (16, 256)),
     append_warmup_seconds=0.3,
     append_seconds=1.0,
     latency_readers=((1, 50.0), (100, 10.0)),
@@ -153,6 +184,7 @@ QUICK = Plan(
     client_memory_bytes=64 * MIB,
     groups_messages=100_000,
     groups_consumers=(1, 8, 64),
+    groups_unsynced_consumers=(64,),
     groups_many=1_000,
     groups_warmup_seconds=0.1,
     groups_seconds=1.0,
@@ -169,7 +201,8 @@ QUICK = Plan(
     spark_messages=200_000,
     spark_rounds=2,
     spark_latency_samples=15,
-    endurance_seconds=10.0,
+    endurance_seconds=(10.0, 10.0),
+    seconds={name: seconds / 4 for name, seconds in FULL_SECONDS.items()},
     settle_seconds=1.0,
     live_warmup_seconds=0.5,
     live_drain_seconds=2.0,

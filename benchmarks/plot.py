@@ -29,8 +29,6 @@ from benchmarks.results import (
     figure,
 )
 
-PLOT_NAME = "results.png"
-
 _COLOURS = {
     HEADWATER: "#0b6fa4",
     "rust": "#b5523b",
@@ -163,7 +161,7 @@ class _Place:
     label: str
 
 
-def draw(results: Results, directory: Path) -> None:
+def draw(results: Results, path: Path) -> None:
     """Draw every panel whose scenario was measured."""
     panels = [panel for panel in _PANELS if panel.places(results)]
     if not panels:
@@ -175,7 +173,7 @@ def draw(results: Results, directory: Path) -> None:
         for number, panel in enumerate(panels, start=1):
             _draw_panel(picture.add_subplot(rows, columns, number), panel, results)
         _add_legend(picture, results)
-        picture.savefig(directory / PLOT_NAME, dpi=110)
+        picture.savefig(path, dpi=110)
 
 
 def _add_legend(picture: Figure, results: Results) -> None:

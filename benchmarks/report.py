@@ -1,10 +1,13 @@
 """The results as tables on the terminal."""
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.goals import verdicts
 from benchmarks.metrics import SHOWN, TITLES, Metric
+from benchmarks.plan import Plan
 from benchmarks.results import HEADWATER, Results
 
 
@@ -13,7 +16,7 @@ def print_results(results: Results, console: Console) -> None:
     for scenario in results.scenarios():
         console.print(_scenario_table(results, scenario))
     if any(gain_columns(results, scenario) for scenario in results.scenarios()):
-        console.print("vs: how many times better Headwater is; below 1× it is worse")
+        console.print("(2×): Headwater is twice as good; below 1× it is worse")
     console.print(_goal_table(results))
     for line in failure_lines(results):
         console.print(f"not measured: {line}", markup=False, highlight=False, soft_wrap=True)
@@ -24,17 +27,29 @@ def print_machine(results: Results, console: Console) -> None:
         console.print(f"[dim]{label:>20}[/]  {text}", highlight=False, soft_wrap=True)
 
 
+def print_plan(plan: Plan, scenarios: Sequence[str], console: Console) -> None:
+    """What is about to happen and about how long it takes."""
+    whole = 0.0
+    for name in scenarios:
+        repetitions = plan.repetitions_of(name)
+        minutes = plan.minutes(name)
+        whole += minutes
+        turns = "once" if repetitions == 1 else f"{repetitions} times"
+        console.print(f"{name:>20}  {turns}, about {minutes:.1f} minutes", highlight=False)
+    console.print(f"{'all':>20}  about {whole:.0f} minutes on two quiet cores", highlight=False)
+
+
 def row_figures(results: Results, scenario: str, variant: str, metric: Metric) -> list[str]:
-    """One row without its labels: the figure of each subject, then Headwater's gains."""
-    figures = [
-        results.shown(scenario, variant, subject, metric.key)
-        for subject in results.subjects_of(scenario)
-    ]
-    gains = [
-        results.shown_gain(scenario, variant, metric.key, metric.better, reference)
-        for reference in gain_columns(results, scenario)
-    ]
-    return figures + gains
+    """One row without its labels: the figure of each subject, a peer's with Headwater's gain."""
+    peers = gain_columns(results, scenario)
+    cells = []
+    for subject in results.subjects_of(scenario):
+        shown = results.shown(scenario, variant, subject, metric.key)
+        key, better = metric.key, metric.better
+        if subject in peers and results.gain(scenario, variant, key, better, subject) is not None:
+            shown += f" ({results.shown_gain(scenario, variant, key, better, subject)})"
+        cells.append(shown)
+    return cells
 
 
 def rows(results: Results, scenario: str, variant: str) -> list[Metric]:
@@ -54,8 +69,7 @@ def gain_columns(results: Results, scenario: str) -> list[str]:
 
 
 def headings(results: Results, scenario: str) -> list[str]:
-    gains = [f"vs {results.subjects[name]}" for name in gain_columns(results, scenario)]
-    return [results.subjects[name] for name in results.subjects_of(scenario)] + gains
+    return [results.subjects[name] for name in results.subjects_of(scenario)]
 
 
 def failure_lines(results: Results) -> list[str]:
@@ -84,9 +98,11 @@ def _scenario_table(results: Results, scenario: str) -> Table:
 def _goal_table(results: Results) -> Table:
     table = Table(title="Goals", title_justify="left", title_style="bold")
     table.add_column("goal")
+    table.add_column("wanted", justify="right")
     table.add_column("measured", justify="right")
     table.add_column("")
-    words = {True: "[green]met[/]", False: "[red]not met[/]", None: "–"}
+    colours = {True: "green", False: "red", None: "dim"}
     for verdict in verdicts(results):
-        table.add_row(verdict.goal, verdict.measured, words[verdict.met])
+        word = f"[{colours[verdict.met]}]{verdict.word}[/]"
+        table.add_row(verdict.goal, verdict.wanted, verdict.measured, word)
     return table

@@ -1,6 +1,7 @@
 """Measurements, and what is made of them: medians, spreads, ratios."""
 
 import json
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -51,12 +52,19 @@ class Results:
     plan: str
     machine: dict[str, str]
     subjects: dict[str, str]
+    seconds: dict[str, float] = field(default_factory=dict)
+    """How long each scenario took."""
     measurements: list[Measurement] = field(default_factory=list)
 
-    @property
-    def repetitions(self) -> int:
-        """How often everything was measured that can be repeated."""
-        return 1 + max((m.repetition for m in self.measurements), default=0)
+    def forget(self, scenarios: Collection[str]) -> None:
+        """Drop what was measured of these, to measure it again."""
+        self.measurements = [m for m in self.measurements if m.scenario not in scenarios]
+
+    def repetitions(self, scenario: str) -> int:
+        """How often Headwater and its nearest peers were measured."""
+        return 1 + max(
+            (m.repetition for m in self.measurements if m.scenario == scenario), default=0
+        )
 
     def scenarios(self) -> list[str]:
         return list(dict.fromkeys(m.scenario for m in self.measurements if m.metrics))
@@ -123,14 +131,23 @@ class Results:
     def failures(self) -> list[Measurement]:
         return [m for m in self.measurements if m.failure is not None]
 
-    def save(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(asdict(self), indent=1, ensure_ascii=False)
-        (directory / FILE_NAME).write_text(text + "\n")
+    def save(self, path: Path) -> None:
+        """Whole or not at all: a run that is cut short keeps what it saved last."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(".unfinished")
+        unfinished.write_text(self._to_json(), encoding="utf-8")
+        unfinished.replace(path)
+
+    def _to_json(self) -> str:
+        """A line for each measurement, so that two runs can be compared line by line."""
+        about = asdict(self)
+        lines = [json.dumps(m, ensure_ascii=False) for m in about.pop("measurements")]
+        head = json.dumps(about, indent=1, ensure_ascii=False).removesuffix("\n}")
+        return head + ',\n "measurements": [\n  ' + ",\n  ".join(lines) + "\n ]\n}\n"
 
     @classmethod
-    def load(cls, directory: Path) -> "Results":
-        saved = json.loads((directory / FILE_NAME).read_text())
+    def load(cls, path: Path) -> "Results":
+        saved = json.loads(path.read_text(encoding="utf-8"))
         measurements = [Measurement(**m) for m in saved.pop("measurements")]
         return cls(**saved, measurements=measurements)
 

@@ -1,5 +1,8 @@
 """Takes every measurement of a run, one server at a time."""
 
+import os
+import shutil
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -22,12 +25,21 @@ def run_scenario(
     name: str, context: Context, subjects: Sequence[Subject], results: Results, console: Console
 ) -> None:
     """Measure all subjects, interleaved: what disturbs the machine for a while disturbs all."""
-    for repetition in range(context.plan.repetitions):
+    started = time.monotonic()
+    work_dir = context.work_dir / name
+    work_dir.mkdir()
+    for repetition in range(context.plan.repetitions_of(name)):
+        taking_part = [s for s in subjects if repetition == 0 or not s.once]
+        if not taking_part:
+            break
         # The order turns with each repetition, so that nobody always runs right after another.
-        first = repetition % len(subjects)
-        turn = replace(context, repetition=repetition)
-        for subject in [*subjects[first:], *subjects[:first]]:
+        first = repetition % len(taking_part)
+        turn = replace(context, work_dir=work_dir, repetition=repetition)
+        for subject in [*taking_part[first:], *taking_part[:first]]:
+            os.sync()  # what one has written is not to be the next one's work
             _run_subject(name, turn, subject, results, console)
+    shutil.rmtree(work_dir, ignore_errors=True)
+    results.seconds[name] = time.monotonic() - started
 
 
 def _run_subject(
@@ -45,8 +57,10 @@ def _run_subject(
                 measurement = _take(name, step, subject, context.repetition)
                 results.measurements.append(measurement)
                 _say(measurement, results, console)
-    except BenchmarkError as error:  # around the steps: the server did not start, or ended badly
-        failed = Measurement(name, variant, subject.name, context.repetition, failure=str(error))
+    except Exception as error:  # around the steps: the server did not start, or ended badly
+        failed = Measurement(
+            name, variant, subject.name, context.repetition, failure=_reason(error)
+        )
         results.measurements.append(failed)
         _say(failed, results, console)
 
@@ -55,9 +69,14 @@ def _take(name: str, step: Step, subject: Subject, repetition: int) -> Measureme
     measured = step.subject or subject.name
     try:
         metrics = step.take()
-    except BenchmarkError as error:
-        return Measurement(name, step.variant, measured, repetition, failure=str(error))
+    except Exception as error:
+        return Measurement(name, step.variant, measured, repetition, failure=_reason(error))
     return Measurement(name, step.variant, measured, repetition, metrics)
+
+
+def _reason(error: Exception) -> str:
+    """Whatever went wrong is said, and the next measurement is taken."""
+    return str(error) if isinstance(error, BenchmarkError) else f"{type(error).__name__}: {error}"
 
 
 def _say(measurement: Measurement, results: Results, console: Console) -> None:

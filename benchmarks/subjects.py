@@ -33,6 +33,8 @@ class Subject:
     command: Callable[[int, Path], list[str]]
     hello: tuple[bytes, bytes] | None = None
     """For a server without HTTP: what to say to it, and how its answer begins when it serves."""
+    once: bool = False
+    """Measured in the first repetition only: its figures are far from anybody else's."""
 
 
 def headwater(python: str, *options: str) -> Subject:
@@ -82,14 +84,14 @@ def reference_file() -> Subject:
     def command(port: int, data_dir: Path) -> list[str]:
         return ["node", str(REFERENCE_DIR / "serve.mjs"), str(port), "file", str(data_dir)]
 
-    return Subject("reference-file", "reference file", True, None, command)
+    return Subject("reference-file", "reference file", True, None, command, once=True)
 
 
 def reference_memory() -> Subject:
     def command(port: int, data_dir: Path) -> list[str]:
         return ["node", str(REFERENCE_DIR / "serve.mjs"), str(port), "memory"]
 
-    return Subject("reference-memory", "reference memory", False, None, command)
+    return Subject("reference-memory", "reference memory", False, None, command, once=True)
 
 
 def yjs_servers() -> list[Subject]:

@@ -19,7 +19,7 @@ _BINARY_UNITS = ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB"))
 
 def generate() -> dict[Path, str]:
     """The page with its current table."""
-    return {PAGE: replaced(PAGE, "settings", table())}
+    return {PAGE: replaced(PAGE, {"settings": table()})}
 
 
 def table() -> str:

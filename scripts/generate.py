@@ -10,6 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from benchmarks import pages
 from scripts import (
     cli_reference,
     configuration_reference,
@@ -24,6 +25,7 @@ GENERATORS = (
     configuration_reference,
     metrics_reference,
     error_reference,
+    pages,
 )
 
 

@@ -29,7 +29,7 @@ def families() -> list[Metric]:
 
 def generate() -> dict[Path, str]:
     """The page with its current table."""
-    return {PAGE: replaced(PAGE, "metrics", table())}
+    return {PAGE: replaced(PAGE, {"metrics": table()})}
 
 
 def table() -> str:

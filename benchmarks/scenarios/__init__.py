@@ -23,14 +23,16 @@ SCENARIOS: dict[str, Scenario] = {
     "latency": latency.steps,
     "fanout": fanout.steps,
     "catchup": catchup.steps,
-    "startup": startup.steps,
     "editor": editor.steps,
     "documents": documents.steps,
-    "client": client.steps,
     "groups": groups.steps,
-    "queries": queries.steps,
-    "history": history.steps,
     "cluster": cluster.steps,
     "spark": spark.steps,
+    "queries": queries.steps,
+    "history": history.steps,
+    "startup": startup.steps,
+    "client": client.steps,
     "endurance": endurance.steps,
 }
+ASKED_FOR = ("endurance",)
+"""Not part of a run unless they are asked for by name, because they take so long."""

@@ -1,7 +1,6 @@
 """Appends per second: of many writers over many streams, of one writer, and of large bodies."""
 
 from collections.abc import Generator
-from itertools import product
 
 from benchmarks.load.jobs import Append, CreateStreams
 from benchmarks.loading import Result, run_job, run_wrk
@@ -17,7 +16,7 @@ BULK_STREAMS = 4
 def steps(context: Context, subject: Subject) -> Generator[Step]:
     plan = context.plan
     with context.fresh_server(subject) as server:
-        for streams, connections in product(plan.append_streams, plan.append_connections):
+        for streams, connections in plan.append_loads:
             noun = "stream" if streams == 1 else "streams"
             yield Step(
                 f"{streams:,} {noun}, {connections} connections",

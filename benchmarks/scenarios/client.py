@@ -31,7 +31,8 @@ _SUBJECTS: dict[Client, str] = {"headwater": HEADWATER, "peer": PEER_CLIENT}
 
 # Whoever reads slower than the producer writes would be cut off, and has to connect again by
 # itself. One of the two clients does not do that, so here the server is patient with both.
-_SERVER_OPTIONS = ("--reader-buffer-bytes-max", str(1024 * MIB))
+_PATIENCE = str(1024 * MIB)
+_SERVER_OPTIONS = ("--reader-buffer-bytes-max", _PATIENCE, "--buffers-bytes-max", _PATIENCE)
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,9 @@ ALONE: Final = "PostgreSQL"
 QUORUM: Final = "quorum of three"
 FORWARDED: Final = "the other node asked"
 _DIRECT: Final = "the owner asked"
-_STREAMS, _CONNECTIONS = 16, 64
-_NODES = 3
+NODES: Final = 3
+_FEW: Final = f"{QUORUM}, 8 connections"
+_STREAMS, _CONNECTIONS, _FEW_CONNECTIONS = 16, 64, 8
 _SETUP_SECONDS_MAX = 120.0
 _READY_SECONDS_MAX = 60.0
 # As a database is run: nothing is acknowledged that a loss of power could take.
@@ -47,20 +48,22 @@ def steps(context: Context, subject: Subject) -> Generator[Step]:
         yield _appends(context, measured, f"{ALONE}, 1 node", one, [one.port])
     with _quorum() as (fresh, bind):
         with context.fresh_server(headwater_on(context.python, fresh("one"))) as one:
+            few = _FEW_CONNECTIONS
+            yield _appends(context, measured, _FEW, one, [one.port], connections=few)
             yield _appends(context, measured, f"{QUORUM}, 1 node", one, [one.port])
-        more = [free_port() for _ in range(_NODES - 1)]
+        more = [free_port() for _ in range(NODES - 1)]
         engine = fresh("three")
-        for number in range(_NODES - 1):
+        for number in range(NODES - 1):
             bind(engine, f"of-{number}", f"node={number}")
         with context.fresh_server(cluster_nodes(context.python, engine, more)) as nodes:
             ports = [nodes.port, *more]
             _await_balance(ports)
-            yield _appends(context, measured, f"{QUORUM}, {_NODES} nodes", nodes, ports)
+            yield _appends(context, measured, f"{QUORUM}, {NODES} nodes", nodes, ports)
             yield _appends(context, measured, _DIRECT, nodes, [nodes.port], "of-0/")
             yield _appends(context, measured, FORWARDED, nodes, [nodes.port], "of-1/")
             readers = max(context.plan.fanout_readers)
             yield Step(
-                f"{readers:,} readers on {_NODES} nodes",
+                f"{readers:,} readers on {NODES} nodes",
                 partial(_take_fanout, context, nodes, ports, readers),
             )
 
@@ -72,15 +75,16 @@ def _appends(
     server: Server,
     ports: list[int],
     prefix: str = "",
+    connections: int = _CONNECTIONS,
 ) -> Step:
     def take() -> Result:
         plan = context.plan
         job = Append(
             port=ports[0],
             server_pid=server.pid,
-            prefix=f"{prefix}append-{len(ports)}-",
+            prefix=f"{prefix}append-{len(ports)}-{connections}-",
             streams=_STREAMS,
-            connections=_CONNECTIONS,
+            connections=connections,
             message_bytes=plan.message_bytes,
             warmup_seconds=plan.append_warmup_seconds,
             seconds=plan.append_seconds,
@@ -104,9 +108,13 @@ def _compared(measured: dict[str, Result], variant: str) -> Result:
     if variant == FORWARDED and _DIRECT in measured:
         direct = measured[_DIRECT]["server_cpu_us_per_append"]
         return {"cpu_of_direct": result["server_cpu_us_per_append"] / direct}
-    if base is None or variant in (_DIRECT, FORWARDED):
-        return {}
-    return {"of_sqlite": result["appends_per_second"] / base["appends_per_second"]}
+    compared: Result = {}
+    if base is not None and variant not in (_DIRECT, FORWARDED, _FEW):
+        compared["of_sqlite"] = result["appends_per_second"] / base["appends_per_second"]
+    if variant == f"{QUORUM}, 1 node" and _FEW in measured:
+        few = measured[_FEW]["appends_per_second"]
+        compared["of_few"] = result["appends_per_second"] / few
+    return compared
 
 
 def _take_fanout(context: Context, nodes: Server, ports: list[int], readers: int) -> Result:

@@ -9,7 +9,7 @@ from benchmarks.scenarios.base import Context, Step
 from benchmarks.servers import Server
 from benchmarks.subjects import Subject, headwater, headwater_in_memory
 
-IN_MEMORY = "in memory"
+DURABLE, IN_MEMORY = "durable", "in memory"
 _WINDOWS = 10
 _STREAMS, _CONNECTIONS = 16, 64
 
@@ -18,15 +18,17 @@ def steps(context: Context, subject: Subject) -> Generator[Step]:
     # Once is long enough.
     if subject.name != HEADWATER or context.repetition:
         return
-    for engine, server_of in (("durable", headwater), (IN_MEMORY, headwater_in_memory)):
-        with context.fresh_server(server_of(context.python)) as server:
-            yield Step(engine, lambda s=server: _take(context, s))  # type: ignore[misc]
+    durable, in_memory = context.plan.endurance_seconds
+    with context.fresh_server(headwater(context.python)) as server:
+        yield Step(DURABLE, lambda: _take(context, server, durable))
+    with context.fresh_server(headwater_in_memory(context.python)) as server:
+        yield Step(IN_MEMORY, lambda: _take(context, server, in_memory))
 
 
-def _take(context: Context, server: Server) -> Result:
+def _take(context: Context, server: Server, seconds: float) -> Result:
     """Windows of equal length: the worst of them, and the last one compared with the first."""
-    seconds = context.plan.endurance_seconds / _WINDOWS
-    windows = [take(context, server, _STREAMS, _CONNECTIONS, seconds) for _ in range(_WINDOWS)]
+    length = seconds / _WINDOWS
+    windows = [take(context, server, _STREAMS, _CONNECTIONS, length) for _ in range(_WINDOWS)]
     cpu = [window["server_cpu_us_per_append"] for window in windows]
     return {
         "appends": sum(window["appends"] for window in windows),

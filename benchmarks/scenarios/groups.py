@@ -64,7 +64,9 @@ def _measured(context: Context, system: _System, durable: bool) -> Generator[Ste
     try:
         with _filled(context, system, durable) as server:
             bench = _Bench(context, server, system)
-            for variant, take in bench.variants():
+            plan = context.plan
+            consumers = plan.groups_consumers if durable else plan.groups_unsynced_consumers
+            for variant, take in bench.variants(consumers):
                 yield Step(f"{kind}, {variant}", take, system.name)
     except BenchmarkError as error:
         failure = error
@@ -124,9 +126,9 @@ class _Bench:
         self._server = server
         self._system = system
 
-    def variants(self) -> Iterator[tuple[str, Callable[[], Result]]]:
+    def variants(self, counts: tuple[int, ...]) -> Iterator[tuple[str, Callable[[], Result]]]:
         for word, fetch in (("one by one", 1), (f"batches of {_BATCH}", _BATCH)):
-            for consumers in self._plan.groups_consumers:
+            for consumers in counts:
                 noun = "consumer" if consumers == 1 else "consumers"
                 yield f"{word}, {consumers} {noun}", self._work(consumers, fetch)
                 if self._system.acks_with_fetch:
