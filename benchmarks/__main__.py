@@ -25,13 +25,15 @@ from benchmarks.scenarios.base import Context
 
 _DEFAULT_OUT = Path(__file__).parent / "results"
 _PLOT_NAME = "results.png"
+_LOG_WIDTH = 160
 # Where the servers of streams are compared.
 _SERVERS_COMPARED = {"append", "latency", "fanout", "catchup", "startup", "editor", "history"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    console = Console()
+    # In a log there is room for whole tables.
+    console = Console(width=None if sys.stdout.isatty() else _LOG_WIDTH)
     saved = options.out / FILE_NAME
     try:
         if options.publish:

@@ -25,6 +25,8 @@ from benchmarks.results import (
     SPARK_PARQUET,
     SPARK_READY,
     SPARK_TEXT,
+    YJS_FILE,
+    YJS_MEMORY,
     Results,
     figure,
 )
@@ -39,6 +41,8 @@ _COLOURS = {
     NATS: "#34a574",
     PRISMA: "#5a67d8",
     NGINX: "#2f7d4f",
+    YJS_FILE: "#e08b2c",
+    YJS_MEMORY: "#9aa0a6",
     SPARK_READY: "#9aa0a6",
     SPARK_PARQUET: "#e08b2c",
     SPARK_TEXT: "#c9b458",
@@ -147,6 +151,9 @@ _PANELS = (
     ),
     _Panel("History, MB/s", "history", (("mb_per_second", ""),), "higher"),
     _Panel("History, server CPU per GB, s", "history", (("server_cpu_s_per_gb", ""),), "lower"),
+    _Panel(
+        "Cluster, appends per second", "cluster", (("appends_per_second", ""),), "higher", False
+    ),
     _Panel("Spark, rows per second", "spark", (("rows_per_second", ""),), "higher", log=False),
     _Panel("Append to row in Spark, ms", "spark", _PERCENTILES, "lower", variants="micro-batches"),
 )

@@ -115,6 +115,8 @@ ROWS = (
         "groups", "durable, one by one, 64", "messages_per_second", (REDIS, NATS)),
     Row("group messages/s, durable, 64 members, batches of 100",
         "groups", "durable, batches of 100, 64", "messages_per_second", (REDIS, NATS)),
+    Row("group messages/s, without sync, 64 members, batches of 100",
+        "groups", "not synced, batches of 100, 64", "messages_per_second", (REDIS, NATS)),
     Row("live changes/s, 100 templates, 1,000 waiting queries",
         "queries", "100 templates", "changes_per_second", (PRISMA,)),
     Row("Python client, reading, messages/s",
