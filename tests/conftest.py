@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -45,6 +45,13 @@ def pytest_report_header() -> str | None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     return turns.workers()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    from tests.support.schedule import Schedule
+
+    return Schedule(config, log) if config.getoption("dist") == "load" else None
 
 
 # Last, so that other plugins have made their choice of the tests and of their order.

@@ -42,6 +42,7 @@ def step(block: Block) -> str:
 
 
 @needs_shell
+@pytest.mark.slow
 def test_the_commands_and_programs(tmp_path: Path) -> None:
     blocks = [block for block in GUIDE.blocks if block.language in ("sh", "python")]
     assert len(blocks) >= 9

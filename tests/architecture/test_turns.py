@@ -10,7 +10,7 @@ import pytest
 
 from tests.support import turns
 
-PATIENCE_S = 25
+PATIENCE_S = 60
 
 
 class Item:
@@ -57,9 +57,9 @@ class Holder:
 
 def test_spark_comes_first_and_alone_last_and_nothing_else_moves() -> None:
     plain, spark, alone = Item(), Item(path="tests/spark/test_up.py"), Item("alone")
-    late = Item("late")
-    later: Any = [Item(), alone, late, plain, spark]
-    assert turns.in_order(later) == [spark, later[0], plain, late, alone]
+    late, long_and_late, long = Item("late"), Item("late", "slow"), Item("slow")
+    later: Any = [Item(), alone, late, plain, long_and_late, spark, long]
+    assert turns.in_order(later) == [spark, long, later[0], plain, long_and_late, late, alone]
 
 
 def test_tests_run_beside_each_other() -> None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
+import pytest
 
 from tests.support.cluster import PATIENCE_S, SHORT_LEASE_MS, Cluster, until
 from tests.support.postgresql import EngineDatabase, databases
@@ -50,6 +51,7 @@ def lead(database: EngineDatabase, there: str, instead_of: str) -> None:
     database.query(f"UPDATE nodes SET address = '{there}' WHERE address = '{instead_of}'")
 
 
+@pytest.mark.slow
 def test_whoever_answers_at_the_address_of_a_node_has_to_be_that_node(
     database: EngineDatabase,
 ) -> None:

@@ -102,6 +102,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 
 
 @needs_shell
+@pytest.mark.slow
 def test_all_in_one_order_on_one_server(reader: Reader) -> None:
     for name in PAGES:
         try:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import count
 from threading import RLock
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -325,5 +326,5 @@ class GroupMachine(RuleBasedStateMachine):
         assert not self.state.outstanding
 
 
-TestGroupMachine = GroupMachine.TestCase
+TestGroupMachine = pytest.mark.slow(GroupMachine.TestCase)
 TestGroupMachine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

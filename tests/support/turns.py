@@ -2,8 +2,8 @@
 
 * There are two more workers than cores, because tests wait a lot: for servers to start, for disks,
   for time to pass. The public suite, for example, waits for three quarters of its time.
-* Tests of Spark come first, so that one worker gets all of them and starts one session. They are
-  also the longest, and at the end the others would wait for them.
+* Tests of Spark and those that are marked `slow` come first: at the end the others would wait for
+  them. Which worker gets which tests is said in `schedule`.
 * Tests that are marked `late` come after the others and beside each other. They kill servers until
   a time is over, and would get to less of that beside tests that load the machine. One of them
   needs about half a core.
@@ -43,12 +43,14 @@ def in_order(items: list[pytest.Item]) -> list[pytest.Item]:
 
 
 def _turn(item: pytest.Item) -> int:
+    slow = item.get_closest_marker("slow") is not None
     if item.get_closest_marker("alone"):
-        return 4
+        return 5
     if item.get_closest_marker("late"):
-        # The long ones first, so that nobody waits for one of them in the end.
-        return 2 if item.get_closest_marker("slow") else 3
-    return 0 if "spark" in item.path.parts else 1
+        return 3 if slow else 4
+    if "spark" in item.path.parts:
+        return 0
+    return 1 if slow else 2
 
 
 @contextmanager

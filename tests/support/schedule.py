@@ -1,0 +1,89 @@
+"""Which worker runs which test (`make test`; the order of the tests is that of `turns`).
+
+* Tests of Spark that share a session go to one worker, one after the other. Those that start a
+  Spark of their own go to another: two at once is as much as two cores bear.
+* All other tests are handed out in chunks, because neighbours share servers and data. Chunks are
+  small at both ends: at the start because the longest tests come first, at the end so that no
+  worker has much left when the others have nothing to do.
+
+A worker looks at the next test before it runs one, so it always holds two.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScheduling
+from xdist.workermanage import WorkerController
+
+SPARK: Final = "tests/spark/"
+OWN_SPARK: Final = frozenset(
+    f"{SPARK}test_{name}.py"
+    for name in ("cluster", "connect", "crashes", "declarative", "object_store", "orders", "up")
+)
+_HELD: Final = 2
+_CHUNKS_PER_WORKER: Final = 8
+
+
+class Schedule(LoadScheduling):  # type: ignore[misc]  # it has no types
+    collection: list[str] | None
+    pending: list[int]
+
+    def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
+        super().__init__(config, log)
+        self._lanes: tuple[list[int], list[int]] = ([], [])
+        self._owners: dict[int, WorkerController] = {}
+        self._handed_out = 0
+
+    @property
+    def tests_finished(self) -> bool:
+        return not any(self._lanes) and bool(super().tests_finished)
+
+    @property
+    def has_pending(self) -> bool:
+        return any(self._lanes) or bool(super().has_pending)
+
+    def schedule(self) -> None:
+        if self.collection is None:
+            if not self._check_nodes_have_same_collection():
+                return
+            self.collection = next(iter(self.node2collection.values()))
+            self._sort(self.collection)
+        if self.collection:
+            for node in self.nodes:
+                self.check_schedule(node)
+
+    def _sort(self, tests: list[str]) -> None:
+        for index, test in enumerate(tests):
+            if test.startswith(SPARK):
+                self._lanes[test.partition("::")[0] in OWN_SPARK].append(index)
+            else:
+                self.pending.append(index)
+
+    def check_schedule(self, node: WorkerController, duration: float = 0) -> None:
+        held = self.node2pending[node]
+        while not node.shutting_down and len(held) < _HELD:
+            if chunk := self._next(node):
+                held.extend(chunk)
+                node.send_runtest_some(chunk)
+            else:
+                node.shutdown()
+
+    def _next(self, node: WorkerController) -> list[int]:
+        for number, lane in enumerate(self._lanes):
+            if lane and self._owner(number, node) is node:
+                return [lane.pop(0)]
+        size = 1 + min(len(self.pending), self._handed_out) // (
+            _CHUNKS_PER_WORKER * len(self.nodes)
+        )
+        chunk, self.pending[:size] = self.pending[:size], []
+        self._handed_out += len(chunk)
+        return chunk
+
+    def _owner(self, lane: int, who: WorkerController) -> WorkerController:
+        """Whoever asked for it first, as long as he lives."""
+        if self._owners.get(lane) not in self.node2pending:
+            self._owners[lane] = who
+        return self._owners[lane]
