@@ -55,7 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _publish(saved: Path, console: Console) -> None:
-    draw(Results.load(saved), pages.PAGE.parent / pages.IMAGE)
+    results = Results.load(saved)
+    if results.plan != FULL.name:
+        raise BenchmarkError(f"{saved} is of the plan {results.plan}; only a full run is published")
+    draw(results, pages.PAGE.parent / pages.IMAGE)
     for page in pages.publish(saved):
         console.print(f"wrote {page}")
 

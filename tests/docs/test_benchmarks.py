@@ -138,6 +138,14 @@ def test_publishing_writes_every_page_and_again_the_same(published: Path) -> Non
     assert pages.generate() == {pages.PAGE: page, pages.README: readme}
 
 
+def test_a_quick_run_is_not_published(published: Path) -> None:
+    quick = results_of(appends(HEADWATER, 15_000))
+    quick.plan = QUICK.name
+    quick.save(published / "results.json")
+    assert main(["--publish", "--out", str(published)]) == 1
+    assert not pages.RECORD.exists()
+
+
 def test_without_a_record_pages_stay_as_they_are(published: Path) -> None:
     assert pages.generate() == {}
 
