@@ -7,7 +7,8 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 HARNESS := tests/conformance
 BROWSER := tests/browser
-PIP     := $(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check
+# Spark comes as source, and old versions of pip lament how it is built.
+PIP     := $(BIN)/python -W ignore:DEPRECATION -m pip install --quiet --no-input --disable-pip-version-check
 
 # Installs are recorded by a stamp, so that repeating them costs nothing until an input changes.
 RUN_STAMP   := $(VENV)/.installed-run

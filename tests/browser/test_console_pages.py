@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -163,8 +164,13 @@ def test_charts_tell_their_points(console: Console) -> None:
     console.page.wait_for(f"{described.replace('return', 'return (')}).includes('from')")
     console.page.run("await page.locator('.figure svg').first().focus()")
     console.keys("ArrowLeft")
-    shown = "return document.querySelector('.figure time')?.title ?? ''"
-    assert console.page.evaluate(shown).endswith("UTC")
+    shown = "return document.querySelector('.figure .scale').textContent"
+    assert re.match(r"\d\d:\d\d:\d\d · \d\d:\d\d:\d\d UTC", console.page.evaluate(shown))
+    said = "return document.querySelector('.figure svg').getAttribute('aria-valuetext')"
+    assert console.page.evaluate(said).endswith("UTC")
+    console.keys("Home")
+    first = "return document.querySelector('.figure svg').getAttribute('aria-valuenow')"
+    assert console.page.evaluate(first) == "0"
     console.press("5 min")
     console.picture("overview")
     pressed = "return document.querySelector('.choice [aria-pressed=true]').textContent"

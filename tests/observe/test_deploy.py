@@ -14,30 +14,18 @@ from typing import Any
 
 import httpx
 import pytest
-import typer.main
 
-from headwater.cli.main import app
 from headwater.core import errors
 from headwater.settings import Settings
 from headwater.store.key_file import load_secret
 from tests.access.authority import Authority
 from tests.access.test_tls import SecureServer
+from tests.docs.commands import check as check_command
 from tests.docs.markdown import DOCS, ROOT, Page
 from tests.support.server import ServerProcess
 
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
 UNIT = (ROOT / "deploy" / "systemd" / "headwater.service").read_text(encoding="utf-8")
-
-
-def check_command(words: list[str]) -> None:
-    """Whether the command line knows the command and every option."""
-    root: Any = typer.main.get_command(app)
-    command = root.get_command(typer.Context(root), words[0])
-    known = {name for parameter in command.params for name in parameter.opts}
-    assert {word for word in words if word.startswith("--")} <= known
-    arguments, rest = command.make_parser(typer.Context(command)).parse_args(list(words[1:]))[:2]
-    assert arguments is not None
-    assert not rest or command.params[0].param_type_name == "argument"
 
 
 def exec_form(instruction: str) -> list[str]:
@@ -149,18 +137,6 @@ def test_the_unit_gives_the_server_what_it_needs() -> None:
     assert f"--data /var/lib/{directory}" in UNIT
     # Raising the limit of open files is one of @resources.
     assert "@resources" not in "".join(unit_lines("SystemCallFilter"))
-
-
-def test_the_guide_runs_commands_that_exist() -> None:
-    page = Page(DOCS / "howto" / "production.md")
-    lines = [
-        line for block in page.blocks if block.language == "sh" for line in block.text.splitlines()
-    ]
-    assert len(lines) > 5
-    for line in lines:
-        program, *words = shlex.split(line)
-        assert program == "headwater"
-        check_command(words)
 
 
 def test_settings_that_the_guide_names_exist() -> None:

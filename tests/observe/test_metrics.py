@@ -69,6 +69,7 @@ def test_requests_and_errors(client: Client) -> None:
     path = client.create(TEXT, b"a")
     client.get(path)
     client.get("missing")
+    client.send("HEAD", "/v1/stream/missing")
     client.send("GET", "/nowhere")
     client.send("PATCH", f"/v1/stream/{path}")
     now = figures(client)
@@ -76,6 +77,7 @@ def test_requests_and_errors(client: Client) -> None:
     assert now("requests_total", method="POST", route=STREAM, status="204") == 1
     assert now("requests_total", method="GET", route=STREAM, status="200") == 1
     assert now("requests_total", method="GET", route=STREAM, status="404") == 1
+    assert now("requests_total", method="HEAD", route=STREAM, status="404") == 1
     assert now("requests_total", method="GET", route="other", status="404") == 1
     assert now("request_seconds_count", method="GET", route=STREAM) == 2
     assert now("errors_total", code="stream_not_found") == 1

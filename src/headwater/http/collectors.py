@@ -328,7 +328,12 @@ def of_traffic(server: Server) -> Iterator[Metric]:
         ("method", "route"),
         {key: seen for key, seen in seconds.items() if seen.count},
     )
-    yield counters("errors", "Errors answered, by code.", "code", traffic.errors)
+    yield counters(
+        "errors",
+        "Errors answered, by code; not a 404 to HEAD, which asks just that.",
+        "code",
+        traffic.errors,
+    )
 
 
 def of_responses(responses: Responses | None) -> Iterator[Metric]:

@@ -62,7 +62,8 @@ class Traffic:
                 log.warning("slow_request", **facts(request, status, took_s))
         else:
             tally.untimed += 1
-        if status >= 400:
+        # HEAD asks whether something is there, and "no" is an answer.
+        if status >= 400 and (status != 404 or request.method != "HEAD"):
             self.errors[code] = self.errors.get(code, 0) + 1
         if self.watchers:
             self._tell(request, status, took_s)

@@ -47,6 +47,8 @@ const padded = (value, width = 2) => String(value).padStart(width, "0");
 export const dayOf = (when) => `${when.getFullYear()}-${padded(when.getMonth() + 1)}-${padded(when.getDate())}`;
 /** @param {Date} when */
 export const clockOf = (when) => `${padded(when.getHours())}:${padded(when.getMinutes())}:${padded(when.getSeconds())}`;
+/** @param {Date} when */
+export const utcOf = (when) => when.toISOString().slice(11, 19);
 
 /**
  * A moment in local time; UTC is shown when the pointer rests on it.

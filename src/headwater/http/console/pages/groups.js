@@ -26,7 +26,7 @@ const STREAM = ["Stream", (one) => h("a", { href: linkTo(one.stream) }, one.stre
 /** @type {import("../main.js").Page} */
 export async function groups(root, signal) {
   const listed = h("div");
-  const search = input({ type: "search", placeholder: "Group or stream contains …", "aria-label": "Group or stream contains", oninput: () => draw() });
+  const search = input({ type: "search", placeholder: "Name contains …", "aria-label": "Group or stream contains", oninput: () => draw() });
   /** @type {Listed[]} */
   let found = [];
   let more = false;

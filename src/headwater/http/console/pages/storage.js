@@ -7,6 +7,8 @@ import { every } from "../lib/waiting.js";
 
 const EVERY_MS = 5_000;
 const LISTED = 100;
+/** @type {Record<string, string>} */
+const PARTS = { database: "Database", wal: "Write-ahead log", segments: "Files of history", cache: "Cache of object storage" };
 
 /** @type {import("../main.js").Page} */
 export async function storage(root, signal) {
@@ -54,7 +56,7 @@ function ofDisk(now) {
   const full = now.get("headwater_storage_full");
   return facts([
     ["Disk", full ? h("span.bad", "full: nothing new can be stored") : "has room"],
-    ...parts.map(([part, bytes]) => /** @type {[string, string]} */ ([part, size(bytes)])),
+    ...parts.map(([part, bytes]) => /** @type {[string, string]} */ ([PARTS[part] ?? part, size(bytes)])),
     ["All together", parts.length ? size(parts.reduce((sum, [, bytes]) => sum + bytes, 0)) : "kept in memory only"],
     ["Waiting for a commit", size(now.get("headwater_queue_bytes"))],
     ["Recent data in memory", size(now.get("headwater_hot_bytes"))],

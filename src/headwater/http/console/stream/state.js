@@ -131,7 +131,7 @@ export function stateTab(path, details, signal) {
   wanted.addEventListener("input", draw);
   const top = h("div.row.tools", types, wanted, status);
   run(() => every(EVERY_MS, signal, catchUp));
-  const hint = details.profile === "state-protocol" ? null : h("p.dim", "This stream has no profile that checks its messages; those that are no change records are left out.");
+  const hint = details.profile === "state-protocol" ? null : h("p.dim", "No profile checks what is appended here; messages that are not change records are left out.");
   return [place, card("Current rows", [hint, top, listed]), below];
 }
 
