@@ -9,9 +9,8 @@ from typing import cast
 
 from benchmarks.load.http import HOST, ResponseParser, json_message, request, stream_path
 from benchmarks.load.jobs import Append, CreateStreams
-from benchmarks.load.measure import Result, Window
+from benchmarks.load.measure import Result, Window, latency_figures
 from benchmarks.load.prepare import create_streams
-from headwater.cli.load import percentile
 
 
 class _Tally:
@@ -104,12 +103,9 @@ async def _connect(job: Append, tally: _Tally) -> list[_Appender]:
 
 
 def _figures(tally: _Tally, seconds: float) -> Result:
-    ordered = sorted(tally.latencies_ns)
-    appends = len(ordered) - tally.errors
-    return {
+    appends = len(tally.latencies_ns) - tally.errors
+    return latency_figures(tally.latencies_ns) | {
         "appends": appends,
         "errors": tally.errors,
         "appends_per_second": appends / seconds,
-        "p50_ms": percentile(ordered, 50) / 1e6,
-        "p99_ms": percentile(ordered, 99) / 1e6,
     }

@@ -8,7 +8,7 @@ from itertools import cycle
 from benchmarks import procfs
 from benchmarks.load.http import Connection, connect, create_stream, request, stream_path
 from benchmarks.load.jobs import Fanout
-from benchmarks.load.measure import Result, Window
+from benchmarks.load.measure import Result, Window, latency_figures
 from benchmarks.load.sse import (
     AT_FROM,
     AT_UNTIL,
@@ -18,7 +18,6 @@ from benchmarks.load.sse import (
     connect_all,
     marked_message,
 )
-from headwater.cli.load import percentile
 
 _AUTHOR = b"000000"
 _ROUND_SECONDS_MAX = 60.0
@@ -112,12 +111,13 @@ async def _measure(writer: _Writer, round_: _Round, job: Fanout) -> Result:
         rounds += 1
     result = window.stop()
     events = len(round_.latencies_ns)
-    ordered = sorted(round_.latencies_ns)
-    return result | {
-        "rounds": rounds,
-        "events": events,
-        "events_per_second": events / result["seconds"],
-        "server_cpu_us_per_event": 1e6 * result["server_cpu_seconds"] / events,
-        "p50_ms": percentile(ordered, 50) / 1e6,
-        "p99_ms": percentile(ordered, 99) / 1e6,
-    }
+    return (
+        result
+        | latency_figures(round_.latencies_ns)
+        | {
+            "rounds": rounds,
+            "events": events,
+            "events_per_second": events / result["seconds"],
+            "server_cpu_us_per_event": 1e6 * result["server_cpu_seconds"] / events,
+        }
+    )

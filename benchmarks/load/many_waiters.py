@@ -8,9 +8,8 @@ from benchmarks import procfs
 from benchmarks.load.changes import OWNER, TABLE, edited, owner_key, owner_template
 from benchmarks.load.http import request, stream_path
 from benchmarks.load.jobs import ManyWaiters
-from benchmarks.load.measure import Result, Window
+from benchmarks.load.measure import Result, Window, latency_figures
 from benchmarks.load.touch import Asker, Trouble, Waiter, ask_at, await_waiters, create_live
-from headwater.cli.load import percentile
 
 _SEED = 20_241_009
 _KEYS_PER_WAITER = 3
@@ -97,11 +96,9 @@ async def _wake_some(
 def _figures(rounds: _Rounds, job: ManyWaiters) -> Result:
     told = len(rounds.latencies_ns)
     unheard = [int(job.drain_seconds * 1e9)] * rounds.missing
-    ordered = sorted([*rounds.latencies_ns, *unheard])
-    return {
-        "delivered_percent": 100 * told / len(ordered) if ordered else 0.0,
+    latencies = [*rounds.latencies_ns, *unheard]
+    return latency_figures(latencies) | {
+        "delivered_percent": 100 * told / len(latencies) if latencies else 0.0,
         "wakes": float(told + rounds.false_wakes),
         "false_wakes": float(rounds.false_wakes),
-        "p50_ms": percentile(ordered, 50) / 1e6,
-        "p99_ms": percentile(ordered, 99) / 1e6,
     }

@@ -1,8 +1,10 @@
 """A measuring window."""
 
 import time
+from collections.abc import Iterable
 
 from benchmarks import procfs
+from headwater.cli.load import percentile
 
 Result = dict[str, float]
 
@@ -34,3 +36,8 @@ class Window:
             "generator_cpu_share": own / seconds,
             "others_cpu_share": max(0.0, others / seconds),
         }
+
+
+def latency_figures(latencies_ns: Iterable[int]) -> Result:
+    ordered = sorted(latencies_ns)
+    return {"p50_ms": percentile(ordered, 50) / 1e6, "p99_ms": percentile(ordered, 99) / 1e6}

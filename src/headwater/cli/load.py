@@ -5,8 +5,8 @@ at fixed times instead, and their latency counts from then: a server that falls 
 it by making the client wait.
 
 It goes through the client, so that it works with any server, with TLS and with credentials. The
-project's own benchmarks speak plain sockets, to keep their own cost out of the figures; what a
-percentile is they take from here.
+project's own benchmarks speak plain sockets, to keep their own cost out of the figures; when
+something is due, and what a percentile is, they take from here.
 """
 
 from __future__ import annotations
@@ -117,12 +117,12 @@ class _Writers:
         self._outcome = outcome
         self._report = report
         self._next = 0
-        self._begun_ns = 0
+        self._pace = Pace(load.rate) if load.rate else None
         self._deadline_ns = 0
 
     async def run(self) -> None:
-        self._begun_ns = time.perf_counter_ns()
-        self._deadline_ns = self._begun_ns + int(self._load.seconds * 1e9)
+        begun_ns = time.perf_counter_ns()
+        self._deadline_ns = begun_ns + int(self._load.seconds * 1e9)
         tasks = {asyncio.create_task(self._work()) for _ in range(self._load.connections)}
         try:
             done, late = await asyncio.wait(tasks, timeout=self._load.seconds + _GRACE_S)
@@ -131,7 +131,7 @@ class _Writers:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        self._outcome.seconds = (time.perf_counter_ns() - self._begun_ns) / 1e9
+        self._outcome.seconds = (time.perf_counter_ns() - begun_ns) / 1e9
         for task in done:
             task.result()
 
@@ -139,7 +139,7 @@ class _Writers:
         outcome, load = self._outcome, self._load
         while self._next < load.count and outcome.errors < _ERRORS_MAX:
             number, self._next = self._next, self._next + 1
-            due_ns = await self._wait_until_due(number)
+            due_ns = await self._wait_until_due()
             if due_ns >= self._deadline_ns:
                 return
             stream = self._streams[number % len(self._streams)]
@@ -151,13 +151,32 @@ class _Writers:
                 outcome.appends.append(time.perf_counter_ns() - due_ns)
             self._report(len(outcome.appends))
 
-    async def _wait_until_due(self, number: int) -> int:
-        if self._load.rate is None:
+    async def _wait_until_due(self) -> int:
+        if self._pace is None:
             return time.perf_counter_ns()
-        due_ns = self._begun_ns + int(number / self._load.rate * 1e9)
+        due_ns = self._pace.take()
         if due_ns < self._deadline_ns:
-            await asyncio.sleep(max(0.0, (due_ns - time.perf_counter_ns()) / 1e9))
+            await asyncio.sleep(max(0.0, -late_s(due_ns)))
         return due_ns
+
+
+class Pace:
+    """The times at which things are due at a fixed rate, whatever becomes of those before."""
+
+    def __init__(self, per_second: float, delay_s: float = 0.0) -> None:
+        self._first_ns = time.perf_counter_ns() + int(delay_s * 1e9)
+        self._interval_ns = 1e9 / per_second
+        self._taken = 0
+
+    def take(self) -> int:
+        due_ns = self._first_ns + int(self._taken * self._interval_ns)
+        self._taken += 1
+        return due_ns
+
+
+def late_s(due_ns: int) -> float:
+    """How long ago that was due; negative while it is not."""
+    return (time.perf_counter_ns() - due_ns) / 1e9
 
 
 class _Followers:
