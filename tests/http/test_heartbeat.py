@@ -15,7 +15,7 @@ from headwater.http.heartbeat import KEEP_ALIVE_S, Heartbeat
 from headwater.http.messages import Payload
 
 if TYPE_CHECKING:
-    from headwater.http.sse_reader import SseReader
+    from headwater.http.feed_readers import SseReader
 
 LIFETIME_S = 60.0
 

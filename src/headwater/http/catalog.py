@@ -84,7 +84,7 @@ class Catalog:
         view, state = self._log.view(entry), entry.state
         fork, retention = view.config.fork, view.config.retention
         details = {
-            **_summary_json(view.summary()),
+            **_summary_json(StreamSummary.of(view)),
             "description": view.config.description,
             "version": view.config.version,
             "unique_ids": view.config.unique_ids.mode if view.config.unique_ids else None,

@@ -21,9 +21,9 @@ from headwater.core.paths import check_path
 from headwater.http import sse
 from headwater.http.answers import EVENT_HEADERS
 from headwater.http.cursors import Cursors
+from headwater.http.feed_readers import SseReader
 from headwater.http.heartbeat import Heartbeat
 from headwater.http.messages import EventStream, Payload, Request, Sink
-from headwater.http.sse_reader import SseReader
 from headwater.service.feeds import Feeds
 from headwater.service.log import Log
 

@@ -34,6 +34,7 @@ from headwater.core.paths import check_path
 from headwater.core.stream import StreamConfig
 from headwater.http.answers import FEED_TYPE, NO_STORE
 from headwater.http.errors import error_response
+from headwater.http.feed_readers import FeedReader
 from headwater.http.heartbeat import KEEP_ALIVE_S, Heartbeat
 from headwater.http.hinting import Telling
 from headwater.http.incoming import Incoming
@@ -99,26 +100,14 @@ class FeedResource:
         return EventStream([("Content-Type", FEED_TYPE), NO_STORE], start, reader.leave)
 
 
-class RelayReader:
+class RelayReader(FeedReader):
     """A node that follows a stream of this one."""
 
-    __slots__ = ("_feed", "_told", "gone", "position", "sink")
+    __slots__ = ("_told",)
 
     def __init__(self, feed: Feed, position: int) -> None:
-        self._feed = feed
+        super().__init__(feed, position)
         self._told: StreamConfig | None = None
-        self.position = position
-        self.sink: Sink | None = None
-        self.gone = False
-        feed.admit()
-
-    def begin(self, sink: Sink, heartbeat: Heartbeat) -> None:
-        self.sink = sink
-        heartbeat.add(self)
-        self._feed.join(self)
-
-    def leave(self) -> None:
-        self._feed.leave(self)
 
     def take(self, update: Update) -> int:
         frames: list[bytes] = []
@@ -139,14 +128,6 @@ class RelayReader:
         assert self.sink is not None
         self.sink.send(Payload(frame(encode(News(self.position, fate=fate)))))
         self.sink.end()
-
-    def end(self) -> None:
-        if self.sink is not None:
-            self.sink.end()
-
-    async def drained(self) -> bool:
-        assert self.sink is not None
-        return await self.sink.drained()
 
 
 # ── At the node that has the readers ─────────────────────────────────────────────────────────

@@ -23,12 +23,12 @@ from headwater.http import headers as names
 from headwater.http import sse
 from headwater.http.answers import EVENT_HEADERS, NO_STORE, done, stored
 from headwater.http.cursors import Cursors
+from headwater.http.feed_readers import SseReader
 from headwater.http.heartbeat import Heartbeat
 from headwater.http.long_poll import LongPoll, nothing_new
 from headwater.http.messages import Answer, Deferred, EventStream, Headers, Request, Response, Sink
 from headwater.http.queries import flag_in, query_of
 from headwater.http.reads import ReadQuery, chunk_headers, now_response, read_response
-from headwater.http.sse_reader import SseReader
 from headwater.http.targets import STREAM_ROOT, decode_path, origin_form
 from headwater.service.chunks import Chunk
 from headwater.service.clearing import clear

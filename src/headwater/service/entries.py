@@ -20,7 +20,6 @@ from itertools import islice
 
 from headwater.core.errors import StreamError, StreamGone, StreamNotFound
 from headwater.core.limits import Limits
-from headwater.core.live.profile import kind_of
 from headwater.core.stream import (
     STAMPED,
     Appended,
@@ -39,7 +38,7 @@ from headwater.core.stream import (
     evolve,
 )
 from headwater.service.hot_tail import HeldBytes, HotTail
-from headwater.store.engine.streams import LoadedStream, StreamSummary
+from headwater.store.engine.streams import LoadedStream
 
 
 class Event(Enum):
@@ -79,23 +78,25 @@ class View:
         self.soft_deleted = state.soft_deleted
         self.hot = HotTail(state.tail, held)
 
-    def summary(self) -> StreamSummary:
-        config = self.config
-        return StreamSummary(
-            path=config.path,
-            content_type=config.content_type,
-            tail=config.lineage.token_at(self.tail),
-            closed=self.closed,
-            created_at_ms=config.created_at_ms,
-            size_bytes=self.tail,
-            messages=self.messages,
-            ttl_s=config.lifetime.ttl_s,
-            expires_at_ms=config.lifetime.expires_at_ms,
-            profile=kind_of(config.profile),
-        )
+
+class Pinned:
+    """Stays in memory while someone who needs it has to look something else up first."""
+
+    __slots__ = ("pins",)
+
+    def __init__(self) -> None:
+        self.pins = 0
+
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        self.pins += 1
+        try:
+            yield
+        finally:
+            self.pins -= 1
 
 
-class Entry:
+class Entry(Pinned):
     __slots__ = (
         "_held",
         "_id_lock",
@@ -106,7 +107,6 @@ class Entry:
         "loaded",
         "path",
         "pending",
-        "pins",
         "producers_complete",
         "released",
         "shard",
@@ -117,6 +117,7 @@ class Entry:
     )
 
     def __init__(self, path: str, held: HeldBytes) -> None:
+        super().__init__()
         self.path = path
         self._held = held
         self.state: StreamState | None = None
@@ -140,9 +141,6 @@ class Entry:
         self._id_lock: asyncio.Lock | None = None
         # The subscriptions that this stream belongs to; see `headwater.service.subscriptions`.
         self.watch: object | None = None
-        # Requests that need it together with others that they are still loading, or that wait
-        # for their turn.
-        self.pins = 0
         self._loading: asyncio.Future[None] | None = None
 
     @property
@@ -175,15 +173,6 @@ class Entry:
         with self.pinned():
             async with self._id_lock:
                 yield
-
-    @contextmanager
-    def pinned(self) -> Iterator[None]:
-        """Keep it in memory."""
-        self.pins += 1
-        try:
-            yield
-        finally:
-            self.pins -= 1
 
     def require_view(self) -> View:
         """The committed stream, if it is there for everyone."""

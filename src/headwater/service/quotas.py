@@ -33,12 +33,37 @@ _PAGE: Final = 1_000
 PRODUCING: Final = (Appended, ProducerAdvanced, Closed)
 
 
+class NewProducers(set[tuple[int, str]]):
+    """Producers that are charged for, but not committed yet, with their streams."""
+
+    def introduced(self, owner: object, mutation: object) -> tuple[int, str] | None:
+        """The producer that a change makes known to a stream, if there is one."""
+        key = _producer(mutation)
+        state = owner.state if isinstance(owner, Entry) else None
+        if key is None or state is None or key[1] in state.producers or key in self:
+            return None
+        return key
+
+    def settle(self, mutation: object) -> bool:
+        """Whether the producer of a change was new; it no longer is."""
+        key = _producer(mutation)
+        was_new = key in self
+        if key is not None:
+            self.discard(key)
+        return was_new
+
+
+def _producer(mutation: object) -> tuple[int, str] | None:
+    if isinstance(mutation, PRODUCING) and mutation.producer is not None:
+        return mutation.stream_id, mutation.producer.id
+    return None
+
+
 class Quotas:
     def __init__(self, quotas: tuple[Quota, ...], engine: Engine) -> None:
         """Counts what the engine holds: not on the event loop."""
         self.ledger = Ledger(quotas)
-        self._new_producers: set[tuple[int, str]] = set()
-        """Those that are charged for, but not committed yet."""
+        self._new_producers = NewProducers()
         self.kept = Ledger(quotas)
         """Of streams that were deleted and can be undeleted."""
         _count(self.ledger, engine.streams.summaries, engine.streams.load)
@@ -70,7 +95,7 @@ class Quotas:
                     self.ledger.open(mutation.config.id, mutation.config.path)
                 elif isinstance(mutation, Undeleted):
                     self.ledger.open(mutation.stream_id, mutation.state.config.path)
-                new = self._new_producer(owner, mutation)
+                new = self._new_producers.introduced(owner, mutation)
                 cost = cost_of(mutation, new is not None)
                 if cost is not None:
                     self.ledger.admit(*cost)
@@ -85,20 +110,10 @@ class Quotas:
             self._forget_new(effects)
             raise
 
-    def _new_producer(self, owner: object, mutation: object) -> tuple[int, str] | None:
-        """The producer that a change makes known to a stream, if there is one."""
-        if not isinstance(mutation, PRODUCING) or mutation.producer is None:
-            return None
-        key = (mutation.stream_id, mutation.producer.id)
-        state = owner.state if isinstance(owner, Entry) else None
-        is_known = state is None or key[1] in state.producers or key in self._new_producers
-        return None if is_known else key
-
     def _committed(self, effects: Sequence[Effect]) -> None:
         for owner, mutation in effects:
             if isinstance(mutation, PRODUCING):
-                if mutation.producer is not None:
-                    self._new_producers.discard((mutation.stream_id, mutation.producer.id))
+                self._new_producers.settle(mutation)
                 continue
             match mutation:
                 case ProducersForgotten(stream_id, ids):
@@ -124,10 +139,7 @@ class Quotas:
             if not isinstance(mutation, PRODUCING):
                 continue
             size = len(mutation.body) if isinstance(mutation, Appended) else 0
-            key = None if mutation.producer is None else (mutation.stream_id, mutation.producer.id)
-            was_new = key in self._new_producers
-            if key is not None:
-                self._new_producers.discard(key)
+            was_new = self._new_producers.settle(mutation)
             self.ledger.charge(mutation.stream_id, Amount(0, size, int(was_new)), -1)
         self._forget_new(effects)
 

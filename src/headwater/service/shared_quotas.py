@@ -16,7 +16,7 @@ from headwater.core.errors import TooBusy
 from headwater.core.quotas import Amount, Estimate, Quota
 from headwater.core.stream import Created, StreamState, Undeleted
 from headwater.service.entries import Entry
-from headwater.service.quotas import PRODUCING, cost_of, kept_bytes
+from headwater.service.quotas import NewProducers, cost_of, kept_bytes
 from headwater.service.writer import Effect, Writer
 from headwater.store.engine.membership import Membership
 
@@ -44,7 +44,7 @@ class SharedQuotas:
         self._loop = asyncio.get_running_loop()
         self._estimates: dict[Key, Estimate] = {}
         self._asked: dict[Key, asyncio.Future[None]] = {}
-        self._new_producers: set[tuple[int, str]] = set()
+        self._new_producers = NewProducers()
 
     def watch(self, writer: Writer) -> None:
         before = writer.admit
@@ -70,7 +70,7 @@ class SharedQuotas:
         wanted: dict[Key, Amount] = {}
         introduced: list[tuple[int, str]] = []
         for owner, mutation in effects:
-            new = self._new_producer(owner, mutation)
+            new = self._new_producers.introduced(owner, mutation)
             cost = cost_of(mutation, new is not None)
             path = _path_of(owner, mutation)
             if cost is None or path is None:
@@ -103,22 +103,10 @@ class SharedQuotas:
         named = ((number, quota.account_of(path)) for number, quota in enumerate(self._quotas))
         return [(number, name) for number, name in named if name is not None]
 
-    def _new_producer(self, owner: object, mutation: object) -> tuple[int, str] | None:
-        if not isinstance(mutation, PRODUCING) or mutation.producer is None:
-            return None
-        key = (mutation.stream_id, mutation.producer.id)
-        state = owner.state if isinstance(owner, Entry) else None
-        is_known = state is None or key[1] in state.producers or key in self._new_producers
-        return None if is_known else key
-
     def _settled(self, effects: Sequence[Effect]) -> None:
         """What was accepted is committed, or has failed; the database knows from now on."""
         for owner, mutation in effects:
-            was_new = False
-            if isinstance(mutation, PRODUCING) and mutation.producer is not None:
-                producer = (mutation.stream_id, mutation.producer.id)
-                was_new = producer in self._new_producers
-                self._new_producers.discard(producer)
+            was_new = self._new_producers.settle(mutation)
             cost, path = cost_of(mutation, was_new), _path_of(owner, mutation)
             if cost is None or path is None:
                 continue

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import islice
 from typing import Final, Self
 
@@ -18,7 +17,7 @@ from headwater.core.errors import (
 )
 from headwater.core.groups.state import GroupState
 from headwater.service.background import Retried
-from headwater.service.entries import Entry, Event
+from headwater.service.entries import Entry, Event, Pinned
 from headwater.service.groups.dead_letters import DeadLetters
 from headwater.service.groups.figures import GroupFigures, LagSurvey
 from headwater.service.groups.group import Group
@@ -32,10 +31,11 @@ _LOOKS_MAX: Final = 64
 _LOOK_AGAIN_MS: Final = 1_000
 
 
-class StreamGroups:
+class StreamGroups(Pinned):
     """The groups of one stream, while some of them are in use."""
 
     def __init__(self, entry: Entry, stream_id: int) -> None:
+        super().__init__()
         self.entry = entry
         self.stream_id = stream_id
         self.groups: dict[str, Group] = {}
@@ -46,8 +46,6 @@ class StreamGroups:
         self.losses = 0
         self.ended = False
         """Whether the stream was deleted. If it is undeleted, its groups are loaded again."""
-        self.pins = 0
-        """Requests that look something up before they change what is here."""
         self.loading = asyncio.Lock()
         entry.listeners.add(self.on_event)
 
@@ -66,15 +64,6 @@ class StreamGroups:
     def idle(self) -> bool:
         unused = not self.loading.locked() and not self.pins
         return unused and not any(group.busy for group in self.groups.values())
-
-    @contextmanager
-    def pinned(self) -> Iterator[None]:
-        """Keep it in memory."""
-        self.pins += 1
-        try:
-            yield
-        finally:
-            self.pins -= 1
 
     @property
     def void(self) -> bool:

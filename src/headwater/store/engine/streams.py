@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from headwater.core.live.profile import kind_of
 from headwater.core.producers import ProducerState
-from headwater.core.stream import StreamState
+from headwater.core.stream import StreamConfig, StreamState
 from headwater.core.subscriptions.state import StreamTail
 
 
@@ -18,6 +18,15 @@ class LoadedStream:
     """False when the stream has more producers than were loaded with it."""
     shard: int = field(default=0, compare=False)
     """Where a shared engine has it."""
+
+
+class Summarized(Protocol):
+    """A stream's state, or the committed side of it."""
+
+    config: StreamConfig
+    tail: int
+    messages: int
+    closed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +45,16 @@ class StreamSummary:
     profile: str
 
     @classmethod
-    def of(cls, state: StreamState) -> StreamSummary:
-        config = state.config
+    def of(cls, stream: Summarized) -> StreamSummary:
+        config = stream.config
         return cls(
             path=config.path,
             content_type=config.content_type,
-            tail=state.tail_token,
-            closed=state.closed,
+            tail=config.lineage.token_at(stream.tail),
+            closed=stream.closed,
             created_at_ms=config.created_at_ms,
-            size_bytes=state.tail,
-            messages=state.messages,
+            size_bytes=stream.tail,
+            messages=stream.messages,
             ttl_s=config.lifetime.ttl_s,
             expires_at_ms=config.lifetime.expires_at_ms,
             profile=kind_of(config.profile),

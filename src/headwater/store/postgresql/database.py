@@ -228,6 +228,24 @@ class Database:
         return int(layout)
 
 
+class KeptConnection:
+    """A connection that is made when it is needed, and again after it was lost."""
+
+    def __init__(self, database: Database, connection: Connection | None = None) -> None:
+        self._database = database
+        self._connection = connection
+
+    def connected(self) -> Connection:
+        if self._connection is None:
+            self._connection = self._database.connect()
+        return self._connection
+
+    def hang_up(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
 class _BinaryCursor(psycopg.Cursor[Row]):
     """Values come in binary form, always."""
 

@@ -20,7 +20,13 @@ from headwater.core.access import signed
 from headwater.core.access.keys import KeyBook
 from headwater.store.engine import CannotOpen
 from headwater.store.key_file import KeyFileError, parse_keys
-from headwater.store.postgresql.database import Connection, Database, NoStreams, explained
+from headwater.store.postgresql.database import (
+    Connection,
+    Database,
+    KeptConnection,
+    NoStreams,
+    explained,
+)
 
 _KEYS: Final = "keys"
 _SIGNING: Final = "signing"
@@ -42,7 +48,7 @@ class KeyTable:
             self._database = Database(url)
         except CannotOpen as error:
             raise KeyFileError(str(error)) from None
-        self._connection: Connection | None = None
+        self._kept = KeptConnection(self._database)
         self._turn = threading.Lock()
         self._stamp: object = None
         self.name = f"postgresql://{self._database.name}"
@@ -94,11 +100,13 @@ class KeyTable:
     def _ask(self, work: Callable[[Connection], R]) -> R:
         with self._turn:
             try:
-                return work(self._connected())
+                if self._database.cluster is None:
+                    self._database.open_existing()
+                return work(self._kept.connected())
             except NoStreams:
                 raise
             except (psycopg.Error, CannotOpen) as error:
-                self._hang_up()
+                self._kept.hang_up()
                 reason = str(error) if isinstance(error, CannotOpen) else explained(error)
                 raise KeyFileError(f"cannot read the keys in {self.name}: {reason}") from None
 
@@ -108,21 +116,9 @@ class KeyTable:
         except CannotOpen as error:
             raise KeyFileError(str(error)) from None
 
-    def _connected(self) -> Connection:
-        if self._connection is None:
-            if self._database.cluster is None:
-                self._database.open_existing()
-            self._connection = self._database.connect()
-        return self._connection
-
-    def _hang_up(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-
     def close(self) -> None:
         with self._turn:
-            self._hang_up()
+            self._kept.hang_up()
 
 
 def _newest(connection: Connection, kind: str) -> bytes | None:

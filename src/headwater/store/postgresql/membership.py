@@ -24,6 +24,7 @@ from headwater.store.engine.membership import IdKind
 from headwater.store.postgresql.database import (
     Connection,
     Database,
+    KeptConnection,
     LostShard,
     explained,
     translated,
@@ -74,7 +75,7 @@ class Membership:
     ) -> None:
         self._database = database
         self._ownership = ownership
-        self._connection: Connection | None = connection
+        self._kept = KeptConnection(database, connection)
         self._query = query
         self._settle = settle
         self._check = check
@@ -200,14 +201,14 @@ class Membership:
     def _asked(self, work: Callable[[Connection], R]) -> R:
         """Ask on the connection of this thread's turn; what goes wrong is put in words."""
         try:
-            return work(self._connected())
+            return work(self._kept.connected())
         except LostShard:
             raise
         except CannotOpen as error:
-            self._hang_up()
+            self._kept.hang_up()
             raise StorageUnavailable(f"{error}; try again") from None
         except psycopg.Error as error:
-            self._hang_up()
+            self._kept.hang_up()
             raise translated(error) from error
 
     # ── The thread ───────────────────────────────────────────────────────────────────────────
@@ -226,21 +227,21 @@ class Membership:
                 self._lost()
                 return
             except (psycopg.Error, CannotOpen) as error:
-                self._hang_up()
+                self._kept.hang_up()
                 reason = explained(error) if isinstance(error, psycopg.Error) else str(error)
                 log.warning("postgresql_unavailable", reason=reason)
             except Exception:
                 # Without this thread the node would be taken for gone, and nobody would know.
                 log.exception("lease_failed")
         if self._is_abandoned:
-            self._hang_up()
+            self._kept.hang_up()
 
     def _beat(self, *, measure: bool) -> None:
         self._settle()
         if self._ownership.is_lost:
             raise LostShard
         with self._turn:
-            connection = self._connected()
+            connection = self._kept.connected()
             self._ownership.renew(connection)
             if not self._ownership.is_alone:
                 self._meet(connection)
@@ -265,16 +266,6 @@ class Membership:
         self.size_bytes, *replication = map(int, found[0])
         self.replication = ReplicationFigures(*replication)
 
-    def _connected(self) -> Connection:
-        if self._connection is None:
-            self._connection = self._database.connect()
-        return self._connection
-
-    def _hang_up(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-
     # ── The end ──────────────────────────────────────────────────────────────────────────────
 
     def stop(self) -> None:
@@ -291,5 +282,5 @@ class Membership:
             return
         if not self._ownership.is_lost:
             with suppress(psycopg.Error, CannotOpen):
-                self._ownership.leave(self._connected())
-        self._hang_up()
+                self._ownership.leave(self._kept.connected())
+        self._kept.hang_up()

@@ -244,6 +244,25 @@ CREATE INDEX streams_kept ON streams (path, deleted_at, id) WHERE status = 3;
 CREATE INDEX streams_kept_until ON streams (kept_until) WHERE status = 3;
 """
 
+
+def _reshard(*, subscriptions: str) -> str:
+    """The function that divides the streams into another number of shards."""
+    return f"""
+CREATE OR REPLACE FUNCTION reshard(wanted integer) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE {SCHEMA}.cluster SET shards = wanted;
+  DELETE FROM {SCHEMA}.shards WHERE id >= wanted;
+  INSERT INTO {SCHEMA}.shards (id) SELECT generate_series(0, wanted - 1) ON CONFLICT DO NOTHING;
+  WITH RECURSIVE family (id, shard) AS (
+    SELECT s.id, {SCHEMA}.home(s.path) FROM {SCHEMA}.streams s WHERE NOT EXISTS (
+      SELECT 1 FROM {SCHEMA}.streams f WHERE f.id = s.source_id)
+    UNION ALL SELECT s.id, f.shard FROM {SCHEMA}.streams s JOIN family f ON s.source_id = f.id
+  )
+  UPDATE {SCHEMA}.streams s SET shard = f.shard FROM family f WHERE f.id = s.id;
+  UPDATE {SCHEMA}.subscriptions SET shard = {subscriptions};
+END $$;"""
+
+
 _V4 = f"""
 CREATE TABLE nodes (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -275,19 +294,7 @@ CREATE FUNCTION home(name text) RETURNS integer LANGUAGE sql STABLE AS $$
     & 4294967295) % (SELECT shards FROM {SCHEMA}.cluster)
 $$;
 
-CREATE FUNCTION reshard(wanted integer) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-  UPDATE {SCHEMA}.cluster SET shards = wanted;
-  DELETE FROM {SCHEMA}.shards WHERE id >= wanted;
-  INSERT INTO {SCHEMA}.shards (id) SELECT generate_series(0, wanted - 1) ON CONFLICT DO NOTHING;
-  WITH RECURSIVE family (id, shard) AS (
-    SELECT s.id, {SCHEMA}.home(s.path) FROM {SCHEMA}.streams s WHERE NOT EXISTS (
-      SELECT 1 FROM {SCHEMA}.streams f WHERE f.id = s.source_id)
-    UNION ALL SELECT s.id, f.shard FROM {SCHEMA}.streams s JOIN family f ON s.source_id = f.id
-  )
-  UPDATE {SCHEMA}.streams s SET shard = f.shard FROM family f WHERE f.id = s.id;
-  UPDATE {SCHEMA}.subscriptions SET shard = 0;
-END $$;
+{_reshard(subscriptions="0")}
 SELECT reshard({SHARDS_DEFAULT});
 
 CREATE SEQUENCE streams_ids;
@@ -307,19 +314,7 @@ CREATE TABLE bindings (
 """
 
 _V6 = f"""
-CREATE OR REPLACE FUNCTION reshard(wanted integer) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-  UPDATE {SCHEMA}.cluster SET shards = wanted;
-  DELETE FROM {SCHEMA}.shards WHERE id >= wanted;
-  INSERT INTO {SCHEMA}.shards (id) SELECT generate_series(0, wanted - 1) ON CONFLICT DO NOTHING;
-  WITH RECURSIVE family (id, shard) AS (
-    SELECT s.id, {SCHEMA}.home(s.path) FROM {SCHEMA}.streams s WHERE NOT EXISTS (
-      SELECT 1 FROM {SCHEMA}.streams f WHERE f.id = s.source_id)
-    UNION ALL SELECT s.id, f.shard FROM {SCHEMA}.streams s JOIN family f ON s.source_id = f.id
-  )
-  UPDATE {SCHEMA}.streams s SET shard = f.shard FROM family f WHERE f.id = s.id;
-  UPDATE {SCHEMA}.subscriptions SET shard = {SCHEMA}.home(name);
-END $$;
+{_reshard(subscriptions=f"{SCHEMA}.home(name)")}
 UPDATE subscriptions SET shard = home(name);
 """
 

@@ -1,4 +1,4 @@
-"""One Server-Sent Events connection that follows a stream."""
+"""Those who follow a stream over a connection, with Server-Sent Events or in another form."""
 
 from __future__ import annotations
 
@@ -16,16 +16,13 @@ if TYPE_CHECKING:
     from headwater.http.heartbeat import Heartbeat
 
 
-class SseReader:
-    """Where an event stream is and how to reach it. Counts as a reader from the start."""
+class FeedReader:
+    """One who follows a stream by a feed over a connection. Counts as a reader from the start."""
 
-    __slots__ = ("_cursor", "_cursors", "_feed", "gone", "position", "sink")
+    __slots__ = ("_feed", "gone", "position", "sink")
 
-    def __init__(self, feed: Feed, position: int, cursor: int | None, cursors: Cursors) -> None:
+    def __init__(self, feed: Feed, position: int) -> None:
         self._feed = feed
-        self._cursors = cursors
-        self._cursor = cursor
-        """What the client sent, as long as that is ahead of the clock."""
         self.position = position
         self.sink: Sink | None = None
         self.gone = False
@@ -38,8 +35,36 @@ class SseReader:
             heartbeat.add(self)
         self._feed.join(self)
 
+    def take(self, update: Update) -> int:
+        """Send what is new; how many bytes that is."""
+        raise NotImplementedError
+
+    def deleted(self) -> None:
+        """Say that the stream is gone."""
+        raise NotImplementedError
+
     def leave(self) -> None:
         self._feed.leave(self)
+
+    def end(self) -> None:
+        if self.sink is not None:
+            self.sink.end()
+
+    async def drained(self) -> bool:
+        assert self.sink is not None
+        return await self.sink.drained()
+
+
+class SseReader(FeedReader):
+    """Where an event stream is and how to reach it."""
+
+    __slots__ = ("_cursor", "_cursors")
+
+    def __init__(self, feed: Feed, position: int, cursor: int | None, cursors: Cursors) -> None:
+        super().__init__(feed, position)
+        self._cursors = cursors
+        self._cursor = cursor
+        """What the client sent, as long as that is ahead of the clock."""
 
     def take(self, update: Update) -> int:
         payload = update.shared if self._cursor is None else None
@@ -76,11 +101,3 @@ class SseReader:
         assert self.sink is not None
         self.sink.send(Payload(sse.deleted_event(self._feed.stream.token(self.position))))
         self.sink.end()
-
-    def end(self) -> None:
-        if self.sink is not None:
-            self.sink.end()
-
-    async def drained(self) -> bool:
-        assert self.sink is not None
-        return await self.sink.drained()
