@@ -41,7 +41,6 @@ from headwater.cli.records import (
 from headwater.cli.units import Unit
 from headwater.client import Position
 
-NAMES: Final = ("lines", "pretty", "json", "details", "csv")
 GRAMMAR: Final = "lines, pretty, json, details, csv, or a template such as '%d %o %s\\n'"
 CSV_COLUMNS: Final = ("offset", "index", "time", "id", "key", "value")
 
@@ -124,7 +123,6 @@ def make_format(text: str, unit: Unit, stream: str, *, colours: bool) -> Format:
 
 # --- Templates ------------------------------------------------------------------------------------
 
-_LETTERS: Final = "sSkotiTd"
 _DETAILED: Final = frozenset("oiTd")
 _PART: Final = re.compile(r"%(.?)|\\(x[0-9a-fA-F]{2}|.?)", re.DOTALL)
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}

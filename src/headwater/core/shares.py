@@ -35,7 +35,3 @@ class Shares:
             self._held[holder] = held
         else:
             self._held.pop(holder, None)
-
-    def largest(self) -> list[str]:
-        """The holders, those with the most first."""
-        return sorted(self._held, key=self.of, reverse=True)

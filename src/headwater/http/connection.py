@@ -26,15 +26,7 @@ from headwater.http.event_sink import EventSink
 from headwater.http.files import FileSending, send_file
 from headwater.http.flow_control import UNSENT_BYTES_HIGH, FlowControl, or_abort
 from headwater.http.inbox import Inbox
-from headwater.http.messages import (
-    Answer,
-    Deferred,
-    EventStream,
-    FileBody,
-    Peer,
-    Request,
-    Response,
-)
+from headwater.http.messages import Answer, Deferred, EventStream, FileBody, Peer, Request, Response
 from headwater.http.outcomes import abandon, as_future, as_is, failure, outcome, report
 from headwater.http.targets import PROBE_TARGETS
 from headwater.service.replies import Reply
@@ -292,17 +284,13 @@ class Connection(FlowControl):
         else:
             answer = outcome(done, render, request)
             if isinstance(answer, Response) and len(answer.body) >= _SHARED_BYTES:
-                # Many may have waited for the same, each when there was room for it.
-                answer = self._if_there_is_room(request, answer)
+                try:
+                    # Many may have waited for the same, each when there was room for it.
+                    self._server.room.check(self.peer.address)
+                except StreamError as error:
+                    answer = failure(error, request)
             self._answer(request, answer)
             self.proceed()
-
-    def _if_there_is_room(self, request: Request, response: Response) -> Response:
-        try:
-            self._server.room.check(self.peer.address)
-        except StreamError as error:
-            return failure(error, request)
-        return response
 
     def _answer(self, request: Request, answer: Answer) -> None:
         request.leave_room()
@@ -397,11 +385,7 @@ class Connection(FlowControl):
         # Nothing more is read from this connection; thousands of them are idle at a time.
         self._stop_reading()
         self.restart_clock()
-        # Readers that can be paused are paused before they have so much unread that they are cut.
-        unread_max = min(UNSENT_BYTES_HIGH, server.limits.reader_buffer_bytes_max)
-        if unread_max < UNSENT_BYTES_HIGH:
-            transport.set_write_buffer_limits(high=unread_max)
         server.traffic.begun(request)
-        sink.start(head)
+        sink.start(head, server.limits.reader_buffer_bytes_max)
         if server.stopping:
             sink.end()

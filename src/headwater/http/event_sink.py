@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from headwater.http.flow_control import FlowControl
+from headwater.http.flow_control import UNSENT_BYTES_HIGH, FlowControl
 from headwater.http.messages import EventStream, Payload
 from headwater.http.outcomes import report
 from headwater.http.room import Room
@@ -50,7 +50,11 @@ class EventSink:
         self.ended_here = False
         self.cut_off = False
 
-    def start(self, head: bytes) -> None:
+    def start(self, head: bytes, unread_bytes_max: int) -> None:
+        if unread_bytes_max < UNSENT_BYTES_HIGH:
+            # Readers that can be paused are paused before they have so much unread that they are
+            # cut off.
+            self._transport.set_write_buffer_limits(high=unread_bytes_max)
         self._transport.write(head)
         if self._events is not None:
             self._events.start(self)

@@ -109,9 +109,6 @@ class Room:
 
     # ── Live reads ───────────────────────────────────────────────────────────────────────────
 
-    def live_of(self, holder: str) -> int:
-        return self._by_holder[holder]
-
     def enter(self, holder: str, address: str) -> None:
         """One more live read, or the reason why not."""
         limit = self._limits.readers_per_caller_max

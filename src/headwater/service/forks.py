@@ -16,10 +16,11 @@ from headwater.core.decisions import Append, Create, ForkPoint
 from headwater.core.errors import StreamError, UnknownOffset
 from headwater.core.lineage import ForkRequest, measure_sub_offset
 from headwater.core.retention import locate
-from headwater.core.stream import StreamConfig
+from headwater.core.stream import Created, Mutation, StreamConfig, StreamState
 from headwater.service.entries import Entry, View
 from headwater.service.reading import ReadingLog
 from headwater.service.registry import Registry
+from headwater.service.writer import Effect
 
 # How many sources may go together with a stream; see `headwater.core.decisions.remove`.
 _ANCESTORS_MAX: Final = 64
@@ -170,3 +171,21 @@ def ids_of(config: StreamConfig, command: Append) -> tuple[str, ...]:
         return command.content(config).ids
     except StreamError:
         return ()
+
+
+def states_of(entries: tuple[Entry, ...]) -> tuple[StreamState, ...]:
+    return tuple(entry.state for entry in entries if entry.state is not None)
+
+
+def effects_on(family: Sequence[Entry], mutations: Sequence[Mutation]) -> list[Effect]:
+    """Find the entry that each mutation belongs to; a created stream belongs to its path."""
+    by_id = {entry.state.config.id: entry for entry in family if entry.state is not None}
+    by_path = {entry.path: entry for entry in family}
+    effects: list[Effect] = []
+    for mutation in mutations:
+        if isinstance(mutation, Created):
+            entry = by_id[mutation.config.id] = by_path[mutation.config.path]
+        else:
+            entry = by_id[mutation.stream_id]
+        effects.append((entry, mutation))
+    return effects

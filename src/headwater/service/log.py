@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence, Set
-from dataclasses import replace
 from typing import Final, TypeVar
 
 from headwater.core import decisions
-from headwater.core.content import Prepared
-from headwater.core.decisions import Create, CreateReply, expected_config
 from headwater.core.errors import (
     OwnedElsewhere,
     StorageFull,
@@ -26,12 +23,12 @@ from headwater.core.mutations import StreamDecision
 from headwater.core.producers import ProducerLimits
 from headwater.core.quotas import Quota
 from headwater.core.snapshots import SnapshotDropped
-from headwater.core.stream import Created, Mutation, StreamState
-from headwater.service.appending import LARGE_BYTES, AppendingLog
+from headwater.core.stream import StreamState
 from headwater.service.background import Background, Watch
 from headwater.service.clock import Clock, clock_of
+from headwater.service.creating import CreatingLog
 from headwater.service.entries import Entry, Event
-from headwater.service.forks import Forks
+from headwater.service.forks import Forks, effects_on, states_of
 from headwater.service.grace import Grace
 from headwater.service.history.archiving import Archiving, open_archive
 from headwater.service.history.compacting import Compacting
@@ -47,7 +44,6 @@ from headwater.service.retention import look
 from headwater.service.shared_quotas import SharedQuotas
 from headwater.service.writer import Effect, Writer
 from headwater.store.engine import Engine
-from headwater.store.engine.membership import IdKind, Membership
 from headwater.store.engine.streams import LoadedStream
 from headwater.store.history.policies import ArchivePolicy, SealPolicy
 
@@ -56,7 +52,7 @@ _GATHERINGS_MAX: Final = 8
 _DecideRemoval = Callable[[StreamState, tuple[StreamState, ...], int], StreamDecision[bool]]
 
 
-class Log(AppendingLog):
+class Log(CreatingLog):
     """All streams of one engine. Make it with `await Log.start(...)`, end it with `stop()`."""
 
     def __init__(
@@ -208,99 +204,6 @@ class Log(AppendingLog):
         """Whether an entry is in memory, and not another one in its place."""
         return self._registry.ready(entry.path) is entry
 
-    # ── Create ───────────────────────────────────────────────────────────────────────────────
-
-    async def create(self, command: Create, beside: Entry | None = None) -> CreateReply:
-        """Make a stream, or find that it is there. If it is made for another one, it has to have
-        the same owner, so it goes next to it."""
-        inherited_ids: set[str] = set()
-        new_id = await self.new_id("streams")
-        if len(command.body) >= LARGE_BYTES:
-            command = await self._prepare_create(command)
-        while True:
-            measured = await self._forks.measure_fork(command)
-            try:
-                if measured is not None:
-                    inherited_ids = await self._forks.inherited_ids(measured, command)
-                entry, ancestors = await self._forks.with_ancestors(command.path)
-            finally:
-                if measured is not None:
-                    measured.source.pins -= 1
-            if measured is not None:
-                source = measured.source
-                is_current = self._registry.ready(source.path) is source and measured.is_current
-            else:
-                is_current = command.fork is None or decisions.is_taken(entry.state, self.clock())
-            if is_current:
-                break
-        family, now_ms = [entry, *ancestors], self.clock()
-        if self.membership is not None and not decisions.is_taken(entry.state, now_ms):
-            beside = measured.source if measured is not None else beside
-            command = self._placed(self.membership, command, entry, beside)
-        try:
-            fork_point = None
-            if measured is not None:
-                family.append(measured.source)
-                fork_point = measured.point(now_ms)
-            decision = decisions.decide_create(
-                entry.state,
-                _states(ancestors),
-                command,
-                fork_point,
-                new_id or self._next_stream_id,
-                now_ms,
-                inherited_ids.__contains__,
-                self.limits.messages_per_append_max,
-            )
-        except StreamError as error:
-            if measured is not None:
-                await self.writer.reply_after(measured.source, None)
-            await self.writer.fail_after(entry, error)
-            raise
-        if not decision.mutations:
-            self.touch(entry, now_ms)
-            return await self.writer.reply_after(entry, decision.reply)
-        self._next_stream_id += 1
-        effects = _effects(family, decision.mutations)
-        return await self.writer.submit(effects, decision.reply, len(command.body))
-
-    async def new_id(self, kind: IdKind) -> int | None:
-        """The next id if the engine is shared: then only the engine knows it."""
-        if self.membership is None:
-            return None
-        return await self.in_thread(self.membership.new_id, kind)
-
-    def _placed(
-        self, membership: Membership, command: Create, entry: Entry, beside: Entry | None
-    ) -> Create:
-        """Find the shard of a new stream, which this node has to own."""
-        if beside is None and entry.state is not None and not entry.state.deleted:
-            # Its time is over, and it goes with the same commit.
-            beside = entry
-        if beside is not None and beside.state is not None:
-            entry.shard = beside.shard
-            membership.demand(entry.shard)
-            return replace(command, beside=beside.state.config.id)
-        entry.shard = membership.home(command.path)
-        membership.demand(entry.shard)
-        return replace(command, shard=entry.shard)
-
-    async def _prepare_create(self, command: Create) -> Create:
-        """The same for the first body of a stream, which is there only if it is a fork's source."""
-        if decisions.is_taken((await self._registry.get(command.path)).state, self.clock()):
-            return command
-        config = expected_config(command)
-        if command.fork is not None:
-            source = (await self._registry.get(command.fork.source)).state
-            config = source.config if source is not None else config
-        if not config.is_json:
-            return command
-        most = self.limits.messages_per_append_max
-        prepared = await self.in_thread(
-            Prepared.of, config, command.body, command.message_id, most, True
-        )
-        return replace(command, prepared=prepared)
-
     # ── Delete ───────────────────────────────────────────────────────────────────────────────
 
     async def delete(self, path: str, *, purge: bool = False) -> None:
@@ -309,7 +212,7 @@ class Log(AppendingLog):
         now_ms, grace_ms = self.clock(), 0 if purge else self.grace.period_ms(entry.state)
         try:
             state = decisions.require(entry.state, path, now_ms)
-            decision = decisions.decide_delete(state, _states(ancestors), now_ms, grace_ms)
+            decision = decisions.decide_delete(state, states_of(ancestors), now_ms, grace_ms)
         except StreamError as error:
             await self.writer.fail_after(entry, error)
             raise
@@ -352,7 +255,7 @@ class Log(AppendingLog):
         decision = decisions.decide_retention(entry.state, held, self.clock())
         if not decision.mutations:
             return False
-        return await self.writer.submit(_effects((entry,), decision.mutations), decision.reply)
+        return await self.writer.submit(effects_on((entry,), decision.mutations), decision.reply)
 
     async def remove_orphan(self, path: str) -> bool:
         """Delete a soft-deleted stream that has no fork left. Used by housekeeping."""
@@ -366,11 +269,11 @@ class Log(AppendingLog):
         entry, ancestors = await self._forks.with_ancestors(path)
         if entry.state is None:
             return False
-        decision = decide(entry.state, _states(ancestors), self.clock())
+        decision = decide(entry.state, states_of(ancestors), self.clock())
         return bool(decision.mutations) and await self._remove((entry, *ancestors), decision)
 
     def _remove(self, family: tuple[Entry, ...], decision: StreamDecision[R]) -> Reply[R]:
-        reply = self.writer.submit(_effects(family, decision.mutations), decision.reply)
+        reply = self.writer.submit(effects_on(family, decision.mutations), decision.reply)
         last = family[-1].state
         if last is not None and last.soft_deleted and not last.deleted and not last.forks:
             self.orphans[family[-1].path] = None
@@ -382,21 +285,3 @@ def _refuse_released(effects: Sequence[Effect]) -> None:
     for owner, _ in effects:
         if isinstance(owner, Entry) and owner.released:
             raise OwnedElsewhere(owner.shard)
-
-
-def _states(entries: tuple[Entry, ...]) -> tuple[StreamState, ...]:
-    return tuple(entry.state for entry in entries if entry.state is not None)
-
-
-def _effects(family: Sequence[Entry], mutations: Sequence[Mutation]) -> list[Effect]:
-    """Find the entry that each mutation belongs to; a created stream belongs to its path."""
-    by_id = {entry.state.config.id: entry for entry in family if entry.state is not None}
-    by_path = {entry.path: entry for entry in family}
-    effects: list[Effect] = []
-    for mutation in mutations:
-        if isinstance(mutation, Created):
-            entry = by_id[mutation.config.id] = by_path[mutation.config.path]
-        else:
-            entry = by_id[mutation.stream_id]
-        effects.append((entry, mutation))
-    return effects

@@ -105,15 +105,6 @@ def only_changes(messages: DataFrame) -> DataFrame:
     )
 
 
-def is_change(text: str) -> bool:
-    """Whether a message is one of the State Protocol."""
-    try:
-        read_record(text)
-    except NotARecord:
-        return False
-    return True
-
-
 def place() -> Column:
     return F.struct("offset", "index")
 

@@ -12,7 +12,6 @@ class BodyTooLarge(StreamError):
         super().__init__(
             f"the body is larger than {limit_bytes} bytes; send it in several requests"
         )
-        self.limit_bytes = limit_bytes
 
 
 class BodiesFull(StreamError):

@@ -22,7 +22,6 @@ class ConfigConflict(Conflict):
 
     def __init__(self, setting: str) -> None:
         super().__init__(f"the stream already exists with a different {setting}")
-        self.setting = setting
 
 
 class PathReserved(Conflict):

@@ -15,7 +15,6 @@ from typing import Final
 
 import apsw
 
-from headwater.core.limits import MIB
 from headwater.store.engine.figures import HistoryFigures
 from headwater.store.history.gathering import as_columns, count_fitting, count_sound, portions
 from headwater.store.history.ledger import Due, Ledger
@@ -37,7 +36,6 @@ from headwater.store.syncing import sync
 
 # One transaction drops about this much, so that commits are not held up for long.
 _SLICE_APPENDS: Final = 500
-_SLICE_BYTES: Final = 2 * MIB
 _SLICE_EXTENTS: Final = 250
 _SURVEY_ROWS: Final = 50_000
 
