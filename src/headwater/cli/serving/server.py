@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import structlog
 import uvloop
@@ -22,40 +22,21 @@ from headwater.cli.serving.access import (
     open_gate,
 )
 from headwater.cli.serving.banner import address, greet
-from headwater.cli.serving.clustering import NO_PARTS, Clustering, handler_of
+from headwater.cli.serving.parts import Parts
 from headwater.cli.serving.process import prepare_process
 from headwater.cli.serving.reloading import Reloader
 from headwater.cli.serving.responses import open_responses
 from headwater.cli.serving.tables import Tables
 from headwater.core.cluster import parse_labels
-from headwater.core.quotas import parse_quotas
-from headwater.documents.figures import Figures as DocumentFigures
-from headwater.http import collectors
-from headwater.http.app import App
-from headwater.http.browsers import Browsers
-from headwater.http.figures import Figures
-from headwater.http.heartbeat import Heartbeat
-from headwater.http.metrics import Metrics
-from headwater.http.resources import resources_of
 from headwater.http.server import Server
 from headwater.http.tables import Ask
 from headwater.http.tracing import Tracing, TracingUnavailable, open_tracing
-from headwater.http.traffic import Traffic, log_access
 from headwater.service.background import Watch
 from headwater.service.clock import wall_clock_ms
-from headwater.service.feeds import Feeds
-from headwater.service.groups.operations import Groups
-from headwater.service.live.registry import Live
-from headwater.service.log import Log
-from headwater.service.subscriptions.operations import Subscriptions
-from headwater.service.subscriptions.webhooks import Webhooks
 from headwater.settings import Settings
 from headwater.store.engine import CannotOpen, Engine
 from headwater.store.memory.engine import MemoryEngine
 from headwater.store.sqlite.engine import SqliteEngine
-
-if TYPE_CHECKING:
-    from headwater.documents.documents import Documents
 
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _JOIN_AGAIN_S: Final = 1.0
@@ -207,7 +188,6 @@ async def listening(
     ask: Ask | None = None,
 ) -> AsyncIterator[tuple[Server, int]]:
     """The whole system, from the engine to an open port, and its orderly end."""
-    limits = settings.limits()
     reloader = reloader or Reloader()
     try:
         certificate = open_certificate(settings, reloader)
@@ -216,116 +196,20 @@ async def listening(
     except CannotServe:
         engine.close()
         raise
-    try:
-        streams = await Log.start(
-            engine,
-            limits,
-            linger_ms=settings.linger_ms,
-            sealing=settings.seal_policy(),
-            archive=settings.archive_policy(),
-            quotas=parse_quotas(settings.quotas),
-        )
-    except ValueError as error:
-        engine.close()
-        raise CannotServe(str(error)) from None
-    heartbeat = Heartbeat(settings.sse_lifetime_ms / 1000)
-    feeds = Feeds(streams)
-    groups = await Groups.start(streams)
-    live = Live(streams, waiters_max=settings.live_waiters_max, metrics=settings.live_metrics)
-    webhooks = Webhooks(limits, development=settings.allows_local_webhooks)
-    subscriptions = await Subscriptions.start(streams, webhooks, public_url=settings.public_url)
-    documents = open_documents(settings, streams)
-    clustering = await Clustering.start(streams, subscriptions, feeds, heartbeat)
-    metrics, figures = Metrics(), Figures(streams.clock)
-    responses = None if responses_of is None else responses_of(streams)
-    resources = resources_of(
-        streams,
-        feeds,
-        groups,
-        live,
-        subscriptions,
-        heartbeat=heartbeat,
-        long_poll_timeout_ms=settings.long_poll_timeout_ms,
-        console=settings.console,
-        identity=None if gate is None else gate.identity,
-        metrics=metrics,
-        figures=figures,
-        ask=ask,
-        documents=documents,
-        responses=responses,
-        cluster=None if clustering is None else clustering.resource,
-    )
-    knows_callers = gate is not None and gate.identity is not None
-    origins = settings.origins(access=knows_callers)
-    browsers = Browsers(origins, settings.hosts(access=knows_callers))
-    app = App(
-        resources,
-        cors=origins is None or bool(origins),
-        gate=gate,
-        browsers=browsers,
-        documents_root=f"{settings.documents_prefix}/".encode(),
-    )
-    traffic = _traffic(settings)
-    if tracing is not None:
-        traffic.watchers.append(tracing.watch)
-        streams.writer.on_commit = tracing.committed
-    server = Server(
-        handler_of(app, streams, resources, clustering),
-        limits,
-        origins=origins,
-        certificate=certificate,
-        is_private=knows_callers,
-        screen=app.screen if clustering is None else clustering.screen,
-        recognise=None if clustering is None else clustering.recognise,
-        traffic=traffic,
-    )
-    collectors.add_all(
-        metrics, streams, feeds, groups, live, subscriptions, server, gate, responses
-    )
-    metrics.add(lambda: collectors.of_pipelines(resources.pipelines))
-    of_documents = documents.compaction.figures if documents else DocumentFigures()
-    metrics.add(lambda: collectors.of_documents(of_documents))
-    metrics.add(lambda: collectors.of_cluster(*(clustering.parts if clustering else NO_PARTS)))
+    parts = await Parts.start(settings, engine, gate, responses_of)
+    server = parts.make_server(certificate, tracing, ask)
     try:
         port = await server.start(settings.host, settings.port)
     except OSError as error:
-        if responses is not None:
-            await responses.stop()
-        await subscriptions.stop()
-        await streams.stop()
+        await parts.abandon()
         raise CannotServe(
             f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}"
         ) from None
-    streams.watches += [heartbeat.watch, server.watch, figures.watch, *reloader.watches]
-    figures.start(streams, feeds, groups, server)
-    reloader.start()
-    if responses is not None:
-        responses.start()
-    if clustering is not None:
-        clustering.take_along(documents, responses)
-        clustering.node.start()
+    parts.begin(server, reloader)
     try:
         yield server, port
     finally:
-        if clustering is not None:
-            await clustering.node.empty(settings.shutdown_grace_ms / 1000)
-        await reloader.stop()
-        feeds.release_polls()
-        groups.stop()
-        live.release()
-        streams.wind_down()
-        if responses is not None:
-            await responses.stop()
-        await subscriptions.stop()
-        await server.stop(settings.shutdown_grace_ms / 1000)
-        figures.stop()
-        heartbeat.stop()
-        if documents is not None:
-            await documents.stop()
-        await live.stop()
-        if clustering is not None:
-            await clustering.stop()
-        await streams.stop()
+        await parts.stop(server, reloader)
         if tracing is not None:
             await asyncio.to_thread(tracing.stop)
 
@@ -336,23 +220,6 @@ def check_packages(settings: Settings) -> None:
         raise CannotServe("documents need pycrdt: pip install 'headwater[documents]'")
     if settings.history_store and find_spec("obstore") is None:
         raise CannotServe("history_store needs obstore: pip install 'headwater[history]'")
-
-
-def open_documents(settings: Settings, streams: Log) -> Documents | None:
-    policy = settings.document_policy()
-    if policy is None:
-        return None
-    # Loaded only where it is used.
-    from headwater.documents.documents import Documents
-
-    return Documents(streams, policy)
-
-
-def _traffic(settings: Settings) -> Traffic:
-    traffic = Traffic(settings.slow_request_ms / 1000 if settings.slow_request_ms else float("inf"))
-    if settings.access_log:
-        traffic.watchers.append(log_access)
-    return traffic
 
 
 def _warn_of_plain_tokens(settings: Settings) -> None:
