@@ -11,9 +11,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from headwater.cli.engines import is_address, opening
 from headwater.cli.exits import CliError, ExitCode, usage
 from headwater.cli.output import Json, instant, is_terminal, write_json, write_line
-from headwater.cli.places import is_address, opening
 from headwater.cli.positions import parse_span_ms
 from headwater.cli.records import KeyRecord, NewKeyRecord
 from headwater.cli.shell import say

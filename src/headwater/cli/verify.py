@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headwater.cli.engines import is_address, opening, shown
 from headwater.cli.exits import CliError, usage
 from headwater.cli.output import Json, Progress, write_json, write_line
-from headwater.cli.places import is_address, opening, shown
 from headwater.cli.records import ProblemRecord, VerifyRecord
 from headwater.cli.shell import say
 
