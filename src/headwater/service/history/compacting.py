@@ -7,13 +7,12 @@ slices. See `headwater.store.history.compaction` for the order of things.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from time import monotonic
 from typing import Final
 
-from headwater.service.background import Background
 from headwater.service.clock import Clock
+from headwater.service.history.file_task import REST_PER_WORK, FileTask
 from headwater.service.writer import Writer
 from headwater.store.history.compaction import Rewriting, usable
 from headwater.store.history.compaction_choice import FileUse, choose
@@ -22,34 +21,23 @@ from headwater.store.history.sealing import History, Stopped
 
 _PAUSE_S: Final = 10.0
 _AWAITED_S: Final = 0.2
-_PAUSE_WHEN_FULL_S: Final = 1.0
-_REST_PER_WORK: Final = 2.0
 _REST_PER_LOOK: Final = 100.0
 
 
-class Compacting(Background):
+class Compacting(FileTask):
+    """Counts the files that it replaced since the start, and the bytes it wrote for that."""
+
     name = "compacting"
 
     def __init__(
         self, history: History, policy: SealPolicy, writer: Writer, clock: Clock, *, uploads: bool
     ) -> None:
         """With `uploads`, there is object storage and somebody who brings new files there."""
-        super().__init__()
-        self._history = history
-        self._policy = policy
-        self._writer = writer
-        self._clock = clock
+        super().__init__(history, policy, writer, clock)
         self._uploads = uploads
         self._unfinished: Rewriting | None = None
-        self.files = 0
-        """Files that were replaced since the start."""
-        self.size_bytes = 0
-        """What was written for it."""
 
-    async def round(self) -> float:
-        if self._writer.full:
-            # A file would take the room that is kept for deleting.
-            return _PAUSE_WHEN_FULL_S
+    async def _write(self) -> float:
         await self._record()
         began_s = monotonic()
         groups = await self._aside(self._look)
@@ -89,7 +77,7 @@ class Compacting(Background):
     async def _copy(self, rewriting: Rewriting) -> int:
         began_s = monotonic()
         copied = await self._aside(rewriting.copy)
-        rest_s = _REST_PER_WORK * (monotonic() - began_s)
+        rest_s = REST_PER_WORK * (monotonic() - began_s)
         self.size_bytes += copied
         await self.pause(max(rest_s, copied / self._policy.compact_bytes_per_second))
         return copied
@@ -99,20 +87,13 @@ class Compacting(Background):
         rewriting = self._unfinished
         if rewriting is None:
             return
-
-        def record() -> tuple[bool, float]:
-            began_s = monotonic()
-            more = rewriting.record(uploads=self._uploads)
-            return more, monotonic() - began_s
-
         more = True
         while more:
             while self._uploads and await self._aside(rewriting.is_awaited):
                 await self.pause(_AWAITED_S)
                 if self._stopping.is_set():
                     return
-            more, took_s = await self._writer.run(record)
-            await asyncio.sleep(_REST_PER_WORK * took_s)
+            more = await self._slice(lambda: rewriting.record(uploads=self._uploads))
             if self._stopping.is_set():
                 return
         await self._aside(rewriting.end)

@@ -9,47 +9,35 @@ When it cannot be done (the disk is full, the database refuses), the rows stay w
 
 from __future__ import annotations
 
-import asyncio
-from time import monotonic
 from typing import Final
 
-from headwater.service.background import Background
 from headwater.service.clock import Clock
+from headwater.service.history.file_task import FileTask
 from headwater.service.writer import Writer
 from headwater.store.history.ledger import into_files
 from headwater.store.history.policies import SealPolicy
 from headwater.store.history.sealing import History, Recording, Stopped
 
-_PAUSE_WHEN_FULL_S: Final = 1.0
-_REST_PER_WORK: Final = 2.0
-_REST_S_MAX: Final = 0.1
 _PAUSE_S_MIN: Final = 0.02
 _PAUSE_S_MAX: Final = 1.0
 
 
-class Sealing(Background):
+class Sealing(FileTask):
+    """Counts the files that it made since the start, and their bytes."""
+
     name = "sealing"
+    rest_s_max = 0.1
 
     def __init__(self, history: History, policy: SealPolicy, writer: Writer, clock: Clock) -> None:
-        super().__init__()
-        self._history = history
-        self._policy = policy
-        self._writer = writer
-        self._clock = clock
+        super().__init__(history, policy, writer, clock)
         self._surveyed = False
         self._unfinished: Recording | None = None
-        self.files = 0
-        self.size_bytes = 0
-        """What was sealed since the start."""
 
     async def stop(self) -> None:
         self._history.stopping = True
         await super().stop()
 
-    async def round(self) -> float:
-        if self._writer.full:
-            # A file would take the room that is kept for deleting.
-            return _PAUSE_WHEN_FULL_S
+    async def _write(self) -> float:
         if not self._surveyed:
             await self._survey()
             self._surveyed = True
@@ -87,16 +75,9 @@ class Sealing(Background):
         recording, now_ms = self._unfinished, self._clock()
         if recording is None:
             return
-
-        def record() -> tuple[bool, float]:
-            began_s = monotonic()
-            return self._history.record(recording, now_ms), monotonic() - began_s
-
         more = True
         while more:
-            more, took_s = await self._writer.run(record)
-            # Most of the commit thread's time belongs to those who wait for an answer.
-            await asyncio.sleep(min(_REST_S_MAX, _REST_PER_WORK * took_s))
+            more = await self._slice(lambda: self._history.record(recording, now_ms))
             if self._stopping.is_set():
                 return
         await self._aside(self._history.settle, recording)

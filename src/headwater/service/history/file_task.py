@@ -1,0 +1,54 @@
+"""What sealing and compacting have in common: they write files, and record them between commits.
+
+A file would take the room that is kept for deleting, so nothing is written while the disk is full.
+What has to happen between two commits is done in slices, each a job for the commit thread by
+itself, with a rest after it: most of that thread's time belongs to those who wait for an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Callable
+from time import monotonic
+from typing import Final
+
+from headwater.service.background import Background
+from headwater.service.clock import Clock
+from headwater.service.writer import Writer
+from headwater.store.history.policies import SealPolicy
+from headwater.store.history.sealing import History
+
+REST_PER_WORK: Final = 2.0
+_PAUSE_WHEN_FULL_S: Final = 1.0
+
+
+class FileTask(Background):
+    rest_s_max = float("inf")
+
+    def __init__(self, history: History, policy: SealPolicy, writer: Writer, clock: Clock) -> None:
+        super().__init__()
+        self._history = history
+        self._policy = policy
+        self._writer = writer
+        self._clock = clock
+        self.files = 0
+        self.size_bytes = 0
+
+    async def round(self) -> float:
+        return _PAUSE_WHEN_FULL_S if self._writer.full else await self._write()
+
+    @abstractmethod
+    async def _write(self) -> float:
+        """A round while there is room."""
+
+    async def _slice(self, step: Callable[[], bool]) -> bool:
+        """Do one slice of something between two commits; says whether there is more to do."""
+
+        def timed() -> tuple[bool, float]:
+            began_s = monotonic()
+            return step(), monotonic() - began_s
+
+        more, took_s = await self._writer.run(timed)
+        await asyncio.sleep(min(self.rest_s_max, REST_PER_WORK * took_s))
+        return more
