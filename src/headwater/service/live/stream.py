@@ -9,16 +9,13 @@ long, because many are woken, the next one gathers for longer, up to the bucket 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from headwater.core.errors import LiveNotEnabled, OwnedElsewhere, StreamError, TooBusy
-from headwater.core.limits import KIB
 from headwater.core.live.interest import Interest
 from headwater.core.live.journal import Waiter
 from headwater.core.live.profile import TouchSettings
-from headwater.core.live.records import read_records
 from headwater.core.live.state import LiveState
 from headwater.core.live.templates import (
     Activation,
@@ -30,21 +27,19 @@ from headwater.core.live.templates import (
     TemplatesSaved,
 )
 from headwater.core.state_protocol import RawRecord
-from headwater.service.chunks import Chunk
 from headwater.service.entries import Entry, Event, View
 from headwater.service.following import FollowedStream
+from headwater.service.live.changes import Changes
 from headwater.service.live.waits import Outcome, Wait, WaitResult
 from headwater.service.writer import Owner
 
 if TYPE_CHECKING:
     from headwater.service.live.registry import Live
 
-_SLICE_CHANGES: Final = 64
 # Those who append get less of the loop the more is left to derive. Otherwise they would run away,
 # and everyone would be woken coarsely, which takes even longer.
 _LAG_PER_SLICE: Final = 128
 _SLICES_MAX: Final = 6
-_READ_BYTES: Final = 256 * KIB
 _COALESCE_MS_MIN: Final = 1.0
 # Closing buckets may take about a fifth of the time.
 _COALESCE_PER_FLUSH: Final = 4
@@ -58,11 +53,8 @@ class LiveStream(Owner):
         self.state = LiveState(live.new_epoch(), settings, source_seq=view.messages)
         self.coalesce_ms = _COALESCE_MS_MIN
         self.used_at_ms = live.monotonic_ms()
-        self._position = view.tail
-        self._records: Iterator[RawRecord | None] | None = None
-        self._chunk_end = view.tail
+        self._changes = Changes(self.stream, view.tail, self._plan_pump, self._cannot_read)
         self._pump_planned = False
-        self._reading: asyncio.Task[None] | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
         self._flush_due_ms = 0.0
         self._waits: dict[Waiter, Wait] = {}
@@ -99,7 +91,7 @@ class LiveStream(Owner):
             self._plan_pump()
 
     def _plan_pump(self) -> None:
-        if not self._pump_planned and self._reading is None:
+        if not self._pump_planned and not self.closed and not self._changes.is_fetching:
             self._pump_planned = True
             asyncio.get_running_loop().call_soon(self._pump)
 
@@ -113,23 +105,16 @@ class LiveStream(Owner):
             self._skip_unreadable()
 
     def _derive_some(self) -> None:
-        if not self.is_current or not self._has_records():
+        if not self.is_current or not self._changes.are_at_hand():
             return
         for _ in range(min(_SLICES_MAX, 1 + self.lag // _LAG_PER_SLICE)):
-            self._derive_slice()
-            if not self._has_records():
+            self._derive(self._changes.take())
+            if not self._changes.are_at_hand():
                 break
         if self.lag:
             self._plan_pump()
         self._settle()
         self._plan_flush()
-
-    def _derive_slice(self) -> None:
-        assert self._records is not None
-        records = [*islice(self._records, _SLICE_CHANGES)]
-        if len(records) < _SLICE_CHANGES:
-            self._records, self._position = None, self._chunk_end
-        self._derive(records)
 
     def _derive(self, records: Sequence[RawRecord | None]) -> None:
         live = self._live
@@ -138,45 +123,19 @@ class LiveStream(Owner):
         if self.state.derive(records, lag, live.monotonic_ms(), live.clock()):
             self._restart()
 
-    def _has_records(self) -> bool:
-        """Have the next changes at hand; False if there are none or they are being fetched."""
-        return self._records is not None or self._open_chunk()
-
-    def _open_chunk(self) -> bool:
-        view = self.stream.view
-        if view is None or view.tail == self._position:
-            return False
-        chunk = self.stream.chunk_at(self._position, _READ_BYTES)
-        if chunk is None:
-            self._reading = asyncio.get_running_loop().create_task(self._read_cold())
-            return False
-        self._take(chunk)
-        return True
-
-    def _take(self, chunk: Chunk) -> None:
-        self._chunk_end = chunk.end
-        self._records = (record for body in chunk.bodies for record in read_records(body))
-
-    async def _read_cold(self) -> None:
-        try:
-            self._take(await self.stream.read(self._position, _READ_BYTES))
-        except StreamError as error:
-            # What cannot be read cannot be told apart: everyone looks again.
+    def _cannot_read(self, error: Exception) -> None:
+        if isinstance(error, StreamError):
             self._live.note_trouble(self.stream.path, error)
-            self._skip_unreadable()
-        except Exception as error:
+        else:
             self._live.watch.failed(error)
-            self._skip_unreadable()
-        finally:
-            self._reading = None
-        if not self.closed:
-            self._plan_pump()
+        self._skip_unreadable()
 
     def _skip_unreadable(self) -> None:
+        """What cannot be read cannot be told apart: everyone looks again."""
         view = self.stream.view
         if view is not None:
-            self._position, self.state.journal.source_seq = view.tail, view.messages
-            self._records = None
+            self._changes.skip(view.tail)
+            self.state.journal.source_seq = view.messages
         self._restart()
 
     def _restart(self) -> None:
