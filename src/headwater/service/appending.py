@@ -1,4 +1,4 @@
-"""The appending half of the log: decided at once where everything needed is in memory."""
+"""The appending part of the log: decided at once where everything needed is in memory."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from headwater.core.stream import StreamConfig
 from headwater.service.entries import Entry
 from headwater.service.forks import ids_of
 from headwater.service.producers import Forgetting
-from headwater.service.reading import ReadingLog
 from headwater.service.reordering import WaitingRoom
 from headwater.service.replies import Reply
+from headwater.service.seeking import SeekingLog
 
 # Bodies of JSON from this size on are read on a thread.
 LARGE_BYTES: Final = 128 * KIB
 
 
-class AppendingLog(ReadingLog):
+class AppendingLog(SeekingLog):
     producer_limits: ProducerLimits
     forgetting: Forgetting
     _waiting_room: WaitingRoom

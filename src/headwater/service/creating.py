@@ -1,4 +1,4 @@
-"""The creating half of the log: a stream is made, or found to be there already.
+"""The creating part of the log: a stream is made, or found to be there already.
 
 A fork takes several look-ups, during which anything may happen to its source; what is decided
 rests on what was true of all of them at the same moment. In a cluster, a new stream belongs to the

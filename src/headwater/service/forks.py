@@ -18,8 +18,8 @@ from headwater.core.lineage import ForkRequest, measure_sub_offset
 from headwater.core.retention import locate
 from headwater.core.stream import Created, Mutation, StreamConfig, StreamState
 from headwater.service.entries import Entry, View
-from headwater.service.reading import ReadingLog
 from headwater.service.registry import Registry
+from headwater.service.seeking import SeekingLog
 from headwater.service.writer import Effect
 
 # How many sources may go together with a stream; see `headwater.core.decisions.remove`.
@@ -44,7 +44,7 @@ class MeasuredFork(NamedTuple):
 
 
 class Forks:
-    def __init__(self, streams: ReadingLog, registry: Registry) -> None:
+    def __init__(self, streams: SeekingLog, registry: Registry) -> None:
         self._streams = streams
         self._registry = registry
 

@@ -15,7 +15,7 @@ from headwater.core.errors import UnknownOffset
 from headwater.core.lineage import Span
 from headwater.core.offsets import Anchor, Offset
 from headwater.service.entries import Entry, View
-from headwater.service.reading import ReadingLog
+from headwater.service.seeking import SeekingLog
 from headwater.store.engine import Engine
 from headwater.store.engine.appends import Outline, SealedExtent
 
@@ -33,7 +33,7 @@ class Range(msgspec.Struct, frozen=True):
 
 
 async def plan_ranges(
-    log: ReadingLog,
+    log: SeekingLog,
     entry: Entry,
     offset: Anchor | Offset,
     until: Offset | None,

@@ -1,4 +1,4 @@
-"""The reading half of the log: what is committed, chunk by chunk."""
+"""The reading part of the log: what is committed, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final, TypeVar
 
-import msgspec
-
 from headwater.core import decisions
 from headwater.core.errors import HistoryUnavailable, InvalidQuery, StreamError, UnknownOffset
 from headwater.core.frames import Frame
@@ -17,7 +15,6 @@ from headwater.core.limits import Limits
 from headwater.core.lineage import Span
 from headwater.core.offsets import Anchor, Offset
 from headwater.core.retention import locate
-from headwater.core.stream import Appended
 from headwater.service.chunks import (
     SENT_BYTES_MIN,
     Chunk,
@@ -31,24 +28,12 @@ from headwater.service.history.fetching import Fetching
 from headwater.service.registry import Registry
 from headwater.service.writer import Writer
 from headwater.store.engine import Engine
-from headwater.store.engine.appends import SeekBy
 from headwater.store.engine.streams import DeletedStream, StreamSummary
 from headwater.store.history.cold_segments import FetchNeeded
 
 R = TypeVar("R")
 _READ_THREADS: Final = 4
 _FETCHES_MAX: Final = 200
-
-
-class Reach(msgspec.Struct, frozen=True):
-    """How far a read gets, and what is left after it."""
-
-    end: Offset
-    messages: int
-    size_bytes: int
-    tail: Offset
-    messages_behind: int
-    closed: bool
 
 
 class ReadingLog:
@@ -237,115 +222,6 @@ class ReadingLog:
                 raise UnknownOffset(view.config.lineage.token_at(position))
             start = append.start
         return start
-
-    async def find_last(
-        self, path: str, count: int, until: Anchor | Offset = Anchor.TAIL
-    ) -> tuple[Offset, int]:
-        """Where the last messages before an offset begin, and how many to skip there."""
-        entry = await self._registry.get(path)
-        view = self.view(entry)
-        end = await self.boundary(view, locate(view.config, until, view.tail))
-        last = view.messages if end == view.tail else await self.message_number(entry, end)
-        start, skip = await self.find_message(view, max(0, last - count))
-        return view.config.lineage.offset_at(start), skip
-
-    async def find_number(self, path: str, number: int) -> tuple[Offset, int]:
-        """Where a message is by its number: an offset, and how many messages to skip after it."""
-        view = self.view(await self._registry.get(path))
-        start, skip = await self.find_message(view, number)
-        return view.config.lineage.offset_at(start), skip
-
-    async def find_message(self, view: View, number: int) -> tuple[int, int]:
-        """Where a message is: the position of its append, and its place in that."""
-        if number >= view.messages:
-            return view.tail, 0
-        found = await self._seek(view, "first_message", number)
-        if found is None:
-            # It is not kept any more; the first that is comes instead.
-            return view.config.kept_from, 0
-        append, _ = found
-        return append.start, number - append.first_message
-
-    async def reach(
-        self, path: str, offset: Anchor | Offset, messages: int | None, size_bytes: int | None
-    ) -> Reach:
-        """How far a read from an offset gets with so many messages and bytes.
-
-        It ends between two appends and takes in at least one, or nobody would ever get past an
-        append that is larger than that.
-        """
-        entry = await self._registry.get(path)
-        view = self.view(entry)
-        lineage, tail = view.config.lineage, view.tail
-        start = await self.boundary(view, locate(view.config, offset, tail))
-        if start == tail:
-            at_tail = lineage.offset_at(tail)
-            return Reach(at_tail, 0, 0, at_tail, 0, view.closed)
-        first = await self.message_number(entry, start)
-        end = tail
-        if messages is not None:
-            end, _ = await self.find_message(view, first + messages)
-        if size_bytes is not None and start + size_bytes < end:
-            end = (await self._append_at(entry, start + size_bytes)).start
-        if end <= start:
-            span = lineage.spans(start, tail)[0]
-            end = min((await self._append_at(entry, start)).end, span.end)
-        number = view.messages if end == tail else await self.message_number(entry, end)
-        return Reach(
-            lineage.offset_at(end),
-            number - first,
-            end - start,
-            lineage.offset_at(tail),
-            view.messages - number,
-            view.closed,
-        )
-
-    async def find_time(self, path: str, at_ms: int) -> Offset:
-        """The offset after which nothing is older than a moment."""
-        entry = await self._registry.get(path)
-        view = self.view(entry)
-        return view.config.lineage.offset_at(await self.position_at_time(view, at_ms))
-
-    async def position_at_time(self, view: View, at_ms: int) -> int:
-        found = await self._seek(view, "at_ms", at_ms - 1)
-        if found is None:
-            return view.config.kept_from
-        append, span = found
-        # A fork may inherit only the first part of an append.
-        return min(append.end, span.end)
-
-    async def message_number(self, entry: Entry, position: int) -> int:
-        """The number of the message that begins at a position, which must begin an append."""
-        append = await self._append_at(entry, position)
-        if append.start != position:
-            raise UnknownOffset(self.view(entry).config.lineage.token_at(position))
-        return append.first_message
-
-    async def first_kept_message(self, entry: Entry) -> int:
-        """The number of the first message that is kept."""
-        view = self.view(entry)
-        if view.config.kept_from == view.tail:
-            return view.messages
-        return await self.message_number(entry, view.config.kept_from)
-
-    async def written_at(self, entry: Entry, position: int) -> int:
-        """When the append at a position was written."""
-        return (await self._append_at(entry, position)).at_ms
-
-    async def _append_at(self, entry: Entry, position: int) -> Appended:
-        view = self.view(entry)
-        span = view.config.lineage.spans(position, view.tail)[0]
-        append = await self.in_thread(self.engine.appends.append_at, span.run, position)
-        if append is None:
-            raise UnknownOffset(view.config.lineage.token_at(position))
-        return append
-
-    async def _seek(self, view: View, by: SeekBy, value: int) -> tuple[Appended, Span] | None:
-        for span in reversed(view.config.lineage.spans(view.config.kept_from, view.tail)):
-            append = await self.in_thread(self.engine.appends.seek, span, by, value)
-            if append is not None:
-                return append, span
-        return None
 
     async def list_streams(self, prefix: str, after: str, limit: int) -> list[StreamSummary]:
         return await self.in_thread(self.engine.streams.summaries, prefix, after, limit)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from headwater.core.decisions import Held
 from headwater.service.entries import View
-from headwater.service.reading import ReadingLog
+from headwater.service.seeking import SeekingLog
 
 
-async def look(log: ReadingLog, view: View) -> Held | None:
+async def look(log: SeekingLog, view: View) -> Held | None:
     """What the decision about a stream's retention needs to know; None if it keeps everything."""
     config, retention = view.config, view.config.retention
     if retention is None:
@@ -22,7 +22,7 @@ async def look(log: ReadingLog, view: View) -> Held | None:
     return held._replace(first_at_ms=await _written_at(log, view, held.first))
 
 
-async def _first_within(log: ReadingLog, view: View, position: int) -> int:
+async def _first_within(log: SeekingLog, view: View, position: int) -> int:
     """The first beginning of an append at or after a position."""
     span = view.config.lineage.spans(position, view.tail)[0]
     append = await log.in_thread(log.engine.appends.outline_at, span.run, position)
@@ -31,7 +31,7 @@ async def _first_within(log: ReadingLog, view: View, position: int) -> int:
     return position if append.start == position else min(append.end, span.end)
 
 
-async def _written_at(log: ReadingLog, view: View, position: int) -> int | None:
+async def _written_at(log: SeekingLog, view: View, position: int) -> int | None:
     if position >= view.tail:
         return None
     span = view.config.lineage.spans(position, view.tail)[0]

@@ -18,7 +18,7 @@ from headwater.core.lineage import Span
 from headwater.core.pointers import pointer_steps
 from headwater.core.stream import Appended, StreamConfig
 from headwater.service.entries import Entry, View
-from headwater.service.reading import ReadingLog
+from headwater.service.seeking import SeekingLog
 
 _READ_BYTES_MIN: Final = 16 * KIB
 _MESSAGE_BYTES_GUESSED: Final = 512
@@ -43,7 +43,7 @@ class Following(NamedTuple):
 class MessageReader:
     """Reads messages, and remembers how large appends fall apart: members come back for more."""
 
-    def __init__(self, log: ReadingLog) -> None:
+    def __init__(self, log: SeekingLog) -> None:
         self._log = log
         self._splits: OrderedDict[tuple[int, int], tuple[list[bytes], int]] = OrderedDict()
         self._splits_bytes = 0
