@@ -22,6 +22,7 @@ from headwater.cli.output import (
 from headwater.cli.positions import parse_size
 from headwater.cli.records import DetailRecord, RangeRecord
 from headwater.cli.shell import say
+from headwater.cli.stream_options import Prefix
 from headwater.cli.target import Target, with_target
 from headwater.client import StreamSummary
 
@@ -32,9 +33,7 @@ if TYPE_CHECKING:
 @with_target
 def ls(
     target: Target,
-    prefix: Annotated[
-        str, typer.Option("--prefix", help="Only streams whose path begins so.")
-    ] = "",
+    prefix: Prefix = "",
     deleted: Annotated[
         bool, typer.Option("--deleted", help="Deleted streams that can be undeleted instead.")
     ] = False,

@@ -42,6 +42,7 @@ Durability = Annotated[
 Description = Annotated[
     str | None, typer.Option("--description", metavar="TEXT", help="What it is for.")
 ]
+Prefix = Annotated[str, typer.Option("--prefix", help="Only streams whose path begins so.")]
 UniqueIds = Annotated[
     Literal["fail", "succeed"] | None,
     typer.Option(

@@ -28,6 +28,7 @@ from headwater.cli.records import (
     WakeRecord,
 )
 from headwater.cli.shell import say
+from headwater.cli.stream_options import Description
 from headwater.cli.streams import confirm
 from headwater.cli.target import Target, with_target
 from headwater.client import (
@@ -94,9 +95,7 @@ def create(
             "--lease", metavar="SECONDS", help="How long the worker that is woken may stay silent."
         ),
     ] = None,
-    description: Annotated[
-        str | None, typer.Option("--description", metavar="TEXT", help="What it is for.")
-    ] = None,
+    description: Description = None,
     json: Json = False,
 ) -> None:
     """Create a subscription. The same again is fine; it cannot be changed.

@@ -23,6 +23,7 @@ from headwater.cli.output import (
     write_json,
 )
 from headwater.cli.records import RateRecord, TopRecord
+from headwater.cli.stream_options import Prefix
 from headwater.cli.target import Target, with_target
 from headwater.client import Headwater, HeadwaterError, StreamSummary
 
@@ -42,9 +43,7 @@ _BY: dict[Order, Callable[[RateRecord], tuple[float, ...]]] = {
 @with_target
 def top(
     target: Target,
-    prefix: Annotated[
-        str, typer.Option("--prefix", help="Only streams whose path begins so.")
-    ] = "",
+    prefix: Prefix = "",
     interval: Annotated[
         float,
         typer.Option("--interval", min=0.1, max=3600, metavar="SECONDS", help="Look so often."),

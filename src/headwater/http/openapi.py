@@ -99,7 +99,7 @@ def _route(route: Route) -> dict[str, Any]:
         described["security"] = []
     if route.body:
         content = {media: {"schema": schema} for media, schema in route.body.items()}
-        described["requestBody"] = {"content": content, "required": route.body_required}
+        described["requestBody"] = {"content": content, "required": not route.body_optional}
     return described
 
 

@@ -57,6 +57,7 @@ _PUT = Route(
     query=(_AWARENESS,),
     headers=headers.request("Content-Type"),
     body=_BYTES,
+    body_optional=True,
     holds_data=True,
     dialect=DIALECT,
 )
@@ -90,7 +91,6 @@ _POST = Route(
     headers=headers.request("Content-Type", "Producer-Id", "Producer-Epoch", "Producer-Seq"),
     body=_BYTES,
     holds_data=True,
-    body_required=True,
     dialect=DIALECT,
 )
 _GET = Route(

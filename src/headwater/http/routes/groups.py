@@ -98,6 +98,7 @@ _PUT = Route(
         "quota_exceeded",
     ),
     body={JSON_TYPE: ref("GroupConfig")},
+    body_optional=True,
 )
 _DELETE = Route(
     "DELETE",
@@ -128,7 +129,6 @@ def _action(
         needs=Need.GROUP,
         errors=(*_GROUP_ERRORS, "too_busy", *more),
         body={JSON_TYPE: body} if body else {},
-        body_required=bool(body),
         waits=waits,
     )
 
@@ -186,7 +186,6 @@ _TRANSACT = Route(
     ),
     body={JSON_TYPE: ref("TransactionBody")},
     holds_data=True,
-    body_required=True,
     # What is wrong with a publish is a conflict: the resource itself is there.
     elsewhere={
         "stream_not_found": 409,

@@ -43,7 +43,6 @@ _SET_PROFILE = Route(
     needs=Need.WRITE,
     errors=(*STREAM_ERRORS, "invalid_body", "profile_conflict", "too_busy"),
     body={JSON_TYPE: ref("ProfileEnvelope")},
-    body_required=True,
 )
 _META = Route(
     "GET",
@@ -81,7 +80,6 @@ _WAIT = Route(
     needs=Need.READ,
     errors=(*_LIVE_ERRORS, "invalid_body"),
     body={JSON_TYPE: ref("WaitBody")},
-    body_required=True,
     waits=True,
 )
 _ACTIVATE = Route(
@@ -93,7 +91,6 @@ _ACTIVATE = Route(
     needs=Need.READ,
     errors=(*_LIVE_ERRORS, "invalid_body"),
     body={JSON_TYPE: ref("ActivateBody")},
-    body_required=True,
 )
 
 ROUTES: Final = (*with_head(_GET_PROFILE), _SET_PROFILE, _META, _WAIT, _ACTIVATE)

@@ -74,6 +74,7 @@ _POST = Route(
         "Upstream-URL", "Upstream-Method", "Upstream-Authorization", "Content-Type"
     ),
     body={ANY_TYPE: {}},
+    body_optional=True,
     holds_data=True,
     dialect=DIALECT,
 )

@@ -97,7 +97,7 @@ class Route(msgspec.Struct, frozen=True):
     """By media type. Where there is none, a body that is sent is not looked at."""
     holds_data: bool = False
     """Whether the body is stored, or holds what is to be stored, and may be as large as that."""
-    body_required: bool = False
+    body_optional: bool = False
     elsewhere: dict[str, int] = {}
     """Codes that may have this status here besides their usual one."""
     waits: bool = False

@@ -92,7 +92,6 @@ _SIGN = Route(
     needs=Need.KNOWN,
     errors=("invalid_path", "invalid_body", "invalid_request", "not_found"),
     body={JSON_TYPE: ref("SignBody")},
-    body_required=True,
 )
 _INDEX = Route(
     "GET",
@@ -146,7 +145,6 @@ _REPORT = Route(
     needs=Need.KNOWN,
     errors=("invalid_body",),
     body={JSON_TYPE: ref("PipelineReport")},
-    body_required=True,
 )
 
 _TABLES = Route(
@@ -167,7 +165,6 @@ _SQL = Route(
     needs=Need.ADMIN,
     errors=("not_found", "invalid_body", "invalid_query", "too_busy"),
     body={JSON_TYPE: ref("SqlBody")},
-    body_required=True,
 )
 _FIGURES = Route(
     "GET",
@@ -208,7 +205,6 @@ _DRAIN = Route(
     needs=Need.ADMIN,
     errors=("invalid_body", "not_found"),
     body={JSON_TYPE: ref("DrainBody")},
-    body_required=True,
 )
 _FOLLOW = Route(
     "POST",
@@ -219,7 +215,6 @@ _FOLLOW = Route(
     needs=Need.KNOWN,
     errors=("invalid_body",),
     body={JSON_TYPE: ref("FollowBody")},
-    body_required=True,
     waits=True,
 )
 _MODULE = Route(
@@ -244,7 +239,6 @@ _MOVE = Route(
     needs=Need.ADMIN,
     errors=("invalid_body", "not_found"),
     body={JSON_TYPE: ref("MoveBody")},
-    body_required=True,
 )
 
 _HELLO = Route(

@@ -56,7 +56,6 @@ _PUT = Route(
     headers=headers.request("Content-Type"),
     body={ANY_TYPE: {}},
     holds_data=True,
-    body_required=True,
 )
 _DELETE = Route(
     "DELETE",

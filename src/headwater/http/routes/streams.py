@@ -140,6 +140,7 @@ _PUT = Route(
     ),
     headers=_CREATE_HEADERS,
     body={ANY_TYPE: {}},
+    body_optional=True,
     holds_data=True,
 )
 _POST = Route(
@@ -178,6 +179,7 @@ _POST = Route(
     ),
     headers=_APPEND_HEADERS,
     body={ANY_TYPE: {}},
+    body_optional=True,
     holds_data=True,
 )
 _GET = Route(

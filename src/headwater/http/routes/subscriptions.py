@@ -82,7 +82,6 @@ _PUT = Route(
         "data_corrupt",
     ),
     body={JSON_TYPE: ref("SubscriptionConfig")},
-    body_required=True,
 )
 _DELETE = Route(
     "DELETE",
@@ -122,7 +121,6 @@ def _action(
         needs=Need.WAKE_TOKEN if own_token else Need.ADMIN,
         errors=(*_FOUND, "INVALID_REQUEST", "too_busy", *proof, *errors),
         body={JSON_TYPE: body},
-        body_required=True,
         elsewhere={"INVALID_OFFSET": 409} if "INVALID_OFFSET" in errors else {},
     )
 
