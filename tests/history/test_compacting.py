@@ -153,7 +153,7 @@ def test_a_file_that_is_still_being_recorded_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headwater.store.history.sealing._SLICE_APPENDS", 2)
-    monkeypatch.setattr("headwater.store.history.gathering.PORTION_APPENDS", 1)
+    monkeypatch.setattr("headwater.store.history.gathering.SLICE_APPENDS", 1)
     with closing(SqliteEngine(tmp_path)) as engine:
         streams = CommittedStreams(engine)
         for path in "ab":

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended
 from headwater.store.history import gathering
-from headwater.store.history.gathering import as_columns, count_fitting, count_sound, portions
+from headwater.store.history.gathering import as_columns, count_fitting, count_sound, in_slices
 from headwater.store.rows import Row, op_row
 
 bodies = st.lists(st.binary(min_size=1, max_size=20), min_size=1, max_size=200)
@@ -24,16 +24,16 @@ def rows(contents: list[bytes], start: int = 0) -> list[Row]:
 
 
 @given(bodies)
-def test_portions_are_bounded_and_lose_nothing(contents: list[bytes]) -> None:
+def test_slices_are_bounded_and_lose_nothing(contents: list[bytes]) -> None:
     taken = rows(contents)
-    found = [*portions(taken)]
-    assert [row for portion in found for row in portion] == taken
-    assert all(1 <= len(portion) <= gathering.PORTION_APPENDS for portion in found)
+    found = [*in_slices(taken)]
+    assert [row for one in found for row in one] == taken
+    assert all(1 <= len(one) <= gathering.SLICE_APPENDS for one in found)
 
 
-def test_large_appends_make_small_portions() -> None:
-    large = rows([b"x" * (gathering.PORTION_BYTES // 2)] * 5)
-    assert [len(portion) for portion in portions(large)] == [2, 2, 1]
+def test_large_appends_make_small_slices() -> None:
+    large = rows([b"x" * (gathering.SLICE_BYTES // 2)] * 5)
+    assert [len(one) for one in in_slices(large)] == [2, 2, 1]
 
 
 @given(bodies, st.data())

@@ -15,7 +15,7 @@ from headwater.core.frames import Frame
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended
 from headwater.store.history import segment_format
-from headwater.store.history.gathering import as_columns, portions
+from headwater.store.history.gathering import as_columns, in_slices
 from headwater.store.history.segment import Segment, SegmentRow
 from headwater.store.history.segment_writer import SegmentBuilder, SegmentDraft
 from headwater.store.rows import op_row
@@ -61,8 +61,8 @@ def write(directory: Path, made: list[list[Appended]]) -> SegmentDraft:
     for extent in made:
         first = extent[0]
         builder.begin(first.stream_id, first.start, first.first_message)
-        for portion in portions(map(op_row, extent)):
-            builder.add_all(*as_columns(portion))
+        for taken in in_slices(map(op_row, extent)):
+            builder.add_all(*as_columns(taken))
         builder.mark()
     return builder.finish()
 

@@ -145,7 +145,7 @@ async def test_appends_go_on_between_the_slices(
 ) -> None:
     """Rows are dropped a few at a time; whoever appends meanwhile waits for one slice at most."""
     monkeypatch.setattr(history_module, "_SLICE_APPENDS", 10)
-    monkeypatch.setattr("headwater.store.history.gathering.PORTION_APPENDS", 1)
+    monkeypatch.setattr("headwater.store.history.gathering.SLICE_APPENDS", 1)
     order: list[str] = []
     record, commit = History.record, SqliteEngine.commit
 

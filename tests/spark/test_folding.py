@@ -78,7 +78,7 @@ def reference(messages: Iterable[Message]) -> State:
 
 def apply(fold: Fold, batch: list[Message], state: State) -> State:
     """What Spark does with a fold, in Python."""
-    counting = [m for m in batch if any(one.holds(m.place) for one in fold.stretches)]
+    counting = [m for m in batch if any(one.holds(m.place) for one in fold.intervals)]
     after: State = {} if fold.replaces else dict(state)
     for message in counting:
         if message.control is not None:

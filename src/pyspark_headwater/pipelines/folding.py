@@ -2,7 +2,7 @@
 
 A stream is folded message by message (`headwater.core.state_protocol` says how); Spark looks at a
 whole batch. What makes the order matter are the control messages, and there are few of them, so the
-driver walks over those and says which stretches of the batch count. A property test holds the
+driver walks over those and says which intervals of the batch count. A property test holds the
 outcome against the fold of the core.
 
 What an unfinished snapshot (or a reset that waits for its offset) has collected is not lost: it is
@@ -39,7 +39,7 @@ class Control(NamedTuple):
     """The offset that a reset names."""
 
 
-class Stretch(NamedTuple):
+class Interval(NamedTuple):
     """Messages after `after`, up to and including `last`; None: to the end."""
 
     after: Place
@@ -55,19 +55,19 @@ class Fold:
 
     Attributes:
         replaces: whether the state before the batch is void.
-        stretches: which changes of the batch count, on top of that.
+        intervals: which changes of the batch count, on top of that.
         aside: the first message that is to be looked at again with the next batch, if any.
     """
 
     replaces: bool
-    stretches: tuple[Stretch, ...]
+    intervals: tuple[Interval, ...]
     aside: Place | None
 
 
 def fold_controls(controls: Iterable[Control], last: Place) -> Fold:
     """Walk over the control messages of a batch that ends with the message at `last`."""
     replaces = False
-    stretches: list[Stretch] = []
+    intervals: list[Interval] = []
     begin: Place | None = FIRST
     opened: Place | None = None
     waiting: tuple[Place, str] | None = None
@@ -75,23 +75,23 @@ def fold_controls(controls: Iterable[Control], last: Place) -> Fold:
         if waiting is not None and control.place.offset < waiting[1]:
             continue
         if control.kind == RESET:
-            replaces, stretches, opened = True, [], None
+            replaces, intervals, opened = True, [], None
             ahead = _ahead(control)
             waiting = None if ahead is None else (control.place, ahead)
             begin = control.place if ahead is None else Place(ahead, -1)
         elif control.kind == SNAPSHOT_START:
             if begin is not None:
-                stretches.append(Stretch(begin, control.place))
+                intervals.append(Interval(begin, control.place))
             begin, opened = None, control.place
         elif opened is not None:
-            replaces, stretches = True, [Stretch(opened, control.place)]
+            replaces, intervals = True, [Interval(opened, control.place)]
             begin, opened = control.place, None
     if begin is not None:
-        stretches.append(Stretch(begin, None))
+        intervals.append(Interval(begin, None))
     aside = opened
     if aside is None and waiting is not None and last.offset < waiting[1]:
         aside = waiting[0]
-    return Fold(replaces, tuple(stretches), aside)
+    return Fold(replaces, tuple(intervals), aside)
 
 
 def _ahead(reset: Control) -> str | None:

@@ -24,7 +24,7 @@ from pyspark_headwater.pipelines.buckets import slot_of
 from pyspark_headwater.pipelines.columns import ARROW_TYPES, Columns, arrays_of
 from pyspark_headwater.pipelines.delta import bounds_of, files_schema
 from pyspark_headwater.pipelines.feed import Changed, write_changes
-from pyspark_headwater.pipelines.folding import Place, Stretch
+from pyspark_headwater.pipelines.folding import Interval, Place
 from pyspark_headwater.pipelines.parquet import filesystem
 
 PARTITION: Final = "_bucket"
@@ -93,8 +93,8 @@ class Rewrite:
 # --- Which changes count, and where they belong --------------------------------------------------
 
 
-Counting = Mapping[str, tuple[Stretch, ...]]
-"""In which stretches of a stream its changes count."""
+Counting = Mapping[str, tuple[Interval, ...]]
+"""In which intervals of a stream its changes count."""
 
 
 def route(
@@ -125,8 +125,8 @@ def _routed(batch: Any, counting: Counting, rewrites: Mapping[TableName, Rewrite
     )
 
 
-def _counts(place: Place, stretches: tuple[Stretch, ...]) -> bool:
-    return any(stretch.holds(place) for stretch in stretches)
+def _counts(place: Place, intervals: tuple[Interval, ...]) -> bool:
+    return any(interval.holds(place) for interval in intervals)
 
 
 # --- Merging -------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ def folded(changes: DataFrame, state: DataFrame) -> tuple[DataFrame, Fold, Place
         return state, fold_controls([], Place("", -1)), None
     last = Place(end.last.offset, end.last["index"])
     fold = fold_controls(_controls_of(changes), last)
-    counting = transforms.latest(changes.where(transforms.within(fold.stretches)))
+    counting = transforms.latest(changes.where(transforms.within(fold.intervals)))
     before = state.where(F.lit(False)) if fold.replaces else state
     return transforms.merged(before, counting), fold, last
 

@@ -165,8 +165,8 @@ class Materialize:
         ]
         if plans:
             rewrites = {plan.name: plan.rewrite for plan in plans}
-            stretches = {name: fold.stretches for name, fold in folds.items()}
-            written = _written(every, stretches, rewrites)
+            intervals = {name: fold.intervals for name, fold in folds.items()}
+            written = _written(every, intervals, rewrites)
             side_by_side(lambda plan: self._commit(plan, written, commit), plans)
         if self.feed is not None:
             side_by_side(lambda name: self._feed(layouts[name.stream], name), sorted(names))

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater.core.state_protocol import DELETE, Headers, NotARecord, RawRecord, read_record
-from pyspark_headwater.pipelines.folding import Place, Stretch
+from pyspark_headwater.pipelines.folding import Interval, Place
 
 CHANGES: Final = (
     "stream string, offset string, index int, timestamp timestamp, type string, key string, "
@@ -109,10 +109,10 @@ def place() -> Column:
     return F.struct("offset", "index")
 
 
-def within(stretches: Sequence[Stretch]) -> Column:
-    """Whether a message lies in one of the stretches."""
+def within(intervals: Sequence[Interval]) -> Column:
+    """Whether a message lies in one of the intervals."""
     found = F.lit(False)
-    for one in stretches:
+    for one in intervals:
         inside = place() > _literal(one.after)
         if one.last is not None:
             inside = inside & (place() <= _literal(one.last))

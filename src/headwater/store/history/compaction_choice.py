@@ -38,7 +38,7 @@ def choose(
     files: Sequence[FileUse], segment_bytes: int, company: int = COMPANY
 ) -> list[list[FileUse]]:
     """Files that are to become one, as many times as it is worth it."""
-    chosen = [*_portions([one for one in files if one.is_wasteful], segment_bytes)]
+    chosen = [*_grouped([one for one in files if one.is_wasteful], segment_bytes)]
     alike: dict[int, list[FileUse]] = {}
     for one in files:
         if not one.is_wasteful and 2 * one.row.size_bytes < segment_bytes:
@@ -46,10 +46,10 @@ def choose(
             size = _size_class(one, segment_bytes) if company == COMPANY else 0
             alike.setdefault(size, []).append(one)
     for _, small in sorted(alike.items(), reverse=True):
-        for portion in _portions(small, segment_bytes):
-            full = 2 * sum(one.needed_bytes for one in portion) >= segment_bytes
-            if len(portion) >= company or (full and len(portion) > 1):
-                chosen.append(portion)
+        for group in _grouped(small, segment_bytes):
+            full = 2 * sum(one.needed_bytes for one in group) >= segment_bytes
+            if len(group) >= company or (full and len(group) > 1):
+                chosen.append(group)
     return chosen
 
 
@@ -58,16 +58,16 @@ def _size_class(one: FileUse, segment_bytes: int) -> int:
     return (segment_bytes // one.row.size_bytes).bit_length() // 3
 
 
-def _portions(files: Sequence[FileUse], segment_bytes: int) -> Iterator[list[FileUse]]:
+def _grouped(files: Sequence[FileUse], segment_bytes: int) -> Iterator[list[FileUse]]:
     """Neighbours, as many as fit into one file."""
-    portion: list[FileUse] = []
+    group: list[FileUse] = []
     size = extents = 0
     for one in files:
         full = size + one.needed_bytes > segment_bytes or extents + one.extents > _EXTENTS_MAX
-        if portion and (full or len(portion) == _FILES_MAX):
-            yield portion
-            portion, size, extents = [], 0, 0
-        portion.append(one)
+        if group and (full or len(group) == _FILES_MAX):
+            yield group
+            group, size, extents = [], 0, 0
+        group.append(one)
         size, extents = size + one.needed_bytes, extents + one.extents
-    if portion:
-        yield portion
+    if group:
+        yield group

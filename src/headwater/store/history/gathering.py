@@ -1,7 +1,7 @@
 """Rows of a run on their way into a file.
 
 Sealing goes over every append once more, alongside the loop that takes new ones. So rows are taken
-in portions, looked at as little as is safe, and turned into columns at once.
+in slices, looked at as little as is safe, and turned into columns at once.
 """
 
 from __future__ import annotations
@@ -14,50 +14,50 @@ from headwater.core.producers import ProducerStamp
 from headwater.store.history.segment_format import Columns
 from headwater.store.rows import Row, op_is_intact
 
-PORTION_APPENDS: Final = 50
-PORTION_BYTES: Final = 2 * MIB
+SLICE_APPENDS: Final = 50
+SLICE_BYTES: Final = 2 * MIB
 
 
-def portions(rows: Iterable[Row]) -> Iterator[list[Row]]:
+def in_slices(rows: Iterable[Row]) -> Iterator[list[Row]]:
     """Rows with the values of OP_COLUMNS, some at a time."""
-    portion: list[Row] = []
+    taken: list[Row] = []
     size = 0
     for row in rows:
-        portion.append(row)
+        taken.append(row)
         size += len(row[-1])
-        if len(portion) == PORTION_APPENDS or size >= PORTION_BYTES:
-            yield portion
-            portion, size = [], 0
-    if portion:
-        yield portion
+        if len(taken) == SLICE_APPENDS or size >= SLICE_BYTES:
+            yield taken
+            taken, size = [], 0
+    if taken:
+        yield taken
 
 
-def count_sound(portion: Sequence[Row], position: int | None) -> int:
+def count_sound(taken: Sequence[Row], position: int | None) -> int:
     """How many of these, from the first on, are what was committed and follow each other."""
-    for number, row in enumerate(portion):
+    for number, row in enumerate(taken):
         if (position is not None and row[1] != position) or not op_is_intact(row):
             return number
         position = row[1] + len(row[-1])
-    return len(portion)
+    return len(taken)
 
 
-def count_fitting(portion: Sequence[Row], room_bytes: int) -> int:
+def count_fitting(taken: Sequence[Row], room_bytes: int) -> int:
     """How many of these, from the first on, fit."""
-    for number, row in enumerate(portion):
+    for number, row in enumerate(taken):
         room_bytes -= len(row[-1])
         if room_bytes < 0:
             return number
-    return len(portion)
+    return len(taken)
 
 
-def as_columns(portion: Sequence[Row]) -> tuple[Columns, bytes]:
+def as_columns(taken: Sequence[Row]) -> tuple[Columns, bytes]:
     """All about the appends of some rows, and their bodies joined."""
     _, starts, firsts, counts, times, sums, producers, epochs, seqs, ids, bodies = zip(
-        *portion, strict=True
+        *taken, strict=True
     )
     stamps = {
         number: ProducerStamp(producers[number], epochs[number], seqs[number])
-        for number in range(len(portion))
+        for number in range(len(taken))
         if producers[number] is not None
     }
     named = {number: one for number, one in enumerate(ids) if one is not None}

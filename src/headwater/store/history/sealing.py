@@ -16,7 +16,7 @@ from typing import Final
 import apsw
 
 from headwater.store.engine.figures import HistoryFigures
-from headwater.store.history.gathering import as_columns, count_fitting, count_sound, portions
+from headwater.store.history.gathering import as_columns, count_fitting, count_sound, in_slices
 from headwater.store.history.ledger import Due, Ledger
 from headwater.store.history.open_segments import OpenSegments
 from headwater.store.history.segment import ABSENT, Segment
@@ -227,24 +227,24 @@ class History:
                 " (SELECT 1 FROM streams WHERE id = ?1 AND status < 2) ORDER BY start",
                 (run,),
             )
-            for portion in portions(rows):
+            for taken in in_slices(rows):
                 if self.stopping:
                     raise Stopped
-                sound = count_sound(portion, position)
-                if sound < len(portion):
+                sound = count_sound(taken, position)
+                if sound < len(taken):
                     # Rows that are not what was committed stay where they are.
                     self.ledger.bar(run)
-                fitting = count_fitting(portion[:sound], segment_bytes - builder.size_bytes)
+                fitting = count_fitting(taken[:sound], segment_bytes - builder.size_bytes)
                 if position is None and sound:
                     # One append has to fit, or it never would.
                     fitting = max(1, fitting)
-                    builder.begin(run, portion[0][1], portion[0][2])
+                    builder.begin(run, taken[0][1], taken[0][2])
                 if fitting:
-                    columns, bodies = as_columns(portion[:fitting])
+                    columns, bodies = as_columns(taken[:fitting])
                     builder.add_all(columns, bodies)
                     builder.mark()
                     position = columns.end
-                if fitting < len(portion):
+                if fitting < len(taken):
                     break
         return position is not None
 
