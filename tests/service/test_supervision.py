@@ -295,6 +295,7 @@ SUPERVISED = {
     "service/feeds.py",
     "service/groups/dead_letters.py",
     "service/groups/group.py",
+    "service/live/changes.py",
     "service/live/stream.py",
     "service/live/waits.py",
     "service/subscriptions/subscription.py",
