@@ -43,7 +43,7 @@ def deaf(port: int, address: str, data: bytes) -> socket.socket:
     """Someone who asks, and never reads."""
     peer = socket.socket()
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, TINY_WINDOW)
-    peer.settimeout(10)
+    peer.settimeout(60)
     peer.bind((address, 0))
     peer.connect((HOST, port))
     peer.sendall(data)
@@ -52,7 +52,7 @@ def deaf(port: int, address: str, data: bytes) -> socket.socket:
 
 def ask(port: int, address: str, target: str = "/openapi.json") -> bytes:
     """The status line that someone at an address gets."""
-    with socket.create_connection((HOST, port), 10, (address, 0)) as peer:
+    with socket.create_connection((HOST, port), 60, (address, 0)) as peer:
         peer.sendall(request_bytes("GET", target))
         return peer.recv(12)
 

@@ -96,7 +96,7 @@ async def test_when_the_member_hangs_up_the_acknowledgement_holds(
     fetching = await fetch_while_committing(groups, engine, receipt)
     fetching.hang_up()
     engine.commit_gate.open()
-    ((_, value),) = await asyncio.wait_for(fetch(groups, "s", "g"), 10)
+    ((_, value),) = await asyncio.wait_for(fetch(groups, "s", "g"), 60)
     assert value == "2"
     assert (await ack(groups, "s", "g", receipt)).stale == [receipt]
     group = await groups.get("s", "g")
