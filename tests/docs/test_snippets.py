@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from headwater.settings import Settings
-from tests.docs import commands, test_howtos, test_sql, test_tutorial
+from tests.docs import commands, test_howtos, test_javascript, test_sql, test_tutorial
 from tests.docs.markdown import DOCS, README, ROOT, Block, Page
 
 PAGES = sorted(
@@ -87,7 +87,6 @@ POSTGRESQL = "needs a PostgreSQL of these names; tests/cluster has some of its o
 EXAMPLE = "starts an example, as tests/examples does"
 DIRECTORY = "needs a data directory that is not in use, or of that name"
 PROXY = "needs nginx"
-PAGE = "needs a page around it; tests/browser has the module in a browser"
 
 # Page, how the snippet begins, why it is not executed.
 SHOWN: tuple[tuple[str, str, str], ...] = (
@@ -97,15 +96,6 @@ SHOWN: tuple[tuple[str, str, str], ...] = (
     ("README.md", "orders = spark.readStream", "a line of docs/howto/spark.md, which is executed"),
     ("README.md", "headwater sql", "starts Spark and needs PostgreSQL; the query is executed"),
     ("docs/benchmarks.md", "make bench", "takes half an hour"),
-    ("docs/howto/access.md", "const events", PAGE),
-    ("docs/howto/browser.md", '<ul id="list">', PAGE),
-    *(
-        ("docs/howto/browser.md", start, PAGE)
-        for start in (
-            *("const ended", "const producer", "const state", "const live", "const group"),
-            *("const response", "const headwater"),
-        )
-    ),
     ("docs/howto/browser.md", "server {", PROXY),
     ("docs/howto/cluster.md", "pip install", INSTALLS),
     ("docs/howto/cluster.md", "synchronous_standby_names", POSTGRESQL),
@@ -122,7 +112,6 @@ SHOWN: tuple[tuple[str, str, str], ...] = (
     ("docs/howto/documents.md", "from pyspark", "tests/spark/test_documents.py reads documents"),
     ("docs/howto/documents.md", "headwater serve", STARTS),
     ("docs/howto/fastapi.md", "pip install", INSTALLS),
-    ("docs/howto/fastapi.md", "const { url }", PAGE),
     ("docs/howto/history.md", "export AWS", STORE),
     ("docs/howto/history.md", "headwater serve", STORE),
     ("docs/howto/history.md", "headwater restore", STORE),
@@ -138,7 +127,6 @@ SHOWN: tuple[tuple[str, str, str], ...] = (
     ("docs/howto/production.md", "headwater backup", DIRECTORY),
     ("docs/howto/production.md", "headwater restore", DIRECTORY),
     ("docs/howto/responses.md", "headwater serve", STARTS),
-    ("docs/howto/responses.md", "const response", PAGE),
     ("docs/howto/responses.md", "from fastapi", "needs a model; test_recipes has such a page"),
     ("docs/howto/spark.md", "headwater up", STARTS),
     ("docs/howto/spark.md", "headwater create visits", TABLES),
@@ -171,7 +159,7 @@ SHOWN: tuple[tuple[str, str, str], ...] = (
 
 def is_executed(page: Path, block: Block) -> bool:
     _, executes = EXECUTED.get(name_of(page), ("", lambda _: False))
-    return executes(block) or test_sql.executes(block)
+    return executes(block) or test_sql.executes(block) or test_javascript.executes(page.stem, block)
 
 
 def test_every_snippet_is_executed_or_says_why_not() -> None:
