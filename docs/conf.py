@@ -1,4 +1,4 @@
-"""The documentation as a site: `make docs`. The pages are the Markdown files beside this one."""
+"""The documentation as a site: `make docs`. The pages are the Markdown files next to this one."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ def main(arguments: list[str] | None = None) -> None:
             return
         # The stream server has to know the page's origin before there is a page.
         chosen.port = chosen.port or free_port()
-        # The database knows what it has sent, so the stream is kept beside it.
+        # The database knows what it has sent, so the stream is kept next to it.
         data = str(chosen.database.with_suffix(".streams"))
         with stream_server("serve", "--data", data, page_port=chosen.port) as server:
             asyncio.run(run(chosen, server))

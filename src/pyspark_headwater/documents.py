@@ -8,7 +8,7 @@
 
 The server folds a document into its state, from its last snapshot on, in a process of its own. Each
 task asks for its share one by one, so as many are folded at a time as tasks run. Every action
-reads anew; write the rows to a table to keep them.
+reads again; write the rows to a table to keep them.
 """
 
 from __future__ import annotations

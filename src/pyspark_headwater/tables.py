@@ -82,7 +82,7 @@ class HeadwaterTables:
     def state(self, stream: str, type: str, schema: str | None = None) -> DataFrame:
         """The current state of one type of entity, as of the last run of `materialize`.
 
-        The fields of the values are columns beside `key`: as the table has them, or with a schema
+        The fields of the values are columns next to `key`: as the table has them, or with a schema
         as that says.
         """
         rows = read_table(self.spark, state_layout(self.root, stream), type).drop("_bucket")

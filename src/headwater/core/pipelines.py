@@ -12,7 +12,7 @@ while it was away. An order is `{"pipeline": NAME, "do": …}`:
 * `resume`: go on where it was paused.
 * `reset`: read on from another place. `to` is `earliest` or `latest`, or an object from stream to
   one of these or an offset; streams that it does not name stay where they are. A pipeline that
-  begins anew has nothing to reset, so it heeds none of those that were given before. Whatever is
+  begins again has nothing to reset, so it heeds none of those that were given before. Whatever is
   read again, no table takes in a message twice.
 
 What is no order, or is for another pipeline, is passed over.

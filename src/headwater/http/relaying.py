@@ -5,7 +5,7 @@ one more live reader. The node keeps a mirror of the stream, which its readers h
 (`headwater.cluster.mirrors`). Whoever comes to read sees everything that was acknowledged before:
 the owner is asked how far the stream is, once for all who have come meanwhile, and nobody begins
 before the mirror is as far. When a feed ends, because the stream has another owner or the owner is
-gone, it begins anew where the mirror ends. Readers only notice if no owner is found for too long.
+gone, it begins again where the mirror ends. Readers only notice if no owner is found for too long.
 """
 
 from __future__ import annotations
@@ -274,7 +274,7 @@ class Line:
         return answer
 
     async def _look(self) -> None:
-        """Find the owner again; a stream that was made anew may be in another shard."""
+        """Find the owner again; a stream that was made again may be in another shard."""
         with suppress(StorageUnavailable):
             await self._relay.node.refresh()
             (shard,) = await self._relay.node.shards_of({self.mirror.path})

@@ -127,7 +127,7 @@ def starting_options(root: str, directory: str, options: Mapping[str, str]) -> d
 
 
 def _still_there(position: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
-    """The places that streams still know. Where losses are allowed, others are read anew."""
+    """The places that streams still know. Where losses are allowed, others are read again."""
     chosen = read_options(options, "stream read")
     wire = wire_to(chosen.server)
     known: dict[str, str] = {}

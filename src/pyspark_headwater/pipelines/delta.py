@@ -115,7 +115,7 @@ class OpenTables:
             return [one.version() for one in self._known.values()]
 
     def forget(self) -> None:
-        """Look at all tables anew."""
+        """Look at all tables again."""
         with self._lock:
             self._known.clear()
 

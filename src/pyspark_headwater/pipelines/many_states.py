@@ -3,8 +3,8 @@
 A stream speaks the State Protocol if its first message does; all others are passed over. If the
 beginning is no longer kept, the first message that is kept decides. A message that does not belong
 there ends the table of its stream, and of no other: what is behind it cannot be applied without it.
-Such streams are noted beside the checkpoint, with the reason and the place. A stream that is
-created anew under the name begins anew, and so does one that is reset after that place.
+Such streams are noted next to the checkpoint, with the reason and the place. A stream that is
+created again under the name begins again, and so does one that is reset after that place.
 """
 
 from __future__ import annotations

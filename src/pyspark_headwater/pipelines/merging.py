@@ -56,7 +56,7 @@ class TableName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """How the parts of a table are written anew.
+    """How the parts of a table are written again.
 
     Attributes:
         uri: where the table is.

@@ -36,7 +36,7 @@ def replay(
 
     The same name and version again append nothing twice: `name` is the producer, `version` the run.
     Rows go through the driver in their order, so that a rerun does not depend on how Spark cuts
-    them. An archive is replayed in the order of its stream, and where that was created anew, one
+    them. An archive is replayed in the order of its stream, and where that was created again, one
     stream after the other. A table of entities or of changes becomes messages of the State
     Protocol with the keys it has, in the order of their offsets. The first line of a CSV file names
     the columns.

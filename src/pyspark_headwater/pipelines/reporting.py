@@ -1,4 +1,4 @@
-"""How a pipeline is doing: noted beside its checkpoint, and told to the server for people to see.
+"""How a pipeline is doing: noted next to its checkpoint, and told to the server for people to see.
 
 A pipeline reports after every micro-batch, and every few seconds if there is none, so that one that
 is paused or stuck is seen to be. Lag is what the server has beyond the last batch. With many
@@ -179,7 +179,7 @@ class Reporter:
             self._ask_for_lag()
         failure = self._failure
         report = msgspec.to_builtins(self._last) | news
-        # Streams may be very many; whoever wants to know looks beside the tables.
+        # Streams may be very many; whoever wants to know looks next to the tables.
         report["streams"] = len(report.pop("offsets"))
         if failure is not None:
             report |= {"last_error": failure.why, "last_error_at": failure.at_ms}

@@ -2,7 +2,7 @@
 
 A batch is taken in for all of its streams at once, in two passes. The first surveys the changes;
 the driver then knows which parts of which tables change, and what columns they need. The second
-brings the changes of each part together in one task, which writes that part anew. Only parts that
+brings the changes of each part together in one task, which writes that part again. Only parts that
 hold an entity that changed are rewritten, unless a column gets another type, or the table has grown
 and needs more parts: then all of them are. The columns of a table are made of the JSON that it
 keeps, as its files are written, so that no old file has to be asked what it meant.
@@ -221,7 +221,7 @@ def _unseen(changes: DataFrame, ledger: Ledger) -> tuple[DataFrame, dict[str, Su
     }
     if not overlap:
         return changes, found
-    # A stream that is read again, or one that was created anew.
+    # A stream that is read again, or one that was created again.
     changes = changes.mapInArrow(_pick_new(overlap), transforms.CHANGES)
     return changes, _surveyed(changes)
 
@@ -240,7 +240,7 @@ def _pick_new(overlap: Mapping[str, Seen]) -> Callable[[Iterator[Any]], Iterator
 
 
 def _is_anew(one: Survey, seen: Seen | None) -> bool:
-    """Whether a stream was created anew: what its predecessor left is nothing to it."""
+    """Whether a stream was created again: what its predecessor left is nothing to it."""
     return seen is not None and one.begins_us is not None and one.begins_us > seen.at_us
 
 

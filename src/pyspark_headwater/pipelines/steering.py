@@ -1,6 +1,6 @@
 """A pipeline that does as it is told: pauses, goes on, reads on from another place.
 
-Orders are a stream at the server, see `headwater.core.pipelines`. What was obeyed is noted beside
+Orders are a stream at the server, see `headwater.core.pipelines`. What was obeyed is noted next to
 the checkpoint, so that an order counts once, also if the pipeline was stopped in between.
 
 A reset gives the pipeline a new checkpoint that begins elsewhere. The tables know how far they are

@@ -85,7 +85,7 @@ export class LiveStream {
       if (result.touched) query.current = false;
       return Boolean(result.touched);
     } catch (error) {
-      // Changed settings end all waits. Whether it is really off is found out by beginning anew.
+      // Changed settings end all waits. Whether it is really off is found out by beginning again.
       if (!(error instanceof HeadwaterError) || error.code !== "not_found") throw error;
       query.cursor = undefined;
       return this.#isDue(query, signal);
@@ -114,7 +114,7 @@ export class LiveStream {
 
 /** Where a query is. */
 class Query {
-  /** A moment before the query was last run; none: begin anew. @type {string | undefined} */
+  /** A moment before the query was last run; none: begin again. @type {string | undefined} */
   cursor;
   /** Whether the caller has a result from after the cursor. */
   current = false;
