@@ -21,8 +21,9 @@ from headwater.client.errors import ResponseError
 from pyspark_headwater.options import read_options
 from pyspark_headwater.pipelines import transforms
 from pyspark_headwater.pipelines.archive import archive_layout
-from pyspark_headwater.pipelines.delta import open_table, parts_of, read_files, read_table
+from pyspark_headwater.pipelines.delta import parts_of, read_files, read_table
 from pyspark_headwater.pipelines.jobs import Seen, is_unseen, rollup_layout, seen_by
+from pyspark_headwater.pipelines.open_tables import open_table
 from pyspark_headwater.pipelines.state import state_layout
 from pyspark_headwater.selection import is_data_loss, is_gone
 from pyspark_headwater.wire import BEGINNING, wire_to

@@ -15,6 +15,7 @@ from headwater.cli.serving import demo, sidecar
 from headwater.cli.serving.sidecar import Plan
 from headwater.client import AsyncHeadwater, Headwater
 from headwater.settings import Settings
+from pyspark_headwater.pipelines.together import asked_for
 from tests.cli.conftest import Run, Spawn
 
 PRETEND = """
@@ -64,7 +65,18 @@ def test_it_takes_the_settings_of_a_server(run: Run) -> None:
 
 def test_what_makes_no_sense(run: Run) -> None:
     assert "--no-pipelines" in run("up", "--memory", code=2).err
+    assert "fail or quarantine" in run("up", "--on-error", "hope", code=2).err
     assert "TLS" in run("up", "--tls-cert", "c", "--tls-key", "k", code=2).err
+
+
+async def until_progress(plan: Plan, url: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Run a plan until its pipelines have told of rows."""
+    async with plan.running(url, asyncio.Event()):
+        said = ""
+        async with asyncio.timeout(60):
+            while "archive +3 rows" not in said:
+                await asyncio.sleep(0.02)
+                said += capfd.readouterr().err
 
 
 def test_pipelines_beside_it(
@@ -73,16 +85,34 @@ def test_pipelines_beside_it(
     lake = tmp_path / "a lake"
     plan = Plan(lake, pipelines=True, demo=True, command=(sys.executable, "-c", PRETEND))
 
-    async def run() -> None:
-        async with plan.running(base_url, asyncio.Event()):
-            said = ""
-            async with asyncio.timeout(30):
-                while "archive +3 rows" not in said:
-                    await asyncio.sleep(0.02)
-                    said += capfd.readouterr().err
-
-    asyncio.run(run())
+    asyncio.run(until_progress(plan, base_url, capfd))
     assert (lake / "ended").exists()
+
+
+RECORDS = """
+import json, pathlib, sys
+root = pathlib.Path(sys.argv[sys.argv.index("--root") + 1])
+(root / "words").write_text(json.dumps(sys.argv[1:]))
+print(json.dumps({"is": "progress", "pipeline": "archive", "rows": 3}), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_the_pipelines_are_asked_for(
+    base_url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = tmp_path / "words"
+    command = (sys.executable, "-c", RECORDS)
+    plan = Plan(tmp_path, True, False, None, iceberg=True, on_error="quarantine", command=command)
+
+    asyncio.run(until_progress(plan, base_url, capfd))
+    _, chosen = asked_for(json.loads(words.read_text()))
+    assert all(one.iceberg and one.root == str(tmp_path) for one in chosen)
+    assert {one.kind: one.on_error for one in chosen} == {
+        "archive": "fail",
+        "materialize": "quarantine",
+        "rollup": "fail",
+    }
 
 
 FAILS_ONCE = """

@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 
 from headwater.cli.lake import ask, rows_of
 from pyspark_headwater.pipelines.archive import Archive, archive_layout
-from pyspark_headwater.pipelines.delta import Commit, OpenTables, read_table
+from pyspark_headwater.pipelines.delta import Commit, read_table
+from pyspark_headwater.pipelines.open_tables import OpenTables
 from pyspark_headwater.pipelines.state import Materialize, state_layout
 from tests.spark.arrow_frames import batch_of, without_spark
 from tests.spark.test_iceberg import newest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,13 +20,9 @@ from pyiceberg.table import StaticTable
 from pyspark_headwater.pipelines import iceberg, upkeep
 from pyspark_headwater.pipelines.archive import archive_layout
 from pyspark_headwater.pipelines.columns import FRACTION, INTEGER, TEXT, Column, Columns
-from pyspark_headwater.pipelines.delta import (
-    Commit,
-    OpenTables,
-    commit_files,
-    publish_as_iceberg,
-)
+from pyspark_headwater.pipelines.delta import Commit, commit_files, publish_as_iceberg
 from pyspark_headwater.pipelines.iceberg import Home
+from pyspark_headwater.pipelines.open_tables import OpenTables
 from pyspark_headwater.pipelines.state import state_layout
 from tests.spark.test_upkeep import DAY, offset_of, written
 from tests.support.object_storage import ObjectStorage
@@ -180,6 +177,22 @@ def test_metadata_does_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     table = newest(archive.uri)
     counts = [table.scan(snapshot_id=one.snapshot_id).count() for one in table.snapshots()]
     assert counts == [48, 51, 54, 57, 60]
+
+
+def test_metadata_is_swept_when_a_table_is_tidied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(iceberg, "SNAPSHOTS_KEPT", 2)
+    monkeypatch.setattr(upkeep, "TIDY_EVERY", 5)
+    archive = Archive(tmp_path)
+    archive.tables.keep_replaced_h = 0
+    counts = []
+    for _ in range(15):
+        archive.take_in(0)
+        counts.append(len([*Path(Home(archive.uri).metadata).iterdir()]))
+    falls = [after < before for before, after in itertools.pairwise(counts)]
+    assert falls.count(True) >= 2, counts
+    assert len(check(archive.uri)) == 45
 
 
 @pytest.fixture

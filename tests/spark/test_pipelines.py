@@ -28,9 +28,10 @@ from pyspark_headwater.errors import InvalidOption, OtherWriter
 from pyspark_headwater.pipelines import buckets, delta, jobs, state, transforms, upkeep
 from pyspark_headwater.pipelines.__main__ import main as submitted
 from pyspark_headwater.pipelines.archive import Archive
-from pyspark_headwater.pipelines.delta import Commit, OpenTables
+from pyspark_headwater.pipelines.delta import Commit
 from pyspark_headwater.pipelines.jobs import Job, Rollup, with_patience
 from pyspark_headwater.pipelines.layout import columns_of
+from pyspark_headwater.pipelines.open_tables import OpenTables, open_table
 from pyspark_headwater.pipelines.replay import replay
 from pyspark_headwater.pipelines.reporting import Progress, noted
 from pyspark_headwater.pipelines.running import Pipeline, run
@@ -142,7 +143,7 @@ def test_files_that_were_replaced_go_in_the_end(
         files = {*Path(f"{root}/rollup").glob("date=*/*.parquet")}
         assert len(files) == (1 if hours == 0 else number + 1)
     configuration = DeltaTable(f"{root}/rollup").metadata().configuration
-    assert configuration["delta.deletedFileRetentionDuration"] == "interval 0 hours"
+    assert configuration["delta.deletedFileRetentionDuration"] == "interval 10 minutes"
 
 
 def test_two_writers(spark: SparkSession, world: World) -> None:
@@ -355,7 +356,7 @@ def test_any_history_folds_as_the_client_folds_it(
 def check_columns(spark: SparkSession, world: World, kind: str, values: dict[str, Any]) -> None:
     """The columns of the table hold what is in the values."""
     uri = f"{world.directory}/lake/state/{world.table()}/{kind}"
-    columns = columns_of(delta.open_table(uri))
+    columns = columns_of(open_table(uri))
     theirs = rows_of(uri) if columns else []
     ours = tables(spark, world).state(world.name(), kind).collect() if columns else []
     for rows in (theirs, [row.asDict() for row in ours]):

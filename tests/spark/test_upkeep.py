@@ -17,12 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from benchmarks.spark.month import simulate
 from headwater.cli import lake
 from pyspark_headwater.pipelines import upkeep
 from pyspark_headwater.pipelines.archive import archive_layout
-from pyspark_headwater.pipelines.delta import Commit, OpenTables, WrittenFile, commit_files
+from pyspark_headwater.pipelines.delta import Commit, WrittenFile, commit_files
 from pyspark_headwater.pipelines.jobs import Seen, seen_by
 from pyspark_headwater.pipelines.layout import Layout
+from pyspark_headwater.pipelines.open_tables import OpenTables
 from pyspark_headwater.pipelines.parquet import read_rows
 from pyspark_headwater.pipelines.state import state_layout
 from tests.support.object_storage import ObjectStorage
@@ -74,7 +76,7 @@ def test_an_archive_of_many_small_batches(tmp_path: Path) -> None:
     assert rows.num_rows == 3 * BATCHES
     assert pc.count_distinct(rows["offset"]).as_py() == BATCHES
     assert seen_by(fresh, "orders") == Seen(offset_of(BATCHES - 1), BATCHES - 1)
-    # A reader begins at the last state that was written down, at most a hundred commits ago.
+    # A reader begins at the last state that was written down, at most twenty commits ago.
     assert [*Path(uri).glob("_delta_log/*.checkpoint.parquet")]
     # Every file still says which offsets are in it.
     parts = pa.table(fresh.get_add_actions(flatten=True)).to_pylist()
@@ -83,16 +85,57 @@ def test_an_archive_of_many_small_batches(tmp_path: Path) -> None:
 
 def test_a_state_of_many_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One part that is rewritten again and again is one file, and what it replaced goes."""
-    monkeypatch.setattr(upkeep, "TIDY_EVERY", 20)
-    monkeypatch.setattr(upkeep, "_AHEAD", 2)
+    monkeypatch.setattr(upkeep, "TIDY_EVERY", 10)
     layout, tables = state_layout(str(tmp_path), "users"), OpenTables(keep_replaced_h=0)
     uri = layout.uri("user")
     for number in range(BATCHES // 4):
         file = written(layout, "user", number, "0", 5)
         commit_files(tables, layout, "user", [file], Commit("q", number), replaced=["0"])
     assert len(DeltaTable(uri).file_uris()) == 1
-    assert len([*Path(uri).glob("_bucket=*/*.parquet")]) <= 20 + 2
+    assert len([*Path(uri).glob("_bucket=*/*.parquet")]) <= 10
+    assert len([*Path(uri).glob("_delta_log/*")]) <= 20
     assert pa.table(DeltaTable(uri).to_pyarrow_table()).num_rows == 5
+
+
+def test_a_month_in_short(tmp_path: Path) -> None:
+    """Few files for whoever asks and on the disk, and the answers of tables made in one go."""
+    found = simulate(tmp_path, batches=BATCHES // 4, rows=3, runs=1)
+    assert found.same
+    for name, files in found.files.items():
+        assert found.most[name] <= upkeep.COMPACT_AFTER_FILES + 30 * upkeep.COMPACT_PAST_AFTER_FILES
+        # What was added and what was replaced since it was tidied last.
+        assert files.on_disk <= files.live + 2 * upkeep.TIDY_EVERY
+        assert files.in_log <= 2 * upkeep.TIDY_EVERY
+
+
+def test_what_a_table_has_noted_is_looked_up_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And again when another writer was there."""
+    layout, tables = archive_layout(str(tmp_path)), OpenTables()
+    asked: list[str] = []
+    look = DeltaTable.transaction_version
+
+    def counting(table: DeltaTable, name: str) -> int | None:
+        asked.append(name)
+        return look(table, name)
+
+    monkeypatch.setattr(DeltaTable, "transaction_version", counting)
+
+    def commit(tables: OpenTables, query: str, number: int) -> Seen | None:
+        file = written(layout, "orders", number, str(DAY), 1)
+        notes = Seen(offset_of(number), number).notes(query)
+        commit_files(tables, layout, "orders", [file], Commit(query, number), notes=notes)
+        return seen_by(tables.find(layout.uri("orders")), "mine")
+
+    for number in range(5):
+        assert commit(tables, "mine", number) == Seen(offset_of(number), number)
+    assert sorted(set(asked)) == sorted(asked), "each name once, at most"
+    commit(OpenTables(), "another", 7)
+    table = tables.find(layout.uri("orders"))
+    assert seen_by(table, "another") is None, "what is open may be out of date"
+    assert commit(tables, "mine", 8) == Seen(offset_of(8), 8)
+    assert seen_by(table, "another") == Seen(offset_of(7), 7)
 
 
 def test_sql_finds_what_files_say_nothing_about(tmp_path: Path) -> None:

@@ -37,9 +37,7 @@ from pyspark_headwater.pipelines.columns import (
     without_widening,
 )
 from pyspark_headwater.pipelines.delta import (
-    OPEN_MAX,
     Commit,
-    OpenTables,
     WrittenFile,
     commit_files,
     parts_of,
@@ -50,6 +48,7 @@ from pyspark_headwater.pipelines.delta import (
 )
 from pyspark_headwater.pipelines.jobs import PLACE_FIELDS, Seen, is_new, seen_by
 from pyspark_headwater.pipelines.layout import Layout, columns_of
+from pyspark_headwater.pipelines.open_tables import OPEN_MAX, OpenTables
 from pyspark_headwater.pipelines.parquet import read_rows
 from pyspark_headwater.pipelines.upkeep import compact
 

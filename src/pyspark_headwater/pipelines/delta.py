@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -33,13 +31,13 @@ from pyspark.sql.types import StructType
 from pyspark_headwater.errors import OtherWriter
 from pyspark_headwater.pipelines.columns import Reader
 from pyspark_headwater.pipelines.layout import Layout, columns_of
+from pyspark_headwater.pipelines.open_tables import OpenTable, OpenTables, open_table
 from pyspark_headwater.pipelines.parquet import filesystem, read_paths
-from pyspark_headwater.pipelines.upkeep import KEEP_REPLACED_H, TIDY_EVERY, is_due, properties, tidy
+from pyspark_headwater.pipelines.upkeep import is_due, properties, tidy
 
 T = TypeVar("T")
 R = TypeVar("R")
 _SIDE_BY_SIDE: Final = 8
-OPEN_MAX: Final = 2_000
 _BOUND_CHARS_MAX: Final = 256
 NO_DAY: Final = "0001-01-01"
 """A part that no table has."""
@@ -72,52 +70,6 @@ class WrittenFile:
     """When the last of its messages was stored."""
     news: bytes | None = None
     """What its columns have no place for, as MessagePack."""
-
-
-def open_table(uri: str) -> DeltaTable | None:
-    return DeltaTable(uri) if DeltaTable.is_deltatable(uri) else None
-
-
-class OpenTables:
-    """Tables that stay open from one batch to the next.
-
-    What such a table says may be out of date. A commit that builds on it is then refused, because
-    it was made from another version than the one it would follow: see `commit_files`.
-
-    Attributes:
-        keep_replaced_h: how long to keep files that are no longer part of a table, in hours.
-        iceberg: whether tables are described as Iceberg too.
-    """
-
-    def __init__(self, keep_replaced_h: int = KEEP_REPLACED_H, *, iceberg: bool = False) -> None:
-        self.keep_replaced_h = keep_replaced_h
-        self.iceberg = iceberg
-        self._known: OrderedDict[str, DeltaTable] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def find(self, uri: str) -> DeltaTable | None:
-        with self._lock:
-            found = self._known.get(uri)
-        if found is None and (found := open_table(uri)) is not None:
-            self.keep(uri, found)
-        return found
-
-    def keep(self, uri: str, table: DeltaTable) -> None:
-        with self._lock:
-            self._known[uri] = table
-            self._known.move_to_end(uri)
-            if len(self._known) > OPEN_MAX:
-                self._known.popitem(last=False)
-
-    def versions(self) -> list[int]:
-        """The versions of the tables that are open."""
-        with self._lock:
-            return [one.version() for one in self._known.values()]
-
-    def forget(self) -> None:
-        """Look at all tables again."""
-        with self._lock:
-            self._known.clear()
 
 
 def has_commit(table: DeltaTable | None, commit: Commit) -> bool:
@@ -291,8 +243,8 @@ def commit_files(
         for one in files
         if (stats := _statistics(one, layout.clustered))
     ]
-    marks = [Transaction(commit.app_id, commit.version)]
-    marks += [Transaction(name, version) for name, version in (notes or {}).items()]
+    numbers = {commit.app_id: commit.version, **(notes or {})}
+    marks = [Transaction(name, version) for name, version in numbers.items()]
     schema = layout.delta(table)
     if not replaced and schema != found.schema():
         # Only a transaction that overwrites changes the schema.
@@ -310,36 +262,40 @@ def commit_files(
         )
     except CommitFailedError as error:
         raise OtherWriter(f"something else writes to the table {uri} ({error})") from error
-    before = found.version()
-    found.update_incremental()
+    found.follow(numbers)
     tables.keep(uri, found)
-    if is_due(before, found.version()):
+    tidies = is_due(found.tidied_at, found.version())
+    if tidies:
         tidy(found, tables.keep_replaced_h)
-    publish_as_iceberg(tables, layout, found)
+        found.tidied_at = found.version()
+    publish_as_iceberg(tables, layout, found, sweeps=tidies)
 
 
-def publish_as_iceberg(tables: OpenTables, layout: Layout, table: DeltaTable) -> None:
-    """Describe a table as Iceberg as well, if that is wanted."""
+def publish_as_iceberg(
+    tables: OpenTables, layout: Layout, table: DeltaTable, *, sweeps: bool = False
+) -> None:
+    """Describe a table as Iceberg as well, if that is wanted, and sweep out old descriptions."""
     if tables.iceberg and layout.is_public:
         # Only those who want it pay for it.
         from pyspark_headwater.pipelines.iceberg import Home, publish
 
         publish(table, layout.partition, layout.clustered)
-        if table.version() % TIDY_EVERY == 0:
+        if sweeps:
             Home(table.table_uri).sweep(tables.keep_replaced_h)
 
 
-def _create(layout: Layout, table: str, keep_replaced_h: int) -> DeltaTable:
+def _create(layout: Layout, table: str, keep_replaced_h: int) -> OpenTable:
     uri = layout.uri(table)
     filesystem_, path = filesystem(uri)
     filesystem_.create_dir(path)
-    return DeltaTable.create(
+    DeltaTable.create(
         uri,
         layout.delta(table),
         mode="ignore",
         partition_by=[layout.partition],
         configuration=properties(keep_replaced_h),
     )
+    return OpenTable(uri)
 
 
 def _statistics(one: WrittenFile, column: str) -> str:

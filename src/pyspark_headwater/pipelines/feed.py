@@ -36,14 +36,9 @@ from pyspark.sql.types import (
 
 from headwater.core.pipelines import CHANGES
 from pyspark_headwater.options import WriteOptions
-from pyspark_headwater.pipelines.delta import (
-    Commit,
-    OpenTables,
-    WrittenFile,
-    commit_files,
-    publish_as_iceberg,
-)
+from pyspark_headwater.pipelines.delta import Commit, WrittenFile, commit_files, publish_as_iceberg
 from pyspark_headwater.pipelines.layout import Layout, safe_path
+from pyspark_headwater.pipelines.open_tables import OpenTables
 from pyspark_headwater.pipelines.parquet import filesystem
 from pyspark_headwater.pipelines.upkeep import compact
 from pyspark_headwater.rows import Message, cut

@@ -33,7 +33,6 @@ from pyspark_headwater.errors import OtherWriter
 from pyspark_headwater.pipelines import transforms
 from pyspark_headwater.pipelines.delta import (
     Commit,
-    OpenTables,
     commit_files,
     has_commit,
     parts_of,
@@ -41,6 +40,7 @@ from pyspark_headwater.pipelines.delta import (
     write_files,
 )
 from pyspark_headwater.pipelines.layout import Layout
+from pyspark_headwater.pipelines.open_tables import OpenTables
 from pyspark_headwater.wire import BEGINNING
 
 PLACE_FIELDS: Final = [

@@ -20,7 +20,6 @@ from headwater.core.pipelines import STATE
 from pyspark_headwater.pipelines import transforms
 from pyspark_headwater.pipelines.delta import (
     Commit,
-    OpenTables,
     commit_files,
     has_commit,
     parts_of,
@@ -30,6 +29,7 @@ from pyspark_headwater.pipelines.delta import (
 from pyspark_headwater.pipelines.folding import Place
 from pyspark_headwater.pipelines.jobs import PLACE_FIELDS, Seen, seen_by
 from pyspark_headwater.pipelines.layout import Layout, safe_path
+from pyspark_headwater.pipelines.open_tables import OpenTables
 
 _SCHEMA: Final = StructType(
     [

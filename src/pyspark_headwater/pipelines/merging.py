@@ -222,7 +222,7 @@ def _read(filesystem_: Any, path: str, rewrite: Rewrite, bucket: int) -> Any:
     with pq.ParquetFile(path, filesystem=filesystem_) as file:
         have = set(file.schema_arrow.names)
         wanted = _STORED.names if rewrite.anew else [name for name in schema.names if name in have]
-        rows = file.read(columns=wanted)
+        rows = file.read(columns=wanted, use_threads=False)
     if rewrite.splits:
         mine = [slot_of(key) % rewrite.buckets == bucket for key in rows["key"].to_pylist()]
         rows = rows.filter(pa.array(mine, pa.bool_()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
+from functools import reduce
 from typing import Any, Final
 
 import msgspec
@@ -14,10 +15,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from pyspark_headwater.errors import InvalidOption
-from pyspark_headwater.pipelines.delta import open_table
 from pyspark_headwater.pipelines.feed import CHANGES_SCHEMA, message_of
 from pyspark_headwater.pipelines.jobs import moment
 from pyspark_headwater.pipelines.layout import plain_name
+from pyspark_headwater.pipelines.open_tables import open_table
 from pyspark_headwater.pipelines.parquet import filesystem, read_paths
 from pyspark_headwater.pipelines.state import STATE_SCHEMA
 from pyspark_headwater.wire import BEGINNING
@@ -47,7 +48,7 @@ def replay(
     elif {*CHANGES_SCHEMA.fieldNames()} <= set(frame.columns):
         frame = _messages(frame, _type_of(source))
     elif {"offset", "index", "timestamp", "value"} <= set(frame.columns):
-        frame = frame.orderBy(_generation(frame), "offset", "index").select("value")
+        frame = frame.orderBy(*_generation(frame), "offset", "index").select("value")
     writing = {
         "ordering": "global",
         "createStream": "true",
@@ -102,8 +103,12 @@ def _rows(spark: SparkSession, source: str, form: str) -> DataFrame:
     return reader.load(source)
 
 
-def _generation(archive: DataFrame) -> Column:
-    """Which of the streams that had the name a row is of. All begin with the same offset."""
+def _generation(archive: DataFrame) -> list[Column]:
+    """Which of the streams that had the name a row is of. All begin with the same offset.
+
+    Nothing if no beginning is there: the archive was started later, and there was but one stream.
+    """
     begins = archive.where((F.col("offset") == BEGINNING) & (F.col("index") == 0))
     starts = sorted(row.at_us for row in begins.select(moment().alias("at_us")).collect())
-    return sum((F.when(moment() >= one, 1).otherwise(0) for one in starts), F.lit(0))
+    after = [F.when(moment() >= one, 1).otherwise(0) for one in starts]
+    return [reduce(Column.__add__, after)] if after else []

@@ -33,11 +33,12 @@ from pyspark_headwater.known_options import OPTIONS
 from pyspark_headwater.options import read_options, write_options
 from pyspark_headwater.pipelines.archive import Archive
 from pyspark_headwater.pipelines.checkpoints import checkpoint_of, claim, starting_options
-from pyspark_headwater.pipelines.delta import Commit, OpenTables
+from pyspark_headwater.pipelines.delta import Commit
 from pyspark_headwater.pipelines.feed import Feed
 from pyspark_headwater.pipelines.jobs import Job, Rollup, with_patience
 from pyspark_headwater.pipelines.layout import safe_name
 from pyspark_headwater.pipelines.many_states import Speaking
+from pyspark_headwater.pipelines.open_tables import OpenTables
 from pyspark_headwater.pipelines.quarantine import Quarantine
 from pyspark_headwater.pipelines.reporting import Progress, Reporter, now_ms
 from pyspark_headwater.pipelines.snapshots import take_snapshot

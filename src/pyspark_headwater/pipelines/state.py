@@ -28,7 +28,6 @@ from pyspark_headwater.pipelines.columns import Columns, grown, must_rewrite, ro
 from pyspark_headwater.pipelines.delta import (
     FILES,
     Commit,
-    OpenTables,
     WrittenFile,
     commit_files,
     has_commit,
@@ -42,6 +41,7 @@ from pyspark_headwater.pipelines.jobs import Seen, is_new
 from pyspark_headwater.pipelines.layout import Layout, columns_of, plain_name, safe_path
 from pyspark_headwater.pipelines.ledger import Ledger
 from pyspark_headwater.pipelines.merging import Rewrite, TableName
+from pyspark_headwater.pipelines.open_tables import OpenTables
 from pyspark_headwater.pipelines.parquet import filesystem
 from pyspark_headwater.pipelines.quarantine import Quarantine
 from pyspark_headwater.pipelines.survey import Survey

@@ -33,7 +33,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headwater.core.pipelines import ALWAYS_ON, LOCAL_MASTER
+from headwater.core.pipelines import ALWAYS_ON, LOCAL_MASTER, ON_ERROR, OnError
 from pyspark_headwater.errors import HeadwaterSparkError, reason
 from pyspark_headwater.java import NoJava
 from pyspark_headwater.pipelines.checkpoints import starting_options
@@ -70,7 +70,14 @@ ENVIRONMENT: Final = {
 }
 
 
-def pipelines(endpoint: str, root: str, every_s: int) -> list[Pipeline]:
+def pipelines(
+    endpoint: str,
+    root: str,
+    every_s: int,
+    *,
+    iceberg: bool = False,
+    on_error: OnError = "fail",
+) -> list[Pipeline]:
     """The pipelines, each over all streams that there are and will be.
 
     On a server that people play with streams come and go, so a missing one is not a failure.
@@ -84,7 +91,18 @@ def pipelines(endpoint: str, root: str, every_s: int) -> list[Pipeline]:
     }
     if token := os.environ.get(TOKEN_VARIABLE):
         options["token"] = token
-    return [Pipeline(kind, root, options, follow=True, every_s=every_s) for kind in ALWAYS_ON]
+    return [
+        Pipeline(
+            kind,
+            root,
+            options,
+            follow=True,
+            every_s=every_s,
+            iceberg=iceberg,
+            on_error=on_error if kind == "materialize" else "fail",
+        )
+        for kind in ALWAYS_ON
+    ]
 
 
 def tell(what: str, **more: Any) -> None:
@@ -92,17 +110,27 @@ def tell(what: str, **more: Any) -> None:
     sys.stdout.buffer.flush()
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def asked_for(given: Sequence[str] | None) -> tuple[str, list[Pipeline]]:
+    """Where Spark runs, and what in it, by the words of a command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--endpoint", required=True)
     parser.add_argument("--root", required=True)
     parser.add_argument("--master", default=LOCAL_MASTER)
     parser.add_argument("--every", type=int, default=2, metavar="SECONDS")
+    parser.add_argument("--iceberg", action="store_true")
+    parser.add_argument("--on-error", choices=[*ON_ERROR], default="fail")
     asked = parser.parse_args(given)
+    return asked.master, pipelines(
+        asked.endpoint, asked.root, asked.every, iceberg=asked.iceberg, on_error=asked.on_error
+    )
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    master, chosen = asked_for(given)
     stopping = _until_stdin_ends()
     os.environ |= ENVIRONMENT
     try:
-        spark = session(asked.master, "headwater", SETTINGS)
+        spark = session(master, "headwater", SETTINGS)
     except NoJava as error:
         tell("failed", why=str(error), final=True)
         return 1
@@ -111,7 +139,7 @@ def main(given: Sequence[str] | None = None) -> int:
         tell("failed", why=why, final=True)
         return 1
     try:
-        follow(spark, pipelines(asked.endpoint, asked.root, asked.every), stopping)
+        follow(spark, chosen, stopping)
     except Exception as error:
         # Whatever it was, it may be over by the next time.
         traceback.print_exc()

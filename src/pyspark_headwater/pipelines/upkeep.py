@@ -4,8 +4,9 @@
   files are left alone, so every row is rewritten a bounded number of times.
 * **Little rubbish.** A file that was replaced is kept for a while, for those who are still reading
   it, and then removed; so are the entries of the log that nobody needs any more.
-* **A short log.** Every hundred commits the state of a table is written down, and a reader begins
-  there.
+* **A short log.** Every twenty commits the state of a table is written down, and a reader begins
+  there. What was replaced long ago is not mentioned in it any more, and nobody would ever remove
+  it: so it is written down right after that was removed, and never in passing.
 
 All of it is done by the pipeline that writes the table, between batches.
 """
@@ -26,34 +27,34 @@ COMPACT_PAST_AFTER_FILES: Final = 8
 """The same for all days but the last, to which little is added."""
 SMALL_BYTES: Final = 32 * 2**20
 TARGET_BYTES: Final = 128 * 2**20
-TIDY_EVERY: Final = 100
-_AHEAD: Final = 10
-"""How many commits before the state of a table is written down: what that no longer mentions must
-have been removed from the disk."""
+TIDY_EVERY: Final = 20
+_NEVER: Final = 1_000_000
+_MARGIN_MIN: Final = 10
+"""How much longer than a file itself its mention is kept: removing many files takes a while."""
 
 
 def properties(keep_replaced_h: int) -> dict[str, str | None]:
     """How a table is to be kept."""
-    kept = f"interval {keep_replaced_h} hours"
+    mentioned_min = keep_replaced_h * 60 + _MARGIN_MIN
     return {
-        "delta.checkpointInterval": str(TIDY_EVERY),
-        "delta.deletedFileRetentionDuration": kept,
-        "delta.logRetentionDuration": kept,
+        "delta.checkpointInterval": str(_NEVER),
+        "delta.deletedFileRetentionDuration": f"interval {mentioned_min} minutes",
+        "delta.logRetentionDuration": f"interval {keep_replaced_h} hours",
     }
 
 
 def is_due(before: int, now: int) -> bool:
     """Whether a table is to be tidied, after it went from one version to another."""
-    return (before + _AHEAD) // TIDY_EVERY != (now + _AHEAD) // TIDY_EVERY
+    return before // TIDY_EVERY != now // TIDY_EVERY
 
 
 def commits_left(versions: Iterable[int]) -> int | None:
     """How many more commits until the first of some tables is tidied; None if there are none."""
-    return min((TIDY_EVERY - (one + _AHEAD) % TIDY_EVERY for one in versions), default=None)
+    return min((TIDY_EVERY - one % TIDY_EVERY for one in versions), default=None)
 
 
 def tidy(table: DeltaTable, keep_replaced_h: int) -> None:
-    """Remove what was replaced long enough ago."""
+    """Remove what was replaced long enough ago, and write down what there is."""
     # Whoever asks for less than a week knows why.
     table.vacuum(keep_replaced_h, dry_run=False, enforce_retention_duration=False)
     wanted = properties(keep_replaced_h)
@@ -61,6 +62,8 @@ def tidy(table: DeltaTable, keep_replaced_h: int) -> None:
         # Afterwards: the log may forget at once what the new setting says it need not know.
         table.alter.set_table_properties({name: value or "" for name, value in wanted.items()})
     table.update_incremental()
+    table.create_checkpoint()
+    table.cleanup_metadata()
 
 
 def compact(table: DeltaTable, partition: str) -> None:

@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 
 from headwater.cli.exits import CliError, usage
 from headwater.cli.shell import say
+from headwater.core.pipelines import ON_ERROR
 from headwater.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ def _up(
     lake: Path = Path("lake"),
     pipelines: bool = True,
     demo: bool = False,
+    iceberg: bool = False,
+    on_error: str = "fail",
     config: Path | None = None,
     help_all: bool = False,
     **flags: Any,
@@ -87,6 +90,8 @@ def _up(
     from headwater.cli.serving.access import access_is_on
     from headwater.cli.serving.sidecar import TOKEN_VARIABLE, Plan
 
+    if on_error not in ON_ERROR:
+        raise usage(f"--on-error is {' or '.join(ON_ERROR)}, not {on_error!r}")
     settings = _settings(config, flags)
     if pipelines and settings.engine_kind == "memory":
         raise usage("tables outlive streams in memory: leave --memory out, or use --no-pipelines")
@@ -96,7 +101,7 @@ def _up(
     if access_is_on(settings) and token is None and (pipelines or demo):
         say(f"only the server runs: set {TOKEN_VARIABLE} to a key that may admin all streams")
         pipelines = demo = False
-    _run(settings, Plan(lake, pipelines, demo, token))
+    _run(settings, Plan(lake, pipelines, demo, token, iceberg, on_error))
 
 
 def _run(settings: Settings, sidecar: Plan | None = None) -> None:
@@ -226,5 +231,23 @@ up = _with_settings(
             ),
         ],
         False,
+    ),
+    _own_option(
+        "iceberg",
+        Annotated[bool, typer.Option("--iceberg", help="Make the tables readable as Iceberg too.")],
+        False,
+    ),
+    _own_option(
+        "on_error",
+        Annotated[
+            str,
+            typer.Option(
+                "--on-error",
+                metavar="|".join(ON_ERROR),
+                help="At a message that materialize has no place for: end the table of its "
+                "stream, or append it to a quarantine stream and go on.",
+            ),
+        ],
+        "fail",
     ),
 )

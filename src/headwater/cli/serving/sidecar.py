@@ -46,6 +46,8 @@ class Plan:
         pipelines: whether there are pipelines.
         demo: whether there is a demo feed.
         token: what they show to the server.
+        iceberg: whether the tables are described as Iceberg too.
+        on_error: what `materialize` does about a message that does not fit.
         command: what the pipelines are.
         watches: how the feed and the pipelines are doing. What fails in an unexpected way is
             logged and begun again, and the server says so.
@@ -55,6 +57,8 @@ class Plan:
     pipelines: bool
     demo: bool
     token: str | None = field(default=None, repr=False)
+    iceberg: bool = False
+    on_error: str = "fail"
     command: tuple[str, ...] = (sys.executable, "-m", "pyspark_headwater.pipelines.together")
     watches: tuple[Watch, Watch] = field(
         default_factory=lambda: (Watch("demo_feed"), Watch("pipelines")), repr=False
@@ -97,7 +101,8 @@ class Plan:
             say(f"the pipelines do not run: {error}; the server continues without them")
             tell(f"do not run: {error}")
             return None
-        arguments = ("--endpoint", url, "--root", str(self.lake.absolute()))
+        arguments = ["--endpoint", url, "--root", str(self.lake.absolute())]
+        arguments += ["--on-error", self.on_error, *(["--iceberg"] if self.iceberg else [])]
         environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
         if self.token is not None:
             environment[TOKEN_VARIABLE] = self.token

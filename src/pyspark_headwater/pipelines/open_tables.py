@@ -1,0 +1,92 @@
+"""Tables that stay open from one batch to the next.
+
+What such a table says may be out of date. A commit that builds on it is then refused, because it
+was made from another version than the one it would follow: see `delta.commit_files`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Final
+
+from deltalake import DeltaTable
+
+from pyspark_headwater.pipelines.upkeep import KEEP_REPLACED_H
+
+OPEN_MAX: Final = 2_000
+
+
+class OpenTable(DeltaTable):
+    """A table that remembers what its commits have noted.
+
+    To look up a number means to read the log since its last checkpoint; a batch for hundreds of
+    streams would do that thousands of times.
+
+    Attributes:
+        tidied_at: its version when it was tidied last, or opened.
+    """
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri)
+        self.tidied_at = self._noted_at = self.version()
+        self._noted: dict[str, int | None] = {}
+
+    def transaction_version(self, app_id: str) -> int | None:
+        if self._noted_at != self.version():
+            self._noted, self._noted_at = {}, self.version()
+        if app_id not in self._noted:
+            self._noted[app_id] = super().transaction_version(app_id)
+        return self._noted[app_id]
+
+    def follow(self, notes: Mapping[str, int]) -> None:
+        """Take in the commits since, the first of which was made with these notes."""
+        before = self.version()
+        self.update_incremental()
+        if self._noted_at == before and self.version() == before + 1:
+            self._noted |= notes
+            self._noted_at = self.version()
+
+
+def open_table(uri: str) -> OpenTable | None:
+    return OpenTable(uri) if DeltaTable.is_deltatable(uri) else None
+
+
+class OpenTables:
+    """The tables of a pipeline, by address.
+
+    Attributes:
+        keep_replaced_h: how long to keep files that are no longer part of a table, in hours.
+        iceberg: whether tables are described as Iceberg too.
+    """
+
+    def __init__(self, keep_replaced_h: int = KEEP_REPLACED_H, *, iceberg: bool = False) -> None:
+        self.keep_replaced_h = keep_replaced_h
+        self.iceberg = iceberg
+        self._known: OrderedDict[str, OpenTable] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, uri: str) -> OpenTable | None:
+        with self._lock:
+            found = self._known.get(uri)
+        if found is None and (found := open_table(uri)) is not None:
+            self.keep(uri, found)
+        return found
+
+    def keep(self, uri: str, table: OpenTable) -> None:
+        with self._lock:
+            self._known[uri] = table
+            self._known.move_to_end(uri)
+            if len(self._known) > OPEN_MAX:
+                self._known.popitem(last=False)
+
+    def versions(self) -> list[int]:
+        """The versions of the tables that are open."""
+        with self._lock:
+            return [one.version() for one in self._known.values()]
+
+    def forget(self) -> None:
+        """Look at all tables again."""
+        with self._lock:
+            self._known.clear()
