@@ -8,6 +8,9 @@ every call of `headwater` names a command, options and arguments that exist.
 from __future__ import annotations
 
 import importlib
+import re
+import shutil
+import subprocess
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +19,7 @@ from typing import Any
 import pytest
 
 from headwater.settings import Settings
+from tests.access.authority import Authority
 from tests.docs import commands, test_howtos, test_javascript, test_sql, test_tutorial
 from tests.docs.markdown import DOCS, README, ROOT, Block, Page
 
@@ -86,7 +90,7 @@ TABLES = "needs tables that Spark made; tests/spark/test_up.py asks for them"
 POSTGRESQL = "needs a PostgreSQL of these names; tests/cluster has some of its own"
 EXAMPLE = "starts an example, as tests/examples does"
 DIRECTORY = "needs a data directory that is not in use, or of that name"
-PROXY = "needs nginx"
+PROXY = "nginx itself says below whether it takes it"
 
 # Page, how the snippet begins, why it is not executed.
 SHOWN: tuple[tuple[str, str, str], ...] = (
@@ -238,3 +242,28 @@ def test_data_can_be_read(page: Path) -> None:
             assert isinstance(yaml.safe_load(block.text), dict), block.text
         elif block.language == "python":
             compile(block.text, f"{name_of(page)}, line {block.line}", "exec", dont_inherit=True)
+
+
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="needs nginx")
+@pytest.mark.parametrize("name", ["browser", "production"])
+def test_nginx_takes_it(name: str, tmp_path: Path) -> None:
+    (text,) = [b.text for b in Page(DOCS / "howto" / f"{name}.md").blocks if b.language == "nginx"]
+    signed = Authority(tmp_path).issue()
+    text = re.sub(r"/etc/ssl/\S+\.pem", str(signed.chain), text)
+    text = re.sub(r"/etc/ssl/\S+\.key", str(signed.key), text)
+    version = subprocess.run(["nginx", "-v"], capture_output=True, text=True, check=True).stderr
+    if tuple(map(int, re.findall(r"\d+", version)[:3])) < (1, 25, 1):
+        # What the comment beside it says.
+        text = re.sub(r"http2 on;.*", "", text).replace("443 ssl;", "443 ssl http2;")
+    server = text if text.startswith("server") else f"server {{ listen 127.0.0.1:80;\n{text}}}"
+    (tmp_path / "nginx.conf").write_text(
+        f"pid {tmp_path}/pid;\nerror_log stderr;\nevents {{}}\nhttp {{\n{server}}}\n"
+    )
+    ran = subprocess.run(
+        ["nginx", "-t", "-q", "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr

@@ -20,6 +20,9 @@ const MEMBERS = [
   ["Messages it has", ([, many]) => number(many), "number"],
 ];
 
+/** @param {number} count */
+const deliveries = (count) => `${number(count)} ${count === 1 ? "delivery" : "deliveries"}`;
+
 /** @type {import("../main.js").Page} */
 export async function group(root, signal, [path = "", name = ""]) {
   const url = `${streamUrl(path)}/_groups/${encodeURIComponent(name)}`;
@@ -63,7 +66,7 @@ function describe(info) {
     ["Handed out or returned, not settled", number(info.outstanding)],
     ["Deliveries", info.paused ? h("span.warn", "paused") : "running"],
     ["Time to acknowledge", duration(config.ack_timeout_ms)],
-    ["Gives up after", config.max_deliveries ? `${number(config.max_deliveries)} deliveries` : "never"],
+    ["Gives up after", config.max_deliveries ? deliveries(config.max_deliveries) : "never"],
     ["Dead letters", config.dead_letter ? h("a", { href: linkTo(config.dead_letter) }, config.dead_letter) : "dropped"],
     ["In order by", config.order_by && h("code", config.order_by)],
     ["Kept across restarts", config.durable ? "yes" : "no"],
@@ -115,7 +118,7 @@ function deadLetters(path, group, target, rights, signal) {
   /** @type {import("../lib/dom.js").Column<Letter>[]} */
   const columns = [
     ["Given up", (one) => instant(one.row.timestamp), "when"],
-    ["Reason", (one) => `${one.origin.reason}, ${number(one.origin.deliveries)} deliveries`],
+    ["Reason", (one) => `${one.origin.reason}, ${deliveries(one.origin.deliveries)}`],
     ["Number", (one) => number(one.origin.number), "number"],
     ["Message", (one) => shown(one), "value"],
     [
