@@ -94,7 +94,7 @@ class Catalog:
             "earliest": view.config.lineage.token_at(view.config.kept_from),
             "forked_from": fork.source if fork and _may_see(request, fork.source) else None,
             "forks": state.forks if state else 0,
-            "producers": len(state.producers) if state else 0,
+            "producers": state.producer_count if state else 0,
             "readers": self._feeds.readers_of(entry),
         }
         return json_answer(details)
