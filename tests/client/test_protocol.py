@@ -105,8 +105,14 @@ def test_create_with_two_ends_of_life() -> None:
 
 
 def test_fork_names_its_source_by_path() -> None:
-    request = fork_request("http://x/v1/stream/b", "http://x/v1/stream/a", offset="1_2")
-    assert request.headers == {"Stream-Forked-From": "/v1/stream/a", "Stream-Fork-Offset": "1_2"}
+    created = create_request("http://x/v1/stream/b", ttl_s=60)
+    request = fork_request(created, "http://x/v1/stream/a", offset="1_2")
+    assert request.url == "http://x/v1/stream/b"
+    assert request.headers == {
+        "Stream-TTL": "60",
+        "Stream-Forked-From": "/v1/stream/a",
+        "Stream-Fork-Offset": "1_2",
+    }
 
 
 def test_a_plain_append_is_the_only_request_that_must_not_be_repeated() -> None:

@@ -168,11 +168,8 @@ class AsyncStream(AsyncWritableStream):
             headers: further headers for servers that know more settings.
         """
         fork = AsyncStream(self._sender, self._root, path, content_type=self._content_type)
-        request = fork_request(
+        created = create_request(
             fork._url,
-            self._url,
-            offset=offset,
-            sub_offset=sub_offset,
             ttl_s=ttl_s,
             expires_at=expires_at,
             retention_s=retention_s,
@@ -180,6 +177,7 @@ class AsyncStream(AsyncWritableStream):
             durability=durability,
             headers=headers,
         )
+        request = fork_request(created, self._url, offset=offset, sub_offset=sub_offset)
         answer = await self._sender.perform(request)
         fork._learned(stream_info(answer.response))
         return fork

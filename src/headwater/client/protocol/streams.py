@@ -233,36 +233,15 @@ def _number(value: int | None) -> str | None:
 
 
 def fork_request(
-    url: str,
-    source_url: str,
-    *,
-    offset: str | None = None,
-    sub_offset: int | None = None,
-    content_type: str | None = None,
-    ttl_s: int | None = None,
-    expires_at: str | None = None,
-    retention_s: int | None = None,
-    retention_bytes: int | None = None,
-    durability: str | None = None,
-    headers: Mapping[str, str] | None = None,
+    created: Request, source_url: str, *, offset: str | None = None, sub_offset: int | None = None
 ) -> Request:
-    """Create a stream that shares another one's content up to an offset."""
-    created = create_request(
-        url,
-        content_type=content_type,
-        ttl_s=ttl_s,
-        expires_at=expires_at,
-        retention_s=retention_s,
-        retention_bytes=retention_bytes,
-        durability=durability,
-        headers=headers,
-    )
-    fork_fields = {
+    """Let the stream that is created share another one's content up to an offset."""
+    fields = {
         "Stream-Forked-From": urlsplit(source_url).path,
         "Stream-Fork-Offset": offset,
         "Stream-Fork-Sub-Offset": _number(sub_offset),
     }
-    return Request("PUT", url, headers=_present(fork_fields, created.headers))
+    return Request("PUT", created.url, headers=_present(fields, created.headers))
 
 
 def append_request(
