@@ -90,7 +90,11 @@ class SseReader(asyncio.Protocol):
     async def connect(self) -> None:
         loop = asyncio.get_running_loop()
         await loop.create_connection(lambda: self, HOST, self._port)
-        await asyncio.wait_for(asyncio.shield(self.ready), _READY_SECONDS_MAX)
+        try:
+            await asyncio.wait_for(asyncio.shield(self.ready), _READY_SECONDS_MAX)
+        except TimeoutError:
+            late = f"a reader was not served within {_READY_SECONDS_MAX:.0f} s"
+            raise RuntimeError(late) from None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
