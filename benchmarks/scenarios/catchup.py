@@ -11,7 +11,7 @@ from benchmarks.scenarios.base import Context, Step
 from benchmarks.servers import Server, running
 from benchmarks.subjects import Subject
 
-_READ_SECONDS_MAX = 300.0
+_READ_SECONDS_MAX = 150.0
 _PATH = "catchup"
 
 

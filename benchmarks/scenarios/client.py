@@ -19,7 +19,7 @@ from benchmarks.scenarios.base import Context, Step
 from benchmarks.servers import Server, ask
 from benchmarks.subjects import Subject, headwater_in_memory
 
-_SECONDS_MAX = 300.0
+_SECONDS_MAX = 150.0
 _CONNECT_SECONDS = 0.5
 _CREATED = 201
 _WARMUP = "client-warmup"
