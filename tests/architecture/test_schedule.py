@@ -106,6 +106,17 @@ def test_nobody_has_much_left_in_the_end(config: pytest.Config) -> None:
     assert all(len(worker.queue) <= 3 for worker in workers)
 
 
+def test_most_files_are_not_cut_in_two(config: pytest.Config) -> None:
+    tests = [test for number in range(100) for test in named(f"tests/test_{number}.py", 30)]
+    schedule, workers = begin(config, tests)
+    run(schedule, workers)
+    whole = sum(
+        any({*range(first, first + 30)} <= {*worker.ran} for worker in workers)
+        for first in range(0, 3_000, 30)
+    )
+    assert whole > 60
+
+
 def test_what_a_worker_that_dies_had_to_do_is_done_by_others(config: pytest.Config) -> None:
     tests = named(f"{SPARK}test_sink.py", 9) + named("tests/core/test_offsets.py", 90)
     schedule, workers = begin(config, tests)

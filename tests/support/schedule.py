@@ -4,13 +4,14 @@
   Spark of their own go to another: two at once is as much as two cores bear.
 * All other tests are handed out in chunks, because neighbours share servers and data. Chunks are
   small at both ends: at the start because the longest tests come first, at the end so that no
-  worker has much left when the others have nothing to do.
+  worker has much left when the others have nothing to do. They end with a file where that is near.
 
 A worker looks at the next test before it runs one, so it always holds two.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Final
 
 import pytest
@@ -58,7 +59,7 @@ class Schedule(LoadScheduling):  # type: ignore[misc]  # it has no types
     def _sort(self, tests: list[str]) -> None:
         for index, test in enumerate(tests):
             if test.startswith(SPARK):
-                self._lanes[test.partition("::")[0] in OWN_SPARK].append(index)
+                self._lanes[_file(test) in OWN_SPARK].append(index)
             else:
                 self.pending.append(index)
 
@@ -78,12 +79,23 @@ class Schedule(LoadScheduling):  # type: ignore[misc]  # it has no types
         size = 1 + min(len(self.pending), self._handed_out) // (
             _CHUNKS_PER_WORKER * len(self.nodes)
         )
-        chunk, self.pending[:size] = self.pending[:size], []
+        end = self._end_of_file(size)
+        chunk, self.pending[:end] = self.pending[:end], []
         self._handed_out += len(chunk)
         return chunk
+
+    def _end_of_file(self, size: int) -> int:
+        """Where to end a chunk of about that size so that no file is cut in two."""
+        tests = self.collection or []
+        files = [_file(tests[index]) for index in self.pending[size - 1 : 2 * size]]
+        return next((size + n for n, two in enumerate(pairwise(files)) if two[0] != two[1]), size)
 
     def _owner(self, lane: int, who: WorkerController) -> WorkerController:
         """Whoever asked for it first, as long as he lives."""
         if self._owners.get(lane) not in self.node2pending:
             self._owners[lane] = who
         return self._owners[lane]
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]
