@@ -17,6 +17,7 @@ from pycrdt import Doc
 from headwater.core.decisions import Append, Create
 from headwater.core.documents import addresses
 from headwater.core.documents.framing import frame
+from headwater.core.expiry import Lifetime
 from headwater.core.limits import MIB
 from headwater.documents.compaction import Compaction
 from headwater.documents.documents import Documents as Layer
@@ -236,6 +237,26 @@ async def test_a_document_that_is_deleted_meanwhile(monkeypatch: pytest.MonkeyPa
         await settled(documents)
         assert documents.workers.running == set()
         assert await log.list_streams("yjs/", "", 10) == []
+    await log.stop()
+
+
+async def test_a_document_that_expires_takes_all_along() -> None:
+    """One with a lifetime was made as a stream; nobody asks for it any more when that is over."""
+    now_ms = 1_000_000
+    log = await Log.start(MemoryEngine(), clock=lambda: now_ms)
+    await log.create(Create(DOCUMENT, OCTETS, lifetime=Lifetime(ttl_s=60)))
+    async with layer(log) as documents:
+        await documents.ensure_awareness(DOCUMENT, "default")
+        await grow(log, documents, Writer())
+        await settled(documents)
+        assert await documents.newest(DOCUMENT) is not None
+        # Due by what is stored, but used in between: nothing is to go.
+        await documents.expiring(DOCUMENT)
+        assert await documents.newest(DOCUMENT) is not None
+        now_ms += 120_000
+        async with asyncio.timeout(60):
+            while await log.list_streams("yjs/", "", 10):  # noqa: ASYNC110 - of a task's doing
+                await asyncio.sleep(0.01)
     await log.stop()
 
 

@@ -41,6 +41,7 @@ class Documents:
         self._log = streams
         self.workers = Workers(policy)
         self.compaction = Compaction(streams, policy, self.workers)
+        streams.expiry.before = self.expiring
 
     async def stop(self) -> None:
         await self.compaction.stop()
@@ -170,6 +171,18 @@ class Documents:
         if addresses.is_document(stream):
             await self.compaction.abandon(stream)
             await self.compaction.snapshots.remove_all(stream, purge=purge)
+
+    async def expiring(self, stream: str) -> None:
+        """A stream may be due to expire: if it is a document, all that belongs to it goes first."""
+        if not addresses.is_document(stream):
+            return
+        entry = await self._log.entry(stream)
+        state = entry.state
+        if state is not None and state.is_expired(self._log.clock()):
+            await self.compaction.abandon(stream)
+            await self.compaction.snapshots.remove_all(
+                stream, purge=True, unless=lambda: entry.state is not state
+            )
 
     async def undeleted(self, stream: str) -> None:
         """A stream is back: if it is a document, so is its snapshot, which it may depend on."""

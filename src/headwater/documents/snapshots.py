@@ -7,7 +7,7 @@ off, the newest closed one is whole, and the next compaction clears away what is
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple
@@ -76,9 +76,13 @@ class Snapshots:
             if stream.path not in kept:
                 await self.remove(stream.path)
 
-    async def remove_all(self, document: str, *, purge: bool) -> None:
-        """Remove everything that belongs to a document."""
+    async def remove_all(
+        self, document: str, *, purge: bool, unless: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Remove everything that belongs to a document, unless another one has taken its place."""
         async for stream in self._streams(addresses.belonging_to(document)):
+            if unless():
+                return
             await self._log.together(partial(self.remove, stream.path, purge=purge))
 
     async def bring_back(self, view: View) -> None:

@@ -8,6 +8,7 @@ streams that nobody uses cost nothing, however many there are.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -38,12 +39,17 @@ class Expiry(Background):
     def __init__(self, streams: Log) -> None:
         super().__init__()
         self._streams = streams
+        self.before: Callable[[str], Awaitable[None]] | None = None
+        """A layer's chance to remove what belongs to a stream. If that is broken off, the stream is
+        still there, and it is due again."""
 
     async def round(self) -> float:
         streams = self._streams
         stored = streams.engine.streams
         due = await streams.in_thread(stored.expired, streams.clock(), _AT_ONCE_MAX)
         for path in due:
+            if self.before is not None:
+                await self.before(path)
             await streams.expire(path)
         if len(due) == _AT_ONCE_MAX:
             return 0.0

@@ -85,13 +85,10 @@ class Log(CreatingLog):
         self.grace = Grace(self)
         self.orphans: dict[str, None] = {}
         """Soft-deleted streams that have lost their last fork and are still to go."""
+        self.expiry = Expiry(self)
         self.forgetting = Forgetting(self)
-        self.tasks: list[Background] = [
-            Expiry(self),
-            Trimming(self),
-            self.forgetting,
-            Collection(self),
-        ]
+        self.tasks: list[Background] = [self.expiry, self.forgetting]
+        self.tasks += [Trimming(self), Collection(self)]
         """Everything that runs without a request, in rounds."""
         self.watches: list[Watch] = [self.writer.watch]
         """What else does, on timers and when something changes."""
