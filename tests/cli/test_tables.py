@@ -100,6 +100,11 @@ async def test_a_question_that_takes_too_long_is_ended(lake: Path) -> None:
         await Tables(lake, time_s_max=2.0)(endless)
 
 
+async def test_a_question_that_takes_too_much_memory_is_ended(lake: Path) -> None:
+    with pytest.raises(InvalidQuery, match="2 GiB of memory"):
+        await Tables(lake, time_s_max=120.0)("SELECT repeat('x', 2000000000)")
+
+
 async def test_few_may_wait(lake: Path) -> None:
     tables = Tables(lake)
     waiting = [asyncio.ensure_future(tables("SELECT 1")) for _ in range(WAITING_MAX)]

@@ -4,12 +4,13 @@
     {"root": "lake"}                     →  {"tables": […]}
 
 The question comes on stdin, the answer goes to stdout, and what cannot be answered is
-`{"refused": "why"}`. Someone's question may take more memory or time than there is; then this
+`{"refused": "why"}`. Someone's question may take more memory or time than it may have; then this
 process ends, and the server does not.
 """
 
 from __future__ import annotations
 
+import resource
 import sys
 from contextlib import suppress
 from datetime import UTC, date, datetime
@@ -29,17 +30,28 @@ if TYPE_CHECKING:
 ROWS_MAX: Final = 1_000
 TABLES_MAX: Final = 200
 CELL_CHARS_MAX: Final = 4_000
+MEMORY_BYTES_MAX: Final = 2 * 1024**3
+"""DuckDB would take most of what the machine has, and the server's cache is in there."""
+_TOO_LARGE: Final = (
+    f"this needs more than {MEMORY_BYTES_MAX // 1024**3} GiB of memory; ask for less, or use "
+    "`headwater sql`"
+)
 _EXACT_MAX: Final = 2**53
 """Beyond, a reader in a browser would see another number."""
 
 
 def main() -> None:
     _be_first_to_go()
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     question = msgspec.json.decode(sys.stdin.buffer.read())
     try:
         answer = answer_to(question["root"], question.get("sql"))
     except CliError as error:
-        answer = {"refused": error.message}
+        is_large = error.message.startswith("Out of Memory")
+        answer = {"refused": _TOO_LARGE if is_large else error.message}
+    except MemoryError:
+        answer = {"refused": _TOO_LARGE}
     except ModuleNotFoundError as error:
         why = f"tables need the package {error.name}: pip install 'headwater[tables]'"
         answer = {"refused": why}
