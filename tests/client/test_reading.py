@@ -322,6 +322,17 @@ def test_events_that_make_no_sense(headers: dict[str, str], text: bytes) -> None
     assert session.offset == "0_1"
 
 
+def test_an_event_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.client.protocol.reading.ANSWER_BYTES_MAX", 1000)
+    events = session_at("0_1", live="sse").events(EVENTS)
+    for position in range(2, 10):
+        # Many that end are no problem.
+        events.feed(b"event: data\ndata: [" + b" " * 200 + b"1]\n\n" + control(f"0_{position}"))
+    events.feed(b"data: " + b"x" * 900)
+    with pytest.raises(UnexpectedAnswer, match="over 1000 bytes"):
+        events.feed(b"x" * 100)
+
+
 def test_an_answer_that_is_no_event_stream() -> None:
     with pytest.raises(UnexpectedAnswer):
         session_at("0_1", live="sse").events({"content-type": JSON})

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
 from headwater.client.aio.transport import HttpxTransport, Timeouts
-from headwater.client.errors import ConnectionFailed, RequestTimedOut
+from headwater.client.errors import ConnectionFailed, RequestTimedOut, UnexpectedAnswer
 from headwater.client.protocol.streams import Request, append_request, read_request
 
 Script = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
@@ -102,6 +103,51 @@ async def test_distrust_does_not_disturb_what_is_under_way() -> None:
         await transport.distrust()
         release.set()
         assert (await request).status == 200
+
+
+ENDLESS_BYTES_MAX = 1_000_000
+
+
+async def endless(writer: asyncio.StreamWriter, head: bytes) -> None:
+    writer.write(b"HTTP/1.1 " + head + b"\r\nTransfer-Encoding: chunked\r\n\r\n")
+    with suppress(ConnectionError):
+        while True:
+            writer.write(b"4000\r\n" + b"x" * 0x4000 + b"\r\n")
+            await writer.drain()
+
+
+async def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.client.aio.transport.ANSWER_BYTES_MAX", ENDLESS_BYTES_MAX)
+
+    async def script(request: bytes, writer: asyncio.StreamWriter) -> None:
+        await endless(writer, b"200 OK")
+
+    async with serving(script) as (server, transport), asyncio.timeout(60):
+        with pytest.raises(UnexpectedAnswer, match="over 1000000 bytes"):
+            await transport.send(read_request(server.url, offset="0_0"))
+
+
+async def test_an_error_without_end_is_cut_off() -> None:
+    async def script(request: bytes, writer: asyncio.StreamWriter) -> None:
+        await endless(writer, b"503 Busy")
+
+    async with serving(script) as (server, transport), asyncio.timeout(60):
+        response = await transport.send(read_request(server.url, offset="0_0"))
+        assert response.status == 503
+        assert 1024**2 < len(response.body) < 2 * 1024**2
+
+
+async def test_what_inflates_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.client.aio.transport.ANSWER_BYTES_MAX", ENDLESS_BYTES_MAX)
+    body = gzip.compress(bytes(10 * ENDLESS_BYTES_MAX))
+    head = f"Content-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n"
+
+    async def script(request: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n" + head.encode() + body)
+
+    async with serving(script) as (server, transport):
+        with pytest.raises(UnexpectedAnswer, match="over"):
+            await transport.send(read_request(server.url, offset="0_0"))
 
 
 async def test_nobody_listens() -> None:

@@ -24,7 +24,13 @@ from headwater.client.protocol.addresses import origin_of
 from headwater.client.protocol.refusals import failure
 from headwater.client.protocol.resources import not_supported, parse
 from headwater.client.protocol.retry import Retries, RetryPolicy
-from headwater.client.protocol.streams import Request, Response, check_headers, merged
+from headwater.client.protocol.streams import (
+    ERROR_BYTES_MAX,
+    Request,
+    Response,
+    check_headers,
+    merged,
+)
 
 T = TypeVar("T")
 
@@ -136,12 +142,12 @@ class Sender:
         if 200 <= answer.status < 300:
             return answer
         try:
-            body = b""
-            while (chunk := await answer.next_chunk()) is not None:
+            body = bytearray()
+            while len(body) <= ERROR_BYTES_MAX and (chunk := await answer.next_chunk()) is not None:
                 body += chunk
         finally:
             await answer.aclose()
-        self._raise_if_refused(request, Response(answer.status, answer.headers, body))
+        self._raise_if_refused(request, Response(answer.status, answer.headers, bytes(body)))
         raise AssertionError("a status outside 2xx is always a failure")
 
     async def pause_or_raise(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
@@ -18,7 +18,14 @@ import httpx
 
 from headwater.client.errors import ConnectionFailed, HeadwaterError, RequestTimedOut
 from headwater.client.protocol.retry import check_options
-from headwater.client.protocol.streams import Patience, Request, Response
+from headwater.client.protocol.streams import (
+    ANSWER_BYTES_MAX,
+    ERROR_BYTES_MAX,
+    Patience,
+    Request,
+    Response,
+    unexpected,
+)
 
 CONNECTIONS_MAX: Final = 1_000
 KEEPALIVE_S: Final = 20.0
@@ -81,7 +88,8 @@ class OpenResponse(Protocol):
 
 
 class Transport(Protocol):
-    """Sends requests. Raises nothing but `ConnectionFailed` and cancellation."""
+    """Sends requests. Raises nothing but `ConnectionFailed`, `UnexpectedAnswer` if there is no end
+    to an answer, and cancellation."""
 
     async def send(self, request: Request) -> Response:
         """Send a request and wait for the whole answer."""
@@ -117,10 +125,13 @@ class HttpxTransport:
         pool = self._pool
         async with self._in_use(pool):
             try:
-                answer = await pool.client.send(self._build(pool, request))
+                answer = await pool.client.send(self._build(pool, request), stream=True)
+                try:
+                    return await _whole(answer)
+                finally:
+                    await answer.aclose()
             except (httpx.HTTPError, httpx.StreamError) as error:
                 raise failure_of(request, error) from error
-        return Response(answer.status_code, dict(answer.headers), answer.content)
 
     async def open(self, request: Request) -> OpenResponse:
         pool = self._pool
@@ -177,6 +188,20 @@ def _tls_context(verify: Any) -> ssl.SSLContext:
     if isinstance(verify, str | Path):
         return ssl.create_default_context(cafile=verify)
     return httpx.create_ssl_context(verify=verify)
+
+
+async def _whole(answer: httpx.Response) -> Response:
+    """An answer with its body, unless that is larger than any server means it to be."""
+    response = Response(answer.status_code, dict(answer.headers))
+    pieces, size = [], 0
+    async for piece in answer.aiter_bytes():
+        pieces.append(piece)
+        size += len(piece)
+        if answer.is_error and size > ERROR_BYTES_MAX:
+            break
+        if size > ANSWER_BYTES_MAX:
+            raise unexpected(response, f"the answer is over {ANSWER_BYTES_MAX} bytes")
+    return replace(response, body=b"".join(pieces))
 
 
 class _Pool:

@@ -35,6 +35,7 @@ from headwater.client.errors import BadRequest, StreamNotFound, whole_number
 from headwater.client.protocol.batch import Batch, Position, has_messages, is_json_array
 from headwater.client.protocol.sse import SseParser
 from headwater.client.protocol.streams import (
+    ANSWER_BYTES_MAX,
     NOW,
     START,
     Live,
@@ -191,15 +192,20 @@ class EventSession:
         self._base64 = headers.get("stream-sse-data-encoding", "").lower() == "base64"
         self._parser = SseParser()
         self._payloads: list[bytes] = []
+        self._unfinished_bytes = 0
 
     def feed(self, chunk: bytes) -> None:
         """Take bytes of the event stream; the batches that they complete go to the session."""
+        self._unfinished_bytes += len(chunk)
+        if self._unfinished_bytes > ANSWER_BYTES_MAX:
+            raise unexpected(self._response, f"an event is over {ANSWER_BYTES_MAX} bytes")
         for event in self._parser.feed(chunk):
             if event.name == "data":
                 self._payloads.append(self._decoded(event.data))
             elif event.name == "control":
                 self._session.advance(self._step(event.data), self._response)
                 self.control_events += 1
+                self._unfinished_bytes = 0
             elif event.name == "deleted":
                 raise StreamNotFound("the stream was deleted while it was followed", status=404)
 

@@ -33,6 +33,11 @@ START: Final = "-1"
 NOW: Final = "now"
 """The offset of a stream's end, wherever that is when the server reads the request."""
 
+ANSWER_BYTES_MAX: Final = 1024**3
+"""Larger than what any server means to be held at once. What has no end would fill the memory."""
+ERROR_BYTES_MAX: Final = 1024**2
+"""What an error says beyond this is cut off."""
+
 NOTHING: Final[Any] = object()
 """Stands for a message that was not given; None is one."""
 
