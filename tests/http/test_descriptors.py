@@ -106,6 +106,32 @@ def test_a_server_that_is_full_answers_probes(tmp_path: Path) -> None:
             assert silent.is_at_end()
 
 
+def test_strangers_who_say_nothing_do_not_keep_probes_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However patient they are, and however often they come back."""
+    monkeypatch.setattr("headwater.http.connection._PROBE_S", 3600.0)
+    most = 10
+    strangers = most + 2 * Descriptors().probes_max
+
+    async def statuses() -> list[bytes]:
+        server = Server(lambda _: Response(200, []), Limits(connections_max=most))
+        port = await server.start(HOST, 0)
+        first_lines = []
+        with ExitStack() as stack:
+            for _ in range(3):
+                for _ in range(strangers):
+                    stack.enter_context(socket.create_connection((HOST, port), 10))
+                reader, writer = await asyncio.open_connection(HOST, port)
+                stack.callback(writer.close)
+                writer.write(request_bytes("GET", "/healthz"))
+                first_lines.append(await reader.readline())
+        await server.stop(0)
+        return first_lines
+
+    assert uvloop.run(statuses()) == [b"HTTP/1.1 200 OK\r\n"] * 3
+
+
 @pytest.mark.parametrize(
     "allowed, backlog, most",
     [(64, 16, 32), (1024, 128, 640), (20_000, 2500, 17_244), (65_536, 4096, 20_000)],

@@ -84,6 +84,8 @@ class Server:
         self.now = monotonic()
         self.heads = Heads(origins, is_private=is_private)
         self._connections: set[Connection] = set()
+        self._waited_for: dict[Connection, None] = {}
+        """There is no room for these, but each may still send a probe; the oldest first."""
         self._by_address: Counter[str] = Counter()
         self._empty = asyncio.Event()
         self._listeners: list[asyncio.Server] = []
@@ -131,8 +133,13 @@ class Server:
         if self.stopping:
             connection.wind_down()
         elif over > 0:
+            if over > self.descriptors.probes_max:
+                self._give_up_oldest()
             reason = "the server has as many connections as it may"
-            self._turn_away(connection, reason, probes=over <= self.descriptors.probes_max)
+            probes = len(self._waited_for) < self.descriptors.probes_max
+            if probes:
+                self._waited_for[connection] = None
+            self._turn_away(connection, reason, probes=probes)
         elif 0 < self.limits.connections_per_address_max < self._by_address[connection.address]:
             self._turn_away(connection, "your address has as many connections as it may")
 
@@ -142,8 +149,16 @@ class Server:
         response = plain_error(503, "too_many_connections", message, later)
         connection.turn_away(response, probes=probes)
 
+    def _give_up_oldest(self) -> None:
+        """Who probes says so at once, and strangers who say nothing must not be in the way."""
+        silent = next((one for one in self._waited_for if one.current is None), None)
+        if silent is not None:
+            del self._waited_for[silent]
+            self._each([silent], Connection.time_out)
+
     def closed(self, connection: Connection) -> None:
         self._connections.discard(connection)
+        self._waited_for.pop(connection, None)
         self._by_address[connection.address] -= 1
         if not self._by_address[connection.address]:
             del self._by_address[connection.address]
