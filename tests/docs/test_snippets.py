@@ -20,7 +20,7 @@ import pytest
 
 from headwater.settings import Settings
 from tests.access.authority import Authority
-from tests.docs import commands, test_howtos, test_javascript, test_sql, test_tutorial
+from tests.docs import commands, test_editing, test_howtos, test_javascript, test_sql, test_tutorial
 from tests.docs.markdown import DOCS, README, ROOT, Block, Page
 
 PAGES = sorted(
@@ -110,9 +110,7 @@ SHOWN: tuple[tuple[str, str, str], ...] = (
     ("docs/howto/django.md", "python manage.py pack", "goes on for ever; tested --until-empty"),
     ("docs/howto/documents.md", "pip install", INSTALLS),
     ("docs/howto/documents.md", "npm install", INSTALLS),
-    ("docs/howto/documents.md", "import * as Y", "tests/examples/test_editor.py has a provider"),
     ("docs/howto/documents.md", "headwater keys", "tests/access/test_documents.py has such a key"),
-    ("docs/howto/documents.md", "curl", "tests/documents asks for the same of its documents"),
     ("docs/howto/documents.md", "from pyspark", "tests/spark/test_documents.py reads documents"),
     ("docs/howto/documents.md", "headwater serve", STARTS),
     ("docs/howto/fastapi.md", "pip install", INSTALLS),
@@ -163,7 +161,12 @@ SHOWN: tuple[tuple[str, str, str], ...] = (
 
 def is_executed(page: Path, block: Block) -> bool:
     _, executes = EXECUTED.get(name_of(page), ("", lambda _: False))
-    return executes(block) or test_sql.executes(block) or test_javascript.executes(page.stem, block)
+    return (
+        executes(block)
+        or test_sql.executes(block)
+        or test_javascript.executes(page.stem, block)
+        or test_editing.executes(page.stem, block)
+    )
 
 
 def test_every_snippet_is_executed_or_says_why_not() -> None:
