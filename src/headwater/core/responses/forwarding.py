@@ -1,10 +1,11 @@
 """Which headers of a request go on to the upstream.
 
 All but those that are about something else: the connection to this server (hop-by-hop headers and
-whatever `Connection` names, `Host`, `Expect`, `Content-Length`), who may use this server
-(`Authorization`), and how to make the request (`Upstream-…`). `Upstream-Authorization` goes on as
-`Authorization`. The answer is stored as it comes and read by others than who asked, so it is asked
-for without an encoding: `Accept-Encoding` is always `identity`.
+whatever `Connection` names, `Host`, `Expect`, `Content-Length`), who may use this server and what
+is next to it (`Authorization`, and `Cookie`, which browsers add unasked), and how to make the
+request (`Upstream-…`). `Upstream-Authorization` goes on as `Authorization`. The answer is stored as
+it comes and read by others than who asked, so it is asked for without an encoding:
+`Accept-Encoding` is always `identity`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ _KEPT_BACK: Final = frozenset(
         b"authorization",
         b"connection",
         b"content-length",
+        b"cookie",
         b"expect",
         b"host",
         b"keep-alive",
