@@ -143,7 +143,7 @@ def test_files_that_were_replaced_go_in_the_end(
         files = {*Path(f"{root}/rollup").glob("date=*/*.parquet")}
         assert len(files) == (1 if hours == 0 else number + 1)
     configuration = DeltaTable(f"{root}/rollup").metadata().configuration
-    assert configuration["delta.deletedFileRetentionDuration"] == "interval 10 minutes"
+    assert configuration["delta.deletedFileRetentionDuration"] == "interval 1 minutes"
 
 
 def test_two_writers(spark: SparkSession, world: World) -> None:

@@ -29,7 +29,7 @@ SMALL_BYTES: Final = 32 * 2**20
 TARGET_BYTES: Final = 128 * 2**20
 TIDY_EVERY: Final = 20
 _NEVER: Final = 1_000_000
-_MARGIN_MIN: Final = 10
+_MARGIN_MIN: Final = 1
 """How much longer than a file itself its mention is kept: removing many files takes a while."""
 
 
