@@ -114,7 +114,14 @@ def test_values_that_make_no_sense(name: str, value: str, monkeypatch: pytest.Mo
         serve()
     assert raised.value.code == 2
     assert name in str(raised.value)
-    assert "\n" not in str(raised.value)
+    _is_plain(str(raised.value))
+
+
+def _is_plain(said: str) -> None:
+    """A sentence of ours, not one of the library that checks settings."""
+    assert "\n" not in said
+    assert "Value error" not in said
+    assert "Input " not in said
 
 
 @pytest.mark.parametrize(
@@ -135,7 +142,7 @@ def test_files_that_make_no_sense(content: bytes, what: str, tmp_path: Path) -> 
     with pytest.raises(CliError, match=what) as raised:
         serve(config=path)
     assert raised.value.code == 2
-    assert "\n" not in str(raised.value)
+    _is_plain(str(raised.value))
 
 
 def test_a_port_that_is_taken(spawn: Spawn) -> None:
@@ -154,7 +161,12 @@ def test_a_port_that_is_taken(spawn: Spawn) -> None:
         ("--long-poll-timeout-ms -5", "long_poll_timeout_ms"),
         ("--sse-lifetime-ms 0", "sse_lifetime_ms"),
         ("--linger-ms -1", "linger_ms"),
-        ("--port 65536", "port"),
+        ("--port 65536", "port: must be at most 65535"),
+        ("--port http", "port: must be a whole number"),
+        ("--engine oracle://db", "headwater: engine must be sqlite, memory or the address"),
+        ("--advertise http://me:4437", "set engine to its address"),
+        ("--advertise me", "advertise: must be an address such as"),
+        ("--log-level loud", "log_level: must be 'debug', 'info'"),
         ("--body-bytes-max 0", "body_bytes_max"),
         ("--body-bytes-max 1000000 --queue-bytes-max 999999", "queue_bytes_max"),
         ("--body-bytes-max 1000000 --bodies-bytes-max 1999999", "bodies_bytes_max"),
@@ -174,7 +186,9 @@ def test_a_port_that_is_taken(spawn: Spawn) -> None:
 def test_settings_that_make_no_sense_are_refused_in_one_line(
     run: Run, flags: str, why: str
 ) -> None:
-    assert why in run("serve", *flags.split(), code=2).err
+    said = run("serve", *flags.split(), code=2).err
+    assert why in said
+    _is_plain(said.strip())
 
 
 def test_a_server_without_tokens_does_not_load_what_they_need() -> None:

@@ -76,7 +76,7 @@ class Node:
         while not self.process.is_running:
             self.reap()
             try:
-                await asyncio.to_thread(self.process.start)
+                await start(self.process)
             except ServerFailedError:
                 if time.monotonic() > deadline:
                     raise
@@ -101,6 +101,19 @@ class Node:
         for proxy in self.proxies:
             await proxy.stop()
         self.clock.close()
+
+
+async def start(process: ServerProcess) -> None:
+    """Start a node in a thread; if that is cancelled, it is not left behind."""
+    starting = asyncio.ensure_future(asyncio.to_thread(process.start))
+    try:
+        await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        while not starting.done():
+            if process._process is not None:
+                process._process.kill()
+            await asyncio.wait([starting], timeout=0.1)
+        raise
 
 
 class Nemesis:
@@ -207,24 +220,24 @@ class Nemesis:
     async def kill_primary(self) -> None:
         lost = self._trio.primary
         self._say(f"{self._called(lost)}: killed")
-        await asyncio.to_thread(lost.kill)
+        await self._trio.do(lost.kill)
         await asyncio.sleep(self._rng.uniform(0, 1))
         await self._promote()
         await asyncio.sleep(self._rng.uniform(0, 1))
-        await asyncio.to_thread(self._trio.bring_back, lost)
-        await asyncio.to_thread(self._trio.wait_for_replicas, 2)
+        await self._trio.do(self._trio.bring_back, lost)
+        await self._trio.do(self._trio.wait_for_replicas, 2)
 
     async def _promote(self) -> None:
-        found = await asyncio.to_thread(self._trio.fail_over)
+        found = await self._trio.do(self._trio.fail_over)
         self._say(f"PostgreSQL {self._trio.name_of(found)}: promoted")
 
     async def kill_replica(self) -> None:
         lost = self._rng.choice(self._trio.replicas)
         self._say(f"{self._called(lost)}: killed")
-        await asyncio.to_thread(lost.kill)
+        await self._trio.do(lost.kill)
         await asyncio.sleep(self._rng.uniform(0.1, 1.5))
-        await asyncio.to_thread(self._trio.bring_back, lost)
-        await asyncio.to_thread(self._trio.wait_for_replicas, 2)
+        await self._trio.do(self._trio.bring_back, lost)
+        await self._trio.do(self._trio.wait_for_replicas, 2)
 
     def _called(self, server: Member) -> str:
         role = "the primary" if server is self._trio.primary else "a replica"
@@ -253,18 +266,18 @@ class Nemesis:
 
     async def _start_again(self, lost: Member) -> None:
         """With its disk as it was, or as a copy of the one that takes its place."""
-        await asyncio.to_thread(lost.kill)
+        await self._trio.do(lost.kill)
         if lost is self._trio.primary and self._rng.random() < 0.5:
             await self._promote()
-        await asyncio.to_thread(self._trio.bring_back, lost)
-        await asyncio.to_thread(self._trio.wait_for_replicas, 2)
+        await self._trio.do(self._trio.bring_back, lost)
+        await self._trio.do(self._trio.wait_for_replicas, 2)
 
     async def _refuse_to_grow(self, seconds: float) -> None:
         """As PostgreSQL does when a table cannot be extended."""
         self._say(f"PostgreSQL's disk: as if full for {seconds:.1f} s")
-        await asyncio.to_thread(_execute, self._trio, _FULL)
+        await self._trio.do(_execute, self._trio, _FULL)
         await asyncio.sleep(seconds)
-        await asyncio.to_thread(_execute, self._trio, _ROOM)
+        await self._trio.do(_execute, self._trio, _ROOM)
 
 
 def _execute(trio: Trio, sql: str) -> None:

@@ -19,17 +19,20 @@ from tests.cluster.trio import Trio
 
 async def ordeal(seed: int, seconds: float, say: Say) -> tuple[History, list[str]]:
     """Disturb a cluster for a while; what was recorded, and which promises were broken."""
-    rng = Random(seed)
-    trio = await asyncio.to_thread(Trio, has_disks=can_have_disks())
+    async with Trio.running(has_disks=can_have_disks()) as trio:
+        return await _ordeal(trio, Random(seed), seconds, say)
+
+
+async def _ordeal(trio: Trio, rng: Random, seconds: float, say: Say) -> tuple[History, list[str]]:
     nodes: list[Node] = []
     replication: dict[tuple[int, int], Proxy] = {}
     try:
-        await asyncio.to_thread(trio.create_database, DATABASE)
+        await trio.do(trio.create_database, DATABASE)
         for one, other in permutations(trio.servers, 2):
             replication[one.port, other.port] = Proxy(other.port)
             await replication[one.port, other.port].start()
         ports = {pair: proxy.port for pair, proxy in replication.items()}
-        await asyncio.to_thread(trio.replicate_through, ports)
+        await trio.do(trio.replicate_through, ports)
         nodes = [Node(str(number), trio) for number in (1, 2, 3)]
         for node in nodes:
             for proxy in node.proxies:
@@ -49,7 +52,6 @@ async def ordeal(seed: int, seconds: float, say: Say) -> tuple[History, list[str
             await node.stop()
         for proxy in replication.values():
             await proxy.stop()
-        await asyncio.to_thread(trio.close)
 
 
 async def _disturbed(

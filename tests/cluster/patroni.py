@@ -266,5 +266,11 @@ async def measure(times: int) -> int:
     return 1 if tally.lost or tally.doubled else 0
 
 
+def _end(number: int, frame: object) -> None:
+    sys.exit(128 + number)
+
+
 if __name__ == "__main__":
+    # So that what was started is ended too.
+    signal.signal(signal.SIGTERM, _end)
     sys.exit(asyncio.run(measure(int(sys.argv[1]) if len(sys.argv) > 1 else 3)))

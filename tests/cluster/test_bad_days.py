@@ -132,6 +132,9 @@ async def test_a_node_that_loses_only_postgresql(pair: Pair) -> None:
 
 
 async def test_a_node_that_loses_only_its_peers(pair: Pair) -> None:
+    for stream in STREAMS:
+        # So that there are connections, which nobody ends.
+        assert (await pair.client.get(pair.other.stream_url(stream))).status_code == 200
     pair.from_peers.cut(BOTH)
     assert await pair.is_balanced()
     # It reaches everybody, PostgreSQL sees it, and it answers those who reach it.
@@ -146,6 +149,7 @@ async def test_a_node_that_loses_only_its_peers(pair: Pair) -> None:
         "owned_elsewhere",
         "storage_unavailable",
     }
+    assert "node_is_silent" in pair.other.stderr
     pair.from_peers.reset()
     pair.from_peers.heal()
     for stream in STREAMS:

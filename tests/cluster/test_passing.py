@@ -8,14 +8,18 @@ from typing import Any, cast
 
 import pytest
 
+from headwater.cluster.frames import Frames, OutOfStep, frame
 from headwater.core.cluster import NodeSeen
 from headwater.core.errors import OutcomeUnknown
 from headwater.http.known_heads import KnownHeads
 from headwater.http.links import Link, LinkBroken
 from headwater.http.messages import Answer, Peer, Request, Response
 from headwater.http.passing import Passing
+from headwater.http.silence import Silence
 from headwater.service.replies import Reply
 
+ANSWER_BYTES_MAX = 1_000
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 OWNER = NodeSeen(2, "owner", "http://127.0.0.1:1", 1, 1, 3000, draining=False)
 
 
@@ -32,12 +36,15 @@ class Wire:
     def abort(self) -> None:
         self.is_open = False
 
+    def get_extra_info(self, name: str) -> None:
+        return None
+
 
 class Bench:
     """A connection to the owner, and what becomes of requests."""
 
     def __init__(self) -> None:
-        self.passing = Passing(1, b"secret")
+        self.passing = Passing(1, b"secret", ANSWER_BYTES_MAX, Silence(0.2, 0.2))
         links = self.passing._links_to(OWNER)
         self.wire, self.link = Wire(), Link(links._take_back)
         self.link.connection_made(cast("Any", self.wire))
@@ -88,19 +95,57 @@ async def test_chunks_are_waited_for() -> None:
     assert not bench.send(a_read()).done()
 
 
-@pytest.mark.parametrize("how", ["hung up", "nonsense"])
-async def test_an_owner_that_is_gone_is_not_the_last_word(how: str) -> None:
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"SMTP ready\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[1",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -9\r\n\r\n[1]",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n[1]",
+        b"HTTP/1.1 999 What\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+        CHUNKED + b"2\r\n[1\r\n",
+        CHUNKED + b"-6\r\n",
+        CHUNKED + b"3e9\r\n",
+        CHUNKED + b"x" * 40,
+        CHUNKED + b"12c\r\n%b\r\n" % (b"x" * 300) * 4,
+        b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 50_000,
+    ],
+)
+async def test_an_owner_that_is_gone_or_mad_is_not_the_last_word(said: bytes) -> None:
     bench = Bench()
+    bench.link.answer_bytes_max = ANSWER_BYTES_MAX
     answer = bench.send(a_read())
-    if how == "hung up":
+    if said:
+        bench.link.data_received(said)
+    if bench.wire.is_open:
+        await asyncio.sleep(0)
         bench.link.connection_lost(None)
-    else:
-        bench.link.data_received(b"SMTP ready\r\n\r\n")
     found = await answer
     assert isinstance(found, Response)
     assert found.body == b"from the next owner"
     assert [broken.sent for broken in bench.repeated] == [True]
     assert bench.passing.pass_at_once(a_read(), OWNER, bench._again) is None
+
+
+async def test_what_follows_an_answer_is_no_answer_to_the_next() -> None:
+    bench = Bench()
+    answer = bench.send(a_read())
+    bench.link.data_received(CHUNKED + b"1\r\na\r\n0\r\n\r\n4\r\nevil\r\n")
+    found = await answer
+    assert isinstance(found, Response)
+    assert found.body == b"a"
+    assert not bench.wire.is_open
+    assert bench.passing.pass_at_once(a_read(), OWNER, bench._again) is None
+
+
+@pytest.mark.parametrize("said", [b"-2\n", b"1001\n", b"x\n", b"y" * 40])
+def test_what_is_no_frame(said: bytes) -> None:
+    frames = Frames(ANSWER_BYTES_MAX)
+    assert list(frames.take(frame(b"a") + b":\n" + frame(b"b" * 1000))) == [b"a", b"b" * 1000]
+    with pytest.raises((OutOfStep, ValueError)):
+        list(frames.take(said))
 
 
 async def test_nobody_waits_for_a_client_that_is_gone() -> None:

@@ -60,7 +60,7 @@ class App:
 def forwarding_of(reply: Deferred) -> tuple[Forwarding, App]:
     app = App(reply)
     node = SimpleNamespace(id=1, lease_s=3.0, shards=frozenset(), seen=ClusterSeen())
-    return Forwarding(cast("Any", app), cast("Any", node), b"secret"), app
+    return Forwarding(cast("Any", app), cast("Any", node), b"secret", 1_000), app
 
 
 async def test_they_are_sent_after_their_stream(monkeypatch: pytest.MonkeyPatch) -> None:

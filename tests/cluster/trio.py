@@ -14,12 +14,13 @@ whether it still lives. A server that was primary comes back as a copy of the ne
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import psycopg
 
@@ -87,11 +88,18 @@ class Trio:
 
     def __init__(self, more: str = "", *, has_disks: bool = False) -> None:
         self._stack = ExitStack()
-        first = Member(more=more, has_disk=has_disks)
-        self.servers = [first]
+        self._is_over = False
         self._stand_ins: dict[tuple[int, int], int] = {}
         self._to_copy: set[Member] = set()
         """Those that may have what the primary has not."""
+        with self._stack:
+            self._start(more, has_disks)
+            # Only if something failed is it all ended here.
+            self._stack = self._stack.pop_all()
+
+    def _start(self, more: str, has_disks: bool) -> None:
+        first = Member(more=more, has_disk=has_disks)
+        self.servers = [first]
         self._stack.callback(first.close)
         self.primary = first
         # Commits wait for replicas, and there are none yet.
@@ -118,6 +126,29 @@ class Trio:
     def close(self) -> None:
         # The primary first: a replica that goes makes it wait.
         self._stack.close()
+
+    @classmethod
+    @asynccontextmanager
+    async def running(cls, *, has_disks: bool = False) -> AsyncIterator[Self]:
+        """The same on an event loop; nothing is left behind, whenever it is cancelled."""
+        starting = asyncio.ensure_future(asyncio.to_thread(cls, has_disks=has_disks))
+        try:
+            yield await asyncio.shield(starting)
+        finally:
+            await asyncio.wait([starting])
+            if starting.exception() is None:
+                await asyncio.to_thread(starting.result().close)
+
+    async def do(self, work: Callable[..., Any], *arguments: object) -> Any:
+        """Do something in a thread, to its end: if it were cancelled half-way, what it starts would
+        be left behind. Only what it waits for is given up."""
+        doing = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
+        try:
+            return await asyncio.shield(doing)
+        except asyncio.CancelledError:
+            self._is_over = True
+            await asyncio.wait([doing])
+            raise
 
     # ── Addresses ────────────────────────────────────────────────────────────────────────────
 
@@ -192,6 +223,7 @@ class Trio:
 
     def wait_for_replicas(self, count: int) -> None:
         def followed() -> bool:
+            assert not self._is_over, "nobody waits any more"
             with self.primary.connect() as connection:
                 sql = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'"
                 return bool(connection.execute(sql).fetchall()[0][0] >= count)

@@ -23,8 +23,9 @@ def frame(body: bytes) -> bytes:
 class Frames:
     """Takes them apart, however they were cut on their way."""
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_max: int) -> None:
         self._rest = bytearray()
+        self._bytes_max = bytes_max
 
     def take(self, data: bytes) -> Iterator[bytes]:
         rest = self._rest
@@ -32,6 +33,8 @@ class Frames:
         while (end := rest.find(b"\n", 0, _LINE_MAX)) >= 0:
             line = bytes(rest[:end])
             size = 0 if not line or line.startswith(b":") else int(line)
+            if not 0 <= size <= self._bytes_max:
+                raise OutOfStep(f"no frame has {size} bytes")
             if len(rest) < end + 1 + size:
                 return
             body = bytes(rest[end + 1 : end + 1 + size])

@@ -132,6 +132,12 @@ class Limits:
         )
 
     @property
+    def answer_bytes_max(self) -> int:
+        """More than any node says at once: a body in any form, an answer of `_bulk`, or what one
+        commit has added to a stream."""
+        return 2 * self.body_bytes_max + self.queue_bytes_max + BULK_BYTES
+
+    @property
     def memory_bytes_max(self) -> int:
         """What a server takes up at most. See above."""
         waiting = 2 * self.bodies_bytes_max + self.queue_bytes_max + self.buffers_bytes_max

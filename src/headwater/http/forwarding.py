@@ -37,6 +37,7 @@ from headwater.http.outcomes import as_is
 from headwater.http.passing import NODE, Passing
 from headwater.http.routes.matching import locate
 from headwater.http.routes.subscriptions import SUBSCRIPTION, SUBSCRIPTIONS
+from headwater.http.silence import Silence
 from headwater.http.targets import PROXY_ROOT, STREAM_ALIAS, STREAM_ROOT, SUBSCRIPTIONS_ROOT
 from headwater.service.reordering import Waiting
 
@@ -64,11 +65,12 @@ class ForwardFigures:
 class Forwarding:
     """The handler of a node in a cluster."""
 
-    def __init__(self, app: App, node: Node, secret: bytes) -> None:
+    def __init__(self, app: App, node: Node, secret: bytes, answer_bytes_max: int) -> None:
         self._app = app
         self._node = node
-        self._passing = Passing(node.id, secret)
         self.patience_s = max(_PATIENCE_S_MIN, _PATIENCE_LEASES * node.lease_s)
+        silence = Silence(node.lease_s, self.patience_s)
+        self._passing = Passing(node.id, secret, answer_bytes_max, silence)
         self.figures = ForwardFigures()
         self._listing = Listing(node, app.answer, self.ask, self.patience_s)
         self._places: dict[bytes, int] = {}
@@ -176,7 +178,10 @@ class Forwarding:
             raise OwnedElsewhere(shard)
         if answer.status != 200:
             return []
-        return msgspec.json.decode(answer.body, type=_Groups).groups
+        try:
+            return msgspec.json.decode(answer.body, type=_Groups).groups
+        except msgspec.DecodeError:
+            raise OwnedElsewhere(shard) from None
 
     async def move(self, owner: NodeSeen, shard: int, to: int) -> bool:
         """Ask an owner to hand a shard over; False if it cannot, or cannot be asked."""

@@ -111,10 +111,13 @@ class Telling:
 class Channels:
     """Those of this node to the others, as long as it has subscriptions."""
 
-    def __init__(self, node: Node, ask: Ask, subscriptions: Subscriptions) -> None:
+    def __init__(
+        self, node: Node, ask: Ask, subscriptions: Subscriptions, frame_bytes_max: int
+    ) -> None:
         assert subscriptions.hearing is not None
         self._node = node
         self._ask = ask
+        self._frame_bytes_max = frame_bytes_max
         self._subscriptions = subscriptions
         self._hearing = subscriptions.hearing
         self._known: dict[int, asyncio.Task[None]] = {}
@@ -164,7 +167,8 @@ class Channels:
         answer = await self._ask(request, peer)
         if isinstance(answer, EventStream):
             silence_s = _SILENCE_LEASES_MAX * self._node.lease_s
-            await Incoming(partial(self._take, peer.id), silence_s).run(answer)
+            take = partial(self._take, peer.id)
+            await Incoming(take, silence_s, self._frame_bytes_max).run(answer)
 
     def _take(self, node_id: int, body: bytes) -> None:
         hints = msgspec.msgpack.decode(body, type=list[Hint])

@@ -21,10 +21,12 @@ class Incoming:
 
     ended_here = cut_off = paused = False
 
-    def __init__(self, take: Callable[[bytes], None], silence_s_max: float) -> None:
+    def __init__(
+        self, take: Callable[[bytes], None], silence_s_max: float, frame_bytes_max: int
+    ) -> None:
         self._take = take
         self._silence_s_max = silence_s_max
-        self._frames = Frames()
+        self._frames = Frames(frame_bytes_max)
         self._over = asyncio.Event()
         self._last_s = monotonic()
         self.heard = False

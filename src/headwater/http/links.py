@@ -2,17 +2,21 @@
 
 The other end is a Headwater of the same cluster, which it has to prove before it is sent anything
 (`core.peers`). So this knows no redirects, no proxies and no content codings: whatever comes is
-handed on as it is. A response of a known length is awaited as a whole, which is bounded by what a
-node answers at most; one in chunks is read chunk by chunk, and no faster than it is taken.
+handed on as it is. A response of a known length is awaited as a whole; one in chunks is read chunk
+by chunk, and no faster than it is taken. Neither may be larger than what a node answers at most,
+and before the other end has proved who it is, hardly anything may come. That a machine has died is
+found out by TCP within about ten seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
+import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
+from http import HTTPStatus
 from time import monotonic
 from typing import Final, cast
 from urllib.parse import urlsplit
@@ -27,10 +31,20 @@ _IDLE_MAX: Final = 64
 _IDLE_S_MAX: Final = 30.0
 _CONNECT_S_MAX: Final = 3.0
 _HEAD_BYTES_MAX: Final = 256 * 1024
+_HELLO_BYTES_MAX: Final = 1024
 _UNTAKEN_BYTES_MAX: Final = 256 * 1024
+_SIZE_LINE_MAX: Final = 20
 # Larger bodies are handed over as they are: a copy would be memory that nobody counts.
 _COPIED_BYTES_MAX: Final = 16 * 1024
 _BODILESS: Final = frozenset({204, 304})
+_STATUSES: Final = frozenset(status.value for status in HTTPStatus if status.value >= 200)
+# As far as the system has them.
+_TCP_OPTIONS: Final = {
+    "TCP_KEEPIDLE": 5,
+    "TCP_KEEPINTVL": 2,
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": 10_000,
+}
 HELLO: Final = b"/v1/cluster/hello"
 
 log = structlog.get_logger()
@@ -91,11 +105,15 @@ class Link(asyncio.Protocol):
         self._paused = False
         self.is_closed = False
         self.rested_s = 0.0
+        self.asked_s = 0.0
+        self.answer_bytes_max = _HELLO_BYTES_MAX
+        """Of a body, or of a chunk."""
 
     # ── The connection ───────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        _keep_watch(transport.get_extra_info("socket"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_closed = True
@@ -111,6 +129,11 @@ class Link(asyncio.Protocol):
     @property
     def is_usable(self) -> bool:
         return not self.is_closed and monotonic() - self.rested_s < _IDLE_S_MAX
+
+    def is_kept_waiting(self, since_s: float) -> bool:
+        """Whether it was asked something before then, and has not answered."""
+        answered = self._answered
+        return answered is not None and not answered.done() and self.asked_s < since_s
 
     # ── A request ────────────────────────────────────────────────────────────────────────────
 
@@ -132,6 +155,7 @@ class Link(asyncio.Protocol):
         self._bodiless, self._reply = bodiless, None
         answered: replies.Reply[Reply] = replies.Reply()
         self._answered = answered
+        self.asked_s = monotonic()
         if len(body) <= _COPIED_BYTES_MAX:
             self._transport.write(head + body)
         else:
@@ -142,7 +166,7 @@ class Link(asyncio.Protocol):
     def release(self) -> None:
         """Its response was taken as a whole: the next request may use it."""
         self._answered = self._reply = None
-        if self._keep_alive and not self._data:
+        if self._keep_alive and not self._data and not self._chunks:
             self.rested_s = monotonic()
             self._rest(self)
         else:
@@ -193,25 +217,35 @@ class Link(asyncio.Protocol):
         if not version.startswith(b"HTTP/1."):
             raise ValueError("it is not HTTP")
         status = int(rest[:3])
+        if status not in _STATUSES:
+            raise ValueError(f"there is no status {status}")
         reply = self._reply = Reply(self, status, lines, chunked=False)
         self._keep_alive = reply.header(b"connection").lower() != b"close"
         self._left = 0
         if not self._bodiless and status not in _BODILESS:
             reply.chunked = reply.header(b"transfer-encoding").lower() == b"chunked"
-            self._left = 0 if reply.chunked else int(reply.header(b"content-length") or 0)
+            if not reply.chunked:
+                self._left = self._size(int(reply.header(b"content-length") or 0))
         return True
+
+    def _size(self, said: int) -> int:
+        if not 0 <= said <= self.answer_bytes_max:
+            raise ValueError(f"{said} bytes are not what a node answers")
+        return said
 
     # ── Chunks ───────────────────────────────────────────────────────────────────────────────
 
     def _parse_chunks(self) -> None:
         data = self._data
-        while (end := data.find(b"\r\n", 0, 20)) >= 0:
-            size = int(data[:end], 16)
+        while (end := data.find(b"\r\n", 0, _SIZE_LINE_MAX)) >= 0:
+            size = self._size(int(data[:end], 16))
             if len(data) < end + size + 4:
                 break
             self._chunks.append(bytes(data[end + 2 : end + 2 + size]))
             del data[: end + size + 4]
             self._untaken += size
+        if end < 0 and len(data) >= _SIZE_LINE_MAX:
+            raise ValueError("these are no chunks")
         if self._untaken > _UNTAKEN_BYTES_MAX and not self._paused and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
@@ -243,7 +277,12 @@ class Links:
     """The connections to one node."""
 
     def __init__(
-        self, address: str, node_id: int, secret: bytes, tls: ssl.SSLContext | None = None
+        self,
+        address: str,
+        node_id: int,
+        secret: bytes,
+        answer_bytes_max: int,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         parts = urlsplit(address)
         self.address = address
@@ -253,6 +292,8 @@ class Links:
         self._tls = (tls or ssl.create_default_context()) if is_secure else None
         self._node_id = node_id
         self._secret = secret
+        self._answer_bytes_max = answer_bytes_max
+        self._is_stranger = False
         self.pass_line = b"headwater-node: %b\r\n" % peers.pass_for(secret, node_id)
         self._idle: list[Link] = []
         self._closed = False
@@ -287,16 +328,24 @@ class Links:
         reply = await link.request(head)
         found = reply.body.strip()
         if reply.status == 200 and peers.is_proved(found, self._secret, challenge, self._node_id):
+            link.answer_bytes_max = self._answer_bytes_max
+            self._is_stranger = False
             return
         link.close()
-        log.warning(
-            "not_that_node",
-            address=self.address,
-            node=self._node_id,
-            advice="something else answers at the address of this node: a node of another cluster, "
-            "another program, or a newer node; nothing was sent there",
-        )
+        self._warn()
         raise LinkBroken(f"{self.address} is not node {self._node_id} of this cluster", sent=False)
+
+    def _warn(self) -> None:
+        """Once, and not for each request that is tried again and again."""
+        if not self._is_stranger:
+            self._is_stranger = True
+            log.warning(
+                "not_that_node",
+                address=self.address,
+                node=self._node_id,
+                advice="something else answers at the address of this node: a node of another "
+                "cluster, another program, or a newer node; nothing was sent there",
+            )
 
     def _take_back(self, link: Link) -> None:
         if self._closed or len(self._idle) >= _IDLE_MAX:
@@ -309,3 +358,12 @@ class Links:
         for link in self._idle:
             link.close()
         self._idle.clear()
+
+
+def _keep_watch(connection: socket.socket | None) -> None:
+    if connection is None:
+        return
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _TCP_OPTIONS.items():
+        if hasattr(socket, name):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -88,7 +88,9 @@ class Listing:
             answer = await self._ask(request, peer)
         except (LinkBroken, StreamError):
             return None
-        return answer if isinstance(answer, Response) else None
+        if not isinstance(answer, Response) or (answer.status == 200 and not _is_part(answer)):
+            return None
+        return answer
 
 
 def _shards_in(part: Response) -> set[int]:
@@ -96,12 +98,20 @@ def _shards_in(part: Response) -> set[int]:
     return {int(shard) for shard in headers.get(_SHARDS.lower(), "").split(",") if shard}
 
 
+def _is_part(answer: Response) -> bool:
+    try:
+        _shards_in(answer)
+        _subscriptions_in(answer)
+    except ValueError:
+        return False
+    return True
+
+
 def _merged(answers: list[Response], limit: int) -> Response:
-    parts = [msgspec.json.decode(_body(answer), type=_Part) for answer in answers]
-    every = [one for part in parts for one in part.subscriptions]
+    parts = [_subscriptions_in(answer) for answer in answers]
     # One that changed hands meanwhile may be in two parts.
-    found = sorted({msgspec.json.decode(one, type=_Named).id: one for one in every}.items())
-    is_more = len(found) > limit or any(part.next is not None for part in parts)
+    found = sorted({name: one for part, _ in parts for name, one in part.items()}.items())
+    is_more = len(found) > limit or any(is_more for _, is_more in parts)
     shown = found[:limit]
     body = {
         "subscriptions": [one for _, one in shown],
@@ -110,6 +120,9 @@ def _merged(answers: list[Response], limit: int) -> Response:
     return json_answer(body)
 
 
-def _body(answer: Response) -> bytes:
+def _subscriptions_in(answer: Response) -> tuple[dict[str, msgspec.Raw], bool]:
+    """Those of a part, by name, and whether there are more."""
     assert isinstance(answer.body, bytes)
-    return answer.body
+    part = msgspec.json.decode(answer.body, type=_Part)
+    found = {msgspec.json.decode(one, type=_Named).id: one for one in part.subscriptions}
+    return found, part.next is not None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from functools import partial
 from hmac import compare_digest
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ from headwater.http.messages import (
 )
 from headwater.http.outcomes import report
 from headwater.http.response_heads import parsed
+from headwater.http.silence import Silence
 from headwater.service import replies
 
 NODE: Final = b"headwater-node"
@@ -74,9 +76,13 @@ _STREAMED: Final = (EVENTS_TYPE.encode(), FEED_TYPE.encode())
 
 
 class Passing:
-    def __init__(self, node_id: int, secret: bytes) -> None:
+    def __init__(
+        self, node_id: int, secret: bytes, answer_bytes_max: int, silence: Silence
+    ) -> None:
         self._pass = pass_for(secret, node_id)
         self._secret = secret
+        self._answer_bytes_max = answer_bytes_max
+        self._silence = silence
         self._links: dict[int, Links] = {}
         self._under_way: dict[int, set[Link]] = {}
         """By node, the connections on which something is waited for."""
@@ -155,7 +161,7 @@ class Passing:
             reply = asked.result()
             if reply.chunked:
                 waiting.add(link)
-                self._later(self._taken(waiting, link, reply), answer)
+                self._later(self._taken_or(again, waiting, link, reply), answer)
             else:
                 link.release()
                 answer.settle(Response(reply.status, [], reply.body, lines=_kept(reply.lines)))
@@ -182,10 +188,23 @@ class Passing:
         if links is None or links.address != node.address:
             if links is not None:
                 links.close()
-            links = self._links[node.id] = Links(node.address or "", node.id, self._secret)
+            address, most = node.address or "", self._answer_bytes_max
+            links = self._links[node.id] = Links(address, node.id, self._secret, most)
         return links
 
     # ── And back ─────────────────────────────────────────────────────────────────────────────
+
+    async def _taken_or(
+        self,
+        again: Callable[[LinkBroken], Coroutine[Any, Any, Answer]],
+        waiting: set[Link],
+        link: Link,
+        reply: Reply,
+    ) -> Answer:
+        try:
+            return await self._taken(waiting, link, reply)
+        except LinkBroken as broken:
+            return await again(broken)
 
     async def _taken(self, waiting: set[Link], link: Link, reply: Reply) -> Answer:
         try:
@@ -196,10 +215,13 @@ class Passing:
     async def _chunked(self, waiting: set[Link], link: Link, reply: Reply) -> Answer:
         if reply.header(b"content-type").startswith(_STREAMED):
             return self._events(waiting, link, reply)
-        parts: list[bytes] = []
+        body = bytearray()
         while chunk := await reply.chunk():
-            parts.append(chunk)
-        return Response(reply.status, [], b"".join(parts), lines=_kept(reply.lines))
+            body += chunk
+            if len(body) > self._answer_bytes_max:
+                link.close()
+                raise LinkBroken("this is more than a node answers", sent=True)
+        return Response(reply.status, [], bytes(body), lines=_kept(reply.lines))
 
     def _events(self, waiting: set[Link], link: Link, reply: Reply) -> EventStream:
         """An event stream, handed on as it comes."""
@@ -220,15 +242,20 @@ class Passing:
     # ── Nodes that are gone ──────────────────────────────────────────────────────────────────
 
     def looked(self, nodes: Iterable[NodeSeen]) -> None:
-        """Wait no longer for nodes that are not there any more."""
-        known = {node.id for node in nodes}
+        """Wait no longer for nodes that are not there any more, or that hear nothing."""
+        known = {node.id: node for node in nodes}
         for node_id in [node_id for node_id in self._under_way if node_id not in known]:
             for link in list(self._under_way.pop(node_id)):
                 link.close()
         for node_id in [node_id for node_id in self._links if node_id not in known]:
             self._links.pop(node_id).close()
+            self._silence.forget(node_id)
+        for node_id, waiting in self._under_way.items():
+            if waiting:
+                self._silence.looked(node_id, partial(self._links_to, known[node_id]), waiting)
 
     def stop(self) -> None:
+        self._silence.stop()
         for links in self._links.values():
             links.close()
 

@@ -17,6 +17,7 @@ from time import monotonic
 from typing import Final
 from urllib.parse import quote
 
+import msgspec
 import structlog
 
 from headwater.cluster.frames import frame
@@ -244,7 +245,8 @@ class Line:
         answer = await self._ask(live=True)
         if isinstance(answer, Response):
             return False
-        intake = self._intake = Incoming(self._take, _SILENCE_S_MAX)
+        most = self._relay.log.limits.answer_bytes_max
+        intake = self._intake = Incoming(self._take, _SILENCE_S_MAX, most)
         try:
             await intake.run(answer)
         finally:
@@ -308,11 +310,18 @@ class Line:
                 return
             if not isinstance(answer, Response) or answer.status != 200:
                 raise OwnedElsewhere(mirror.entry.shard)
-            assert isinstance(answer.body, bytes)
-            if not await mirror.reach(decode(answer.body), self._relay.patience_s):
+            if not await mirror.reach(self._news(answer), self._relay.patience_s):
                 if self._intake is not None:
                     # It is silent, and should not be.
                     self._intake.end()
                 raise OwnedElsewhere(mirror.entry.shard)
         finally:
             self._asked = None
+
+    def _news(self, answer: Response) -> News:
+        assert isinstance(answer.body, bytes)
+        try:
+            return decode(answer.body)
+        except msgspec.DecodeError:
+            # Whatever it is, it does not know the stream.
+            raise OwnedElsewhere(self.mirror.entry.shard) from None

@@ -4,10 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+_WORDS: Final = {
+    "extra_forbidden": "no such setting",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "literal_error": "must be {expected}",
+    "int_parsing": "must be a whole number",
+    "int_parsing_size": "must be a smaller number",
+    "int_from_float": "must be a whole number",
+    "int_type": "must be a whole number",
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "string_type": "must be text",
+    "path_type": "must be the path of a file or directory",
+    "value_error": "{error}",
+}
+
+
+def explained(detail: ErrorDetails) -> str:
+    """What is wrong with a setting, in a sentence that names it."""
+    words = _WORDS.get(detail["type"], detail["msg"]).format_map(detail.get("ctx", {}))
+    where = ".".join(map(str, detail["loc"]))
+    # What is wrong with several together says itself which.
+    return f"{where}: {words}" if where else words
 
 
 def parsed_by(parse: Callable[[str], Any]) -> AfterValidator:

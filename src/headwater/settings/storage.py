@@ -119,11 +119,17 @@ class StorageSettings(BaseSettings):
     @model_validator(mode="after")
     def _check_engine(self) -> Self:
         if self.engine not in ("sqlite", "memory") and not self.engine.startswith(_POSTGRESQL):
-            raise ValueError("engine must be sqlite, memory or postgresql://HOST/DATABASE")
+            raise ValueError(
+                "engine must be sqlite, memory or the address of a PostgreSQL database "
+                "(postgresql://HOST/DATABASE)"
+            )
         if self.memory and self.engine_kind != "memory":
             raise ValueError("choose one: memory, or an engine that keeps the streams")
         if self.advertise and self.engine_kind != "postgresql":
-            raise ValueError("only nodes that share a PostgreSQL database advertise an address")
+            raise ValueError(
+                "advertise is for nodes that share a PostgreSQL database; set engine to its "
+                "address (postgresql://HOST/DATABASE), or leave advertise out"
+            )
         return self
 
     @model_validator(mode="after")

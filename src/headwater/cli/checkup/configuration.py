@@ -15,6 +15,7 @@ from headwater.cli.checkup.findings import Finding, hint, ok, problem
 from headwater.cli.shell import DEBUG
 from headwater.contexts import CONFIG_VARIABLE
 from headwater.settings import Settings, load_settings
+from headwater.settings.fields import explained
 
 _PREFIX: Final = "HEADWATER_"
 # Variables of ours that are no settings: those of clients, and what `consume` gives to commands.
@@ -72,5 +73,4 @@ def _environment() -> Iterator[Finding]:
 
 def _invalid(error: ValidationError) -> Iterator[Finding]:
     for detail in error.errors():
-        where = ".".join(map(str, detail["loc"])) or "settings"
-        yield problem("settings", f"{where}: {detail['msg']}", "correct the value")
+        yield problem("settings", explained(detail), "correct the value")

@@ -80,14 +80,18 @@ class Clustering:
         from headwater.http.hinting import Channels
         from headwater.http.relaying import Relay
 
-        forwarding = self._forwarding = Forwarding(app, self.node, self._secret)
+        forwarding = self._forwarding = Forwarding(
+            app, self.node, self._secret, streams.limits.answer_bytes_max
+        )
         self.relay = Relay(streams, self.node, forwarding.forward, forwarding.patience_s)
         resources.streams.followed = resources.follow.followed = self.relay.entry
         self.node.on_look.append(self._forwarding.looked)
         self.node.ask = self._forwarding.move
         resources.groups.elsewhere = self._forwarding.groups_of
         self._subscriptions.elsewhere = Errands(forwarding)
-        self._channels = Channels(self.node, forwarding.ask, self._subscriptions)
+        self._channels = Channels(
+            self.node, forwarding.ask, self._subscriptions, streams.limits.answer_bytes_max
+        )
         self.node.on_look.append(self._channels.looked)
         return self._forwarding
 

@@ -19,6 +19,7 @@ from headwater.cli.exits import CliError, usage
 from headwater.cli.shell import say
 from headwater.core.pipelines import ON_ERROR
 from headwater.settings import Settings, load_settings
+from headwater.settings.fields import explained
 
 if TYPE_CHECKING:
     from headwater.cli.serving.sidecar import Plan
@@ -124,10 +125,7 @@ def _settings(config: Path | None, flags: dict[str, Any]) -> Settings:
         settings = load_settings(config, given)
         settings.limits()
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "settings"
-        unknown = first["type"] == "extra_forbidden"
-        raise usage(f"{where}: {'no such setting' if unknown else first['msg']}") from None
+        raise usage(explained(error.errors()[0])) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise usage(f"{config} is not TOML: {error}") from None
     except (ValueError, OSError) as error:
@@ -157,11 +155,17 @@ def _option(name: str, info: FieldInfo) -> inspect.Parameter:
     flag = "--" + name.replace("_", "-")
     help_text = f"{info.description} (default: {_shown(info.default)})"
     kind: Any = info.annotation
-    if kind not in (int, bool, Path):
+    # What is no number is found out with everything else, and told in the same words.
+    metavar = "<int>" if kind is int else None
+    if kind not in (bool, Path):
         kind = str
     declarations = [f"{flag}/--no-{flag[2:]}"] if kind is bool else [flag]
     option = typer.Option(
-        *declarations, help=help_text, show_default=False, hidden=name not in _COMMON
+        *declarations,
+        help=help_text,
+        show_default=False,
+        hidden=name not in _COMMON,
+        metavar=metavar,
     )
     annotation = Annotated[kind | None, option]
     return inspect.Parameter(

@@ -107,6 +107,7 @@ class Database:
             **self._parameters, autocommit=True, prepare_threshold=0, cursor_factory=_BinaryCursor
         )
         try:
+            self._check_version(connection)
             adapt(connection.adapters)
             settings = " UNION ALL ".join(
                 f"SELECT '{name}' AS name, '{value}' AS value" for name, value in _SESSION.items()
@@ -131,7 +132,7 @@ class Database:
         """See that the database can be used, and bring its layout up to date."""
         try:
             with self._connect() as connection:
-                self._check_server(connection)
+                self._check_encoding(connection)
                 with connection.transaction():
                     self._migrate(connection)
                 self.cluster = _one(connection, "SELECT id::text FROM cluster")
@@ -178,13 +179,15 @@ class Database:
         except psycopg.Error as error:
             raise CannotOpen(f"PostgreSQL at {self.name}: {explained(error)}") from None
 
-    def _check_server(self, connection: Connection) -> None:
+    def _check_version(self, connection: Connection) -> None:
         version = connection.info.server_version // 10_000
         if version < VERSION_MIN:
             raise CannotOpen(
                 f"PostgreSQL at {self.name} is version {version}; headwater needs {VERSION_MIN} "
                 "or later"
             )
+
+    def _check_encoding(self, connection: Connection) -> None:
         encoding = _one(connection, "SELECT current_setting('server_encoding')")
         if encoding != "UTF8":
             raise CannotOpen(
