@@ -293,7 +293,7 @@ class Links:
         self._node_id = node_id
         self._secret = secret
         self._answer_bytes_max = answer_bytes_max
-        self._is_stranger = False
+        self._trouble: str | None = None
         self.pass_line = b"headwater-node: %b\r\n" % peers.pass_for(secret, node_id)
         self._idle: list[Link] = []
         self._closed = False
@@ -316,36 +316,37 @@ class Links:
         try:
             async with asyncio.timeout(_CONNECT_S_MAX):
                 _, link = await connecting
-                await self._meet(link)
+                is_proved = await self._is_proved(link)
         except (OSError, TimeoutError, LinkBroken) as error:
-            raise LinkBroken(str(error) or "does not answer", sent=False) from None
+            reason = str(error) or "does not answer"
+            raise self._in_vain("node_unreachable", reason) from None
+        if not is_proved:
+            link.close()
+            raise self._in_vain(
+                "not_that_node",
+                "something else answers at the address of this node: a node of another cluster, "
+                "another program, or a newer node; nothing was sent there",
+            )
+        link.answer_bytes_max = self._answer_bytes_max
+        self._trouble = None
         return link
 
-    async def _meet(self, link: Link) -> None:
+    async def _is_proved(self, link: Link) -> bool:
         """Find out whether this is the node that it should be."""
         challenge = secrets.token_hex(peers.CHALLENGE_BYTES).encode()
         head = b"GET %b?challenge=%b HTTP/1.1\r\nhost: localhost\r\n\r\n" % (HELLO, challenge)
         reply = await link.request(head)
         found = reply.body.strip()
-        if reply.status == 200 and peers.is_proved(found, self._secret, challenge, self._node_id):
-            link.answer_bytes_max = self._answer_bytes_max
-            self._is_stranger = False
-            return
-        link.close()
-        self._warn()
-        raise LinkBroken(f"{self.address} is not node {self._node_id} of this cluster", sent=False)
+        return reply.status == 200 and peers.is_proved(
+            found, self._secret, challenge, self._node_id
+        )
 
-    def _warn(self) -> None:
-        """Once, and not for each request that is tried again and again."""
-        if not self._is_stranger:
-            self._is_stranger = True
-            log.warning(
-                "not_that_node",
-                address=self.address,
-                node=self._node_id,
-                advice="something else answers at the address of this node: a node of another "
-                "cluster, another program, or a newer node; nothing was sent there",
-            )
+    def _in_vain(self, what: str, reason: str) -> LinkBroken:
+        """Say so in the log: once, and not for each request that is tried again and again."""
+        if self._trouble != what:
+            self._trouble = what
+            log.warning(what, address=self.address, node=self._node_id, reason=reason)
+        return LinkBroken(reason, sent=False)
 
     def _take_back(self, link: Link) -> None:
         if self._closed or len(self._idle) >= _IDLE_MAX:
