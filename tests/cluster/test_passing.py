@@ -12,12 +12,13 @@ from headwater.cluster.frames import Frames, OutOfStep, frame
 from headwater.core.cluster import NodeSeen
 from headwater.core.errors import OutcomeUnknown
 from headwater.http.known_heads import KnownHeads
-from headwater.http.links import Link, LinkBroken
+from headwater.http.links import Link, LinkBroken, Links
 from headwater.http.messages import Answer, Peer, Request, Response
 from headwater.http.passing import Passing
 from headwater.http.silence import Silence
 from headwater.service.replies import Reply
 
+PATIENCE_S = 60
 ANSWER_BYTES_MAX = 1_000
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 OWNER = NodeSeen(2, "owner", "http://127.0.0.1:1", 1, 1, 3000, draining=False)
@@ -44,7 +45,7 @@ class Bench:
     """A connection to the owner, and what becomes of requests."""
 
     def __init__(self) -> None:
-        self.passing = Passing(1, b"secret", ANSWER_BYTES_MAX, Silence(0.2, 0.2))
+        self.passing = Passing(1, b"secret", ANSWER_BYTES_MAX, Silence(0.2, 0.1))
         links = self.passing._links_to(OWNER)
         self.wire, self.link = Wire(), Link(links._take_back)
         self.link.connection_made(cast("Any", self.wire))
@@ -146,6 +147,42 @@ def test_what_is_no_frame(said: bytes) -> None:
     assert list(frames.take(frame(b"a") + b":\n" + frame(b"b" * 1000))) == [b"a", b"b" * 1000]
     with pytest.raises((OutOfStep, ValueError)):
         list(frames.take(said))
+
+
+@pytest.mark.parametrize("hears", [True, False])
+async def test_who_says_nothing_is_asked_whether_it_hears_anything(
+    hears: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench()
+    asked = 0
+
+    async def connect(links: Links) -> Link:
+        nonlocal asked
+        asked += 1
+        if not hears:
+            raise LinkBroken("does not answer", sent=False)
+        link = Link(links._take_back)
+        link.connection_made(cast("Any", Wire()))
+        return link
+
+    monkeypatch.setattr(Links, "connect", connect)
+    answer = bench.send(a_read())
+    async with asyncio.timeout(PATIENCE_S):
+        while not (asked if hears else bench.repeated):
+            bench.passing.looked([OWNER])
+            await asyncio.sleep(0.01)
+    assert bench.wire.is_open is hears
+    if hears:
+        assert not answer.done()
+    else:
+        await answer
+    assert [(broken.sent, broken.waited) for broken in bench.repeated] == [(True, True)][hears:]
+    # It is not asked again at once.
+    before = asked
+    bench.passing.looked([OWNER])
+    await asyncio.sleep(0)
+    assert asked == before
+    bench.passing.stop()
 
 
 async def test_nobody_waits_for_a_client_that_is_gone() -> None:

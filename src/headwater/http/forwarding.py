@@ -95,6 +95,8 @@ class Forwarding:
 
     async def _again(self, request: Request, shard: int, broken: LinkBroken) -> Answer:
         _check_outcome(request, broken)
+        if broken.waited:
+            raise OwnedElsewhere(shard)
         return await self.forward(request, shard)
 
     def __call__(self, request: Request) -> Answer | Deferred | Awaitable[Answer]:

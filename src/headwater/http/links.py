@@ -51,11 +51,13 @@ log = structlog.get_logger()
 
 
 class LinkBroken(Exception):
-    """The other end cannot be reached, or hung up. `sent`: it may have got the request."""
+    """The other end cannot be reached, or hung up. `sent`: it may have got the request. `waited`:
+    it was waited for long enough."""
 
-    def __init__(self, reason: str, *, sent: bool) -> None:
+    def __init__(self, reason: str, *, sent: bool, waited: bool = False) -> None:
         super().__init__(reason)
         self.sent = sent
+        self.waited = waited
 
 
 class Reply:
@@ -125,6 +127,12 @@ class Link(asyncio.Protocol):
         if not self.is_closed and self._transport is not None:
             self.is_closed = True
             self._transport.abort()
+
+    def give_up(self) -> None:
+        """It says nothing."""
+        if self._answered is not None:
+            self._answered.settle(LinkBroken("says nothing", sent=True, waited=True))
+        self.close()
 
     @property
     def is_usable(self) -> bool:
@@ -317,7 +325,7 @@ class Links:
             async with asyncio.timeout(_CONNECT_S_MAX):
                 _, link = await connecting
                 is_proved = await self._is_proved(link)
-        except (OSError, TimeoutError, LinkBroken) as error:
+        except (OSError, ValueError, LinkBroken) as error:
             reason = str(error) or "does not answer"
             raise self._in_vain("node_unreachable", reason) from None
         if not is_proved:

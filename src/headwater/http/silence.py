@@ -55,7 +55,7 @@ class Silence:
                     continue
                 log.warning("node_is_silent", address=links.address, reason=str(broken))
                 for one in waiting:
-                    one.close()
+                    one.give_up()
             else:
                 link.release()
                 self._heard_s[node_id] = monotonic()
