@@ -28,7 +28,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tests.cluster import load
-from tests.cluster.nemesis import lag_of, start
+from tests.cluster.nemesis import lag_of
 from tests.cluster.trio import Member, Trio
 from tests.crash.wire import Lost, Wire
 from tests.support.server import ServerFailedError, ServerProcess
@@ -100,7 +100,7 @@ class Demo:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         async with self._turn:
-            await self.trio.do(server.kill)
+            await asyncio.to_thread(server.kill)
             if is_primary:
                 await self._promote()
         self._later(server, self._return_server(server))
@@ -109,7 +109,7 @@ class Demo:
         """Again and again: somebody may kill the one that is being promoted."""
         while not self.is_over:
             try:
-                found = await self.trio.do(self.trio.fail_over)
+                found = await asyncio.to_thread(self.trio.fail_over)
             except (psycopg.Error, RuntimeError):
                 await asyncio.sleep(_REFRESH_S)
             else:
@@ -122,7 +122,7 @@ class Demo:
             # Whom it is copied from may be killed meanwhile.
             with suppress(psycopg.Error, RuntimeError, AssertionError):
                 async with self._turn:
-                    await self.trio.do(self.trio.bring_back, server)
+                    await asyncio.to_thread(self.trio.bring_back, server)
             await asyncio.sleep(_REFRESH_S)
         if not server.is_running:
             return
@@ -135,7 +135,7 @@ class Demo:
             node.kill()
         while not node.is_running and not self.is_over:
             with suppress(ServerFailedError):
-                await start(node)
+                await asyncio.to_thread(node.start)
         if node.is_running:
             self.say(f"node {name} is back (kill -9 {node.pid})")
 
@@ -266,21 +266,18 @@ async def _owned(port: int) -> dict[str, int] | None:
 async def run(seconds: float) -> Demo:
     console = Console()
     console.print("starting three PostgreSQL and three nodes…")
+    trio = await asyncio.to_thread(Trio)
+    demo = Demo(trio)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)
     if seconds:
         loop.call_later(seconds, ended.set)
-    async with Trio.running() as trio:
-        return await _run(Demo(trio), console, ended)
-
-
-async def _run(demo: Demo, console: Console, ended: asyncio.Event) -> Demo:
     tasks: list[asyncio.Future[None]] = []
     try:
         for node in demo.nodes.values():
-            await start(node)
+            await asyncio.to_thread(node.start)
         ports = [node.port for node in demo.nodes.values()]
         writing = load.run(ports, demo.tally, WRITERS, lambda: demo.is_over)
         tasks = [asyncio.ensure_future(work) for work in (demo.watch(), demo.look(), writing)]
@@ -296,6 +293,7 @@ async def _run(demo: Demo, console: Console, ended: asyncio.Event) -> Demo:
                 with suppress(ProcessLookupError):
                     os.kill(node.pid, signal.SIGCONT)
                 node.kill()
+        await asyncio.to_thread(trio.close)
     return demo
 
 
