@@ -23,8 +23,8 @@ from deltalake.exceptions import CommitFailedError
 
 KEEP_REPLACED_H: Final = 1
 COMPACT_AFTER_FILES: Final = 64
-COMPACT_PAST_AFTER_FILES: Final = 8
-"""The same for all days but the last, to which little is added."""
+COMPACT_PAST_AFTER_FILES: Final = 2
+"""The same for all days but the last, to which little is added: a query opens each of its files."""
 SMALL_BYTES: Final = 32 * 2**20
 TARGET_BYTES: Final = 128 * 2**20
 TIDY_EVERY: Final = 20
