@@ -262,3 +262,34 @@ async def test_a_handshake_that_is_not_finished_is_cut_off(
         writer.close()
     finally:
         await server.stop(0)
+
+
+async def test_strangers_who_never_finish_a_handshake_do_not_keep_others_out(
+    authority: Authority,
+) -> None:
+    """However patient they are: there are never more of them than the server bears."""
+    issued = authority.issue(name="strangers")
+    certificate = Certificate(issued.chain, issued.key)
+    limits, timeouts = Limits(connections_max=10), Timeouts(handshake_s=3600)
+    server = Server(answer, limits, timeouts=timeouts, certificate=certificate)
+    port = await server.start(HOST, 0)
+    most = limits.connections_max + server.descriptors.probes_max
+    before = len(os.listdir("/proc/self/fd"))
+    strangers = []
+    try:
+        for _ in range(2 * most):
+            strangers.append(await asyncio.open_connection(HOST, port))
+        context = ssl.create_default_context(cafile=authority.file)
+        reader, writer = await asyncio.open_connection(HOST, port, ssl=context)
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert (await reader.read()).endswith(b"ok")
+        writer.close()
+        held = len(os.listdir("/proc/self/fd")) - before - len(strangers)
+        assert held <= most + 1, "those that were given up are closed"
+    finally:
+        for _, writer in strangers:
+            writer.close()
+        await server.stop(0)
+    async with asyncio.timeout(PATIENCE_S):
+        while len(os.listdir("/proc/self/fd")) > before:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.01)

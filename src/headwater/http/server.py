@@ -11,12 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 from headwater.core.limits import Limits
 from headwater.http.connection import Connection
 from headwater.http.descriptors import Descriptors
 from headwater.http.errors import plain_error
+from headwater.http.handshakes import Handshakes
 from headwater.http.intake import Intake
 from headwater.http.known_heads import KnownHeads
 from headwater.http.messages import Handler, Request, Screen
@@ -31,8 +32,6 @@ from headwater.service.clock import wall_clock_ms
 _SWEEP_S: Final = 1.0
 # What the kernel holds of an answer that the peer has no room for. The rest is ours to count.
 _KERNEL_UNSENT_BYTES: Final = 256 * 1024
-# How long a peer may take to say goodbye in TLS.
-_SHUTDOWN_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +88,7 @@ class Server:
         self._by_address: Counter[str] = Counter()
         self._empty = asyncio.Event()
         self._listeners: list[asyncio.Server] = []
+        self._handshakes: Handshakes | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
     @property
@@ -98,15 +98,11 @@ class Server:
     async def start(self, host: str, port: int) -> int:
         """Listen, and return the port (useful when 0 was asked for)."""
         loop = asyncio.get_running_loop()
-        tls: dict[str, Any] = {}
-        if self._certificate is not None:
-            tls = {
-                "ssl": self._certificate.context,
-                "ssl_handshake_timeout": self.timeouts.handshake_s,
-                "ssl_shutdown_timeout": _SHUTDOWN_S,
-            }
         listen = partial(
-            loop.create_server, lambda: Connection(self), backlog=self.descriptors.backlog, **tls
+            loop.create_server,
+            lambda: Connection(self),
+            backlog=self.descriptors.backlog,
+            start_serving=self._certificate is None,
         )
         listener = await listen(host, port)
         self._listeners.append(listener)
@@ -116,6 +112,9 @@ class Server:
                 listening.setsockopt(
                     socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _KERNEL_UNSENT_BYTES
                 )
+            if self._certificate is not None:
+                self._shake_hands(listening, self._certificate)
+                continue
             for _ in range(self.descriptors.accepts_per_turn - 1):
                 same = socket.socket(fileno=os.dup(listening.fileno()))
                 self._listeners.append(await listen(sock=same))
@@ -123,7 +122,22 @@ class Server:
         bound: int = listener.sockets[0].getsockname()[1]
         return bound
 
+    def _shake_hands(self, bound: socket.socket, certificate: Certificate) -> None:
+        if self._handshakes is None:
+            self._handshakes = Handshakes(
+                certificate,
+                lambda: Connection(self),
+                lambda count: len(self._connections) + count <= self._bearable,
+                self.timeouts.handshake_s,
+            )
+        self._handshakes.listen(bound, self.descriptors.backlog, self.descriptors.accepts_per_turn)
+
     # ── Connections ──────────────────────────────────────────────────────────────────────────
+
+    @property
+    def _bearable(self) -> int:
+        """How many connections there may be with those that are only good for a probe."""
+        return self.connections_max + self.descriptors.probes_max
 
     def opened(self, connection: Connection) -> None:
         self._connections.add(connection)
@@ -208,6 +222,8 @@ class Server:
             self._sweeper.cancel()
         for listener in self._listeners:
             listener.close()
+        if self._handshakes is not None:
+            self._handshakes.close()
         self._each(list(self._connections), Connection.wind_down)
         self._check_empty()
         with suppress(TimeoutError):
