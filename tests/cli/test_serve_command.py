@@ -166,6 +166,7 @@ def test_a_port_that_is_taken(spawn: Spawn) -> None:
         ("--engine oracle://db", "headwater: engine must be sqlite, memory or the address"),
         ("--advertise http://me:4437", "set engine to its address"),
         ("--advertise me", "advertise: must be an address such as"),
+        ("--label region=eu", "label is for nodes of a cluster"),
         ("--log-level loud", "log_level: must be 'debug', 'info'"),
         ("--body-bytes-max 0", "body_bytes_max"),
         ("--body-bytes-max 1000000 --queue-bytes-max 999999", "queue_bytes_max"),

@@ -55,7 +55,10 @@ class Receiver:
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                raw = self.rfile.read(int(self.headers["Content-Length"]))
+                length = int(self.headers["Content-Length"])
+                raw = self.rfile.read(length)
+                if len(raw) < length:
+                    return  # Its server was killed in the middle of it.
                 received = Received(raw, self.headers["Webhook-Signature"])
                 chosen = outer.answer(received) if callable(outer.answer) else outer.answer
                 outer.received.put(received)

@@ -130,6 +130,11 @@ class StorageSettings(BaseSettings):
                 "advertise is for nodes that share a PostgreSQL database; set engine to its "
                 "address (postgresql://HOST/DATABASE), or leave advertise out"
             )
+        if self.label and not self.advertise:
+            raise ValueError(
+                "label is for nodes of a cluster; set advertise to the address of this one, or "
+                "leave label out"
+            )
         return self
 
     @model_validator(mode="after")

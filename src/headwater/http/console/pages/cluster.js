@@ -6,6 +6,7 @@ import { clockOf, number } from "../lib/format.js";
 import { every } from "../lib/waiting.js";
 
 const EVERY_MS = 500;
+const ALONE_EVERY_MS = 30_000;
 const EVENTS_MAX = 12;
 const FRESH_MS = 4_000;
 
@@ -19,14 +20,18 @@ export async function cluster(root, signal) {
   const shown = h("div.answer");
   root.replaceChildren(h("h1", "Cluster"), shown);
   const watch = new Watch();
+  let aloneUntil = 0;
   await every(EVERY_MS, signal, async () => {
+    if (Date.now() < aloneUntil) return;
     try {
       watch.see(await get("/v1/cluster", signal), Date.now());
       shown.replaceChildren(...watch.draw(Date.now()));
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      if (error.status === 404) shown.replaceChildren(h("div.card", "This server is alone: it is not a node of a cluster."));
-      else if (watch.isFirst) throw error;
+      if (error.status === 404) {
+        aloneUntil = Date.now() + ALONE_EVERY_MS;
+        shown.replaceChildren(h("div.card", "This server is alone: it is not a node of a cluster."));
+      } else if (watch.isFirst) throw error;
       else shown.replaceChildren(problem(error), ...watch.draw(Date.now()));
     }
   });
