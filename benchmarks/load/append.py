@@ -9,7 +9,8 @@ from typing import cast
 
 from benchmarks.load.http import HOST, ResponseParser, json_message, request, stream_path
 from benchmarks.load.jobs import Append, CreateStreams
-from benchmarks.load.measure import Result, Window, latency_figures
+from benchmarks.load.latencies import latency_figures
+from benchmarks.load.measure import Result, Window
 from benchmarks.load.prepare import create_streams
 
 

@@ -8,7 +8,8 @@ from itertools import cycle
 from benchmarks import procfs
 from benchmarks.load.http import Connection, connect, create_stream, request, stream_path
 from benchmarks.load.jobs import Fanout
-from benchmarks.load.measure import Result, Window, latency_figures
+from benchmarks.load.latencies import latency_figures
+from benchmarks.load.measure import Result, Window
 from benchmarks.load.sse import (
     AT_FROM,
     AT_UNTIL,

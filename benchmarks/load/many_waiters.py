@@ -8,7 +8,8 @@ from benchmarks import procfs
 from benchmarks.load.changes import OWNER, TABLE, edited, owner_key, owner_template
 from benchmarks.load.http import request, stream_path
 from benchmarks.load.jobs import ManyWaiters
-from benchmarks.load.measure import Result, Window, latency_figures
+from benchmarks.load.latencies import latency_figures
+from benchmarks.load.measure import Result, Window
 from benchmarks.load.touch import Asker, Trouble, Waiter, ask_at, await_waiters, create_live
 
 _SEED = 20_241_009

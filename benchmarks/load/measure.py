@@ -1,10 +1,8 @@
-"""A measuring window."""
+"""A measuring window. Clients of others use it too, where there is no Headwater to import."""
 
 import time
-from collections.abc import Iterable
 
 from benchmarks import procfs
-from headwater.cli.load import percentile
 
 Result = dict[str, float]
 
@@ -36,8 +34,3 @@ class Window:
             "generator_cpu_share": own / seconds,
             "others_cpu_share": max(0.0, others / seconds),
         }
-
-
-def latency_figures(latencies_ns: Iterable[int]) -> Result:
-    ordered = sorted(latencies_ns)
-    return {"p50_ms": percentile(ordered, 50) / 1e6, "p99_ms": percentile(ordered, 99) / 1e6}

@@ -9,7 +9,8 @@ from array import array
 from collections import deque
 from collections.abc import Sequence
 
-from benchmarks.load.measure import Result, latency_figures
+from benchmarks.load.latencies import latency_figures
+from benchmarks.load.measure import Result
 from headwater.cli.load import Pace, late_s, percentile
 
 _PHASE_SEED = 20_241_009  # every run spreads its writers over time in the same way

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -239,3 +241,14 @@ def test_measuring_again_keeps_the_other_scenarios(
     taken = {(m["scenario"], *m["metrics"].values()) for m in after["measurements"]}
     assert taken == {("fanout", 5.0), ("append", 2.0)}
     assert main([*arguments[1:], "--only", "append", "--add"]) == 1, "another plan"
+
+
+def test_clients_of_others_are_measured_where_there_is_no_headwater() -> None:
+    code = "import sys; sys.modules['headwater'] = None; import benchmarks.clients.watch"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(runner.__file__).parents[1],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr

@@ -29,6 +29,7 @@ from headwater.core.groups.config import GroupConfig
 from headwater.core.groups.decisions import Outcome, decide_seek
 from headwater.core.groups.state import GroupState, MessageRef
 from headwater.core.limits import FETCH_BYTES_MAX, Limits
+from headwater.core.stream import Appended
 from headwater.core.unique_ids import UniqueIds
 from headwater.service.groups.messages import MessageReader
 from headwater.service.groups.operations import Groups
@@ -531,3 +532,26 @@ async def test_a_dead_letter_stream_that_was_deleted_is_created_again(
     await reject(groups, "s", "g", receipt)
     await until(lambda: not stored(engine).outstanding)
     assert await letters(log) == 1
+
+
+async def test_what_is_known_of_an_append_is_looked_up_once_for_all_its_messages(
+    log: Log, groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = [f'"{number:06}"' for number in range(1_000)]
+    await log.create(Create("s", JSON))
+    await log.append("s", json(f"[{','.join(messages)}]"))
+    await log.append("s", json('"the last one is known anyway"'))
+    await groups.put("s", "g", GroupConfig())
+    appends = log.engine.appends
+    looked_up: list[int] = []
+    look_up = appends.append_at
+
+    def counted(run: int, start: int) -> Appended | None:
+        looked_up.append(start)
+        return look_up(run, start)
+
+    monkeypatch.setattr(appends, "append_at", counted)
+    found = [text for _ in range(5) for _, text in await fetch(groups, "s", "g")]
+    assert len(found) > 5
+    assert found == messages[: len(found)]
+    assert len(looked_up) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -24,7 +24,13 @@ _READ_BYTES_MIN: Final = 16 * KIB
 _MESSAGE_BYTES_GUESSED: Final = 512
 _SPLIT_BYTES_WORTHWHILE: Final = 4 * KIB
 _SPLITS_BYTES_MAX: Final = 32 * MIB
+_APPENDS_BYTES_MAX: Final = 8 * MIB
+_APPEND_BYTES: Final = 500
+"""What is remembered of an append takes about so much, and as much again for each of its ids."""
 _OUTSTANDING_MAX: Final = 100_000
+
+
+T = TypeVar("T")
 
 
 def split(config: StreamConfig, body: bytes) -> list[bytes]:
@@ -40,13 +46,35 @@ class Following(NamedTuple):
     cursor: MessageRef
 
 
+class _Memory(Generic[T]):
+    """What was found out about appends, by stream and position; the oldest goes first."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._found: OrderedDict[tuple[int, int], tuple[T, int]] = OrderedDict()
+
+    def get(self, stream_id: int, start: int) -> T | None:
+        known = self._found.get((stream_id, start))
+        return None if known is None else known[0]
+
+    def keep(self, stream_id: int, start: int, value: T, size: int) -> None:
+        _, before = self._found.pop((stream_id, start), (None, 0))
+        self._found[stream_id, start] = (value, size)
+        self._bytes += size - before
+        while self._bytes > self._bytes_max:
+            _, (_, size) = self._found.popitem(last=False)
+            self._bytes -= size
+
+
 class MessageReader:
-    """Reads messages, and remembers how large appends fall apart: members come back for more."""
+    """Reads messages, and remembers how large appends fall apart, and what is known of those that
+    are not in memory: members come back for more."""
 
     def __init__(self, log: SeekingLog) -> None:
         self._log = log
-        self._splits: OrderedDict[tuple[int, int], tuple[list[bytes], int]] = OrderedDict()
-        self._splits_bytes = 0
+        self._splits: _Memory[tuple[list[bytes], int]] = _Memory(_SPLITS_BYTES_MAX)
+        self._cold: _Memory[Appended] = _Memory(_APPENDS_BYTES_MAX)
 
     async def to_hand_out(
         self,
@@ -137,13 +165,22 @@ class MessageReader:
                 found[start] = append
             else:
                 cold += view.config.lineage.spans(start, view.tail)[:1]
-        if cold:
-            look_up = self._log.engine.appends.append_at
-            for span in cold:
-                append = await self._log.in_thread(look_up, span.run, span.start)
-                if append is not None:
-                    found[span.start] = msgspec.structs.replace(append, body=b"")
+        for span in cold:
+            append = await self._cold_append(span.run, span.start)
+            if append is not None:
+                found[span.start] = append
         return found
+
+    async def _cold_append(self, run: int, start: int) -> Appended | None:
+        """What is known of an append, without its body."""
+        known = self._cold.get(run, start)
+        if known is None:
+            stored = await self._log.in_thread(self._log.engine.appends.append_at, run, start)
+            if stored is None:
+                return None
+            known = msgspec.structs.replace(stored, body=b"")
+            self._cold.keep(run, start, known, _APPEND_BYTES * (1 + len(known.ids)))
+        return known
 
     async def _appends(
         self, entry: Entry, view: View, position: int, max_bytes: int
@@ -152,7 +189,7 @@ class MessageReader:
         # A use like any other, but not of a stream whose time is over.
         self._log.view(entry)
         self._log.touch(entry, self._log.clock())
-        known = self._splits.get((view.config.id, position))
+        known = self._splits.get(view.config.id, position)
         if known is not None:
             return [known]
         appends: list[tuple[list[bytes], int]] = []
@@ -162,16 +199,12 @@ class MessageReader:
         return appends
 
     def _split(self, config: StreamConfig, start: int, body: bytes) -> list[bytes]:
-        known = self._splits.get((config.id, start))
+        known = self._splits.get(config.id, start)
         if known is not None:
             return known[0]
         messages = split(config, body)
         if len(body) >= _SPLIT_BYTES_WORTHWHILE and len(messages) > 1:
-            self._splits[config.id, start] = (messages, len(body))
-            self._splits_bytes += len(body)
-            while self._splits_bytes > _SPLITS_BYTES_MAX:
-                _, (_, size) = self._splits.popitem(last=False)
-                self._splits_bytes -= size
+            self._splits.keep(config.id, start, (messages, len(body)), len(body))
         return messages
 
     async def _bodies(self, entry: Entry, view: View, position: int, max_bytes: int) -> list[bytes]:

@@ -1,0 +1,11 @@
+"""What half of all requests took, and all but one in a hundred."""
+
+from collections.abc import Iterable
+
+from benchmarks.load.measure import Result
+from headwater.cli.load import percentile
+
+
+def latency_figures(latencies_ns: Iterable[int]) -> Result:
+    ordered = sorted(latencies_ns)
+    return {"p50_ms": percentile(ordered, 50) / 1e6, "p99_ms": percentile(ordered, 99) / 1e6}
