@@ -13,7 +13,6 @@ from headwater.http.routes.route import (
     EVENTS_TYPE,
     FLAG,
     JSON_TYPE,
-    TEXT,
     Answer,
     Parameter,
     Route,
@@ -102,7 +101,7 @@ _GET = Route(
         200: Answer(
             "Updates, a snapshot or the content.",
             (*_POSITION, "Stream-Cursor", "Stream-SSE-Data-Encoding", "ETag"),
-            {ANY_TYPE: {}, EVENTS_TYPE: TEXT, JSON_TYPE: {}},
+            {ANY_TYPE: {}, EVENTS_TYPE: {}, JSON_TYPE: {}},
         ),
         204: Answer("Nothing came while the server waited.", (*_POSITION, "Stream-Cursor")),
         304: Answer("The client has it already.", ("ETag",)),

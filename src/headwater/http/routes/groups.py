@@ -62,7 +62,7 @@ _GET = Route(
     GROUP,
     "A group; with `live=sse`, its messages.",
     lambda on: on.groups.get,
-    {200: Answer("The group.", content={JSON_TYPE: ref("GroupInfo"), EVENTS_TYPE: TEXT})},
+    {200: Answer("The group.", content={JSON_TYPE: ref("GroupInfo"), EVENTS_TYPE: {}})},
     needs=Need.READ_OR_GROUP,
     errors=(*_GROUP_ERRORS, "invalid_query"),
     waits=True,

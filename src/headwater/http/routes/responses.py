@@ -10,7 +10,6 @@ from headwater.http.routes import headers
 from headwater.http.routes.route import (
     ANY_TYPE,
     EVENTS_TYPE,
-    TEXT,
     WHOLE,
     Answer,
     Parameter,
@@ -87,7 +86,7 @@ _GET = Route(
         200: Answer(
             "Bytes of the response.",
             (*READ_HEADERS, _TYPE, "Stream-Close-Reason"),
-            {ANY_TYPE: {}, EVENTS_TYPE: TEXT},
+            {ANY_TYPE: {}, EVENTS_TYPE: {}},
         ),
         204: Answer("Nothing new.", (*READ_HEADERS, _TYPE, "Stream-Close-Reason")),
         304: Answer("It has not changed.", (*READ_HEADERS, _TYPE)),

@@ -191,7 +191,7 @@ _GET = Route(
         200: Answer(
             "Data, as far as one answer goes; with `live=sse`, events.",
             READ_HEADERS,
-            {ANY_TYPE: {}, EVENTS_TYPE: TEXT},
+            {ANY_TYPE: {}, EVENTS_TYPE: {}},
         ),
         204: Answer("A long-poll that ended without news.", (*_POSITION, "Stream-Cursor")),
         304: Answer("The client has this already.", (*_POSITION, "ETag")),
