@@ -27,9 +27,7 @@ def publish(saved: Path) -> list[Path]:
 
 
 def generate() -> dict[Path, str]:
-    """The pages with the figures of the record; without one they stay as they are."""
-    if not RECORD.exists():
-        return {}
+    """The pages with the figures of the record."""
     results = Results.load(RECORD)
     ratios = markdown.summary(results)
     goals, tables = markdown.goals(results), markdown.tables(results, IMAGE)

@@ -148,10 +148,6 @@ def test_a_quick_run_is_not_published(published: Path) -> None:
     assert not pages.RECORD.exists()
 
 
-def test_without_a_record_pages_stay_as_they_are(published: Path) -> None:
-    assert pages.generate() == {}
-
-
 def test_a_page_leaves_out_what_says_nothing() -> None:
     metrics = {"appends_per_second": 1.0, "errors": 0.0, "generator_cpu_share": 0.2}
     table = markdown.tables(results_of(Measurement("append", LOAD, HEADWATER, 0, metrics)), "x.png")
