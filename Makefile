@@ -93,8 +93,8 @@ attack: $(DEV_STAMP) ## Attack a server in every known way at once (MINUTES=10)
 cluster: $(DEV_STAMP) ## Run three PostgreSQL, three nodes and some load, to break parts of
 	@exec $(BIN)/python -m tests.cluster.demo $(ARGS)
 
-nemesis: $(DEV_STAMP) $(if $(PATRONI),$(PATRONI_STAMP)) ## Kill, pause and cut off parts of a cluster (SEED=7 MINUTES=10, or PATRONI=1)
-	$(BIN)/python -m $(if $(PATRONI),tests.cluster.patroni,tests.cluster $(or $(SEED),1) $(or $(MINUTES),10))
+nemesis: $(DEV_STAMP) $(if $(PATRONI),$(PATRONI_STAMP)) ## Kill, pause and cut off parts of a cluster (SEED=7 MINUTES=10 PATRONI=1)
+	$(BIN)/python -m tests.cluster $(or $(SEED),1) $(or $(MINUTES),10) $(if $(PATRONI),--patroni)
 
 bench: $(DEV_STAMP) ## Run the benchmarks (ARGS="--help")
 	$(BIN)/python -m benchmarks $(ARGS)

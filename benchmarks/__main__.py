@@ -13,7 +13,7 @@ from rich.console import Console
 from benchmarks import machine, nginx, pages, procfs, subjects
 from benchmarks.brokers import PEERS
 from benchmarks.errors import BenchmarkError, ServerFailed
-from benchmarks.loading import wrk_installed
+from benchmarks.load.process import wrk_installed
 from benchmarks.peers import PEER_PACKAGE, peer_version
 from benchmarks.plan import FULL, QUICK, Plan
 from benchmarks.plot import draw

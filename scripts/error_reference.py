@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from headwater.http.explanations import TITLES, Explanation, explanations
+from headwater.http.error_pages import TITLES, Explanation, explanations
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "errors.md"
 _HEAD = """# Errors
@@ -17,7 +17,7 @@ each error names its own in the header `Link`.
 Other contracts have codes of their own, in capitals. What they have no name for has that of the
 first list, in capitals.
 
-<!-- Written by make generate from src/headwater/http/explanations.toml. -->
+<!-- Written by make generate from src/headwater/http/error_pages.toml. -->
 """
 
 

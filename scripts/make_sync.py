@@ -141,7 +141,7 @@ IMPORTS = {
         "StreamInfo",
         "UniqueIds",
     ),
-    "headwater.client.protocol.resources": (
+    "headwater.client.protocol.extensions": (
         "BULK_BYTES",
         "LATEST",
         "PAGE",

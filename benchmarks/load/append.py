@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import time
 from array import array
 from collections.abc import Iterator
 from typing import cast
@@ -12,63 +11,44 @@ from benchmarks.load.jobs import Append, CreateStreams
 from benchmarks.load.latencies import latency_figures
 from benchmarks.load.measure import Result, Window
 from benchmarks.load.prepare import create_streams
+from headwater.cli.bench.generator import Sender, Tally
 
 
-class _Tally:
-    __slots__ = ("errors", "latencies_ns", "stopped")
-
-    def __init__(self) -> None:
-        self.latencies_ns = array("q")
-        self.errors = 0
-        self.stopped = False
-
-
-class _Appender(asyncio.Protocol):
+class _Appender(Sender, asyncio.Protocol):
     """Sends the next request from inside the callback that saw the last answer end."""
 
-    __slots__ = ("_parser", "_requests", "_sent_ns", "_tally", "_transport")
-
-    def __init__(self, requests: Iterator[bytes], tally: _Tally) -> None:
+    def __init__(self, requests: Iterator[bytes], tally: Tally) -> None:
+        super().__init__(tally)
         self._requests = requests
-        self._tally = tally
         self._parser = ResponseParser()
-        self._sent_ns = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._send()
+        self.send_next()
+
+    def send(self, due_ns: int) -> None:
+        self._transport.write(next(self._requests))
 
     def data_received(self, data: bytes) -> None:
         # Nearly every answer is one whole 204: recognise that without taking it apart.
-        if not (data.startswith(b"HTTP/1.1 204") and data.endswith(b"\r\n\r\n")):
-            if not self._parser.feed(data):
-                return
-            if self._parser.status not in {200, 204}:
-                self._tally.errors += 1
+        if data.startswith(b"HTTP/1.1 204") and data.endswith(b"\r\n\r\n"):
+            self.answered()
+        elif self._parser.feed(data):
             self._parser.next_response()
-        tally = self._tally
-        if tally.stopped:
-            return
-        tally.latencies_ns.append(time.monotonic_ns() - self._sent_ns)
-        self._send()
+            self.answered(failed=self._parser.status not in {200, 204})
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self._tally.stopped:
-            self._tally.errors += 1
+        self.tally.errors += 1
 
-    def close(self) -> None:
+    def ended(self) -> None:
         self._transport.close()
-
-    def _send(self) -> None:
-        self._sent_ns = time.monotonic_ns()
-        self._transport.write(next(self._requests))
 
 
 async def append(job: Append) -> Result:
     await create_streams(
         CreateStreams(job.port, job.server_pid, job.prefix, job.streams, min(job.streams, 32))
     )
-    tally = _Tally()
+    tally = Tally()
     appenders = await _connect(job, tally)
     await asyncio.sleep(job.warmup_seconds)
     window = Window(job.server_pid)
@@ -76,13 +56,13 @@ async def append(job: Append) -> Result:
     tally.latencies_ns, tally.errors = array("q"), 0
     await asyncio.sleep(job.seconds)
     result = window.stop()
-    tally.stopped = True
+    tally.stop()
     for appender in appenders:
-        appender.close()
+        appender.ended()
     return result | _figures(tally, result["seconds"])
 
 
-async def _connect(job: Append, tally: _Tally) -> list[_Appender]:
+async def _connect(job: Append, tally: Tally) -> list[_Appender]:
     message = json_message(job.message_bytes)
     body = message if job.messages == 1 else b"[%b]" % b",".join([message] * job.messages)
     requests = [
@@ -103,8 +83,8 @@ async def _connect(job: Append, tally: _Tally) -> list[_Appender]:
     return appenders
 
 
-def _figures(tally: _Tally, seconds: float) -> Result:
-    appends = len(tally.latencies_ns) - tally.errors
+def _figures(tally: Tally, seconds: float) -> Result:
+    appends = len(tally.latencies_ns)
     return latency_figures(tally.latencies_ns) | {
         "appends": appends,
         "errors": tally.errors,

@@ -8,7 +8,7 @@ from array import array
 from benchmarks.load.http import HOST, ResponseParser, request, stream_path
 from benchmarks.load.jobs import FirstByte
 from benchmarks.load.measure import Result
-from headwater.cli.load import percentile
+from headwater.cli.bench.generator import percentile
 
 _PIECE_BYTES = 1024 * 1024
 _UNTOUCHED_SAMPLES = 100

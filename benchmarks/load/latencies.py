@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from benchmarks.load.measure import Result
-from headwater.cli.load import percentile
+from headwater.cli.bench.generator import percentile
 
 
 def latency_figures(latencies_ns: Iterable[int]) -> Result:

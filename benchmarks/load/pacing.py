@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from benchmarks.load.latencies import latency_figures
 from benchmarks.load.measure import Result
-from headwater.cli.load import Pace, late_s, percentile
+from headwater.cli.bench.generator import Pace, late_s, percentile
 
 _PHASE_SEED = 20_241_009  # every run spreads its writers over time in the same way
 

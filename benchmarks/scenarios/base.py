@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.loading import Result
+from benchmarks.load.process import Result
 from benchmarks.plan import Plan
 from benchmarks.servers import Server, running
 from benchmarks.subjects import Subject

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from benchmarks.errors import LoadFailed
 from benchmarks.load.jobs import CatchUp, FillStream
-from benchmarks.loading import Result, run_job
+from benchmarks.load.process import Result, run_job
 from benchmarks.plan import MIB
 from benchmarks.scenarios.base import Context, Step
 from benchmarks.servers import Server, running

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from itertools import product
 from typing import NoReturn
 
-from benchmarks.clienting import run_client
 from benchmarks.clients.jobs import Client, ClientJob, Flavour, Kind, Live
+from benchmarks.clients.process import run_client
 from benchmarks.errors import LoadFailed, PeerFailed
 from benchmarks.load.http import JSON, json_record, stream_path
 from benchmarks.load.jobs import FillStream
-from benchmarks.loading import Result, run_job
+from benchmarks.load.process import Result, run_job
 from benchmarks.peers import install_peer
 from benchmarks.plan import MIB
 from benchmarks.results import HEADWATER, PEER_CLIENT

@@ -11,7 +11,7 @@ from typing import Final
 
 from benchmarks.errors import LoadFailed, ServerFailed
 from benchmarks.load.jobs import Append, Fanout
-from benchmarks.loading import Result, run_job
+from benchmarks.load.process import Result, run_job
 from benchmarks.results import HEADWATER
 from benchmarks.scenarios.base import Context, Step
 from benchmarks.servers import Server, free_port

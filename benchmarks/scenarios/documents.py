@@ -3,7 +3,7 @@
 from collections.abc import Generator
 from functools import partial
 
-from benchmarks.loading import Result
+from benchmarks.load.process import Result
 from benchmarks.results import HEADWATER
 from benchmarks.scenarios.base import Context, Step
 from benchmarks.scenarios.editor import edit

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator
 
-from benchmarks.loading import Result
+from benchmarks.load.process import Result
 from benchmarks.results import HEADWATER
 from benchmarks.scenarios.append import take
 from benchmarks.scenarios.base import Context, Step

@@ -3,7 +3,7 @@
 from collections.abc import Generator
 
 from benchmarks.load.jobs import Fanout
-from benchmarks.loading import Result, run_job
+from benchmarks.load.process import Result, run_job
 from benchmarks.scenarios.base import Context, Step
 from benchmarks.servers import Server
 from benchmarks.subjects import Subject

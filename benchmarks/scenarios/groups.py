@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.brokers import PEERS
 from benchmarks.errors import BenchmarkError
 from benchmarks.load.jobs import FillBroker, Job, PacedWork, Work
-from benchmarks.loading import Result, run_job
+from benchmarks.load.process import Result, run_job
 from benchmarks.results import HEADWATER, NATS
 from benchmarks.scenarios.base import Context, Step
 from benchmarks.servers import Server, running

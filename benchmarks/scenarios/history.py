@@ -13,7 +13,7 @@ from urllib.request import urlopen
 from benchmarks.errors import BenchmarkError, LoadFailed
 from benchmarks.load.http import json_message
 from benchmarks.load.jobs import FillStream, FirstByte, Replay
-from benchmarks.loading import Result, run_job
+from benchmarks.load.process import Result, run_job
 from benchmarks.nginx import FILE_NAME, nginx
 from benchmarks.plan import MIB, Plan
 from benchmarks.results import HEADWATER, NGINX

@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 
 from benchmarks.load.jobs import ChangeFlood, Job, ManyWaiters, PacedChanges
-from benchmarks.loading import Result, run_job
+from benchmarks.load.process import Result, run_job
 from benchmarks.results import HEADWATER
 from benchmarks.scenarios.base import Context, Step
 from benchmarks.servers import Server

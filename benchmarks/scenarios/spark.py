@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Generator
 
 from benchmarks.errors import LoadFailed
-from benchmarks.loading import Result, run_spark
+from benchmarks.load.process import Result, run_spark
 from benchmarks.results import (
     HEADWATER,
     SPARK_FROM_JSON,

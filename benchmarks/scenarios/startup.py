@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks import procfs
 from benchmarks.load.http import stream_path
 from benchmarks.load.jobs import CreateStreams
-from benchmarks.loading import Result, run_job
+from benchmarks.load.process import Result, run_job
 from benchmarks.plan import MIB
 from benchmarks.scenarios.base import Context, Step
 from benchmarks.servers import running

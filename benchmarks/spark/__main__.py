@@ -23,6 +23,7 @@ _SETTINGS = {
     "spark.driver.memory": "2g",
     "spark.log.level": "ERROR",
     "spark.python.daemon.module": "pyspark_headwater.daemon",
+    "spark.python.unix.domain.socket.enabled": "true",
 }
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.errors import LoadFailed
 from benchmarks.spark.job import SparkJob
-from headwater.cli.load import percentile
+from headwater.cli.bench.generator import percentile
 
 _STREAM = "spark-latency"
 _JSON = {"Content-Type": "application/json"}

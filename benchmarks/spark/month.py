@@ -23,7 +23,7 @@ from typing import Any, Final
 import pytest
 from deltalake import DeltaTable
 
-from headwater.cli.lake import ask, rows_of
+from headwater.cli.tables.lake import ask, rows_of
 from pyspark_headwater.pipelines.archive import Archive
 from pyspark_headwater.pipelines.delta import Commit
 from pyspark_headwater.pipelines.jobs import Job

@@ -3,6 +3,11 @@
 The cut depends on the offsets and on the options alone: not on the time, not on what was appended
 later, not on where the server keeps the data. A micro-batch that is run again therefore has the
 same partitions with the same rows, which is what the exactly-once sink rests on.
+
+The server cuts, for it knows where appends begin, and says if something is lost. Right after the
+end of a stream was asked for, what lies before it is known to be there. If that is no more than one
+task reads, it is not cut. So nobody is asked, and a micro-batch begins that much earlier. Should it
+be gone when the task comes to read it, the task says so.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ from typing import Final
 from pyspark.sql.datasource import InputPartition
 
 from headwater.client.errors import ResponseError
-from headwater.client.protocol.resources import Range
+from headwater.core.offsets import distance
 from pyspark_headwater.options import ReadOptions
 from pyspark_headwater.selection import Offsets, data_loss, is_data_loss
 from pyspark_headwater.wire import BEGINNING, Wire
@@ -46,17 +51,17 @@ class Planner:
     def __init__(self, options: ReadOptions, wire: Wire) -> None:
         self._options = options
         self._wire = wire
+        self._is_known = False
 
-    def partitions(self, start: Offsets, end: Offsets) -> list[RangesPartition]:
-        """The tasks that read from one place to another."""
+    def partitions(
+        self, start: Offsets, end: Offsets, *, is_known: bool = False
+    ) -> list[RangesPartition]:
+        """The tasks that read from one place to another, which may be known to be there."""
+        self._is_known = is_known and self._options.fail_on_data_loss
         changed = [(name, start.get(name, BEGINNING), end[name]) for name in sorted(end)]
         changed = [(name, first, last) for name, first, last in changed if first != last]
         target = self._target_bytes(changed)
-        ranges = [
-            StreamRange(name, one.offset, one.until, one.bytes)
-            for name, first, last in changed
-            for one in self._ranges(name, first, last, target)
-        ]
+        ranges = [one for what in changed for one in self._ranges(*what, target)]
         return [RangesPartition(group) for group in packed(ranges, target)]
 
     def _target_bytes(self, changed: list[tuple[str, str, str]]) -> int:
@@ -66,9 +71,13 @@ class Planner:
         wanted = self._options.min_partitions
         return min(PARTITION_BYTES, max(PARTITION_BYTES_MIN, -(-total // wanted)))
 
-    def _ranges(self, stream: str, start: str, end: str, target: int) -> list[Range]:
+    def _ranges(self, stream: str, start: str, end: str, target: int) -> list[StreamRange]:
+        size = distance(start, end)
+        if self._is_known and size is not None and 0 < size <= target:
+            return [StreamRange(stream, start, end, size)]
         try:
-            return self._wire.ranges(stream, start, end, target)
+            found = self._wire.ranges(stream, start, end, target)
+            return [StreamRange(stream, one.offset, one.until, one.bytes) for one in found]
         except ResponseError as error:
             if not is_data_loss(error):
                 raise

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -23,6 +25,9 @@ from pyspark_headwater.wire import Wire, wire_to
 
 # Arrow batches of this size cost Spark the least: smaller ones are mostly overhead.
 ROWS_PER_BATCH: Final = 20_000
+# What is so small takes longer to ask for than to send.
+_SMALL_BYTES: Final = 64 * 1024
+_SMALL_AT_ONCE: Final = 4
 
 T = TypeVar("T")
 
@@ -30,9 +35,11 @@ T = TypeVar("T")
 def read_partition(options: ReadOptions, partition: RangesPartition, shape: Shape) -> Iterator[Any]:
     """The rows of a task, as record batches."""
     wire = wire_to(options.server)
-    for one in partition.ranges:
+    for one, batches in _under_way(
+        partition.ranges, lambda one: _read_range(wire, one, options, shape)
+    ):
         try:
-            for found in ahead(_read_range(wire, one, options, shape)):
+            for found in batches:
                 rows = found.batch if isinstance(found, Shaped) else found
                 for start in range(0, rows.num_rows, ROWS_PER_BATCH):
                     part = rows.slice(start, ROWS_PER_BATCH)
@@ -42,6 +49,34 @@ def read_partition(options: ReadOptions, partition: RangesPartition, shape: Shap
                 raise
             if options.fail_on_data_loss:
                 raise data_loss(one.stream, error) from error
+
+
+def _under_way(
+    ranges: Sequence[StreamRange], read: Callable[[StreamRange], Iterator[Any]]
+) -> Iterator[tuple[StreamRange, Iterator[Any]]]:
+    """Each range with what is read of it. Several small ones are on their way at a time."""
+    small = [one for one in ranges if one.bytes <= _SMALL_BYTES]
+    if len(small) < 2:
+        yield from ((one, ahead(read(one))) for one in ranges)
+        return
+    with ThreadPoolExecutor(_SMALL_AT_ONCE, "headwater-read") as threads:
+        left = iter(small)
+        coming = deque(threads.submit(_whole, read, one) for one in islice(left, _SMALL_AT_ONCE))
+        for one in ranges:
+            if one.bytes > _SMALL_BYTES:
+                yield one, ahead(read(one))
+                continue
+            first = coming.popleft()
+            coming.extend(threads.submit(_whole, read, after) for after in islice(left, 1))
+            yield one, _of(first)
+
+
+def _whole(read: Callable[[StreamRange], Iterator[T]], one: StreamRange) -> list[T]:
+    return [*read(one)]
+
+
+def _of(coming: Future[list[T]]) -> Iterator[T]:
+    yield from coming.result()
 
 
 def ahead(batches: Iterator[T]) -> Iterator[T]:

@@ -22,6 +22,7 @@ import msgspec
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
 from headwater.core.content_types import is_json
+from headwater.core.state_protocol import OPERATIONS
 from pyspark_headwater.errors import InvalidOption, MalformedMessage
 from pyspark_headwater.options import WriteOptions
 
@@ -29,7 +30,6 @@ STREAM_COLUMN: Final = "stream"
 VALUE_COLUMN: Final = "value"
 REQUEST_BYTES_MAX: Final = 8 * 2**20
 BUFFERED_BYTES_MAX: Final = 64 * 2**20
-OPERATIONS: Final = frozenset({"insert", "update", "upsert", "delete"})
 
 _ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
 
@@ -124,7 +124,7 @@ class RowEncoder:
         operation = row[options.operation_column] if options.operation_column else "upsert"
         if key is None or operation not in OPERATIONS:
             raise MalformedMessage(
-                f"a change needs a key and one of {', '.join(sorted(OPERATIONS))}: {row}"
+                f"a change needs a key and one of {', '.join(OPERATIONS)}: {row}"
             )
         change: dict[str, Any] = {
             "type": options.entity_type or stream.rpartition("/")[2],

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from headwater.client.protocol.resources import SealedFile
+from headwater.client.protocol.extensions import SealedFile
 from headwater.core.errors import DataCorrupt, HistoryUnavailable
 from headwater.core.frames import Frame
 from headwater.core.offsets import Offset, parse_offset

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from headwater.client.errors import BadRequest, ResponseError, StreamGone, StreamNotFound
-from headwater.client.protocol.resources import StreamSummary
+from headwater.client.protocol.extensions import StreamSummary
 from headwater.client.protocol.streams import NOW, START
 from headwater.core.content_types import is_json
 from headwater.core.patterns import InvalidPattern, Pattern, parse_path_pattern

@@ -30,6 +30,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from headwater.core import objects
 from headwater.core.arrow import places_of
 from headwater.core.frames import Frame
 from headwater.core.offsets import Offset
@@ -135,17 +136,18 @@ class ParsedMessages:
     def whole(self, stream: str, frame: Frame, first: Offset) -> Any:
         """The rows of a frame in one pass over its bytes; None if that cannot be done.
 
-        Between two objects there is `},{`. With a line end for each of these commas, the bytes are
-        what the parser takes, unless one of them is within a message or two messages are no
-        objects: then the parser fails, and messages are looked for one by one.
+        The parser takes lines of objects. If it is not easy to tell where messages end, or if one
+        of them does not fit, they are looked at one by one.
         """
-        if not frame.data.startswith(b"{") or not len(self._wanted):
+        if not len(self._wanted):
             return None
         places = places_of(frame, first, headers=self._headers)
         if places is None:
             return None
-        text = frame.data[:-1].replace(b"},{", b"}\n{")
-        table = _read_json(pa.py_buffer(text), self._wanted, frame.messages)
+        lines = objects.as_lines(frame.data, frame.messages)
+        if lines is None:
+            return None
+        table = _read_json(pa.py_buffer(lines), self._wanted, frame.messages)
         if table is None:
             return None
         return self._batch(stream, places, table, pa.nulls(frame.messages, pa.string()))

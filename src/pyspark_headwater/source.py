@@ -26,7 +26,8 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from headwater.client.errors import ResponseError
-from headwater.client.protocol.resources import Reach
+from headwater.client.protocol.extensions import Reach
+from headwater.core.offsets import distance, is_reached
 from pyspark_headwater.encodings import Decoding, messages_decoded
 from pyspark_headwater.errors import InvalidOption
 from pyspark_headwater.known_options import OPTIONS, Use
@@ -49,6 +50,8 @@ from pyspark_headwater.wire import BEGINNING, Wire, wire_to
 # stops promptly.
 IDLE_WAIT_S: Final = 3.0
 _POLL_S: Final = 0.25
+# So little is not worth asking for the files that it may be in.
+_AT_HAND_BYTES: Final = 256 * 1024
 
 
 class DefaultSource(DataSource):
@@ -160,6 +163,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._shape = shape
         self._target: Offsets | None = None
         self._taken_at: float | None = None
+        self._admitted: tuple[Offsets, Offsets] | None = None
 
     # --- On the driver ---------------------------------------------------------------------------
 
@@ -177,6 +181,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
+        self._admitted = None
         tails = self._target if self._target is not None else self._news(start)
         if tails is None:
             return start
@@ -184,13 +189,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = Admission(self._options, self._wire).admit(start, tails, limited=limited)
         if end != start:
             self._taken_at = time.monotonic()
+        self._admitted = (start, end)
         return end
 
     def reportLatestOffset(self) -> Offsets | None:
         return self._selection.tails()
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
-        return Planner(self._options, self._wire).partitions(start, end)
+        is_known = self._admitted == (start, end)
+        return Planner(self._options, self._wire).partitions(start, end, is_known=is_known)
 
     def _news(self, start: Offsets) -> Offsets | None:
         """The ends of the streams as soon as they are worth a micro-batch; None after a while."""
@@ -232,7 +239,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, RangesPartition)
-        return read_partition(self._options, partition, self._shape)
+        options = self._options
+        size = sum(one.bytes for one in partition.ranges)
+        if options.sealed_reads == "auto" and size <= _AT_HAND_BYTES:
+            options = replace(options, sealed_reads="server")
+        return read_partition(options, partition, self._shape)
 
 
 class Admission:
@@ -249,8 +260,10 @@ class Admission:
             offset = start.get(stream, BEGINNING)
             if stream not in tails:
                 self._missing(stream)
-            elif offset >= tails[stream] and offset[:16] == tails[stream][:16]:
+            elif is_reached(tails[stream], offset):
                 end[stream] = offset
+            elif not limited and self._may_trust(offset, tails[stream]):
+                end[stream] = tails[stream]
             else:
                 found = self._reach(stream, offset)
                 if found is not None:
@@ -259,6 +272,14 @@ class Admission:
         if limited and waiting:
             self._limit(start, end, waiting)
         return dict(sorted(end.items()))
+
+    def _may_trust(self, offset: str, tail: str) -> bool:
+        """Whether it is safe not to ask what is waiting: of many streams, that takes long.
+
+        If it is no longer there, the task that reads it says so, and the query fails as it should.
+        """
+        lost_is_an_error = self._options.fail_on_data_loss and offset != BEGINNING
+        return lost_is_an_error and distance(offset, tail) is not None
 
     def waiting(self, start: Offsets, tails: Offsets) -> int:
         """How many messages are there that no micro-batch has taken in."""

@@ -7,13 +7,8 @@ from pathlib import Path
 
 import pytest
 
-# Before they are imported, so that a failed assertion in them shows its values.
-pytest.register_assert_rewrite(
-    "tests.http.client", "tests.http.contract", "tests.http.events", "tests.access.guests"
-)
-
-from tests.access.guests import House  # noqa: E402
-from tests.support.server import ServerProcess  # noqa: E402
+from tests.access.guests import House
+from tests.support.server import ServerProcess
 
 
 @pytest.fixture(scope="session", params=["memory", "sqlite"])

@@ -20,9 +20,9 @@ from headwater.http.access.keyring import Keyring
 from headwater.http.access.rules import Need
 from headwater.http.access.tokens import TokenPolicy, Tokens
 from headwater.http.app import App
-from headwater.http.heartbeat import Heartbeat
+from headwater.http.feeds.heartbeat import Heartbeat
 from headwater.http.messages import Request
-from headwater.http.resources import resources_of
+from headwater.http.resources.assembly import resources_of
 from headwater.http.routes import ROUTES
 from headwater.http.routes.matching import RESOURCES, STREAM_RESOURCE, locate
 from headwater.responses.responses import Responses

@@ -17,8 +17,8 @@ from cryptography import x509
 from headwater.client import AsyncHeadwater, ConnectionFailed, Headwater, RetryPolicy
 from headwater.core.limits import Limits
 from headwater.http.messages import Request, Response
-from headwater.http.server import Server, Timeouts
-from headwater.http.tls import Certificate, CertificateError
+from headwater.http.wire.server import Server, Timeouts
+from headwater.http.wire.tls import Certificate, CertificateError
 from tests.access.authority import Authority, Issued
 from tests.http.client import eventually
 from tests.http.wire import PATIENCE_S

@@ -24,20 +24,35 @@ HEADING: Final = "### Where each rule lives"
 # What betrays a rule, as `ast.unparse` writes it: without comments, in single quotes, digits plain.
 SIGNS: Final[dict[str, tuple[str, ...]]] = {
     "What a decision is": (r"class \w*Decision\(",),
-    "Content types": (r"partition\(';'\)\[0\]\.strip\(\)\.lower\(\)",),
+    "Content types": (
+        r"partition\(';'\)\[0\]\.strip\(\)\.lower\(\)",
+        r"\bmedia_type\(.*[!=]= .*\bmedia_type\(",
+    ),
+    "Whole numbers as text": (r"isdigit\(\) and \(?len\(",),
     "Producer fencing": (
         r"raise StaleEpoch\(",
         r"raise SequenceGap\(",
         r"raise EpochMustStartAtZero\(",
+        r"\.epoch [<>=!]+ \w+\.epoch\b",
+        r"\.seq <= \w+\.seq\b",
     ),
-    "Offset format": (r":016d\}_", r"\b10 \*\* WIDTH|\b10 \*\* 16\b"),
+    "Offset format": (
+        r":016d?\}_",
+        r"\{16\}_|\{WIDTH\}\}\}_",
+        r"\b10 \*\* WIDTH|\b10 \*\* 16\b",
+        r"\b(offset|token|tail)s?(\[\w+\])?\[:",
+    ),
     "Time to live": (r"\[1-9\]\[0-9\]\{0,10\}", r"touched_at_ms \+ .*ttl"),
     "Cursors": (r"\b1728432000\b",),
     "Sub-offsets": (r"raise InvalidFork\(",),
     "Unique ids": (r"raise MissingId\(",),
-    "Redelivery": (r">= limit else WAITING", r"deliveries \+ 1\b"),
-    "Retention": (r"raise OffsetExpired\(",),
-    "State Protocol": (r"'snapshot-start'", r"'snapshot-end'"),
+    "Redelivery": (r"max_deliveries\b.* <= ", r"deliveries \+ 1\b"),
+    "Retention": (
+        r"raise OffsetExpired\(",
+        r"\btail - \w+\.size_bytes\b",
+        r"\b1000 \* \(?\w+\.age_s\b",
+    ),
+    "State Protocol": (r"'snapshot-start'", r"'snapshot-end'", r"'upsert', 'delete'"),
     "What an append means": (r"give at least one message or byte",),
     "Patterns": (r"\(\?>",),
     "Quotas": (r"raise QuotaExceeded\(",),
@@ -56,6 +71,13 @@ SIGNS: Final[dict[str, tuple[str, ...]]] = {
     "Addresses of documents": (r"_{SNAPSHOT}|'snapshots/|awareness/",),
     "When to compact a document": (r"\* written >=",),
     "Routes": (r"\bRoute\(",),
+}
+
+# Browsers keep to some rules before they ask. There is one script for each, and a test that holds
+# it against the rule: `tests/browser/test_module.py`.
+IN_BROWSERS: Final = {
+    "State Protocol": ("js/folding.js", (r"\"snapshot-start\"", r"\"upsert\", \"delete\"")),
+    "Live keys": ("js/keys.js", (r"\btbl\b", r"\btpl\b")),
 }
 
 
@@ -88,6 +110,13 @@ def code(path: Path) -> str:
     return ast.unparse(tree)
 
 
+@cache
+def script(path: Path) -> str:
+    """The same of a script: comments are lines of their own there."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return "\n".join(line for line in lines if not line.lstrip().startswith(("//", "/*", "*")))
+
+
 def _is_text(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
@@ -115,11 +144,31 @@ def test_no_second_place_has_the_rule(rule: str) -> None:
         assert elsewhere == [], f"{sign} belongs to {rule}, which lives in {sorted(own)}"
 
 
+@pytest.mark.parametrize("rule", sorted(IN_BROWSERS))
+def test_no_second_script_has_the_rule(rule: str) -> None:
+    name, signs = IN_BROWSERS[rule]
+    home = SOURCES / "headwater" / "http" / name
+    for sign in signs:
+        found = {path for path in SOURCES.glob("**/*.js") if re.search(sign, script(path))}
+        assert found == {home}, f"{sign} belongs to {rule}, which scripts have in {name}"
+
+
 def test_a_second_place_is_noticed(tmp_path: Path) -> None:
     """Comments and docstrings may mention a sign; code may not."""
     module = tmp_path / "copy.py"
     module.write_text('"""Not 1_728_432_000."""\n# 1728432000\nx = 1_728_432_000\n')
     assert re.findall(SIGNS["Cursors"][0], code(module)) == ["1728432000"]
+
+
+@pytest.mark.parametrize(
+    "package", sorted(SOURCES.glob("**/__init__.py")), ids=lambda path: path.parent.name
+)
+def test_a_package_that_lists_its_modules_lists_all_of_them(package: Path) -> None:
+    said = ast.get_docstring(ast.parse(package.read_text(encoding="utf-8"))) or ""
+    lists = re.findall(r"^(\w+|- `\w+`(?:, `\w+`)*)  +\S", said, re.MULTILINE)
+    listed = sorted(name for line in lists for name in re.findall(r"\w+", line))
+    modules = {path.stem for path in package.parent.glob("*.py")} - {"__init__"}
+    assert listed in ([], sorted(modules))
 
 
 def test_no_cancellation_is_swallowed() -> None:

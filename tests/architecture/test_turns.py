@@ -62,6 +62,14 @@ def test_spark_comes_first_and_alone_last_and_nothing_else_moves() -> None:
     assert turns.in_order(later) == [spark, long, later[0], plain, long_and_late, late, alone]
 
 
+def test_whoever_takes_two_late_tests_has_one_long_one() -> None:
+    long: Any = [Item("late", "slow") for _ in range(2)]
+    short: Any = [Item("late") for _ in range(4)]
+    ordered = turns.in_order([*short, *long])
+    assert ordered == [long[0], short[0], long[1], short[1], short[2], short[3]]
+    assert turns.in_order([long[0], short[0], long[1]]) == [long[0], short[0], long[1]]
+
+
 def test_tests_run_beside_each_other() -> None:
     one, two = Holder(), Holder("late")
     assert one.began.wait(PATIENCE_S)

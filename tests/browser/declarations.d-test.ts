@@ -1,6 +1,7 @@
 // The declarations say no more than the module keeps: each part of it fits what is declared.
 
 import * as declared from "../../src/headwater/http/js/headwater.js";
+import * as folding from "../../src/headwater/http/js/folding.js";
 import * as groups from "../../src/headwater/http/js/groups.js";
 import * as keys from "../../src/headwater/http/js/keys.js";
 import * as live from "../../src/headwater/http/js/live.js";
@@ -25,7 +26,7 @@ export const checks: true[] = [
   fits<Fits<responses.DurableResponse, declared.DurableResponse>>(true),
   fits<Fits<state.State, Omit<declared.State, "collection">>>(true),
   fits<Fits<state.Collection, declared.Collection>>(true),
-  fits<Fits<state.Fold, declared.Fold>>(true),
+  fits<Fits<folding.Fold, declared.Fold>>(true),
   fits<Fits<streams.Batch, declared.Batch>>(true),
   fits<Fits<Omit<streams.Stream, "group" | "live" | "state" | "producer">, Omit<declared.Stream, "group" | "live" | "state" | "producer">>>(true),
 ];

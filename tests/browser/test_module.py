@@ -9,8 +9,10 @@ import re
 import subprocess
 import sys
 import tarfile
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import httpx
@@ -18,6 +20,9 @@ import pytest
 
 from headwater import __version__
 from headwater.client.live_keys import keyset
+from headwater.core.offsets import format_offset
+from headwater.core.state_protocol import Fold, NotARecord, convert_record, is_before
+from tests.core.test_state_protocol import INVALID, VALID
 from tests.docs.markdown import DOCS, ROOT, Page
 from tests.support import node_packages
 from tests.support.server import ServerProcess
@@ -56,8 +61,10 @@ def run(*command: str, env: dict[str, str] | None = None, cwd: Path = ROOT) -> s
 @pytest.mark.parametrize("file", NODE_TESTS, ids=lambda file: file.name.split(".")[0])
 def test_in_node(file: Path, packages: Path, tmp_path: Path) -> None:
     (tmp_path / "cases.json").write_text(json.dumps({"cases": list(key_cases())}))
+    (tmp_path / "folds.json").write_text(json.dumps([fold_case(seed) for seed in range(300)]))
     env = {
         "HEADWATER_PYTHON": sys.executable,
+        "FOLD_CASES": str(tmp_path / "folds.json"),
         "LIVE_KEY_CASES": str(tmp_path / "cases.json"),
         "LIVE_KEY_VECTORS": str(VECTORS),
     }
@@ -118,6 +125,39 @@ def key_case(entity: str, where: dict[str, Any], options: dict[str, Any]) -> dic
         "keys": found.keys,
         "template": template,
     }
+
+
+def fold_case(seed: int) -> dict[str, Any]:
+    """Batches of messages, and what the rules of the core make of them."""
+    chosen = Random(seed)
+    fold = Fold()
+    batches: list[Any] = []
+    for end in range(chosen.randrange(1, 12)):
+        messages = [some_message(chosen) for _ in range(chosen.randrange(6))]
+        offset = format_offset(1, 10 * end)
+        batches.append({"messages": messages, "offset": offset})
+        if fold.restart == offset or is_before(offset, fold.restart):
+            continue
+        for message in messages:
+            with suppress(NotARecord):
+                fold.apply(convert_record(message))
+    entities = {type: of_type for type, of_type in fold.entities.items() if of_type}
+    return {"batches": batches, "entities": entities}
+
+
+def some_message(chosen: Random) -> Any:
+    if chosen.random() < 0.2:
+        return chosen.choice([*VALID, *INVALID])
+    if chosen.random() < 0.2:
+        offset = chosen.choice([None, 5, "", "~", "z" * 33, format_offset(1, chosen.randrange(90))])
+        control = chosen.choice(["snapshot-start", "snapshot-end", "snapshot-end", "reset"])
+        return {"headers": {"control": control, "offset": offset}}
+    operation = chosen.choice(["insert", "update", "upsert", "delete"])
+    change = {"type": chosen.choice("ab"), "key": chosen.choice(["1", "2", "__proto__"])}
+    value: dict[str, Any] = (
+        {} if operation == "delete" else {"value": chosen.choice([None, 0, {"x": []}])}
+    )
+    return {**change, **value, "headers": {"operation": operation}}
 
 
 # ── Served ───────────────────────────────────────────────────────────────────────────────────

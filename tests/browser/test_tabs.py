@@ -160,6 +160,11 @@ def test_what_no_tab_follows_any_more_is_left(
     saw(leave, "b", [1])
     streams.wait_for_readers("b", 1)
     leave.run("await page.goto('about:blank')")
+    # The leader knows of it once it has had the lock of that tab.
+    keep.wait_for("""
+        const { held, pending } = await navigator.locks.query();
+        return held.length === 2 && !pending.length;
+    """)
     streams.append("a", 1)
     saw(keep, "a", [1])
     # The connection is opened anew when another stream joins it, and without those that left.
@@ -167,6 +172,28 @@ def test_what_no_tab_follows_any_more_is_left(
     streams.wait_for_readers("c", 1)
     streams.wait_for_readers("b", 0)
     close([keep, leave])
+
+
+def test_a_tab_whose_lock_comes_late_is_not_taken_for_gone(
+    browser: Browser, server: ServerProcess, streams: Streams
+) -> None:
+    leader, late = open_tabs(browser, server, 2)
+    leader.evaluate(FOLLOW, names=["a"])
+    streams.wait_for_readers("a", 1)
+    late.evaluate("""
+        const request = navigator.locks.request.bind(navigator.locks);
+        let late = new Promise((resolve) => setTimeout(resolve, 1000));
+        navigator.locks.request = (...wanted) => {
+            const before = late;
+            late = undefined;
+            return Promise.resolve(before).then(() => request(...wanted));
+        };
+    """)
+    late.evaluate(FOLLOW, names=["b"])
+    streams.wait_for_readers("b", 1)
+    streams.append("b", 1)
+    saw(late, "b", [1])
+    close([leader, late])
 
 
 def test_tabs_of_different_callers_share_nothing(

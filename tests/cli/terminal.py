@@ -76,10 +76,12 @@ class Terminal:
 
 
 @contextmanager
-def on_terminal(*args: str, env: Mapping[str, str], **redirected: Any) -> Iterator[Terminal]:
-    """Run a command on a terminal of 100 × 30; single streams can be redirected."""
+def on_terminal(
+    *args: str, env: Mapping[str, str], columns: int = 100, **redirected: Any
+) -> Iterator[Terminal]:
+    """Run a command on a terminal of 30 lines; single streams can be redirected."""
     master, slave = pty.openpty()
-    ioctl(slave, TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+    ioctl(slave, TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
     streams = {"stdin": slave, "stdout": slave, "stderr": slave, **redirected}
     process = subprocess.Popen(
         [sys.executable, "-m", "headwater", *args],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli.append_job import Cuts
+from headwater.cli.append.job import Cuts
 from headwater.client import Headwater
 from tests.cli.conftest import Run
 

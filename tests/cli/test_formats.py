@@ -12,7 +12,7 @@ import time
 import msgspec
 import pytest
 
-from headwater.cli.formats import Item, make_format
+from headwater.cli.read.formats import Item, make_format
 from headwater.cli.units import Unit
 from headwater.client import Headwater, Position
 from tests.cli.conftest import Run, Spawn

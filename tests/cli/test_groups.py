@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headwater.cli.group_view import age
+from headwater.cli.groups.view import age
 from headwater.client import Group, Headwater
 from tests.cli.conftest import Complete, Run
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.cli.exits import CliError, ExitCode
-from headwater.cli.positions import At, Last, Since, Where, parse_span_ms, parse_where
+from headwater.cli.positions import At, Last, Since, Where, parse_where
+from headwater.cli.quantities import parse_span_ms
 from headwater.cli.units import Unit, find_tail
 from headwater.client import Batch, Position
 

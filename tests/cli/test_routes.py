@@ -94,6 +94,7 @@ REASONS: Final = {
     f"POST {DOCUMENT}": "updates are made by editors",
     f"HEAD {DOCUMENT}": "a probe for editors",
     "HEAD /v1/proxy/{id}": "`response read` says the same and more",
+    "GET /console": "is for browsers",
     "GET /console/": "is for browsers",
     "GET /js/": "is for browsers",
     "POST /v1/pipelines": "pipelines say here how far they are",

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from headwater.core.decisions import Append, Create
+from headwater.store.history.object_storage import Remote
+from headwater.store.postgresql.history import PostgresqlHistory
 from tests.cli.conftest import Run
 from tests.cli.test_verify import damage_of
 from tests.conftest import StartServer
 from tests.http.client import eventually
+from tests.support.archiving import archived, gather, objects, seal
+from tests.support.decided import CommittedStreams
+from tests.support.postgresql import EngineDatabase
 from tests.support.sealing import SEALING_AT_ONCE
 
 
@@ -102,3 +110,86 @@ def test_a_server_refuses_a_store_that_leads_nowhere(run: Run, tmp_path: Path) -
     assert "cannot be used as object storage" in run("serve", *arguments, code=1).err
     # And has let go of its directory.
     assert run("segments", "compact", str(tmp_path)).out.startswith("0 files")
+
+
+# ── PostgreSQL ───────────────────────────────────────────────────────────────────────────────
+
+TEXT = "text/plain"
+
+
+@contextmanager
+def sealed(database: EngineDatabase, directory: Path) -> Iterator[PostgresqlHistory]:
+    """A node with two files of history."""
+    with archived(database.url, directory) as (engine, history):
+        streams = CommittedStreams(engine)
+        for path in ("a", "b"):
+            streams.create(Create(path, TEXT), 1_000)
+            streams.append(path, Append(b"something to keep;" * 9, TEXT), 1_001)
+            seal(history)
+        streams.append("a", Append(b"later;", TEXT), 1_002)
+        yield history
+
+
+def test_files_of_a_database_are_listed_and_verified(
+    database: EngineDatabase, run: Run, tmp_path: Path
+) -> None:
+    store = ("--store", (tmp_path / "objects").as_uri())
+    with sealed(database, tmp_path) as history:
+        history.announce(gather(history), 5)
+        listed = run("segments", "ls", database.url, "--json").records
+        assert {one["name"] for one in listed[:2]} == objects(tmp_path)
+        assert [one["place"] for one in listed] == ["object storage"] * 2 + ["uploading"]
+        assert [one["needed_bytes"] for one in listed] == [162, 162, 0]
+        assert len(run("segments", "ls", database.url).lines) == 3
+        assert run("segments", "verify", database.url, *store).out == "ok\n"
+        first, second = sorted((tmp_path / "objects" / "segments").glob("*.seg"))
+        content = bytearray(first.read_bytes())
+        content[20] ^= 1
+        first.write_bytes(content)
+        second.unlink()
+        found = run("segments", "verify", database.url, *store, code=1)
+        assert [line.split(":")[0] for line in found.lines] == [first.name, second.name]
+        assert "2 of 2 files" in found.err
+        database.query("DELETE FROM extents")
+        database.query("UPDATE segments SET unused_at = 5 WHERE remote = 1")
+        assert run("segments", "verify", database.url, *store).out == "ok\n"
+        listed = run("segments", "ls", database.url, "--json").records
+        assert [one["place"] for one in listed] == ["going", "going", "uploading"]
+
+
+def test_what_a_database_does_not_know_is_found_and_removed(
+    database: EngineDatabase, run: Run, tmp_path: Path
+) -> None:
+    store = ("--store", (tmp_path / "objects").as_uri())
+    orphan = "0000009999-0123456789abcdef0123456789abcdef.seg"
+    assert run("cluster", "init", database.url).code == 0
+    assert run("segments", "sweep", database.url, *store).out == ""
+    with sealed(database, tmp_path) as history:
+        known = objects(tmp_path)
+        (tmp_path / "objects" / "segments" / orphan).write_bytes(b"after the moment of the backup")
+        assert run("segments", "sweep", database.url, *store).out == f"{orphan}\n"
+        record = run("segments", "sweep", database.url, *store, "--remove", "--json").record
+        assert record == {"name": orphan, "removed": True}
+        assert objects(tmp_path) == known
+        history.remote.put_owner("somebody else")
+        for command in ("sweep", "verify"):
+            assert "another server" in run("segments", command, database.url, *store, code=1).err
+        (tmp_path / "objects" / "owner").unlink()
+        assert "another server" in run("segments", "sweep", database.url, *store, code=1).err
+        assert objects(tmp_path) == known
+
+
+def test_what_cannot_be_done_with_a_database_is_said(
+    database: EngineDatabase, run: Run, tmp_path: Path
+) -> None:
+    store = ("--store", (tmp_path / "objects").as_uri())
+    assert "--seal-after-ms" in run("segments", "compact", database.url, code=2).err
+    assert "--store" in run("segments", "verify", database.url, code=2).err
+    nowhere = "postgresql://me:secret@127.0.0.1:1/none"
+    for command in (["ls"], ["verify", *store], ["sweep", *store]):
+        error = run("segments", *command, nowhere, code=1).err
+        assert "127.0.0.1:1/none" in error
+        assert "secret" not in error
+    Remote(store[1]).put_owner("a database")
+    told = run("restore", "--from", store[1], "--data", str(tmp_path / "new"), code=1).err
+    assert "PostgreSQL" in told

@@ -7,12 +7,14 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
 from headwater.cli.exits import CliError
+from headwater.cli.serving import command
 from headwater.cli.serving.command import serve
-from headwater.settings import Settings
+from headwater.settings import Settings, load_settings
 from tests.cli.conftest import Run, Spawn
 
 
@@ -98,15 +100,9 @@ NONSENSE = [
     ("allowed_host", "http://x"),
     ("cors_origin", "abc"),
 ]
-NUMBERS = [
-    (name, value)
-    for name, field in Settings.model_fields.items()
-    if field.annotation is int
-    for value in ("-1", "one", "", "1.5", "1e400", "nan")
-]
 
 
-@pytest.mark.parametrize("name, value", NONSENSE + NUMBERS)
+@pytest.mark.parametrize("name, value", NONSENSE)
 def test_values_that_make_no_sense(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, because there are many."""
     monkeypatch.setenv(f"HEADWATER_{name.upper()}", value)
@@ -115,6 +111,99 @@ def test_values_that_make_no_sense(name: str, value: str, monkeypatch: pytest.Mo
     assert raised.value.code == 2
     assert name in str(raised.value)
     _is_plain(str(raised.value))
+
+
+WRONG: Final[dict[Any, tuple[str, ...]]] = {
+    bool: ("maybe", "2", ""),
+    int: ("-1", "", "1.5", "nan", "9" * 5000),
+}
+WRONG_IN_FILES: Final[dict[Any, tuple[str, ...]]] = {
+    bool: ("2", "nan", "[]", "'maybe'"),
+    int: ("-1", "1.5", "nan", str(2**53), "true", "[1]"),
+}
+NO_TEXT: Final = ("1", "true", "{a = 1}", "2020-01-01", r'"\u202e"', r'"a\nb"')
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_nonsense_is_refused_with_its_origin(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """For every setting there is, and in every way to set it."""
+    monkeypatch.setattr(command, "_run", lambda settings: pytest.fail("it would start"))
+    kind = Settings.model_fields[name].annotation
+    path = tmp_path / "headwater.toml"
+    for text in WRONG_IN_FILES.get(kind, NO_TEXT):
+        path.write_text(f"{name} = {text}")
+        _is_refused(f"{name}: ", f"(set by {path})", config=path)
+    for text in WRONG.get(kind, ("a\nb", "\u202e", "\udcff")):
+        if kind is not bool:
+            _is_refused(f"{name}: ", f"(set by --{name.replace('_', '-')})", **{name: text})
+        monkeypatch.setenv(f"HEADWATER_{name.upper()}", text)
+        # What the environment says wins over the file.
+        path.write_text("")
+        _is_refused(f"{name}: ", f"(set by HEADWATER_{name.upper()})", config=path)
+
+
+def _is_refused(*words: str, **given: Any) -> None:
+    with pytest.raises(CliError) as raised:
+        serve(**given)
+    said = str(raised.value)
+    assert raised.value.code == 2, said
+    assert all(word in said for word in words), said
+    _is_plain(said)
+
+
+def test_settings_that_contradict_each_other_are_named_with_their_origins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "headwater.toml"
+    path.write_text("body_bytes_max = 2000")
+    monkeypatch.setenv("HEADWATER_QUEUE_BYTES_MAX", "1999")
+    queue = "queue_bytes_max by HEADWATER_QUEUE_BYTES_MAX"
+    _is_refused(f"(set: {queue}, body_bytes_max by {path})", config=path)
+    _is_refused(f"(set: {queue}, body_bytes_max by --body-bytes-max)", body_bytes_max="2001")
+
+
+def test_the_port_that_kubernetes_sets_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADWATER_PORT", "tcp://10.0.0.17:4437")
+    _is_refused("port: ", "enableServiceLinks: false", "(set by HEADWATER_PORT)")
+
+
+def test_a_variable_that_is_no_setting_is_named(
+    spawn: Spawn, process_environment: dict[str, str]
+) -> None:
+    variables = {
+        "HEADWATER_PROT": "1",
+        "HEADWATER_SERVICE_HOST": "10.0.0.17",
+        "HEADWATER_PORT_4437_TCP": "tcp://10.0.0.17:4437",
+    }
+    process_environment.update(variables)
+    process = spawn("serve", "--memory", "--port", "0")
+    assert process.stdout is not None
+    assert b"listens on" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert b"HEADWATER_PROT" in err
+    assert b"did you mean 'HEADWATER_PORT'?" in err
+    assert err.count(b"no_such_setting") == 1
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "headwater.toml"
+    path.write_bytes(b"\xef\xbb\xbfport = 8080\r\n")
+    assert load_settings(path, {}).port == 8080
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    """The option checks what it can; a file can also go between that and this."""
+    _is_refused("--config: cannot read", "Is a directory", config=tmp_path)
+
+
+def test_endless_nonsense_is_not_repeated_in_full(run: Run) -> None:
+    said = run("serve", "--cors-origin", "x" * 50_000, code=2).err
+    assert said.startswith("headwater: cors_origin: ")
+    assert said.endswith("(set by --cors-origin)\n")
+    assert len(said) < 3_000
 
 
 def _is_plain(said: str) -> None:
@@ -133,7 +222,13 @@ def _is_plain(said: str) -> None:
         (b"[port]\nx = 1", "port"),
         (b"port = 1\nport = 2", "is not TOML"),
         (b"\xff\xfe", "is not TOML"),
-        (b"colour = 3", "no such setting"),
+        (b"colour = 3", "colour: no such setting"),
+        (b"prot = 3", "prot: no such setting; did you mean 'port'?"),
+        (b"[server]\nport = 1", "server: no such setting"),
+        # Words of the library that reads settings.
+        (b'_env_file = "x"', "_env_file: no such setting"),
+        (b"_cli_parse_args = true", "_cli_parse_args: no such setting"),
+        ("port = 1".encode("utf-16"), "is not TOML"),
     ],
 )
 def test_files_that_make_no_sense(content: bytes, what: str, tmp_path: Path) -> None:
@@ -206,3 +301,10 @@ def test_every_number_has_a_least_value() -> None:
     for name, field in Settings.model_fields.items():
         if field.annotation is int:
             assert any(hasattr(rule, "ge") and rule.ge >= 0 for rule in field.metadata), name
+
+
+def test_every_time_has_a_greatest_value() -> None:
+    """So a moment that is computed from it can be stored."""
+    for name, field in Settings.model_fields.items():
+        if name.endswith(("_ms", "_s")):
+            assert any(hasattr(rule, "le") for rule in field.metadata), name

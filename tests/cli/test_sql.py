@@ -12,9 +12,9 @@ from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.cli import sql
 from headwater.cli.exits import CliError
-from headwater.cli.lake import LakeTable, ask, names_of, rows_of, shortest_name
+from headwater.cli.tables import sql
+from headwater.cli.tables.lake import LakeTable, ask, names_of, rows_of, shortest_name
 from tests.cli.conftest import Run
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)

@@ -36,7 +36,7 @@ class Witness:
         self._changed.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()

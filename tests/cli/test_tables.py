@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from headwater.cli import answering
 from headwater.cli.serving.tables import WAITING_MAX, Tables
+from headwater.cli.tables import answer_process as answering
 from headwater.core.errors import InvalidQuery, TooBusy
 from tests.support.server import ServerProcess, free_port
 

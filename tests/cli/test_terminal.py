@@ -32,6 +32,18 @@ def test_ls_of_nothing_says_what_to_do(process_environment: dict[str, str]) -> N
     assert "headwater create" in terminal.screen
 
 
+def test_names_are_shown_as_they_are(
+    process_environment: dict[str, str], client: Headwater, path: str
+) -> None:
+    stream = client.stream(f"{path}/:tea:")
+    stream.create()
+    stream.group("all").ensure()
+    # Groups of other tests are listed too, and a long name would have all of them cut.
+    with on_terminal("group", "ls", env=process_environment, columns=1_000) as terminal:
+        assert terminal.end() == 0
+    assert stream.path in terminal.screen.split()
+
+
 def test_rm_asks(process_environment: dict[str, str], client: Headwater, json_stream: str) -> None:
     stream = client.stream(json_stream)
     with on_terminal("rm", json_stream, env=process_environment) as terminal:

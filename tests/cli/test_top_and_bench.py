@@ -7,7 +7,7 @@ import threading
 import time
 from array import array
 
-from headwater.cli.load import latency, message
+from headwater.cli.bench.load import latency, message
 from headwater.client import Headwater
 from tests.cli.conftest import Run, Spawn
 from tests.cli.plain_server import plain_server, refusing_server

@@ -199,7 +199,7 @@ async def test_what_fails_beside_the_server_is_seen_and_begun_again(
 
     monkeypatch.setattr(demo, "feed", feed)
     plan = Plan(tmp_path / "lake", pipelines=False, demo=True)
-    async with asyncio.timeout(30), plan.running(base_url, asyncio.Event()):
+    async with asyncio.timeout(120), plan.running(base_url, asyncio.Event()):
         await done.wait()
     feeding = plan.watches[0]
     assert (feeding.name, feeding.failures) == ("demo_feed", 1)

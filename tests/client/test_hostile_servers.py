@@ -11,13 +11,16 @@ import pytest
 
 from headwater.client import (
     AsyncHeadwater,
+    ConnectionFailed,
     HeadwaterError,
     RateLimited,
     RetryPolicy,
     ServerUnavailable,
     Timeouts,
+    UnexpectedAnswer,
 )
 from headwater.client.protocol.refusals import retry_after_s
+from headwater.client.protocol.streams import ProducerTag
 
 PATIENCE_S = 60
 SOON = RetryPolicy(base_delay_s=0.01, max_delay_s=0.02, give_up_after_s=0.3)
@@ -89,9 +92,44 @@ async def test_nonsense_is_an_error_of_the_client(kind: str) -> None:
             await stream.read_json()
         with pytest.raises(HeadwaterError):
             await stream.group("g").fetch()
-        # What an answer of 200 to an append says besides does not matter.
+        # What an answer with an offset says besides does not matter.
         with suppress(HeadwaterError):
             await stream.append(1)
+
+
+@pytest.mark.parametrize("kind", ["a web page", "no type", "no offset"])
+async def test_a_web_server_stores_nothing(kind: str) -> None:
+    """It answers everything with 200, which is no receipt, and no stream that exists."""
+    async with (
+        hostile(ANSWERS[kind]) as (url, _),
+        AsyncHeadwater(url, retry=SOON) as client,
+        asyncio.timeout(PATIENCE_S),
+    ):
+        stream = client.stream("s", content_type=JSON)
+        for attempt in (
+            lambda: stream.append(1),
+            lambda: stream.append_tagged([1], ProducerTag("p", 0, 0)),
+            lambda: stream.create(),
+            lambda: stream.ensure(),
+            lambda: stream.head(),
+        ):
+            with pytest.raises(UnexpectedAnswer, match="Stream-Next-Offset"):
+                await attempt()
+        with pytest.raises(HeadwaterError):
+            async with stream.producer("p", epoch=0) as producer:
+                await producer.append(1)
+
+
+async def test_only_what_changes_something_can_be_in_doubt() -> None:
+    async with hostile(ANSWERS["nothing"]) as (url, _), AsyncHeadwater(url, retry=SOON) as client:
+        stream = client.stream("s", content_type=JSON)
+        for ask in (stream.read_json, stream.head):
+            with pytest.raises(ConnectionFailed) as asked:
+                await ask()
+            assert not asked.value.in_doubt
+        with pytest.raises(ConnectionFailed) as sent:
+            await stream.append(1)
+        assert sent.value.in_doubt
 
 
 @pytest.mark.parametrize("later", [DIGITS, "-5", "soon", "1e400", "Mon, 16 Nov 9" + DIGITS])

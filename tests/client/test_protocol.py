@@ -336,7 +336,8 @@ TAG = ProducerTag("p", epoch=2, seq=7)
     [
         (200, {"producer-epoch": "2", "producer-seq": "7"}, False),
         (204, {"producer-epoch": "2", "producer-seq": "9"}, True),
-        (200, {}, False),
+        (200, {"stream-next-offset": "1_2"}, False),
+        (204, {}, True),
         (204, {"producer-epoch": "2", "producer-seq": "7", "stream-closed": "true"}, False),
     ],
 )

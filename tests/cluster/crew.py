@@ -221,7 +221,7 @@ class Reader(Client):
         ids = [one["id"] for one in json.loads(reply.body or b"[]")]
         tail = reply.up_to_date
         seen = Seen(self.name, self._stream, self._count, ids, began, now(), tail, waits)
-        self.desk.history.seen.append(seen)
+        self.desk.history.saw(seen)
         self._offset, self._count = reply.next_offset, seen.count
         if reply.up_to_date and self.rng.random() < 0.05:
             self._begin()
@@ -251,7 +251,7 @@ class Follower(Client):
                         seen = Seen(
                             *(self.name, self._stream, self._count, pending, began, now()), False
                         )
-                        self.desk.history.seen.append(seen)
+                        self.desk.history.saw(seen)
                         self._count, pending = seen.count, []
                         self._offset = json.loads(event.data)["streamNextOffset"]
                     if self.desk.is_over:
@@ -301,7 +301,7 @@ class Listener(Client):
 
     def _note(self, stream: str, messages: list[str], began: float) -> None:
         seen = Seen(self.name, stream, self._counts[stream], messages, began, now(), False)
-        self.desk.history.seen.append(seen)
+        self.desk.history.saw(seen)
         self._counts[stream] = seen.count
 
 

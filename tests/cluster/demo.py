@@ -18,7 +18,7 @@ import time
 from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import psycopg
 from rich.console import Console, Group
@@ -28,7 +28,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tests.cluster import load
-from tests.cluster.nemesis import lag_of
+from tests.cluster.ending import until_told
+from tests.cluster.nemesis import lag_of, start
 from tests.cluster.trio import Member, Trio
 from tests.crash.wire import Lost, Wire
 from tests.support.server import ServerFailedError, ServerProcess
@@ -42,11 +43,11 @@ _REFRESH_S: Final = 0.5
 
 
 class Demo:
-    def __init__(self, trio: Trio) -> None:
+    def __init__(self, trio: Trio, tally: load.Tally) -> None:
         self.trio = trio
         url = trio.create_database("headwater")
         self.nodes = {name: _node(url) for name in _NODES}
-        self.tally = load.Tally()
+        self.tally = tally
         self.lines: list[str] = []
         self.rate = 0
         self.shards: dict[str, int] = {}
@@ -54,12 +55,38 @@ class Demo:
         self.is_over = False
         self._began = time.monotonic()
         self._families: dict[Member, list[int]] = {}
+        self._running: list[asyncio.Future[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._returning: set[object] = set()
         self._turn = asyncio.Lock()
 
     def say(self, line: str) -> None:
         self.lines.append(f"{time.monotonic() - self._began:6.1f} s  {line}")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    def go(self) -> list[asyncio.Future[None]]:
+        """Let them write and see who is gone, until it is over."""
+        ports = [node.port for node in self.nodes.values()]
+        writing = load.run(ports, self.tally, WRITERS, lambda: self.is_over)
+        self._running = [
+            asyncio.ensure_future(work) for work in (self.watch(), self.look(), writing)
+        ]
+        return self._running
+
+    async def __aexit__(self, *_: object) -> None:
+        """End the nodes, paused ones too."""
+        self.is_over = True
+        for task in (*self._running, *self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._running, *self._tasks, return_exceptions=True)
+        print("ending everything…")
+        for node in self.nodes.values():
+            if node._process is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(node.pid, signal.SIGCONT)
+                node.kill()
 
     # ── What a supervisor and Patroni would do ───────────────────────────────────────────────
 
@@ -100,7 +127,7 @@ class Demo:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         async with self._turn:
-            await asyncio.to_thread(server.kill)
+            await self.trio.do(server.kill)
             if is_primary:
                 await self._promote()
         self._later(server, self._return_server(server))
@@ -109,7 +136,7 @@ class Demo:
         """Again and again: somebody may kill the one that is being promoted."""
         while not self.is_over:
             try:
-                found = await asyncio.to_thread(self.trio.fail_over)
+                found = await self.trio.do(self.trio.fail_over)
             except (psycopg.Error, RuntimeError):
                 await asyncio.sleep(_REFRESH_S)
             else:
@@ -122,7 +149,7 @@ class Demo:
             # Whom it is copied from may be killed meanwhile.
             with suppress(psycopg.Error, RuntimeError, AssertionError):
                 async with self._turn:
-                    await asyncio.to_thread(self.trio.bring_back, server)
+                    await self.trio.do(self.trio.bring_back, server)
             await asyncio.sleep(_REFRESH_S)
         if not server.is_running:
             return
@@ -135,7 +162,7 @@ class Demo:
             node.kill()
         while not node.is_running and not self.is_over:
             with suppress(ServerFailedError):
-                await asyncio.to_thread(node.start)
+                await start(node)
         if node.is_running:
             self.say(f"node {name} is back (kill -9 {node.pid})")
 
@@ -263,43 +290,18 @@ async def _owned(port: int) -> dict[str, int] | None:
     return {str(node["address"]): int(node["shards"]) for node in json.loads(reply.body)["nodes"]}
 
 
-async def run(seconds: float) -> Demo:
+async def run(seconds: float, tally: load.Tally) -> None:
     console = Console()
     console.print("starting three PostgreSQL and three nodes…")
-    trio = await asyncio.to_thread(Trio)
-    demo = Demo(trio)
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, ended.set)
-    if seconds:
-        loop.call_later(seconds, ended.set)
-    tasks: list[asyncio.Future[None]] = []
-    try:
+    async with Trio.running() as trio, Demo(trio, tally) as demo:
         for node in demo.nodes.values():
-            await asyncio.to_thread(node.start)
-        ports = [node.port for node in demo.nodes.values()]
-        writing = load.run(ports, demo.tally, WRITERS, lambda: demo.is_over)
-        tasks = [asyncio.ensure_future(work) for work in (demo.watch(), demo.look(), writing)]
-        await _show(demo, console, ended, tasks)
-    finally:
-        demo.is_over = True
-        for task in (*tasks, *demo._tasks):
-            task.cancel()
-        await asyncio.gather(*tasks, *demo._tasks, return_exceptions=True)
-        console.print("ending everything…")
-        for node in demo.nodes.values():
-            if node._process is not None:
-                with suppress(ProcessLookupError):
-                    os.kill(node.pid, signal.SIGCONT)
-                node.kill()
-        await asyncio.to_thread(trio.close)
-    return demo
+            await start(node)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds or None):
+                await _show(demo, console, demo.go())
 
 
-async def _show(
-    demo: Demo, console: Console, ended: asyncio.Event, tasks: list[asyncio.Future[None]]
-) -> None:
+async def _show(demo: Demo, console: Console, tasks: list[asyncio.Future[None]]) -> None:
     """A screen that changes, or lines where there is no screen."""
     shown = console.is_terminal
     said = 0
@@ -307,12 +309,9 @@ async def _show(
         if not shown:
             pages = [f"watch in a browser: {_page(node)}" for node in demo.nodes.values()]
             console.print("\n".join([*pages, *demo.commands()]), highlight=False, soft_wrap=True)
-        while not ended.is_set():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), _REFRESH_S)
-            for task in tasks:
-                if task.done():
-                    task.result()
+        while True:
+            for task in (await asyncio.wait(tasks, timeout=_REFRESH_S))[0]:
+                task.result()
             if shown:
                 live.update(demo.screen(), refresh=True)
             else:
@@ -324,8 +323,9 @@ async def _show(
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make cluster")
     parser.add_argument("--seconds", type=float, default=0, help="end by itself after so long")
-    demo = asyncio.run(run(parser.parse_args().seconds))
-    tally = demo.tally
+    tally = load.Tally()
+    with suppress(asyncio.CancelledError):
+        asyncio.run(until_told(run(parser.parse_args().seconds, tally)))
     print(
         f"{tally.acknowledged:,} acknowledged, {tally.checked:,} read back, lost {tally.lost}, "
         f"stored twice {tally.doubled}, {tally.retried:,} retries, "

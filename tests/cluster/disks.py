@@ -9,11 +9,13 @@ import os
 import pwd
 import subprocess
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 BYTES: Final = 512 << 20
 _ROOM: Final = f"size={BYTES}"
+_LOOKS_MAX: Final = 100
 
 
 class Disk:
@@ -25,9 +27,16 @@ class Disk:
 
     def fill(self) -> None:
         """From now on nothing on it can grow."""
+        for _ in range(_LOOKS_MAX):
+            # What was written since the look would not fit: then look again.
+            with suppress(subprocess.CalledProcessError):
+                return self._remount(f"size={self._used()}")
+        return self._remount(f"size={self._used()}")
+
+    def _used(self) -> int:
         found = os.statvfs(self.place)
-        used = (found.f_blocks - found.f_bfree) * found.f_frsize
-        self._remount(f"size={used}")
+        # None at all would be without a limit.
+        return max(1, found.f_blocks - found.f_bfree) * found.f_frsize
 
     def make_room(self) -> None:
         self._remount(_ROOM)

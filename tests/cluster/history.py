@@ -20,12 +20,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import accumulate
 from math import inf
-from typing import Final
+from typing import Final, overload
 
 WAKE_PATIENCE_S: Final = 10.0
 """How much later than the acknowledgement a waiter may hear of an append, on a busy machine."""
@@ -48,6 +48,28 @@ class Sent:
     fate: Fate = Fate.UNKNOWN
 
 
+class Part(Sequence[str]):
+    """Some neighbouring messages of a list that only grows. They take no room of their own."""
+
+    __slots__ = ("_end", "_start", "_whole")
+
+    def __init__(self, whole: list[str], start: int, end: int) -> None:
+        self._whole, self._start, self._end = whole, start, end
+
+    def __len__(self) -> int:
+        return self._end - self._start
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self[:])
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[str]: ...
+    def __getitem__(self, at: int | slice) -> str | list[str]:
+        return self._whole[self._start : self._end][at]
+
+
 @dataclass(slots=True, eq=False)
 class Seen:
     """A reader's question and what it got; `before` is how many messages it had already."""
@@ -55,7 +77,7 @@ class Seen:
     reader: str
     stream: str
     before: int
-    messages: list[str]
+    messages: Sequence[str]
     began: float
     ended: float
     at_tail: bool = True
@@ -109,6 +131,18 @@ class History:
     """By stream, how many messages its group has not settled in the end."""
 
     edited: dict[str, Edited] = field(default_factory=dict)
+    known: dict[str, list[str]] = field(default_factory=dict)
+    """What has been seen of each stream by anyone, in that order."""
+
+    def saw(self, seen: Seen) -> None:
+        """Record what a reader got. Nearly always others have seen it too, in the same order: then
+        it is not kept once more, or an hour of reading from the start would fill the memory."""
+        known = self.known.setdefault(seen.stream, [])
+        there = known[seen.before : seen.count]
+        if seen.before <= len(known) and there == seen.messages[: len(there)]:
+            known += seen.messages[len(there) :]
+            seen.messages = Part(known, seen.before, seen.count)
+        self.seen.append(seen)
 
     @property
     def acknowledged(self) -> int:
@@ -177,7 +211,7 @@ class _Checker:
                     yield f"order: {stream} has {message}, which was refused"
         for seen in self._history.seen:
             there = self._history.final.get(seen.stream, [])[seen.before : seen.count]
-            if there != seen.messages:
+            if there != seen.messages[:]:
                 yield (
                     f"order: {seen.reader} saw {seen.messages[:5]}… in {seen.stream} after"
                     f" {seen.before} messages, and there are {there[:5]}…"
@@ -213,6 +247,7 @@ class _Checker:
 
     def stale(self) -> Iterator[str]:
         due = {stream: self._due(stream) for stream in self._history.final}
+        last_sent = {stream: self._last_sent(stream) for stream in self._history.final}
         for seen in self._history.seen:
             if seen.stream not in due:
                 continue
@@ -223,10 +258,18 @@ class _Checker:
                     f"stale: {seen.reader} saw {seen.count} messages of {seen.stream}, and"
                     f" {counts[at]} were known before it asked"
                 )
+            newest = last_sent[seen.stream]
+            if newest[min(seen.count, len(newest) - 1)] <= seen.ended:
+                continue
             for message in seen.messages:
                 sent = self._sent.get((seen.stream, message))
                 if sent is not None and sent.began > seen.ended:
                     yield f"stale: {seen.reader} saw {message} before it was sent"
+
+    def _last_sent(self, stream: str) -> list[float]:
+        """When the last of the first so many messages of a stream was sent."""
+        began = (sent.began if sent is not None else inf for sent in self._in_order[stream])
+        return [*accumulate(began, max, initial=-inf)]
 
     def _due(self, stream: str) -> tuple[list[float], list[int]]:
         """How many messages of a stream must be seen from when on."""
@@ -240,12 +283,9 @@ class _Checker:
         return [time for time, _ in events], list(accumulate((n for _, n in events), max))
 
     def transactions(self) -> Iterator[str]:
-        first_seen: dict[tuple[str, str], float] = {}
+        first_seen = self._first_seen()
         at_tail: dict[str, list[Seen]] = {stream: [] for stream in self._history.final}
         for seen in self._history.seen:
-            for message in seen.messages:
-                key = (seen.stream, message)
-                first_seen[key] = min(seen.ended, first_seen.get(key, inf))
             if seen.at_tail and seen.stream in at_tail:
                 at_tail[seen.stream].append(seen)
         tails = {stream: _Tails(seen) for stream, seen in at_tail.items()}
@@ -268,6 +308,20 @@ class _Checker:
                         f"transactions: {message} was not seen in {stream}, and another part had"
                         " been seen before"
                     )
+
+    def _first_seen(self) -> dict[tuple[str, str], float]:
+        """When each message was first seen by anyone."""
+        found: dict[tuple[str, str], float] = {}
+        # Where the messages begin that nobody had seen, if those before them were read in order.
+        new_from: Counter[str] = Counter()
+        for seen in sorted(self._history.seen, key=lambda one: one.ended):
+            stream, messages = seen.stream, seen.messages
+            if seen.before <= new_from[stream]:
+                messages = messages[new_from[stream] - seen.before :]
+                new_from[stream] = max(new_from[stream], seen.count)
+            for message in messages:
+                found.setdefault((stream, message), seen.ended)
+        return found
 
     def groups(self) -> Iterator[str]:
         done: dict[tuple[str, str], float] = {}

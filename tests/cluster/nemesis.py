@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import psycopg
 
-from tests.cluster.proxy import BOTH, FROM_TARGET, TO_TARGET, Proxy
+from tests.cluster.proxy import BOTH, FROM_TARGET, TO_TARGET, Proxy, Victims
 from tests.cluster.trio import Member, Trio
 from tests.crash.faults import Clock
 from tests.support.server import ServerFailedError, ServerProcess
@@ -45,6 +45,7 @@ CREATE TRIGGER no_room BEFORE INSERT ON headwater.ops
 _ROOM: Final = "DROP FUNCTION headwater.no_room() CASCADE"
 
 Say = Callable[[str], None]
+Deed = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Node:
@@ -136,7 +137,20 @@ class Nemesis:
 
     async def run(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        deeds: list[Callable[[], Coroutine[Any, Any, None]]] = [
+        order: list[Deed] = []
+        while time.monotonic() < deadline:
+            # Each of them once, in any order, before any of them again.
+            order = order or self._rng.sample(self.deeds, len(self.deeds))
+            deed = order.pop()
+            await deed()
+            self.done[deed.__name__] = self.done.get(deed.__name__, 0) + 1
+            await asyncio.sleep(self._rng.uniform(0.5, 2.5))
+            for node in self._nodes:
+                await node.start()
+
+    @property
+    def deeds(self) -> list[Deed]:
+        return [
             self.kill_node,
             self.pause_node,
             self.cut_from_postgresql,
@@ -149,16 +163,6 @@ class Nemesis:
             self.fill_disk,
             self.set_clock,
         ]
-        order: list[Callable[[], Coroutine[Any, Any, None]]] = []
-        while time.monotonic() < deadline:
-            # Each of them once, in any order, before any of them again.
-            order = order or self._rng.sample(deeds, len(deeds))
-            deed = order.pop()
-            await deed()
-            self.done[deed.__name__] = self.done.get(deed.__name__, 0) + 1
-            await asyncio.sleep(self._rng.uniform(0.5, 2.5))
-            for node in self._nodes:
-                await node.start()
 
     def _node(self) -> Node:
         return self._rng.choice(self._nodes)
@@ -188,8 +192,10 @@ class Nemesis:
 
     async def cut_from_one_peer(self) -> None:
         node, peer = self._rng.sample(self._nodes, 2)
-        victim = peer.process.pid
-        await self._cut(f"node {node.name} and its peer {peer.name}", [node.peers], victim)
+        pids = [peer.process.pid]
+        await self._cut(
+            f"node {node.name} and its peer {peer.name}", [node.peers], victims=lambda: pids
+        )
 
     async def cut_replication(self) -> None:
         """Of one replica: the other one has what is acknowledged. Of both: nothing is."""
@@ -199,12 +205,19 @@ class Nemesis:
         what = f"PostgreSQL {names} and the primary, {self._trio.name_of(primary)}"
         await self._cut(what, [self._replication[one.port, primary.port] for one in replicas])
 
-    async def _cut(self, what: str, proxies: list[Proxy], victim: int | None = None) -> None:
+    async def _cut(
+        self,
+        what: str,
+        proxies: list[Proxy],
+        *,
+        victims: Victims | None = None,
+        longest_s: float = 3 * LEASE_MS / 1000,
+    ) -> None:
         how = self._rng.choice(list(_CUTS))
-        seconds = LEASE_MS / 1000 * self._rng.uniform(0.3, 3)
+        seconds = longest_s * self._rng.uniform(0.1, 1)
         self._say(f"{what}: cut {how} for {seconds:.1f} s")
         for proxy in proxies:
-            proxy.cut(_CUTS[how], victim)
+            proxy.cut(_CUTS[how], victims)
         await asyncio.sleep(seconds)
         for proxy in proxies:
             if self._rng.random() < 0.5:

@@ -1,6 +1,6 @@
 """A TCP proxy that can lose a direction, both, or the connections themselves.
 
-It can do so for one of those who use it: on Linux, the process at the other end of a connection of
+It can do so for some of those who use it: on Linux, the process at the other end of a connection of
 this machine can be found.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,9 @@ TO_TARGET, FROM_TARGET = 0, 1
 NEITHER: Final = frozenset[int]()
 BOTH: Final = frozenset((TO_TARGET, FROM_TARGET))
 
+Victims = Callable[[], list[int]]
+"""Processes, as they are when somebody asks."""
+
 
 class Proxy:
     """Stands in front of one port of this machine."""
@@ -27,7 +31,7 @@ class Proxy:
         self.target = target
         self.port = free_port()
         self._silent = NEITHER
-        self._victim: int | None = None
+        self._victims: Victims | None = None
         self._heard = asyncio.Event()
         self._heard.set()
         self._server: asyncio.Server | None = None
@@ -43,11 +47,11 @@ class Proxy:
         self.reset()
         await asyncio.gather(*links, return_exceptions=True)
 
-    def cut(self, directions: frozenset[int], victim: int | None = None) -> None:
-        """From now on nothing gets through in these directions, and nobody is told. With a process
-        as the victim, only what that one says and hears."""
+    def cut(self, directions: frozenset[int], victims: Victims | None = None) -> None:
+        """From now on nothing gets through in these directions, and nobody is told. With some
+        processes as victims, only what those say and hear."""
         self._silent = directions
-        self._victim = victim
+        self._victims = victims
         self._heard.clear()
 
     def heal(self) -> None:
@@ -94,7 +98,7 @@ class Proxy:
         raise ConnectionResetError
 
     def _concerns(self, port: int) -> bool:
-        return self._victim is None or has_connection(self._victim, port)
+        return self._victims is None or any(has_connection(pid, port) for pid in self._victims())
 
 
 def has_connection(pid: int, port: int) -> bool:

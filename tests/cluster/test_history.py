@@ -12,6 +12,7 @@ from tests.cluster.history import (
     Edited,
     Fate,
     History,
+    Part,
     Seen,
     Sent,
     Settled,
@@ -47,8 +48,33 @@ def good() -> History:
     )
 
 
+def recorded(history: History) -> History:
+    """The same, with its reads as they are recorded while clients read."""
+    reads, history.seen = history.seen, []
+    for seen in sorted(reads, key=lambda one: one.ended):
+        history.saw(seen)
+    return history
+
+
 def test_a_good_history() -> None:
     assert check(good()) == []
+    assert check(recorded(good())) == []
+
+
+def test_what_others_have_seen_is_kept_once() -> None:
+    history = History()
+    for reader in "abc":
+        history.saw(Seen(reader, "s", 0, ["1", "2"], 1, 2))
+        history.saw(Seen(reader, "s", 2, ["3"], 3, 4))
+    history.saw(Seen("d", "s", 0, ["1", "2", "3", "4"], 5, 6))
+    assert history.known == {"s": ["1", "2", "3", "4"]}
+    parts = [seen.messages for seen in history.seen]
+    assert all(isinstance(part, Part) for part in parts)
+    assert [list(part) for part in parts] == [*[["1", "2"], ["3"]] * 3, ["1", "2", "3", "4"]]
+    # Whoever saw something else keeps that.
+    history.saw(Seen("e", "s", 1, ["2", "4"], 7, 8))
+    assert history.seen[-1].messages == ["2", "4"]
+    assert history.known == {"s": ["1", "2", "3", "4"]}
 
 
 def lose_an_acknowledged_message(history: History) -> None:
@@ -169,8 +195,11 @@ def lose_a_change(history: History) -> None:
         (lose_a_change, "documents"),
     ],
 )
-def test_a_wrong_history_is_found(spoil: Callable[[History], None], kind: str) -> None:
+@pytest.mark.parametrize("record", [False, True])
+def test_a_wrong_history_is_found(
+    spoil: Callable[[History], None], kind: str, record: bool
+) -> None:
     history = good()
     spoil(history)
-    found = check(history)
+    found = check(recorded(history) if record else history)
     assert any(line.startswith(f"{kind}: ") for line in found), found

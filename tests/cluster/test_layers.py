@@ -25,6 +25,9 @@ OPTIONS = (
 )
 
 
+JSON = {"Content-Type": "application/json"}
+
+
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     secret = ("--signing-secret-file", str(tmp_path_factory.mktemp("cluster") / "secret"))
@@ -101,32 +104,32 @@ def test_a_document_goes_on_when_its_owner_changes(cluster: Cluster) -> None:
 
 
 class Talk:
-    """An upstream that says a number whenever it is told to."""
+    """An upstream that says a number whenever it is told to, and ends when it has said them all."""
 
     def __init__(self, upstream: Upstream, name: str) -> None:
         self.url = upstream.on(f"/{name}", self._script)
         self._turn = threading.Semaphore(0)
-        self._is_over = False
-        self.said = 0
+        self._told = 0
+        self._said = 0
 
     def _script(self, peer: Peer) -> None:
         peer.head("Content-Type: text/plain", "Transfer-Encoding: chunked")
-        while self._turn.acquire(timeout=PATIENCE_S) and not self._is_over:
-            word = b"%d " % self.said
+        while self._turn.acquire(timeout=PATIENCE_S) and self._said < self._told:
+            word = b"%d " % self._said
             peer.send(b"%x\r\n%b\r\n" % (len(word), word))
-            self.said += 1
+            self._said += 1
         peer.send(b"0\r\n\r\n")
 
     def say(self) -> None:
+        self._told += 1
         self._turn.release()
 
     def end(self) -> None:
-        self._is_over = True
         self._turn.release()
 
     @property
     def words(self) -> bytes:
-        return b"".join(b"%d " % n for n in range(self.said))
+        return b"".join(b"%d " % n for n in range(self._told))
 
 
 @pytest.fixture
@@ -225,3 +228,48 @@ def test_what_a_lost_node_fetched_is_closed_as_interrupted(
     assert proxy_of(last).follow(location).reason == "interrupted"
     for talk in (kept, moved):
         talk.end()
+
+
+def test_what_pipelines_report_is_the_same_through_every_node(cluster: Cluster) -> None:
+    report = {"kind": "archive", "batch": 1, "rows": 2, "rows_per_s": 3, "batch_ms": 4}
+
+    def shown() -> list[list[str]]:
+        """What each node shows."""
+        urls = [f"{node.url}/v1/pipelines" for node in cluster.nodes]
+        answers = [httpx.get(url, timeout=PATIENCE_S).json() for url in urls]
+        return [[one["name"] for one in answer["pipelines"]] for answer in answers]
+
+    def keepers() -> list[ServerProcess]:
+        """Those who count them: what is kept nowhere else is in no figures either."""
+        texts = [httpx.get(f"{n.url}/metrics", timeout=PATIENCE_S).text for n in cluster.nodes]
+        return [n for n, text in zip(cluster.nodes, texts, strict=True) if '"of-' in text]
+
+    def are_reported(*names: str) -> bool:
+        """Each through another node. If one is taken for gone meanwhile, they are lost."""
+        for node, name in zip(cluster.nodes, names, strict=True):
+            url, body = f"{node.url}/v1/pipelines", report | {"name": name}
+            assert httpx.post(url, json=body, timeout=PATIENCE_S).status_code == 204
+        return shown() == [sorted(set(names))] * 3 and len(keepers()) == 1
+
+    until(lambda: are_reported("of-1", "of-2", "of-3"))
+    (keeper,) = keepers()
+    drain(cluster, keeper)
+    until(lambda: shown() == [[]] * 3 and keepers() == [])
+    until(lambda: are_reported("of-all", "of-all", "of-all"))
+    assert keepers() != [keeper]
+
+
+def test_a_live_query_may_wait_on_any_node(cluster: Cluster) -> None:
+    """The first one of a node too, which does not know yet who owns the stream."""
+    for number in range(6):
+        path = f"queried-{number}"
+        first = cluster.nodes[0].stream_url(path)
+        assert httpx.put(first, headers=JSON, timeout=PATIENCE_S).status_code == 201
+        profile = {"profile": {"kind": "state-protocol", "touch": {"enabled": True}}}
+        answer = httpx.post(f"{first}/_profile", json=profile, timeout=PATIENCE_S)
+        assert answer.status_code == 200, answer.text
+        for node in cluster.nodes:
+            body = {"cursor": "now", "keys": ["0123456789abcdef"], "timeoutMs": 0}
+            url = f"{node.stream_url(path)}/touch/wait"
+            answer = httpx.post(url, json=body, timeout=PATIENCE_S)
+            assert answer.status_code == 200, answer.text

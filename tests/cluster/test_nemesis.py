@@ -19,7 +19,7 @@ SEED = seeds.one(16)
 
 # httpx leaves a connection to the collector if a request is given up while it connects.
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-@pytest.mark.alone
+@pytest.mark.late
 @pytest.mark.crash
 @pytest.mark.slow
 def test_no_promise_is_broken() -> None:

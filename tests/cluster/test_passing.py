@@ -11,11 +11,13 @@ import pytest
 from headwater.cluster.frames import Frames, OutOfStep, frame
 from headwater.core.cluster import NodeSeen
 from headwater.core.errors import OutcomeUnknown
-from headwater.http.known_heads import KnownHeads
-from headwater.http.links import Link, LinkBroken, Links
 from headwater.http.messages import Answer, Peer, Request, Response
-from headwater.http.passing import Passing
-from headwater.http.silence import Silence
+from headwater.http.nodes.links import Link, LinkBroken, Links
+from headwater.http.nodes.liveness import Liveness
+from headwater.http.nodes.passing import Passing
+from headwater.http.routes.matching import locate
+from headwater.http.wire.known_heads import KnownHeads
+from headwater.http.wire.outcomes import abandon
 from headwater.service.replies import Reply
 
 PATIENCE_S = 60
@@ -37,6 +39,8 @@ class Wire:
     def abort(self) -> None:
         self.is_open = False
 
+    close = abort
+
     def get_extra_info(self, name: str) -> None:
         return None
 
@@ -45,7 +49,7 @@ class Bench:
     """A connection to the owner, and what becomes of requests."""
 
     def __init__(self) -> None:
-        self.passing = Passing(1, b"secret", ANSWER_BYTES_MAX, Silence(0.2, 0.1))
+        self.passing = Passing(1, b"secret", ANSWER_BYTES_MAX, Liveness(0.2, 0.1))
         links = self.passing._links_to(OWNER)
         self.wire, self.link = Wire(), Link(links._take_back)
         self.link.connection_made(cast("Any", self.wire))
@@ -196,6 +200,39 @@ async def test_nobody_waits_for_a_client_that_is_gone() -> None:
     with pytest.raises(OutcomeUnknown):
         answer.result()
     assert not bench.repeated
+
+
+@pytest.mark.parametrize(
+    "target, waits",
+    [
+        (b"/v1/stream/s/_groups/g/fetch", True),
+        (b"/v1/stream/s/touch/wait", True),
+        (b"/v1/stream/s/_groups/g/ack", False),
+        (b"/v1/stream/s", False),
+    ],
+)
+async def test_only_what_waits_is_given_up_with_its_client(target: bytes, waits: bool) -> None:
+    """What a fetch gets after that would be kept from others. An append goes on."""
+    bench = Bench()
+    request = Request("POST", target, b"", {}, b"{}", match=locate(target))
+    bench.send(request)
+    assert (request.on_disconnect is not None) is waits
+    assert bench.wire.sent.endswith(b"{}")
+
+
+async def test_who_hangs_up_before_the_owner_is_found_is_not_waited_for() -> None:
+    """What it sent counts: there may be receipts in it."""
+    bench = Bench()
+    target = b"/v1/stream/s/_groups/g/fetch"
+    request = Request("POST", target, b"", {}, b"{}", match=locate(target))
+    abandon(request)
+    passed = asyncio.ensure_future(bench.passing.pass_on(request, OWNER))
+    await asyncio.sleep(0)
+    assert bench.wire.sent.endswith(b"{}")
+    assert not bench.wire.is_open
+    bench.link.connection_lost(None)
+    await asyncio.wait([passed])
+    assert passed.cancelled()
 
 
 @pytest.mark.parametrize("number", [b"", b"producer-seq: %d\r\n"])

@@ -116,6 +116,27 @@ class Ringing(threading.Thread):
         assert not self.is_alive()
 
 
+def test_a_stream_that_is_named_before_it_is_made_wakes(apis: list[Api]) -> None:
+    """Once, with its first message: nothing comes later that would make up for it."""
+    with Receiver(DONE) as receiver:
+        paths = {f"unborn-{number}" for number in range(12)}
+        for number, path in enumerate(sorted(paths)):
+            apis[number % 3].webhook(receiver.url, streams=[path])
+        for number, path in enumerate(sorted(paths)):
+            apis[(number + 1) % 3].create(path, 1)
+        woken: set[str] = set()
+        while woken != paths:
+            woken.update(receiver.next().streams)
+
+
+def test_a_wake_stream_that_holds_text_is_refused_by_every_owner(apis: list[Api]) -> None:
+    apis[0].http.put("/plain-text", headers={"Content-Type": "text/plain"})
+    for number in range(12):
+        wake = {"type": "pull-wake", "pattern": "a", "wake_stream": "plain-text"}
+        answer = apis[number % 3].put(f"unfit-{number}", **wake)
+        assert (answer.status_code, "application/json" in answer.text) == (400, True), answer.text
+
+
 def test_no_wake_is_lost_with_a_node(cluster: Cluster, apis: list[Api]) -> None:
     seen: dict[tuple[str, str], str] = {}
     with Receiver(DONE) as receiver:

@@ -15,8 +15,8 @@ from headwater.core.decisions import Append, Create
 from headwater.core.errors import OwnedElsewhere
 from headwater.core.limits import Limits
 from headwater.core.producers import ProducerStamp
-from headwater.http.forwarding import Forwarding
 from headwater.http.messages import Answer, Deferred, Request, Response
+from headwater.http.nodes.forwarding import Forwarding
 from headwater.service.log import Log
 from headwater.service.reordering import Waiting
 from headwater.store.memory.engine import MemoryEngine

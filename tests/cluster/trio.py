@@ -19,8 +19,9 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import psycopg
 
@@ -42,6 +43,9 @@ restart_after_crash = off
 """
 
 
+_T = TypeVar("_T", bound="Trio")
+
+
 class Member(PostgresServer):
     """One of the three. All but the first begin as a copy of another one."""
 
@@ -53,9 +57,13 @@ class Member(PostgresServer):
         self._has_disk = has_disk
         if source is None:
             super().__init__(more=_QUORUM + more)
-        else:
-            self._place(source._binaries)
+            return
+        self._place(source._binaries)
+        try:
             self.copy(source)
+        except BaseException:
+            self.close()
+            raise
 
     def _place(self, binaries: Path | None = None) -> None:
         super()._place(binaries)
@@ -131,7 +139,13 @@ class Trio:
     @asynccontextmanager
     async def running(cls, *, has_disks: bool = False) -> AsyncIterator[Self]:
         """The same on an event loop; nothing is left behind, whenever it is cancelled."""
-        starting = asyncio.ensure_future(asyncio.to_thread(cls, has_disks=has_disks))
+        async with cls._started(partial(cls, has_disks=has_disks)) as trio:
+            yield trio
+
+    @staticmethod
+    @asynccontextmanager
+    async def _started(start: Callable[[], _T]) -> AsyncIterator[_T]:
+        starting = asyncio.ensure_future(asyncio.to_thread(start))
         try:
             yield await asyncio.shield(starting)
         finally:
@@ -223,12 +237,15 @@ class Trio:
 
     def wait_for_replicas(self, count: int) -> None:
         def followed() -> bool:
-            assert not self._is_over, "nobody waits any more"
+            self._go_on()
             with self.primary.connect() as connection:
                 sql = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'"
                 return bool(connection.execute(sql).fetchall()[0][0] >= count)
 
         until(followed, f"{count} replicas follow")
+
+    def _go_on(self) -> None:
+        assert not self._is_over, "nobody waits any more"
 
 
 def _received(server: Member) -> int:

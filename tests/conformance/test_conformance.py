@@ -60,7 +60,7 @@ def object_storage() -> Iterator[ObjectStorage]:
 
 @pytest.mark.conformance
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["memory", "sqlite", "history", "s3", "postgresql"])
+@pytest.mark.parametrize("engine", ["memory", "sqlite", "history", "s3", "postgresql", "archive"])
 def test_suite_passes(
     engine: str,
     vitest: str,
@@ -71,13 +71,13 @@ def test_suite_passes(
 ) -> None:
     storage = ["--memory"] if engine == "memory" else ["--data", str(tmp_path / "data")]
     env: dict[str, str] = {}
-    if engine == "postgresql":
+    if engine in ("postgresql", "archive"):
         database: EngineDatabase = request.getfixturevalue("database")
-        storage = ["--engine", database.url]
-    if engine in ("history", "s3"):
+        storage += ["--engine", database.url]
+    if engine in ("history", "s3", "archive"):
         # Everything is sealed almost at once, into files so small that reads cross them.
         storage += [*SEALING_AT_ONCE, "--segment-bytes", "1024", "--hot-bytes-per-stream-max", "0"]
-    if engine == "s3":
+    if engine in ("s3", "archive"):
         object_storage.start()
         env = object_storage.environment
         storage += ["--history-store", object_storage.url, "--history-local-bytes-max", "0"]

@@ -176,6 +176,22 @@ def test_a_stored_access_never_shortens_a_life(ttl_s: int, stored: int, since: i
     assert real_deadline <= loaded_deadline <= real_deadline + interval
 
 
+@given(ttls)
+@example(1)
+@example(2)
+@example(480)
+@example(481)
+def test_the_moment_of_access_is_stored_eight_times_in_a_ttl_or_once_a_minute(ttl_s: int) -> None:
+    interval = touch_interval_ms(Lifetime(ttl_s=ttl_s))
+    assert interval == sorted((250, ttl_s * 125, 60_000))[1]
+
+
+def test_the_longest_ttl() -> None:
+    assert parse_lifetime(str(TTL_SECONDS_MAX), None) == Lifetime(ttl_s=TTL_SECONDS_MAX)
+    with pytest.raises(InvalidHeader):
+        parse_lifetime(str(TTL_SECONDS_MAX + 1), None)
+
+
 def test_only_a_ttl_has_to_be_written_down() -> None:
     assert touch_interval_ms(FOREVER) == 0
     assert touch_interval_ms(Lifetime(expires_at_ms=5)) == 0

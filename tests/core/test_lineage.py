@@ -155,6 +155,31 @@ def test_a_stream_inherits_what_it_needs_and_no_more(tree: Tree) -> None:
         assert all(writer == lineage.own for writer, _ in stream.content[lineage.base :])
 
 
+@THOROUGH
+@given(trees())
+def test_one_past_the_tail_is_the_tail_of_that_run_only(tree: Tree) -> None:
+    runs = range(len(tree.streams) + 3)
+    for stream in tree.streams:
+        lineage, tail = stream.lineage, stream.tail
+        for position in range(tail + 3):
+            for run in runs:
+                offset = Offset(run, position)
+                try:
+                    expected = lineage.locate(offset, tail)
+                except UnknownOffset:
+                    if (run, position) == (0, 1):
+                        expected = 0
+                    elif position == tail + 1 and run == lineage.run_at(tail):
+                        expected = tail
+                    else:
+                        with pytest.raises(UnknownOffset):
+                            lineage.approach(offset, tail)
+                        continue
+                assert lineage.approach(offset, tail) == expected
+        assert lineage.approach(Anchor.TAIL, tail) == tail
+        assert lineage.approach(Anchor.START, tail) == 0
+
+
 def test_named_positions() -> None:
     lineage = Lineage(7)
     assert lineage.locate(Anchor.START, 10) == 0

@@ -13,6 +13,7 @@ from headwater.core.errors import (
     StaleEpoch,
     TooManyProducers,
 )
+from headwater.core.limits import PRODUCER_ID_CHARS_MAX, PRODUCER_NUMBER_MAX
 from headwater.core.producers import (
     USED_STEP_MS,
     ProducerLimits,
@@ -149,3 +150,33 @@ def test_one_producer_more_than_there_may_be_is_refused() -> None:
     limits.check_room(1)
     with pytest.raises(TooManyProducers, match="2 producers"):
         limits.check_room(2)
+
+
+@pytest.mark.parametrize("idle_ms", [0, 1, 7_200_000])
+def test_a_producer_is_forgotten_an_hour_after_its_time_at_the_latest(idle_ms: int) -> None:
+    limits = ProducerLimits(idle_ms, 10)
+    for used_ms, last_ms in [(0, idle_ms + USED_STEP_MS - 1), (USED_STEP_MS - 1, idle_ms)]:
+        known = state_after(ProducerStamp("p", 3, 4), 10 * USED_STEP_MS + used_ms)
+        assert known == ProducerState(3, 4, 10 * USED_STEP_MS)
+        end_ms = 10 * USED_STEP_MS + used_ms + last_ms
+        assert limits.remembered(known, end_ms) == known
+        assert limits.remembered(known, end_ms + 1) is None
+
+
+def test_names_and_numbers_have_a_longest() -> None:
+    longest = "p" * PRODUCER_ID_CHARS_MAX
+    highest = str(PRODUCER_NUMBER_MAX)
+    assert parse_stamp(longest, highest, "0") == (longest, PRODUCER_NUMBER_MAX, 0)
+    for bad in [
+        (longest + "p", "0", "0"),
+        ("p", str(PRODUCER_NUMBER_MAX + 1), "0"),
+        ("", "0", "0"),
+    ]:
+        with pytest.raises(InvalidHeader):
+            parse_stamp(*bad)
+
+
+@pytest.mark.parametrize("present", range(1, 7))
+def test_the_headers_come_together(present: int) -> None:
+    with pytest.raises(InvalidHeader, match="together"):
+        parse_stamp(*("1" if present & 1 << at else None for at in range(3)))

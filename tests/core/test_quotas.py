@@ -68,6 +68,58 @@ def test_what_is_deleted_but_needed_counts_for_its_bytes() -> None:
     ledger.admit(2, Amount(bytes=8))
 
 
+def test_producers_that_are_forgotten_make_room() -> None:
+    ledger = Ledger(parse_quotas("t: producers=3"))
+    ledger.open(1, "t/a")
+    ledger.admit(1, Amount(streams=1, producers=3))
+    ledger.forget_producers(1, 2)
+    assert ledger.used(0, "t") == Amount(1, 0, 1)
+    ledger.forget_producers(1, 5)
+    assert ledger.used(0, "t") == Amount(1, 0, 0)
+    ledger.forget_producers(2, 1)
+    ledger.admit(1, Amount(producers=3))
+
+
+def test_what_a_stream_holds() -> None:
+    ledger = Ledger(parse_quotas("t: bytes=10"))
+    ledger.open(1, "t/a")
+    ledger.admit(1, Amount(bytes=7))
+    assert ledger.held(1) == 7
+    assert ledger.held(2) == 0
+
+
+def test_an_account_lasts_as_long_as_its_streams() -> None:
+    ledger = Ledger(parse_quotas("t: streams=2"))
+    for stream in (1, 2):
+        ledger.open(stream, f"t/{stream}")
+        ledger.admit(stream, Amount(streams=1))
+    ledger.close(1)
+    assert ledger.used(0, "t") == Amount(streams=1)
+    ledger.close(2)
+    assert ledger.used(0, "t") == Amount()
+    # With the last of them it is gone: what was never here leaves nothing.
+    assert not ledger._accounts
+
+
+def test_whoever_is_over_a_limit_may_do_what_needs_no_more_of_it() -> None:
+    ledger = Ledger(parse_quotas("t: streams=2 bytes=5"))
+    ledger.open(1, "t/a")
+    ledger.charge(1, Amount(streams=1, bytes=9))
+    ledger.admit(1, Amount(streams=1))
+    with pytest.raises(QuotaExceeded):
+        ledger.admit(1, Amount(bytes=1))
+
+
+def test_as_much_again_may_be_kept_of_what_is_deleted() -> None:
+    estimate = Estimate({"bytes": 10})
+    assert estimate.may_keep(10)
+    assert not estimate.may_keep(11)
+    estimate.counted(Amount(), 4, 0.0, 0.0)
+    assert estimate.may_keep(6)
+    assert not estimate.may_keep(7)
+    assert Estimate({"streams": 1}).may_keep(10**12)
+
+
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["open", "append", "keeps", "hide", "close"]),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from random import Random
 
@@ -66,14 +68,23 @@ def check_readers(readers: Sequence[Reader]) -> None:
         reader.check()
 
 
-def headwater(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a headwater command to its end."""
+async def until_more(count: Callable[[], int], than: int, patience_s: float = 60) -> None:
+    """Wait until enough has happened, however busy the machine is; but not for ever."""
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        if count() > than:
+            return
+        await asyncio.sleep(0.01)
+
+
+def headwater(*arguments: str, under: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    """Run a headwater command to its end, perhaps under another one."""
     return subprocess.run(
-        [sys.executable, "-m", "headwater", *arguments],
+        [*under, sys.executable, "-m", "headwater", *arguments],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
 

@@ -7,6 +7,7 @@ import pytest
 from tests.support import seeds
 
 DEFAULT_SECONDS = 55
+USUAL_SEED = 1
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,6 +35,6 @@ def seed(request: pytest.FixtureRequest) -> int:
     """Printed, so that a failure shows it: pytest captures what a passing test prints."""
     chosen: int | None = request.config.getoption("crash_seed", default=None)
     if chosen is None:
-        chosen = seeds.one(1)
+        chosen = seeds.one(USUAL_SEED)
     print(f"to repeat the choices of this test: pytest tests/crash --crash-seed {chosen}")
     return chosen

@@ -20,7 +20,7 @@ import uvloop
 
 from headwater.store.disk_reserve import RESERVE_NAME
 from tests.conftest import StartServer
-from tests.crash.check import check_directory
+from tests.crash.check import check_directory, until_more
 from tests.crash.crew import Crew
 from tests.crash.faults import WRITE_FAULTS, Disk, Fault
 from tests.crash.wire import EventStream, Reply, Wire
@@ -180,12 +180,19 @@ def test_a_disk_that_comes_and_goes_under_load(
 ) -> None:
     rng = Random(seed)
 
-    async def trouble() -> None:
+    async def trouble(crew: Crew) -> None:
+        # A busy machine gets to little in that time, so what has to happen is waited for.
+        is_sound = True
         for _ in range(6):
+            done = crew.done
             await asyncio.sleep(rng.uniform(0.1, 0.4))
+            if is_sound:
+                await until_more(lambda: crew.done, done + 40)
             disk.fail(rng.choice(WRITE_FAULTS))
+            refused = crew.unavailable
             await asyncio.sleep(rng.uniform(0.02, 0.3))
-            if rng.random() < 0.8:
+            await until_more(lambda: crew.unavailable, refused + 2)
+            if is_sound := rng.random() < 0.8:
                 disk.recover()
         server.kill()
         disk.recover()
@@ -193,7 +200,7 @@ def test_a_disk_that_comes_and_goes_under_load(
     async def scenario() -> None:
         crew = Crew(server.port, rng)
         for _ in range(2):
-            await crew.work_until(trouble())
+            await crew.work_until(trouble(crew))
             check_directory(data)
             server.start()
             await crew.check()

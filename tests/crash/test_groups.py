@@ -10,7 +10,7 @@ from random import Random
 import pytest
 import uvloop
 
-from tests.crash.check import check_directory
+from tests.crash.check import check_directory, until_more
 from tests.crash.faults import power_loss
 from tests.crash.jobs import Shift
 from tests.crash.test_kill import reap, settings
@@ -18,10 +18,14 @@ from tests.support.server import ServerProcess
 
 SHARE_OF_TIME = 0.12
 ROUNDS_MIN = 3
+SETTLED_MIN = 20
+"""In a round; less than that says nothing."""
 
 
-async def kill(server: ServerProcess, after_s: float) -> None:
+async def kill(server: ServerProcess, after_s: float, shift: Shift) -> None:
+    before = shift.done
     await asyncio.sleep(after_s)
+    await until_more(lambda: shift.done, before + SETTLED_MIN)
     server.kill()
 
 
@@ -31,9 +35,8 @@ async def shifts(server: ServerProcess, directory: Path, seconds: float, rng: Ra
     server.start()
     rounds = 0
     while rounds < ROUNDS_MIN or time.monotonic() < deadline:
-        await shift.work_until(
-            kill(server, rng.choice((rng.uniform(0.1, 0.5), rng.uniform(0.5, 2))))
-        )
+        after_s = rng.choice((rng.uniform(0.1, 0.5), rng.uniform(0.5, 2)))
+        await shift.work_until(kill(server, after_s, shift))
         server.args = settings(directory, rng)
         server.start()
         rounds += 1
@@ -42,7 +45,7 @@ async def shifts(server: ServerProcess, directory: Path, seconds: float, rng: Ra
     assert server.stop() == 0
     check_directory(directory)
     print(f"{rounds} crashes, {shift.done} messages settled")
-    assert shift.done > 20 * rounds, "too little happened to say anything"
+    assert shift.done > SETTLED_MIN * rounds, "too little happened to say anything"
 
 
 @pytest.mark.late

@@ -22,6 +22,7 @@ import uvloop
 from headwater.store.engine import Problem
 from headwater.store.postgresql.engine import PostgresqlEngine
 from tests.conftest import StartServer
+from tests.crash.check import until_more
 from tests.crash.crew import Crew
 from tests.crash.test_kill import reap
 from tests.postgres.server import PostgresServer
@@ -31,6 +32,8 @@ from tests.support.server import ServerProcess
 LEASE_MS = 500
 SHARE_OF_TIME = 0.35
 ROUNDS_MIN = 3
+DONE_MIN = 10
+"""In a round; less than that says nothing."""
 PATIENCE_S = 60
 TEXT = {"Content-Type": "text/plain"}
 
@@ -74,7 +77,9 @@ async def rounds_of(
     crew = Crew(node.port, rng)
 
     async def bad_day() -> None:
+        before = crew.done
         await asyncio.sleep(rng.uniform(0.2, 1))
+        await until_more(lambda: crew.done, before + DONE_MIN)
         await disturb(server, database, rng)
         await asyncio.sleep(rng.uniform(0.2, 1.5))
         node.kill()
@@ -91,7 +96,7 @@ async def rounds_of(
     await crew.check_everything()
     assert node.stop() == 0
     print(f"{rounds} rounds, {crew.done} acknowledged requests, {crew.unavailable} refused")
-    assert crew.done > 10 * rounds, "too little happened to say anything"
+    assert crew.done > DONE_MIN * rounds, "too little happened to say anything"
 
 
 @pytest.mark.late

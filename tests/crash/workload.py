@@ -118,13 +118,17 @@ class Writer:
                 append.token = reply.next_offset
         elif reply.status == 409 and reply.closed:
             append.fate = Fate.REFUSED
-        elif reply.status == 503 and b'{"error":{"code":"storage_' in reply.body:
+        elif _is_unavailable(reply):
             append.fate = Fate.REFUSED
             self.unavailable += 1
         else:
             raise Violation(f"append {append.id} to {tape.path}: {reply}")
         if reply.closed:
             slot.closed(tape)
+
+
+def _is_unavailable(reply: Reply) -> bool:
+    return reply.status == 503 and b'{"error":{"code":"storage_' in reply.body
 
 
 @dataclass(eq=False)
@@ -190,7 +194,9 @@ class Producer(Writer):
         await self._send_all([wire], session, [first])
         if first.fate is not Fate.ACKED:
             return  # The stream is closed, so nobody took over.
-        reply = await self.send(wire, session.tape, stale, old_stamp)
+        while _is_unavailable(reply := await self.send(wire, session.tape, stale, old_stamp)):
+            self.unavailable += 1
+            await asyncio.sleep(_PAUSE_S)
         if reply.status != 403:
             raise Violation(f"a fenced producer of {session.tape.path} was answered {reply}")
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from headwater.client import Headwater, StreamNotFound
-from headwater.http.explanations import TITLES, explanations
+from headwater.http.error_pages import TITLES, explanations
 from headwater.testing import RunningServer, running_server
 from tests.docs.markdown import DOCS, Page, code_spans
 

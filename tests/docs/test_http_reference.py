@@ -10,8 +10,8 @@ from pathlib import Path
 import headwater.http
 from headwater.core import errors
 from headwater.core.paths import CONTROL_NAMES, CONTROL_ROOT
+from headwater.http.error_pages import explanations
 from headwater.http.errors import status_of
-from headwater.http.explanations import explanations
 from headwater.http.routes import headers
 from tests.docs.markdown import HTTP_REFERENCE, TUTORIAL, Page, code_spans
 

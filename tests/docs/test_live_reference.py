@@ -14,7 +14,7 @@ from headwater.core.live.guard import Mode
 from headwater.core.live.profile import StateProtocol
 from headwater.core.live.records import MissingBeforePolicy
 from headwater.core.live.templates import FIELDS_MAX, TEMPLATES_PER_CALL_MAX, Denial
-from headwater.http.live import (
+from headwater.http.resources.live import (
     EXACT_KEYS_MAX,
     KEYS_MAX,
     WAIT_MS_DEFAULT,

@@ -106,6 +106,7 @@ SHOWN: tuple[tuple[str, str, str], ...] = (
     ("docs/howto/cluster.md", "headwater serve", POSTGRESQL),
     ("docs/howto/cluster.md", "headwater cluster", POSTGRESQL),
     ("docs/howto/cluster.md", "headwater copy", POSTGRESQL),
+    ("docs/howto/cluster.md", "headwater segments", POSTGRESQL),
     ("docs/howto/cluster.md", "synchronous_mode", "needs Patroni; make nemesis PATRONI=1 has it"),
     ("docs/howto/django.md", "python manage.py pack", "goes on for ever; tested --until-empty"),
     ("docs/howto/documents.md", "pip install", INSTALLS),

@@ -6,11 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-# Before they are imported, so that a failed assertion in them shows its values.
-pytest.register_assert_rewrite("tests.http.client", "tests.http.events")
-
-from tests.documents.editing import Documents  # noqa: E402
-from tests.support.engines import serving  # noqa: E402
+from tests.documents.editing import Documents
+from tests.support.engines import serving
 
 COMPACT_BYTES = 2_000
 SETTINGS = (

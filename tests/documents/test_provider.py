@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.documents.work import compacted
+from headwater.documents.loading import compacted
 from tests.conformance.test_conformance import HARNESS, vitest
 from tests.core.documents.test_compaction import edits, said
 from tests.support.engines import serving

@@ -27,7 +27,7 @@ def test_off_loads_nothing() -> None:
     script = (
         "import sys, headwater.cli.serving.server, headwater.embedded\n"
         "print([name for name in sys.modules if name.startswith('pycrdt') or name in "
-        "('headwater.documents.documents', 'headwater.http.documents')])"
+        "('headwater.documents.documents', 'headwater.http.resources.documents')])"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True

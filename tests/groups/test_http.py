@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.engines import serving
+from tests.support.engines import SERVED, serving
 from tests.support.server import ServerProcess
 
 JSON = {"Content-Type": "application/json"}
@@ -92,7 +92,7 @@ def code(response: httpx.Response) -> tuple[int, str]:
     return response.status_code, response.json()["error"]["code"]
 
 
-@pytest.fixture(scope="module", params=["memory", "sqlite", "postgresql"])
+@pytest.fixture(scope="module", params=SERVED)
 def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     with serving(request.param, tmp_path_factory.mktemp("groups")) as server:
         api = Api(server.url)

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from headwater.core.limits import LIST_PAGE_MAX
-from headwater.http.groups import GroupResource
 from headwater.http.messages import Request, Response
+from headwater.http.resources.groups import GroupResource
 
 
 class Crowd:

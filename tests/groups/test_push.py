@@ -103,12 +103,12 @@ def test_the_end_of_a_connection_by_the_server_takes_nothing_away(hasty: Api) ->
 def test_what_the_server_ended_does_not_count_when_the_member_stays_away(hasty: Api) -> None:
     jobs = "second"
     hasty.put(jobs)
-    hasty.group(jobs, "g", ack_timeout_ms=5_000, max_deliveries=1, dead_letter=f"{jobs}-dead")
+    hasty.group(jobs, "g", ack_timeout_ms=12_000, max_deliveries=1, dead_letter=f"{jobs}-dead")
     hasty.append(jobs, "work")
     pushed = Pushed(hasty, jobs, "ann")
     pushed.message()
     pushed.ended()
-    (message,) = hasty.fetch(jobs, "g", "bob", wait_ms=20_000)
+    (message,) = hasty.fetch(jobs, "g", "bob", wait_ms=30_000)
     assert message["deliveries"] == 1
     assert hasty.read(f"{jobs}-dead") == []
 

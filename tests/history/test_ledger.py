@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.core.limits import MIB
 from headwater.core.stream import Appended
 from headwater.store.history.ledger import Due, Ledger, into_files
 from headwater.store.history.policies import SealPolicy
@@ -21,8 +23,10 @@ def ledger(*runs: tuple[int, int, int]) -> Ledger:
     return kept
 
 
-def test_a_stream_with_much_in_rows_is_due() -> None:
-    assert ledger((1, 99, 50), (2, 100, 50), (3, 101, 50)).due(POLICY, 60) == [(2, 100), (3, 101)]
+def test_a_stream_with_much_in_rows_is_due_and_takes_along_what_will_be_before_long() -> None:
+    assert ledger((1, 99, 50), (2, 50, 50)).due(POLICY, 60) == []
+    kept = ledger((1, 49, 50), (2, 100, 50), (3, 50, 50))
+    assert kept.due(POLICY, 60) == [(2, 100), (3, 50)]
 
 
 def test_an_old_row_is_due_and_takes_along_what_will_be_before_long() -> None:
@@ -34,7 +38,8 @@ def test_an_old_row_is_due_and_takes_along_what_will_be_before_long() -> None:
 def test_the_largest_go_when_all_together_are_too_much() -> None:
     policy = replace(POLICY, after_bytes=10**9, database_bytes_max=150)
     kept = ledger((1, 60, 50), (2, 90, 50), (3, 70, 50))
-    assert kept.due(policy, 60) == [(2, 90)]
+    assert kept.due(policy, 60) == [(2, 90), (3, 70)], "until half of it is left"
+    assert kept.due(replace(policy, database_bytes_max=219), 60) == [(2, 90), (3, 70)]
     assert kept.due(replace(policy, database_bytes_max=220), 60) == []
     assert kept.due(replace(policy, database_bytes_max=59), 60) == [(1, 60), (2, 90), (3, 70)]
 
@@ -67,20 +72,58 @@ def test_damaged_runs_are_left_alone() -> None:
     assert kept.due(POLICY, 10**6) == [(2, 200)]
 
 
-sizes = st.lists(st.integers(1, 900), max_size=40)
+def test_what_was_sealed_of_a_longer_run_is_taken_off() -> None:
+    kept = ledger((1, 300, 50), (2, 60, 55))
+    kept.seal(1, 150, 58)
+    assert kept.due(POLICY, 60) == [(1, 150), (2, 60)]
+    kept.seal(1, 120, 59)
+    kept.seal(7, 120, 59)
+    assert kept.due(POLICY, 60) == []
+    assert kept.due(replace(POLICY, after_ms=1), 60) == [(1, 30), (2, 60)]
+    kept.seal(1, 31, 60)
+    assert kept.due(replace(POLICY, after_ms=1), 61) == [(1, 0), (2, 60)], "looked at once more"
 
 
-@given(sizes)
-def test_large_runs_have_files_to_themselves_and_small_ones_share(found: list[int]) -> None:
+SEGMENT = 8 * MIB
+
+
+@given(st.lists(st.integers(1, 20 * MIB), max_size=30))
+def test_every_file_has_a_share_of_each_run(found: list[int]) -> None:
+    due = [Due(run, size) for run, size in enumerate(found)]
+    files = into_files(due, SEGMENT)
+    taken: Counter[int] = Counter()
+    for file in files:
+        assert len({one.run for one in file}) == len(file) > 0
+        assert len(file) == 1 or sum(one.size_bytes for one in file) <= SEGMENT
+        taken.update({one.run: one.size_bytes for one in file})
+    assert taken == Counter({one.run: one.size_bytes for one in due})
+    shares: defaultdict[int, list[int]] = defaultdict(list)
+    for file in files:
+        for run, size in file:
+            shares[run].append(size)
+    for run, sizes in shares.items():
+        assert all(size >= min(MIB, found[run]) for size in sizes[:-1])
+        assert max(sizes) <= max(MIB, SEGMENT)
+
+
+def test_a_run_that_is_only_to_be_looked_at_is_in_a_file() -> None:
+    assert into_files([Due(1, 0)], SEGMENT) == [[Due(1, 0)]]
+
+
+def test_streams_of_one_size_go_side_by_side() -> None:
+    due = [Due(run, 32 * MIB) for run in range(16)]
+    files = into_files(due, 64 * MIB)
+    assert files == [[Due(run, 4 * MIB) for run in range(16)]] * 8
+
+
+@given(st.lists(st.integers(1, 900), max_size=40))
+def test_small_runs_are_not_divided_and_no_two_files_could_have_been_one(found: list[int]) -> None:
     due = [Due(run, size) for run, size in enumerate(found)]
     files = into_files(due, 500)
     assert sorted(one for file in files for one in file) == due
-    shared = [file for file in files if len(file) > 1]
-    assert all(sum(one.size_bytes for one in file) <= 500 for file in shared)
-    small = [one for one in due if one.size_bytes < 500]
-    # No two neighbouring files could have been one.
-    totals = [sum(one.size_bytes for one in file) for file in files if file[0] in small]
-    firsts = [file[0].size_bytes for file in files if file[0] in small]
+    totals = [sum(one.size_bytes for one in file) for file in files]
+    assert all(len(file) == 1 or total <= 500 for file, total in zip(files, totals, strict=True))
+    firsts = [file[0].size_bytes for file in files]
     assert all(total + first > 500 for total, first in zip(totals, firsts[1:], strict=False))
 
 

@@ -22,11 +22,11 @@ from headwater.store.engine import Problem
 from headwater.store.engine.figures import HistoryFigures
 from headwater.store.history import sealing as history_module
 from headwater.store.history.policies import SealPolicy
-from headwater.store.history.sealing import History
 from headwater.store.history.segment_writer import SegmentBuilder
 from headwater.store.rows import Query
 from headwater.store.sqlite import segments
 from headwater.store.sqlite.engine import SqliteEngine
+from headwater.store.sqlite.history import SqliteHistory
 from headwater.store.sqlite.segments import history_figures
 from tests.support.logs import ManualClock, begin, data, fork, read_all, turns, until
 from tests.support.sealing import AT_ONCE, in_rows
@@ -147,9 +147,9 @@ async def test_appends_go_on_between_the_slices(
     monkeypatch.setattr(history_module, "_SLICE_APPENDS", 10)
     monkeypatch.setattr("headwater.store.history.gathering.SLICE_APPENDS", 1)
     order: list[str] = []
-    record, commit = History.record, SqliteEngine.commit
+    record, commit = SqliteHistory.record, SqliteEngine.commit
 
-    def noted_record(history: History, *arguments: object) -> bool:
+    def noted_record(history: SqliteHistory, *arguments: object) -> bool:
         order.append("slice")
         return record(history, *arguments)  # type: ignore[arg-type]
 
@@ -159,7 +159,7 @@ async def test_appends_go_on_between_the_slices(
 
     async with running(tmp_path, None) as (log, _):
         content = await fill(log, "a", 200)
-    monkeypatch.setattr(History, "record", noted_record)
+    monkeypatch.setattr(SqliteHistory, "record", noted_record)
     monkeypatch.setattr(SqliteEngine, "commit", noted_commit)
     async with running(tmp_path) as (log, _):
         appended = 0
@@ -176,15 +176,15 @@ async def test_streams_that_are_deleted_while_they_are_sealed(
     """The file is written, and then there is no stream any more: its file goes too."""
     gathered, go_on = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
-    gather = History.gather
+    gather = SqliteHistory.gather
 
-    def held(history: History, *arguments: object) -> object:
+    def held(history: SqliteHistory, *arguments: object) -> object:
         recording = gather(history, *arguments)  # type: ignore[arg-type]
         loop.call_soon_threadsafe(gathered.set)
         asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result(30)
         return recording
 
-    monkeypatch.setattr(History, "gather", held)
+    monkeypatch.setattr(SqliteHistory, "gather", held)
     async with running(tmp_path) as (log, engine):
         await fill(log, "gone")
         await fill(log, "stays")
@@ -253,9 +253,9 @@ async def test_a_database_that_refuses_for_a_while(
 ) -> None:
     """It is not known whether a refused commit is there, so the same is tried again."""
     failures = 0
-    record = History.record
+    record = SqliteHistory.record
 
-    def refuse(history: History, *arguments: object) -> bool:
+    def refuse(history: SqliteHistory, *arguments: object) -> bool:
         nonlocal failures
         failures += 1
         if failures > 3:
@@ -268,7 +268,7 @@ async def test_a_database_that_refuses_for_a_while(
             recording.done = done  # type: ignore[attr-defined]
         raise StorageUnavailable
 
-    monkeypatch.setattr(History, "record", refuse)
+    monkeypatch.setattr(SqliteHistory, "record", refuse)
     async with running(tmp_path) as (log, engine):
         content = await fill(log, "a")
         await until(all_sealed(engine))

@@ -13,8 +13,8 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from headwater.http.bulk import ARROW_TYPE
 from headwater.http.messages import Peer, Request
+from headwater.http.resources.bulk import ARROW_TYPE
 from tests.support.sealing import SEALING_AT_ONCE
 from tests.support.server import ServerProcess
 

@@ -15,6 +15,8 @@ from tests.support.server import ServerProcess
 
 PARTS = {name: text.decode() for name, text in parts(files("headwater.http.console"))}
 SCRIPTS = {name: text for name, text in PARTS.items() if name.endswith(".js")}
+# What the console uses of the browser module, which is served next to it.
+MODULE = {f"../js/{name}": text.decode() for name, text in parts(files("headwater.http.js"))}
 
 
 def test_a_browser_is_sent_to_the_console(client: Client) -> None:
@@ -22,6 +24,17 @@ def test_a_browser_is_sent_to_the_console(client: Client) -> None:
     assert answer.status == 303
     assert answer.headers["location"] == "/console/"
     assert client.send("GET", "/").headers["content-type"].startswith("text/plain")
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("query", ["", "?a=1&b=%22%3E%0d%0aX:%20y"])
+def test_the_slash_may_be_left_out(client: Client, method: str, query: str) -> None:
+    answer = client.send(method, f"/console{query}")
+    assert (answer.status, answer.body) == (308, b"")
+    assert answer.headers["location"] == f"console/{query}"
+    assert "x" not in answer.headers
+    assert client.send("GET", "/consoles").status == 404
+    assert client.send("POST", "/console").status == 405
 
 
 def test_the_page_may_load_nothing_from_elsewhere(client: Client) -> None:
@@ -58,9 +71,8 @@ def test_nothing_else_is(client: Client, name: str) -> None:
 def test_imports_name_what_the_other_part_exports(name: str) -> None:
     for names, other in re.findall(r'^import \{ (.+?) \} from "(\..+?)";$', SCRIPTS[name], re.M):
         target = posixpath.normpath(posixpath.join(posixpath.dirname(name), other))
-        exported = re.findall(
-            r"^export (?:async )?(?:function\*?|const|class) (\w+)", SCRIPTS[target], re.M
-        )
+        script = (SCRIPTS | MODULE)[target]
+        exported = re.findall(r"^export (?:async )?(?:function\*?|const|class) (\w+)", script, re.M)
         assert set(names.split(", ")) <= set(exported)
     assert not re.search(r'^(import|export) .* from "(?!\.)', SCRIPTS[name], re.M)
 
@@ -88,4 +100,5 @@ def test_a_server_without_it() -> None:
     with ServerProcess("--memory", "--no-console") as server:
         client = Client(server)
         assert client.send("GET", "/console/").status == 404
+        assert client.send("GET", "/console").status == 404
         assert client.send("GET", "/", {"Accept": "text/html"}).status == 200

@@ -14,9 +14,9 @@ import pytest
 import uvloop
 
 from headwater.core.limits import Limits
-from headwater.http.descriptors import Descriptors
 from headwater.http.messages import Response
-from headwater.http.server import Server
+from headwater.http.wire.descriptors import Descriptors
+from headwater.http.wire.server import Server
 from tests.http.client import TEXT, Client, error_code, eventually
 from tests.http.test_bodies_in_transit import figure
 from tests.http.wire import EndedError, Wire, request_bytes
@@ -110,7 +110,7 @@ def test_strangers_who_say_nothing_do_not_keep_probes_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """However patient they are, and however often they come back."""
-    monkeypatch.setattr("headwater.http.connection._PROBE_S", 3600.0)
+    monkeypatch.setattr("headwater.http.wire.connection._PROBE_S", 3600.0)
     most = 10
     strangers = most + 2 * Descriptors().probes_max
 

@@ -16,10 +16,6 @@ import structlog
 from structlog.testing import capture_logs
 
 from headwater.core.limits import Limits
-from headwater.http import files
-from headwater.http.connection import Connection
-from headwater.http.event_sink import EventSink
-from headwater.http.inbox import Inbox
 from headwater.http.messages import (
     Answer,
     Deferred,
@@ -29,11 +25,15 @@ from headwater.http.messages import (
     Response,
     Sink,
 )
-from headwater.http.parsing import RequestReader
-from headwater.http.response_heads import Heads
-from headwater.http.room import Room
-from headwater.http.server import Server
-from headwater.http.traffic import Traffic
+from headwater.http.observe.traffic import Traffic
+from headwater.http.wire import file_sending as files
+from headwater.http.wire.connection import Connection
+from headwater.http.wire.event_sink import EventSink
+from headwater.http.wire.inbox import Inbox
+from headwater.http.wire.parsing import RequestReader
+from headwater.http.wire.reader_budget import ReaderBudget
+from headwater.http.wire.response_heads import Heads
+from headwater.http.wire.server import Server
 from headwater.service.replies import Reply
 from headwater.store.engine.appends import FileRange
 from tests.http.wire import PATIENCE_S, request_bytes
@@ -155,7 +155,7 @@ async def bench() -> AsyncIterator[Bench]:
     await server.stop(0)
     handler.file.close()
     # Nobody is counted who is not there.
-    assert (server.room.live, server.room.buffered_bytes, server.intake.bytes) == (0, 0, 0)
+    assert (server.readers.live, server.readers.buffered_bytes, server.bodies.bytes) == (0, 0, 0)
 
 
 def said(logs: list[Any]) -> bool:
@@ -205,11 +205,11 @@ async def test_who_hangs_up_on_something_that_breaks(bench: Bench) -> None:
     with capture_logs() as logs:
         _, writer = await bench.open()
         writer.write(request_bytes("GET", "/waits"))
-        await bench.until(lambda: bench.server.room.live == 1)
+        await bench.until(lambda: bench.server.readers.live == 1)
         writer.transport.abort()
         await bench.until(lambda: bench.server.connections == 0)
     assert said(logs)
-    assert bench.server.room.live == 0
+    assert bench.server.readers.live == 0
 
 
 async def test_an_event_stream_that_does_not_stop(
@@ -219,11 +219,11 @@ async def test_an_event_stream_that_does_not_stop(
     with capture_logs() as logs:
         _, writer = await bench.open()
         writer.write(request_bytes("GET", "/events"))
-        await bench.until(lambda: bench.server.room.live == 1)
+        await bench.until(lambda: bench.server.readers.live == 1)
         writer.transport.abort()
         await bench.until(lambda: bench.server.connections == 0)
     assert said(logs)
-    assert bench.server.room.live == 0
+    assert bench.server.readers.live == 0
 
 
 # ── Everything on the way ────────────────────────────────────────────────────────────────────
@@ -253,8 +253,8 @@ STEPS: list[tuple[type, str, bytes]] = [
     (EventSink, "start", request_bytes("GET", "/events")),
     (Heads, "of_response", GET),
     (Heads, "of_events", request_bytes("GET", "/events")),
-    (Room, "enter", request_bytes("GET", "/events")),
-    (Room, "check", GET),
+    (ReaderBudget, "enter", request_bytes("GET", "/events")),
+    (ReaderBudget, "check", GET),
     (Traffic, "answered", GET),
     (Traffic, "begun", request_bytes("GET", "/events")),
     (Traffic, "refused", b"nonsense\r\n\r\n"),
@@ -298,14 +298,14 @@ async def test_one_connection_does_not_stop_the_sweep(
     await bench.until(lambda: bench.server.connections == 1)
     (connection,) = bench.server._connections
     connection.deadline = 0.0
-    bench.server.room.measured(connection, 5)
+    bench.server.readers.measured(connection, 5)
     with capture_logs() as logs, monkeypatch.context() as patch:
         patch.setattr(Connection, name, broken)
         bench.server._sweep()
         await bench.until(lambda: bench.server.connections == 0)
         bench.server._sweep()
     assert said(logs)
-    bench.server.room.measured(connection, 0)
+    bench.server.readers.measured(connection, 0)
 
 
 # ── Answers that are there at once, many on one connection ───────────────────────────────────

@@ -10,9 +10,9 @@ import pytest
 from headwater.core.decisions import Create
 from headwater.core.histograms import SECONDS, Histogram
 from headwater.core.limits import Limits
-from headwater.http.figures import POINTS_MAX, Figures, Mean
 from headwater.http.messages import Request, Response
-from headwater.http.server import Server
+from headwater.http.observe.figures import POINTS_MAX, Figures, Mean
+from headwater.http.wire.server import Server
 from headwater.service.feeds import Feeds
 from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
@@ -31,7 +31,7 @@ async def test_a_point_has_what_happened_since_the_one_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now_ms, now_s = [1_000], [10.0]
-    monkeypatch.setattr("headwater.http.figures.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("headwater.http.observe.figures.monotonic", lambda: now_s[0])
     log = await Log.start(MemoryEngine(), Limits())
     groups = await Groups.start(log)
     figures = Figures(lambda: now_ms[0])

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from headwater.http import heartbeat
-from headwater.http.heartbeat import KEEP_ALIVE_S, Heartbeat
+from headwater.http.feeds import heartbeat
+from headwater.http.feeds.heartbeat import KEEP_ALIVE_S, Heartbeat
 from headwater.http.messages import Payload
 
 if TYPE_CHECKING:
-    from headwater.http.feed_readers import SseReader
+    from headwater.http.feeds.readers import SseReader
 
 LIFETIME_S = 60.0
 

@@ -313,6 +313,11 @@ NONSENSE = [
     b"POST /healthz HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
     b"POST /healthz HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\nhello",
     b"POST /healthz HTTP/1.1\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+    b"POST /healthz HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    b"POST /healthz HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: "
+    b"chunked\r\n\r\n0\r\n\r\n",
+    b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: other.example\r\n\r\n",
+    b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nhost: localhost\r\n\r\n",
     b"POST /healthz HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\nhello",
     b"POST /healthz HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nhello\r\n0\r\n\r\n",
     b"POST /healthz HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloXX0\r\n\r\n",

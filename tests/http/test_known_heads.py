@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.core.limits import Limits
-from headwater.http.intake import SMALL_BYTES, Claim, Intake
-from headwater.http.known_heads import KnownHeads
 from headwater.http.messages import Request, Response
-from headwater.http.parsing import RequestReader
+from headwater.http.wire.body_budget import SMALL_BYTES, BodyBudget, Claim
+from headwater.http.wire.known_heads import KnownHeads
+from headwater.http.wire.parsing import RequestReader
 
 
 class Receiver:
@@ -35,7 +35,7 @@ class Receiver:
         return Limits().body_bytes_max
 
     def claim(self, request: Request) -> Claim:
-        return Intake(Limits().body_bytes_max).claim("")
+        return BodyBudget(Limits().body_bytes_max).claim("")
 
 
 def read(known: KnownHeads, *pieces: bytes) -> Receiver:

@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from headwater.core.errors import StorageUnavailable
-from headwater.http.leases import Leased, resolved
 from headwater.http.messages import Request, Response
+from headwater.http.nodes.leases import Leased
+from headwater.http.wire.outcomes import resolved
 
 
 class LostLease:

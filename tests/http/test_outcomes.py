@@ -10,7 +10,7 @@ import pytest
 
 from headwater.core.errors import InvalidJson
 from headwater.http.messages import Request
-from headwater.http.outcomes import as_is, outcome
+from headwater.http.wire.outcomes import as_is, outcome
 
 
 class Body:

@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from headwater.core.errors import StorageUnavailable
-from headwater.http import about
 from headwater.http.messages import Request
+from headwater.http.resources import about
 from headwater.service.log import Log
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headwater.core import json_mode
 from headwater.core.stream import StreamConfig
-from headwater.http import sse
+from headwater.http.feeds import sse
 from tests.http.events import Event, EventParser
 
 # How fast the machine is says nothing about the code.

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from headwater.core.errors import InvalidPath
 from headwater.core.paths import check_path
+from headwater.http.paths import decode_path, origin_form
 from headwater.http.routes.matching import RESOURCES
 from headwater.http.routes.route import STREAM
-from headwater.http.targets import decode_path, origin_form
 from tests.http.client import TEXT, Client, error_code, fresh
 
 # How fast the machine is says nothing about the code.

@@ -12,13 +12,15 @@ from contextlib import aclosing, suppress
 import pytest
 
 from headwater.core.limits import Limits
-from headwater.http import server as server_module
 from headwater.http.messages import Answer, EventStream, FileBody, Payload, Request, Response, Sink
-from headwater.http.server import Server, Timeouts
+from headwater.http.wire import server as server_module
+from headwater.http.wire.server import Server, Timeouts
 from headwater.store.engine.appends import FileRange
 from tests.http.wire import PATIENCE_S
 
 SHORT_S = 0.2
+# For what has to be there in time before something else is not.
+STALL_S = 1.0
 LONG_S = 3600.0
 # How long a test goes on with what should have been cut off long before.
 ROUNDS, PAUSE_S = 100, 0.05
@@ -156,7 +158,7 @@ async def test_a_head_that_drips(place: Place, start: bytes, drip: bytes) -> Non
 
 
 async def test_a_head_that_drips_behind_another_request(place: Place) -> None:
-    peer = await place.open(only(head_s=SHORT_S))
+    peer = await place.open(only(head_s=STALL_S))
     peer.send(HEAD + b"\r\n" + HEAD)
     assert b"ok" in await peer.reader.readuntil(b"ok")
     assert await peer.is_cut_while_sending(b"A: b\r\n")
@@ -177,7 +179,7 @@ async def test_a_connection_that_is_idle(place: Place) -> None:
 
 async def test_idle_is_not_the_same_as_a_slow_head(place: Place) -> None:
     """Between two requests a connection may rest for longer than a head may take."""
-    peer = await place.open(only(head_s=SHORT_S))
+    peer = await place.open(only(head_s=STALL_S))
     for _ in range(2):
         peer.send(HEAD + b"\r\n")
         assert await peer.reader.readuntil(b"ok")
@@ -234,7 +236,7 @@ async def test_a_file_that_has_become_shorter_ends_the_connection(place: Place) 
 
 async def test_the_server_may_take_its_time(place: Place) -> None:
     """Time-outs are for peers. A request that is being answered is left alone."""
-    peer = await place.open(only(head_s=SHORT_S, body_s=SHORT_S, idle_s=SHORT_S))
+    peer = await place.open(only(head_s=STALL_S, body_s=SHORT_S, idle_s=STALL_S))
     peer.send(b"GET /later HTTP/1.1\r\n\r\n")
     other = await place.open(only())
     assert await other.is_cut()
@@ -244,7 +246,7 @@ async def test_the_server_may_take_its_time(place: Place) -> None:
 
 
 async def test_events_may_rest(place: Place) -> None:
-    peer = await place.open(only(head_s=SHORT_S, body_s=SHORT_S, idle_s=SHORT_S))
+    peer = await place.open(only(head_s=STALL_S, body_s=SHORT_S, idle_s=STALL_S))
     peer.send(b"GET /events HTTP/1.1\r\n\r\n")
     assert await peer.reader.readuntil(b"begun")
     other = await place.open(only())

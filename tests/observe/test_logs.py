@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 
 from headwater.core.limits import Limits
 from headwater.http.messages import Request, Response, request_id
-from headwater.http.server import Server
-from headwater.http.traffic import Traffic
+from headwater.http.observe.traffic import Traffic
+from headwater.http.wire.server import Server
 from tests.conftest import StartServer
 from tests.http.client import TEXT, Client, fresh, producer
 from tests.support.server import ServerProcess

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from headwater.http.messages import Request
-from headwater.http.metrics import Metrics, gauge
+from headwater.http.observe.metrics import Metrics, gauge
 from headwater.testing import running_server
 from tests.http.client import JSON, TEXT, Client, eventually
 from tests.observe.figures import Figures

@@ -13,11 +13,10 @@ from headwater.core.errors import StreamError
 from headwater.core.responses import errors as response_errors
 from headwater.core.subscriptions import errors as subscription_errors
 from headwater.http import headers as header_names
-from headwater.http import openapi
 from headwater.http.errors import status_of
-from headwater.http.routes import ROUTES, headers, schemas
+from headwater.http.resources.transactions import ProducerPart, PublishPart, TransactionBody
+from headwater.http.routes import ROUTES, headers, openapi, schemas
 from headwater.http.routes.route import STATUS_BY_CODE
-from headwater.http.transactions import ProducerPart, PublishPart, TransactionBody
 from tests.docs.markdown import HTTP_REFERENCE, Page, code_spans
 from tests.docs.test_http_reference import plain_errors, refusals
 from tests.http.client import JSON, Client

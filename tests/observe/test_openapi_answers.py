@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from headwater.http import openapi
+from headwater.http.routes import openapi
 from tests.http.client import JSON, TEXT, Client
 from tests.support import seeds
 from tests.support.server import ServerProcess

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from headwater.cli.serving.server import listening
-from headwater.http.tracing import Tracing
+from headwater.http.observe.tracing import Tracing
 from headwater.settings import load_settings
 from headwater.store.memory.engine import MemoryEngine
 from tests.support.faulty_engine import Fault, FaultyEngine

@@ -70,7 +70,11 @@ class PostgresServer:
         secret.chmod(0o644)
         access = ["-U", "postgres", "-A", "scram-sha-256", "--pwfile", str(secret)]
         form = ["-E", "UTF8", "--no-locale", "--no-sync", "--wal-segsize", "1"]
-        self._run(["initdb", "-D", str(self._data), *access, *form])
+        try:
+            self._run(["initdb", "-D", str(self._data), *access, *form])
+        except BaseException:
+            self.close()
+            raise
         self.configure(CONFIGURATION.format(wal_level=wal_level) + more)
 
     def _place(self, binaries: Path | None = None) -> None:

@@ -49,9 +49,11 @@ async def test_killed(db: TestDatabase, pipe: Pipe, url: str) -> None:
     create_tables(db)
     db.publish()
     chance = random.Random(7)
-    with writers(db, 7):
-        for _ in range(3):
+    deaths = 0
+    with writers(db, 7) as busy:
+        while deaths < 3 or any(writer.transactions < 50 for writer in busy):
             await asyncio.to_thread(follow_and_die, db, pipe.path, url, chance.random() * 0.3)
+            deaths += 1
     records = await pipe.catch_up()
     assert len(records) > 100
     assert records == await db.committed()

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from headwater.core.decisions import Create, CreateReply
 from headwater.core.responses.allow_list import parse_networks, parse_patterns
 from headwater.core.responses.errors import UpstreamFailed, UpstreamNotAllowed
 from headwater.core.responses.policy import ResponsePolicy
@@ -18,6 +19,7 @@ from headwater.responses.responses import Responses
 from headwater.service.log import Log
 from headwater.store.memory.engine import MemoryEngine
 from tests.responses.reader import Proxy, code
+from tests.support.logs import until
 from tests.support.upstream import Peer, Upstream
 
 PATIENCE_S = 60
@@ -313,3 +315,25 @@ async def test_stopping_ends_what_is_under_way_and_says_so(log: Log, upstream: U
     assert responses.ended["interrupted"] == 1
     async with asyncio.timeout(PATIENCE_S):
         await gone.wait()
+
+
+async def test_what_is_being_made_is_not_taken_for_left_over(
+    log: Log, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that has just started closes what a former process left, while requests come in."""
+    create = log.create
+
+    async def create_slowly(command: Create) -> CreateReply:
+        reply = await create(command)
+        await responses._recover()
+        return reply
+
+    monkeypatch.setattr(log, "create", create_slowly)
+    responses = Responses(log, ResponsePolicy(parse_patterns("http://127.0.0.1:*")), b"s" * 32)
+    url = upstream.on("/x", lambda peer: peer.answer(b"all of it"))
+    opened = await responses.open(request_to(url), "me")
+    assert isinstance(opened, Opened)
+    await until(lambda: not responses.under_way)
+    assert (await responses.find(opened.id)).ended is None
+    assert responses.ended["complete"] == 1
+    await responses.stop()

@@ -14,8 +14,8 @@ from headwater.core.decisions import Create
 from headwater.core.errors import StorageUnavailable
 from headwater.core.groups.commands import Ack
 from headwater.core.groups.config import GroupConfig
-from headwater.http.members import Fetch
 from headwater.http.messages import Response
+from headwater.http.resources.group_members import Fetch
 from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
 from tests.support.engines import running

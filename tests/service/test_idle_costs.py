@@ -31,9 +31,9 @@ from headwater.core.retention import Retention
 from headwater.core.stream import Appended, Created, StreamConfig
 from headwater.core.subscriptions.config import SubscriptionConfig
 from headwater.core.subscriptions.state import SubscriptionCreated, SubscriptionRecord
-from headwater.http.collectors import add_all
-from headwater.http.metrics import Metrics
-from headwater.http.server import Server
+from headwater.http.observe.collectors import add_all
+from headwater.http.observe.metrics import Metrics
+from headwater.http.wire.server import Server
 from headwater.service.background import Background
 from headwater.service.feeds import Feeds
 from headwater.service.groups.operations import Groups

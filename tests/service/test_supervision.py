@@ -14,10 +14,11 @@ from headwater.core.decisions import Create
 from headwater.core.groups.config import GroupConfig
 from headwater.core.limits import Limits
 from headwater.core.live.journal import Waiter
-from headwater.http import heartbeat, server
 from headwater.http.access.key_sets import KeysAtUrl
-from headwater.http.heartbeat import Heartbeat
-from headwater.http.server import Server
+from headwater.http.feeds import heartbeat
+from headwater.http.feeds.heartbeat import Heartbeat
+from headwater.http.wire import server
+from headwater.http.wire.server import Server
 from headwater.service import background, timers
 from headwater.service.background import Background, Retried, Watch
 from headwater.service.entries import Event
@@ -128,7 +129,7 @@ async def test_rounds_that_fail_are_seen_and_done_again(
         return 0.01
 
     monkeypatch.setattr(found, "round", fail_once)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         await until(lambda: found.failures == 1)
         assert isinstance(found, Background)
         await until(lambda: flaky.calls > 1 and not log.problems())
@@ -284,36 +285,36 @@ def test_every_task_and_timer_is_accounted_for() -> None:
 
 SUPERVISED = {
     "http/access/key_sets.py",
-    "http/figures.py",
-    "http/heartbeat.py",
-    "http/hinting.py",
-    "http/relaying.py",
-    "http/server.py",
+    "http/observe/figures.py",
+    "http/feeds/heartbeat.py",
+    "http/nodes/hinting.py",
+    "http/nodes/relaying.py",
+    "http/wire/server.py",
     "responses/responses.py",
     "responses/transfer.py",
     "service/background.py",
+    "service/commit_thread.py",
     "service/feeds.py",
     "service/groups/dead_letters.py",
     "service/groups/group.py",
     "service/live/changes.py",
     "service/live/stream.py",
-    "service/live/waits.py",
     "service/subscriptions/subscription.py",
     "service/timers.py",
     "service/writer.py",
     "store/postgresql/membership.py",
 }
 ENDS_WITH_A_REQUEST = {
-    "http/about.py",
-    "http/files.py",
-    "http/handshakes.py",
-    "http/leases.py",
-    "http/long_poll.py",
-    "http/members.py",
-    "http/outcomes.py",
-    "http/passing.py",
-    "http/responses.py",
-    "http/silence.py",
+    "http/resources/about.py",
+    "http/wire/file_sending.py",
+    "http/wire/handshakes.py",
+    "http/nodes/leases.py",
+    "http/feeds/long_poll.py",
+    "http/resources/group_members.py",
+    "http/wire/outcomes.py",
+    "http/nodes/passing.py",
+    "http/resources/responses.py",
+    "http/nodes/liveness.py",
     "service/history/fetching.py",
     "service/polls.py",
     "service/reordering.py",
@@ -321,6 +322,6 @@ ENDS_WITH_A_REQUEST = {
     "store/history/abandonable_calls.py",
 }
 ENDS_WITH_THE_PROCESS = {
-    "http/tracing.py",
+    "http/observe/tracing.py",
     "service/history/archiving.py",
 }

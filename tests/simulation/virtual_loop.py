@@ -120,8 +120,8 @@ def take_over(writer: Writer) -> VirtualThread:
     """Send the writer's own thread home and do its work on the loop."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
-    thread, jobs = VirtualThread(loop), writer._jobs
-    writer._jobs = cast(Any, thread)
+    thread, jobs = VirtualThread(loop), writer.thread._jobs
+    writer.thread._jobs = cast(Any, thread)
     jobs.put(None)
-    writer._thread.join()
+    writer.thread._thread.join()
     return thread

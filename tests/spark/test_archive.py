@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from headwater.cli.lake import ask
-from headwater.cli.lake import rows_of as rows_of_answer
+from headwater.cli.tables.lake import ask
+from headwater.cli.tables.lake import rows_of as rows_of_answer
 from pyspark_headwater.pipelines import archive as archive_module
 from pyspark_headwater.pipelines.archive import Archive, archive_layout
 from pyspark_headwater.pipelines.delta import Commit

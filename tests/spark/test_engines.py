@@ -11,7 +11,7 @@ from datafusion import SessionContext
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from headwater.cli.lake import ask, rows_of
+from headwater.cli.tables.lake import ask, rows_of
 from pyspark_headwater.pipelines.archive import Archive, archive_layout
 from pyspark_headwater.pipelines.delta import Commit, read_table
 from pyspark_headwater.pipelines.open_tables import OpenTables

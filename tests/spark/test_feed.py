@@ -170,13 +170,39 @@ def test_tables_become_streams_again(
     assert world.read("again") == [put("b", {"n": "ä"}, operation="insert")]
 
 
+def test_each_of_several_streams_has_a_feed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_spark(monkeypatch)
+    root = str(world.directory / "lake")
+    options = world.options(None, streamPattern=f"{world.prefix}/*")
+    feeds = f"changes/{{stream}}/{world.prefix}"
+    job = Pipeline("materialize", root, options, changes_to=feeds).job()
+    for number, name in enumerate(("one", "two")):
+        world.stream(name, [put(name, 1)])
+        job(batch_of(world.name(name), {0: [put(name, 1)]}), Commit("q", number))
+    for name in ("one", "two"):
+        feed = world.client.stream(f"changes/{world.name(name)}/{world.prefix}")
+        assert [one["key"] for one in feed.read_json()] == [name]
+
+
 def test_what_makes_no_sense(world: World) -> None:
     for kind in ("archive", "rollup", "snapshot"):
         with pytest.raises(InvalidOption, match="no change feed"):
             Pipeline(kind, "lake", world.options(), changes=True)
     with pytest.raises(InvalidOption, match="another stream"):
         Pipeline("materialize", "lake", world.options(), changes_to=world.name()).job()
-    several = world.options(None, streamPattern="**")
-    with pytest.raises(InvalidOption, match="one stream"):
-        Pipeline("materialize", "lake", several, changes_to="feed").job()
+    for name in ("{stream}", world.name()):
+        with pytest.raises(InvalidOption, match="another stream"):
+            Pipeline("materialize", "lake", world.options(), changes_to=name).check()
+    several = world.options(None, streamPattern="shops/*")
+    with pytest.raises(InvalidOption, match=r"put \{stream\} into the name"):
+        Pipeline("materialize", "lake", several, changes_to="feed").check()
+    for pattern, name in (
+        ("**", "changes/{stream}"),
+        ("/shops/**", "{stream}/changes"),
+        ("shops/*", "{stream}"),
+        ("shops/>", "shops/{stream}"),
+    ):
+        several["streamPattern"] = pattern
+        with pytest.raises(InvalidOption, match="keeps them apart"):
+            Pipeline("materialize", "lake", several, changes_to=name).check()
     assert pipeline(world, "materialize").job() == Materialize(str(world.directory / "lake"))

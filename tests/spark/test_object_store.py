@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from headwater.cli.lake import ask, rows_of
+from headwater.cli.tables.lake import ask, rows_of
 from tests.spark.world import ROOT, run_to_end
 from tests.support.object_storage import ObjectStorage
 

@@ -26,6 +26,7 @@ from headwater.client import MaterializedState
 from headwater.core import pipelines
 from pyspark_headwater.errors import InvalidOption, OtherWriter
 from pyspark_headwater.pipelines import buckets, delta, jobs, state, transforms, upkeep
+from pyspark_headwater.pipelines import session as session_module
 from pyspark_headwater.pipelines.__main__ import main as submitted
 from pyspark_headwater.pipelines.archive import Archive
 from pyspark_headwater.pipelines.delta import Commit
@@ -559,6 +560,36 @@ def test_pipelines_from_a_prompt(spark: SparkSession, world: World) -> None:
     code, _, said = headwater(world, "replay", table, world.name("copy"), "--name", "again")
     assert code == 0, said
     assert world.read("copy") == [put("a", 1)]
+
+
+@pytest.mark.parametrize(
+    "arguments, problem",
+    [
+        (("replay", "{source}", "copy", "--name", "\n"), "name of the job"),
+        (("replay", "{source}", "copy", "--name", "ö"), "name of the job"),
+        (("replay", "{source}/none", "copy", "--name", "again"), "there is nothing at"),
+        (("replay", "{source}", "copy", "--name", "again", "--master", "lokal"), "no master"),
+        (("run", "archive", "--stream", "a", "--master", "spark:host"), "no master"),
+        (("run", "snapshot", "--pattern", "a/*"), "takes one stream"),
+        (("run", "archive", "--stream", "a", "--changes"), "no change feed"),
+        (("run", "materialize", "--stream", "a", "--changes-to", "a"), "another stream"),
+        (("run", "materialize", "--pattern", "a/*", "--changes-to", "b"), "put {stream} into"),
+        (("run", "archive", "--pattern", "a*"), "cannot be part of a pattern"),
+    ],
+)
+def test_what_makes_no_sense_does_not_start_spark(
+    world: World, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], problem: str
+) -> None:
+    def started(*_: object, **__: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(session_module, "session", started)
+    source = str(world.directory)
+    given = [one.replace("{source}", source) for one in arguments]
+    code, _, said = headwater(world, *given)
+    assert code in (1, 2), said
+    assert problem in said.replace("\n", " ")
+    assert "starting Spark" not in said
 
 
 def test_what_is_submitted(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, NoReturn
 
 import httpx
 import pytest
@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
 )
 
-from pyspark_headwater import source
+from pyspark_headwater import reading, source
 from pyspark_headwater.errors import DataLoss, InvalidOption, UnknownStream
 from pyspark_headwater.options import read_options
 from pyspark_headwater.planning import StreamRange, packed
@@ -64,6 +64,31 @@ def test_a_batch_that_is_run_again_reads_the_same(world: World) -> None:
     assert rows(again, start, end) == before
     assert len(before) >= 3
     assert sum(map(len, before)) == 20
+
+
+def test_a_small_batch_is_planned_as_the_server_would(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = world.stream("events", [1])
+    one = reader(world)
+    start = one.latestOffset(one.initialOffset(), EVERYTHING)
+    stream.append_all([2, 3])
+    stream.append(4)
+    end = one.latestOffset(start, EVERYTHING)
+    (asked,) = reader(world).partitions(start, end)
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise AssertionError("the server was asked")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Wire, "ranges", refuse)
+        patch.setattr(Wire, "pieces", refuse)
+        (known,) = one.partitions(start, end)
+        assert known.value == asked.value
+        assert [batch["value"].to_pylist() for batch in one.read(known)] == [["2", "3", "4"]]
+        for other in (reader(world), reader(world, failOnDataLoss="false")):
+            with pytest.raises(AssertionError, match="asked"):
+                other.partitions(start, end)
 
 
 def test_limits(world: World) -> None:
@@ -142,6 +167,37 @@ def test_streams_join_a_pattern(world: World) -> None:
     assert rows(source, start, end) == [["1", "2"]]
 
 
+def test_a_stream_costs_a_request_if_something_is_new_in_it(world: World) -> None:
+    """However many streams there are."""
+    streams = [world.stream(f"s{number}", [number]) for number in range(12)]
+    with Gateway(world.url, lambda *_: "pass").running() as gateway:
+        options = {"streamPattern": f"{world.prefix}/*", "endpoint": gateway.url}
+        one = reader(world, None, **options)
+        start = one.latestOffset(one.initialOffset(), EVERYTHING)
+        for stream in streams[::3]:
+            stream.append("new")
+        gateway.seen.clear()
+        end = one.latestOffset(start, EVERYTHING)
+        assert rows(one, start, end) == [['"new"'] * 4]
+        assert len(gateway.seen) == 1 + 4, "the list of streams, and what is new in four of them"
+
+
+def test_small_and_large_ranges_come_in_order(world: World) -> None:
+    """Whichever of them are on their way at the same time."""
+    large = "x" * (reading._SMALL_BYTES + 1)
+    for number in range(24):
+        world.stream(f"s{number:02d}", [f"{number}a"], [large if number % 5 == 2 else "small", "z"])
+    one = reader(world, None, streamPattern=f"{world.prefix}/*")
+    start = one.initialOffset()
+    (found,) = rows(one, start, one.latestOffset(start, EVERYTHING))
+    expected = [
+        text
+        for number in range(24)
+        for text in (f"{number}a", large if number % 5 == 2 else "small", "z")
+    ]
+    assert found == [f'"{text}"' for text in expected]
+
+
 def test_starting_places(world: World) -> None:
     stream = world.stream("events", [1, 2])
     middle = stream.head().next_offset
@@ -218,6 +274,36 @@ def test_a_deleted_stream_is_data_loss(world: World, monkeypatch: pytest.MonkeyP
     assert tolerant.latestOffset(end, EVERYTHING) == end
     assert tolerant.partitions(start, end) == []
     assert [*tolerant.read(partition)] == []
+
+
+def test_one_of_many_small_streams_is_deleted(world: World) -> None:
+    """While a task is about to read it."""
+    streams = [world.stream(f"s{number}", [number], [number]) for number in range(9)]
+    options = {"streamPattern": f"{world.prefix}/*"}
+    one = reader(world, None, **options)
+    tolerant = reader(world, None, **options, failOnDataLoss="false")
+    start = one.initialOffset()
+    (partition,) = one.partitions(start, one.latestOffset(start, EVERYTHING))
+    streams[4].delete()
+    with pytest.raises(DataLoss, match="s4"):
+        [*one.read(partition)]
+    found = [value for batch in tolerant.read(partition) for value in batch["value"].to_pylist()]
+    assert found == [str(number) for number in range(9) if number != 4 for _ in range(2)]
+
+
+def test_what_expired_after_the_end_was_asked_for_is_data_loss(world: World) -> None:
+    """The end of a stream is not asked about when there is no limit; whoever reads finds out."""
+    stream = world.client.stream(world.name())
+    stream.ensure(content_type="application/json", retention_bytes=30)
+    first = stream.append("x" * 20).next_offset
+    for _ in range(2):
+        stream.append("x" * 20)
+    details = f"{world.url}/v1/stream/{world.name()}/_details"
+    eventually(lambda: httpx.get(details).json()["earliest"] > first)
+    one, start = reader(world), {world.name(): str(first)}
+    end = one.latestOffset(start, EVERYTHING)
+    with pytest.raises(DataLoss, match="no longer keeps"):
+        rows(one, start, end)
 
 
 def test_a_stream_that_lets_go_of_its_past(world: World) -> None:

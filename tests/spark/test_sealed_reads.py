@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from headwater.client.protocol.resources import Range
+from headwater.client.protocol.extensions import Range
 from headwater.store.history.object_storage import Remote
 from pyspark_headwater import sealed
 from pyspark_headwater.errors import NotReadDirectly

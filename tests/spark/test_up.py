@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.test_crashes import wait_until
+from tests.spark.test_crashes import SLOW_START, wait_until
 from tests.spark.world import PATIENCE_S, ROOT
 
 READY = "all tables are there"
@@ -98,4 +98,6 @@ def test_what_a_newcomer_sees(up: Up) -> None:
     up.process.send_signal(signal.SIGINT)
     assert up.process.wait(PATIENCE_S) == 0, up.said
     assert up.leftovers() == []
-    assert "have ended" not in up.said
+    # A machine that was too busy for Spark has it start again, and nothing else may.
+    ended = [line for line in up.said.splitlines() if "have ended" in line]
+    assert [line for line in ended if SLOW_START not in line] == []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 from deltalake import DeltaTable
 
 from benchmarks.spark.month import simulate
-from headwater.cli import lake
+from headwater.cli.tables import lake
 from pyspark_headwater.pipelines import upkeep
 from pyspark_headwater.pipelines.archive import archive_layout
 from pyspark_headwater.pipelines.delta import Commit, WrittenFile, commit_files
@@ -95,6 +96,18 @@ def test_a_state_of_many_small_batches(tmp_path: Path, monkeypatch: pytest.Monke
     assert len([*Path(uri).glob("_bucket=*/*.parquet")]) <= 10
     assert len([*Path(uri).glob("_delta_log/*")]) <= 20
     assert pa.table(DeltaTable(uri).to_pyarrow_table()).num_rows == 5
+
+
+def test_tables_that_grow_together_are_tidied_in_turn() -> None:
+    """Each once in twenty commits, and never more than a few of them with the same batch."""
+    turns = [upkeep.turn_of(f"lake/state/s{number}/order") for number in range(200)]
+    for before in range(2 * upkeep.TIDY_EVERY):
+        due = [turn for turn in turns if upkeep.is_due(turn, before, before + 1)]
+        assert len(due) <= 2 * len(turns) / upkeep.TIDY_EVERY
+        assert due == [turn for turn in turns if upkeep.commits_left(turn, before) == 1]
+    for turn in turns:
+        due_at = [one for one in range(100) if upkeep.is_due(turn, one, one + 1)]
+        assert [after - at for at, after in pairwise(due_at)] == [20] * 4
 
 
 def test_a_month_in_short(tmp_path: Path) -> None:

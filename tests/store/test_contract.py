@@ -15,6 +15,7 @@ from headwater.core.expiry import Lifetime, touch_interval_ms
 from headwater.core.lineage import ForkRequest, Lineage, Span
 from headwater.core.producers import USED_STEP_MS as HOUR_MS
 from headwater.core.producers import ProducerStamp, ProducerState
+from headwater.core.retention import Retention
 from headwater.core.stream import (
     Appended,
     Closed,
@@ -24,7 +25,7 @@ from headwater.core.stream import (
     StreamConfig,
     StreamState,
 )
-from headwater.store.engine import Engine
+from headwater.store.engine import Engine, Problem
 from headwater.store.engine.streams import StreamSummary
 from tests.support.decided import CommittedStreams
 
@@ -566,3 +567,25 @@ def test_a_sound_engine_has_no_problems(streams: CommittedStreams) -> None:
     report = list(streams.engine.verify())
     assert report
     assert all(isinstance(line, str) for line in report)
+
+
+def test_what_nobody_needs_any_more_is_not_missed(streams: CommittedStreams) -> None:
+    """Forks need both ends of a stream: what lies between them may go, and goes."""
+    kept = Retention(size_bytes=1)
+    streams.create(Create("s", body=b"first", retention=kept), 1_000)
+    streams.create(Create("early", fork=ForkRequest("s")), 1_000)
+    for body in (b"second", b"third"):
+        streams.append("s", append(body), 1_000)
+    streams.create(Create("late", fork=ForkRequest("s"), retention=kept), 1_000)
+    for path in ("s", "late"):
+        assert streams.trim(path, len(b"firstsecond"), 1_000)
+    for body in (b"fourth", b"fifth"):
+        streams.append("s", append(body), 1_000)
+    for hidden in (False, True):
+        if hidden:
+            streams.delete("s", 1_000)
+        reap_everything(streams.engine)
+        assert streams.engine.appends.outline_at(1, len(b"first")) is None
+        assert streams.engine.appends.read(Span(1, 0, 5), 100) == [b"first"]
+        assert streams.engine.appends.read(Span(1, 11, 16), 100) == [b"third"]
+        assert [line for line in streams.engine.verify() if isinstance(line, Problem)] == []

@@ -9,11 +9,19 @@ import apsw
 from headwater.store.postgresql import schema as postgresql
 from headwater.store.sqlite import schema as sqlite
 
-# What only one of them has, and why: PostgreSQL has nodes and shards, and no history in files; ids
-# are counted by SQLite itself, and by sequences there.
-ONLY_SQLITE = {"extents", "segments", "sqlite_sequence"}
+# What only one of them has, and why: PostgreSQL has nodes and shards, and nodes make segments for
+# each other; ids are counted by SQLite itself, and by sequences there.
+ONLY_SQLITE = {"sqlite_sequence"}
+HISTORY = {"extents", "segments"}
+"""What is not copied from one to the other: appends in files become rows again."""
 ONLY_POSTGRESQL = {"bindings", "cluster", "nodes", "shards", "ids"}
-OWN_COLUMNS = {("ops", "id"), ("streams", "shard"), ("subscriptions", "shard")}
+OWN_COLUMNS = {
+    ("ops", "id"),
+    ("segments", "maker"),
+    ("segments", "unused_at"),
+    ("streams", "shard"),
+    ("subscriptions", "shard"),
+}
 
 
 def sqlite_columns() -> set[tuple[str, str]]:

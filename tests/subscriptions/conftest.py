@@ -9,12 +9,12 @@ import pytest
 
 from tests.subscriptions.api import Api
 from tests.subscriptions.receiver import TAKEN, Answer, Received, Receiver
-from tests.support.engines import serving
+from tests.support.engines import SERVED, serving
 
 StartReceiver = Callable[..., Receiver]
 
 
-@pytest.fixture(scope="module", params=["memory", "sqlite", "postgresql"])
+@pytest.fixture(scope="module", params=SERVED)
 def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     patience = ("--webhook-timeout-ms", "2000")
     with serving(request.param, tmp_path_factory.mktemp("subscriptions"), *patience) as server:

@@ -108,6 +108,14 @@ async def test_what_is_not_known_is_looked_up(hint: Hint) -> None:
     assert registry.looks == [{hint.path}]
 
 
+async def test_a_stream_that_was_named_before_it_was_made_is_looked_up() -> None:
+    """Neither has an id: not the link, nor what is said of a stream that has come."""
+    hearing, registry = hearing_of(Follower(Link("bells/a", True, None, 0, 0)))
+    hearing.heard([Hint("bells/a")])
+    await idle()
+    assert registry.looks == [{"bells/a"}]
+
+
 async def test_streams_that_nobody_follows_are_not_looked_up() -> None:
     hearing, registry = hearing_of(Follower())
     hearing.heard([Hint("other"), Hint("other/a", 3, 5)])

@@ -8,10 +8,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from headwater.store.engine import Engine
 from headwater.store.memory.engine import MemoryEngine
@@ -20,6 +21,9 @@ from tests.support.cluster import Cluster, Gateway
 from tests.support.postgresql import databases, postgresql_engine
 from tests.support.sealing import SEALING_AT_ONCE
 from tests.support.server import ServerProcess
+
+SERVED: Final = ("memory", "sqlite", "postgresql", *(["cluster"] * ("ANY_NODE" in os.environ)))
+"""What suites over HTTP run on. Through any node only on request: that takes minutes."""
 
 
 @contextmanager

@@ -78,7 +78,7 @@ async def warm(log: Log, *paths: str) -> None:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for something that a thread or a timer brings about."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not condition():
             await turns(1)
 

@@ -24,7 +24,7 @@ LEASE_MS: Final = 1_500
 
 _TABLES: Final = (
     "streams, ops, producers, message_ids, groups, deliveries, live_templates, snapshots,"
-    " subscriptions, subscription_links, secrets, releases"
+    " subscriptions, subscription_links, secrets, releases, segments, extents"
 )
 _server: PostgresServer | None = None
 _idle: list[EngineDatabase] = []

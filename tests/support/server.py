@@ -6,7 +6,7 @@
         server.start()      # same port, same arguments
 
 The process is always ``python -m headwater serve``, run by the interpreter that runs the tests,
-unless a test names another one.
+unless a test names another module or interpreter.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ class ServerProcess:
         env: Mapping[str, str] | None = None,
         port: int | None = None,
         python: Path | str = sys.executable,
+        module: str = "headwater",
         cwd: Path | None = None,
         start_timeout_s: float = 180.0,
         stop_timeout_s: float = 180.0,
@@ -80,6 +81,7 @@ class ServerProcess:
         self.env = dict(env or {})
         self.port = free_port() if port is None else port
         self.python = str(python)
+        self.module = module
         self.cwd = cwd
         self.start_timeout_s = start_timeout_s
         self.stop_timeout_s = stop_timeout_s
@@ -114,7 +116,7 @@ class ServerProcess:
         # A file, not a pipe: a chatty server can never block on a reader that is not there.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process is reaped
         self._process = subprocess.Popen(
-            [self.python, "-m", "headwater", "serve", "--port", str(self.port), *self.args],
+            [self.python, "-m", self.module, "serve", "--port", str(self.port), *self.args],
             cwd=self.cwd,
             env=self._environment(),
             stdin=subprocess.DEVNULL,

@@ -1,12 +1,13 @@
 """How tests share the machine when several workers run them (`make test`, `pytest -n 2`).
 
-* There are two more workers than cores, because tests wait a lot: for servers to start, for disks,
-  for time to pass. The public suite, for example, waits for three quarters of its time.
+* There are four more workers than cores, because tests wait a lot: for servers to start, for
+  disks, for time to pass. The public suite, for example, waits for three quarters of its time.
 * Tests of Spark and those that are marked `slow` come first: at the end the others would wait for
   them. Which worker gets which tests is said in `schedule`.
 * Tests that are marked `late` come after the others and beside each other. They kill servers until
   a time is over, and would get to less of that beside tests that load the machine. One of them
-  needs about half a core.
+  needs about half a core. Long and short ones take turns: a worker always holds two tests, and two
+  long ones in a row would keep everyone else waiting.
 * Tests that are marked `alone` come last, and each runs while no other worker runs anything. Those
   are the ones that load every core themselves, or that would prove less beside any other load.
 * All others share the machine.
@@ -25,21 +26,30 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
+from typing import Final
 
 import pytest
 
+_LATE_AND_LONG: Final = 3
+_LATE: Final = 4
 MACHINE = Path(__file__)
 TURNSTILE = MACHINE.with_name("server.py")
 
 
 def workers() -> int:
-    return (os.cpu_count() or 1) + 2
+    return (os.cpu_count() or 1) + 4
 
 
 def in_order(items: list[pytest.Item]) -> list[pytest.Item]:
     """The same tests, in the order of this module's opening comment."""
-    return sorted(items, key=_turn)
+    turns: dict[int, list[pytest.Item]] = {}
+    for item in items:
+        turns.setdefault(_turn(item), []).append(item)
+    late = zip_longest(turns.pop(_LATE_AND_LONG, ()), turns.pop(_LATE, ()))
+    turns[_LATE] = [item for pair in late for item in pair if item is not None]
+    return [item for turn in sorted(turns) for item in turns[turn]]
 
 
 def _turn(item: pytest.Item) -> int:
@@ -47,7 +57,7 @@ def _turn(item: pytest.Item) -> int:
     if item.get_closest_marker("alone"):
         return 5
     if item.get_closest_marker("late"):
-        return 3 if slow else 4
+        return _LATE_AND_LONG if slow else _LATE
     if "spark" in item.path.parts:
         return 0
     return 1 if slow else 2

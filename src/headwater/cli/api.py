@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
 import typer
 
 from headwater.cli.exits import usage
-from headwater.cli.inputs import read_whole
+from headwater.cli.inputs import parse_header, parse_pair, read_argument
 from headwater.cli.output import is_terminal, stdout, write_line
 from headwater.cli.target import Target, with_target
 
@@ -64,8 +62,8 @@ def api(
     verb = (method or ("GET" if data is None else "POST")).upper()
     if verb not in METHODS:
         raise usage(f"{method!r} is no method; use one of {', '.join(METHODS)}")
-    params = dict(_pair(one, "=", "NAME=VALUE") for one in query or [])
-    headers = dict(_pair(one, ":", "'NAME: VALUE'") for one in header or [])
+    params = dict(parse_pair(one, "=", "parameter", "NAME=VALUE") for one in query or [])
+    headers = dict(map(parse_header, header or []))
     body = None if data is None else _json(data)
     with target.connect() as client:
         answer = client.request(verb, path, params=params or None, headers=headers, json=body)
@@ -79,18 +77,8 @@ def api(
         write_line("")
 
 
-def _pair(text: str, sign: str, form: str) -> tuple[str, str]:
-    name, found, value = text.partition(sign)
-    if not found or not name.strip():
-        raise usage(f"{text!r} makes no sense here; write {form}")
-    return name.strip(), value.strip()
-
-
 def _json(data: str) -> msgspec.Raw:
-    if data.startswith("@"):
-        text = read_whole([] if data == "@-" else [Path(data[1:])])
-    else:
-        text = os.fsencode(data)
+    text = read_argument(data)
     try:
         msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

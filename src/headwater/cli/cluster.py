@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Final
 
-import msgspec
 import typer
 
 from headwater.cli.exits import CliError, ExitCode
@@ -15,6 +14,7 @@ from headwater.cli.records import NodeRecord
 from headwater.cli.shell import say
 from headwater.cli.target import Target, with_target
 from headwater.client import Headwater, StreamNotFound
+from headwater.client.protocol.streams import decoded
 from headwater.core.cluster import SHARDS_DEFAULT, SHARDS_MAX, parse_labels
 from headwater.core.errors import InvalidPath
 from headwater.core.paths import check_path
@@ -210,5 +210,7 @@ def _seen(client: Headwater, target: Target) -> dict[str, Any]:
         answer = client.request("GET", "/v1/cluster")
     except StreamNotFound:
         raise CliError(f"{target.url} is not part of a cluster") from None
-    seen: dict[str, Any] = msgspec.json.decode(answer.body)
+    seen = decoded(answer, dict[str, Any])
+    if "nodes" not in seen:
+        raise CliError(f"{target.url} does not answer like a stream server; check the address")
     return seen

@@ -14,11 +14,12 @@ import typer
 from headwater.cli import remote
 from headwater.cli.exits import CliError, ExitCode, usage
 from headwater.cli.output import Json, report
-from headwater.cli.positions import parse_size
+from headwater.cli.quantities import parse_size
 from headwater.cli.records import SettingsRecord
 from headwater.cli.stream_options import Description, Durability, UniqueIds, moment_of, seconds_of
 from headwater.cli.target import Target, with_target
 from headwater.client import Headwater, Stream
+from headwater.client.protocol.streams import stream_info
 
 NONE: Final = "none"
 _VERSION: Final = "Stream-Config-Version"
@@ -63,7 +64,7 @@ def set_(
     description: Description = None,
     json: Json = False,
 ) -> None:
-    """Change settings of a stream; those that are not named stay.
+    """Change single settings of a stream; the others stay.
 
     Keeping less drops what is beyond it at once, so that needs the
     permission to delete. Nothing brings it back.
@@ -105,7 +106,9 @@ def _number(text: str, read: object) -> str | None:
 
 
 def _change(client: Headwater, stream: Stream, changes: dict[str, str | None]) -> SettingsRecord:
-    before = client.request("HEAD", stream.url).headers
+    said = client.request("HEAD", stream.url)
+    stream_info(said)  # unless it is no stream at all
+    before = said.headers
     wanted: dict[str, str | None] = {name: before.get(name.lower()) for name in _KEPT}
     wanted |= changes
     wanted["Content-Type"] = before.get("content-type")

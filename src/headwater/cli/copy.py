@@ -17,6 +17,7 @@ from headwater.cli.shell import say
 
 if TYPE_CHECKING:
     from headwater.store import copying
+    from headwater.store.history.object_storage import Remote
 
 
 def copy(
@@ -95,23 +96,33 @@ def _explained() -> Iterator[None]:
 
 @contextmanager
 def _sources(place: str, history_store: str | None) -> Iterator[copying.Source]:
+    remote = _remote(history_store) if history_store else None
     if is_address(place):
         from headwater.store.postgresql.copying import PostgresqlCopy
 
-        with PostgresqlCopy.source(place) as source:
-            yield source
+        with PostgresqlCopy.source(place, remote=remote) as database:
+            _say_files(database.files)
+            yield database
         return
-    from headwater.store.history.object_storage import Remote
     from headwater.store.sqlite.copying import SqliteSource
 
+    with SqliteSource.open(Path(place), remote) as directory:
+        _say_files(directory.files)
+        yield directory
+
+
+def _remote(url: str) -> Remote:
+    from headwater.store.history import object_storage
+
     try:
-        remote = Remote(history_store) if history_store else None
+        return object_storage.Remote(url)
     except ValueError as error:
         raise usage(str(error)) from None
-    with SqliteSource.open(Path(place), remote) as directory:
-        if directory.files:
-            say(f"{directory.files:,} files of history become rows")
-        yield directory
+
+
+def _say_files(files: int) -> None:
+    if files:
+        say(f"{files:,} files of history become rows")
 
 
 @contextmanager

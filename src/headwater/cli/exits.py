@@ -31,7 +31,7 @@ MEANINGS = {
     ExitCode.UNAUTHORISED: "The token is missing, unknown, or does not reach this far.",
     ExitCode.UNAVAILABLE: "The server cannot be reached, is overloaded or cannot do its work.",
     ExitCode.INTERRUPTED: "Interrupted by Ctrl-C, whatever the command; `tail` and `top` too.",
-    ExitCode.PIPE_CLOSED: "Nobody reads the output any more, as in `headwater read s | head`.",
+    ExitCode.PIPE_CLOSED: "Nobody reads the output, as in `headwater read s | head`.",
 }
 
 

@@ -21,91 +21,100 @@ def explain(
 
 
 def _explain(error: HeadwaterError, url: str, stream: str | None, group: str | None) -> CliError:
-    name = f"stream {stream!r}" if stream else "stream"
-    said = one_line(error.message)
-    match error:
-        case client.ProducerStopped(__cause__=client.HeadwaterError() as cause):
+    if isinstance(error, client.ProducerStopped):
+        cause = error.__cause__
+        if isinstance(cause, HeadwaterError):
             cause.in_doubt = cause.in_doubt or error.in_doubt
             return _explain(cause, url, stream, group)
+    name, said = f"stream {stream!r}" if stream else "stream", one_line(error.message)
+    if words := _missing(error, url, name, stream, group):
+        return CliError(words, ExitCode.NOT_FOUND)
+    if words := _conflict(error, name, said):
+        return CliError(words, ExitCode.CONFLICT)
+    if words := _not_allowed(error, url, said):
+        return CliError(words, ExitCode.UNAUTHORISED)
+    if words := _unavailable(error, url, said):
+        return CliError(words, ExitCode.UNAVAILABLE)
+    return CliError(_failure(error, url, name, stream, said))
+
+
+def _missing(
+    error: HeadwaterError, url: str, name: str, stream: str | None, group: str | None
+) -> str | None:
+    match error:
         case client.StreamNotFound():
             make = f", `headwater create {stream}` makes one" if stream else ""
-            return CliError(
-                f"there is no {name} on {url}; `headwater ls` lists them{make}", ExitCode.NOT_FOUND
-            )
+            return f"there is no {name} on {url}; `headwater ls` lists them{make}"
         case client.GroupNotFound():
-            return CliError(
+            return (
                 f"the {name} has no group {group!r}; `headwater group ls` lists them, "
-                f"`headwater group create {stream} {group}` makes one",
-                ExitCode.NOT_FOUND,
+                f"`headwater group create {stream} {group}` makes one"
             )
         case client.SubscriptionNotFound():
-            return CliError(
-                f"there is no such subscription on {url}; `headwater subscription ls` lists them",
-                ExitCode.NOT_FOUND,
-            )
+            return f"there is no such subscription on {url}; `headwater subscription ls` lists them"
+        case client.StreamGone():
+            return f"the {name} was deleted and lives on only in its forks"
+    return None
+
+
+def _conflict(error: HeadwaterError, name: str, said: str) -> str | None:
+    match error:
         case client.Conflict(code="SUBSCRIPTION_ALREADY_EXISTS"):
-            return CliError(said, ExitCode.CONFLICT)
+            return said
+        case client.StaleEpoch(current_epoch=epoch):
+            next_epoch = (epoch or 0) + 1
+            return (
+                f"this producer has moved on to epoch {epoch}; for new data use "
+                f"--epoch {next_epoch}"
+            )
+        case client.StreamClosed():
+            return f"the {name} is closed and takes no more"
+        case client.ConfigConflict():
+            return f"the {name} has another configuration: {said}; see `headwater info`"
+        case client.StreamExists():
+            return f"the {name} exists already; --if-missing leaves it as it is"
+        case client.Conflict():
+            return f"refused for the {name}: {said}"
+    return None
+
+
+def _not_allowed(error: HeadwaterError, url: str, said: str) -> str | None:
+    match error:
+        case client.Unauthorized():
+            return (
+                f"{url} does not accept these credentials; set --token, HEADWATER_TOKEN or a "
+                "context with a token"
+            )
+        case client.Forbidden():
+            return f"the token does not allow this on {url}; use one that does ({said})"
+    return None
+
+
+def _unavailable(error: HeadwaterError, url: str, said: str) -> str | None:
+    match error:
+        case client.RateLimited() | client.ServerUnavailable():
+            return f"{url} cannot do it now: {said}; try again later{_doubt(error)}"
+        case client.ConnectionFailed():
+            reason = _reason(error)
+            return f"cannot reach {url}: {reason}; is the server running there?{_doubt(error)}"
+    return None
+
+
+def _failure(error: HeadwaterError, url: str, name: str, stream: str | None, said: str) -> str:
+    match error:
         case client.LiveNotEnabled():
-            return CliError(
+            return (
                 f"queries cannot wait on the {name}; `headwater live profile {stream} --kind "
                 "state-protocol --touch` changes that"
             )
-        case client.StreamGone():
-            return CliError(
-                f"the {name} was deleted and lives on only in its forks", ExitCode.NOT_FOUND
-            )
-        case client.Unauthorized():
-            return CliError(
-                f"{url} does not accept these credentials; set --token, HEADWATER_TOKEN or a "
-                "context with a token",
-                ExitCode.UNAUTHORISED,
-            )
-        case client.StaleEpoch(current_epoch=epoch):
-            return CliError(
-                f"this producer has moved on to epoch {epoch}; for new data use "
-                f"--epoch {(epoch or 0) + 1}",
-                ExitCode.CONFLICT,
-            )
-        case client.Forbidden():
-            return CliError(
-                f"the token does not allow this on {url}; use one that does ({said})",
-                ExitCode.UNAUTHORISED,
-            )
-        case client.StreamClosed():
-            return CliError(f"the {name} is closed and takes no more", ExitCode.CONFLICT)
-        case client.ConfigConflict():
-            return CliError(
-                f"the {name} has another configuration: {said}; see `headwater info`",
-                ExitCode.CONFLICT,
-            )
-        case client.StreamExists():
-            return CliError(
-                f"the {name} exists already; --if-missing leaves it as it is", ExitCode.CONFLICT
-            )
-        case client.Conflict():
-            return CliError(f"refused for the {name}: {said}", ExitCode.CONFLICT)
         case client.TooLarge():
-            return CliError(f"too large for the server: {said}; append smaller pieces")
-        case client.RateLimited() | client.ServerUnavailable():
-            return CliError(
-                f"{url} cannot do it now: {said}; try again later{_doubt(error)}",
-                ExitCode.UNAVAILABLE,
-            )
-        case client.ConnectionFailed():
-            return CliError(
-                f"cannot reach {url}: {_reason(error)}; is the server running there?"
-                f"{_doubt(error)}",
-                ExitCode.UNAVAILABLE,
-            )
+            return f"too large for the server: {said}; append smaller pieces"
         case client.UnexpectedAnswer():
-            return CliError(
-                f"{url} does not answer like a stream server: {said}; check the address"
-                f"{_doubt(error)}"
-            )
+            doubt = _doubt(error)
+            return f"{url} does not answer like a stream server: {said}; check the address{doubt}"
         case client.ResponseError(help_url=page):
-            return CliError(f"{url} refused it: {said}{f'; see {page}' if page else ''}")
-        case _:
-            return CliError(said)
+            return f"{url} refused it: {said}{f'; see {page}' if page else ''}"
+    return said
 
 
 def _doubt(error: HeadwaterError) -> str:
@@ -116,7 +125,7 @@ def _doubt(error: HeadwaterError) -> str:
 
 def _reason(error: BaseException) -> str:
     """The operating system's own words, from as deep as they are buried."""
-    words = one_line(str(error).rpartition(": ")[2]) or type(error).__name__
+    words = one_line(str(error).rpartition(": ")[2]).rstrip(".") or type(error).__name__
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):

@@ -14,7 +14,7 @@ import typer
 
 from headwater.cli.exits import CliError, ExitCode, usage
 from headwater.cli.output import Json, write_json, write_line
-from headwater.cli.positions import parse_seconds
+from headwater.cli.quantities import parse_seconds
 from headwater.cli.records import HealthRecord
 from headwater.cli.target import Target, with_target
 from headwater.contexts import check_ca
@@ -80,7 +80,7 @@ def health(
 
 
 def _probe_here(path: str, timeout_s: float) -> tuple[Target, tuple[int, bytes]]:
-    """A server with TLS hangs up on whoever does not begin with it."""
+    """A server with TLS hangs up on a client that does not start with it."""
     port = os.environ.get("HEADWATER_PORT", str(DEFAULT_PORT))
     if not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
         raise usage(f"$HEADWATER_PORT is {port!r}, which is no port")

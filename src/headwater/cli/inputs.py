@@ -1,7 +1,8 @@
-"""What `append` reads: lines of stdin or of files, or all of it as one piece."""
+"""What commands read: lines of stdin or of files, all of it in one piece, values of options."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -11,7 +12,7 @@ from typing import IO
 
 import msgspec
 
-from headwater.cli.exits import CliError, ExitCode
+from headwater.cli.exits import CliError, ExitCode, usage
 from headwater.cli.units import Unit
 
 
@@ -59,6 +60,25 @@ def read_whole(files: Sequence[Path]) -> bytes:
         with stream as source:
             pieces.append(source.read())
     return b"".join(pieces)
+
+
+def read_argument(text: str) -> bytes:
+    """The value of an option: the text itself, what is in @FILE, or stdin if that is @-."""
+    if not text.startswith("@"):
+        return os.fsencode(text)
+    return read_whole([] if text == "@-" else [Path(text[1:])])
+
+
+def parse_header(text: str) -> tuple[str, str]:
+    return parse_pair(text, ":", "header", "'NAME: VALUE'")
+
+
+def parse_pair(text: str, sign: str, what: str, form: str) -> tuple[str, str]:
+    """A name and a value with a sign between them."""
+    name, found, value = text.partition(sign)
+    if not found or not name.strip():
+        raise usage(f"{text!r} is no {what}; write {form}")
+    return name.strip(), value.strip()
 
 
 def split_json(text: bytes) -> list[bytes]:

@@ -14,7 +14,7 @@ import typer
 from headwater.cli.engines import is_address, opening
 from headwater.cli.exits import CliError, ExitCode, usage
 from headwater.cli.output import Json, instant, is_terminal, write_json, write_line
-from headwater.cli.positions import parse_span_ms
+from headwater.cli.quantities import parse_span_ms
 from headwater.cli.records import KeyRecord, NewKeyRecord
 from headwater.cli.shell import say
 from headwater.core.access import keys as rules

@@ -8,20 +8,9 @@ import typer
 
 from headwater.cli import remote
 from headwater.cli.exits import one_line, usage
-from headwater.cli.output import (
-    Json,
-    console,
-    instant,
-    is_terminal,
-    new_table,
-    size,
-    write_facts,
-    write_json,
-    write_line,
-)
-from headwater.cli.positions import parse_size
+from headwater.cli.output import Json, instant, new_table, size, write_facts, write_json, write_list
+from headwater.cli.quantities import parse_size
 from headwater.cli.records import DetailRecord, RangeRecord
-from headwater.cli.shell import say
 from headwater.cli.stream_options import Prefix
 from headwater.cli.target import Target, with_target
 from headwater.client import StreamSummary
@@ -50,22 +39,16 @@ def ls(
     """
     with target.connect() as client:
         pages = remote.list_streams(client, prefix, deleted=deleted)
-        if is_terminal() and not json:
-            streams = [stream for page in pages for stream in page]
-            if streams:
-                console().print(_deleted_table(streams) if deleted else _table(streams))
-            elif deleted:
-                say("no deleted streams")
-            else:
-                say("no streams; make one with `headwater create NAME`")
-            return
-        for page in pages:
-            for stream in page:
-                if json:
-                    as_record = remote.deleted_record if deleted else remote.stream_record
-                    write_json(as_record(stream))
-                else:
-                    write_line(stream.name)
+        write_list(
+            (stream for page in pages for stream in page),
+            json=json,
+            record=remote.deleted_record if deleted else remote.stream_record,
+            line=lambda stream: stream.name,
+            table=_deleted_table if deleted else _table,
+            nothing="no deleted streams"
+            if deleted
+            else "no streams; make one with `headwater create NAME`",
+        )
 
 
 @with_target
@@ -144,19 +127,23 @@ def ranges(
         )
         for one in found
     ]
-    if json or not is_terminal():
-        for one in records:
-            if json:
-                write_json(one)
-            else:
-                write_line(f"{one.offset}\t{one.until}")
-        return
+    write_list(
+        records,
+        json=json,
+        record=lambda one: one,
+        line=lambda one: f"{one.offset}\t{one.until}",
+        table=_range_table,
+        nothing="no ranges",
+    )
+
+
+def _range_table(records: list[RangeRecord]) -> Table:
     table = new_table("FROM", "UNTIL", "#MESSAGES", "#SIZE", "FIRST", "FILE", folding=2)
     for one in records:
         first = _moment(one.first_at)
         row = (f"{one.messages:,}", size(one.bytes), first, one.file or "database")
         table.add_row(one.offset, one.until, *row)
-    console().print(table)
+    return table
 
 
 def _kept(record: DetailRecord) -> str | None:
@@ -170,14 +157,12 @@ def _kept(record: DetailRecord) -> str | None:
 
 
 def _table(streams: list[StreamSummary]) -> Table:
-    from rich.text import Text
-
     table = new_table("STREAM", "TYPE", "#MESSAGES", "#SIZE", "CREATED", "STATE", folding=2)
     for stream in streams:
         record = remote.stream_record(stream)
         table.add_row(
-            Text(one_line(record.name)),
-            Text(one_line(record.content_type or "")),
+            one_line(record.name),
+            one_line(record.content_type or ""),
             "" if record.messages is None else f"{record.messages:,}",
             "" if record.bytes is None else size(record.bytes),
             _moment(record.created_at),
@@ -187,13 +172,11 @@ def _table(streams: list[StreamSummary]) -> Table:
 
 
 def _deleted_table(streams: list[StreamSummary]) -> Table:
-    from rich.text import Text
-
     table = new_table("STREAM", "#MESSAGES", "#SIZE", "DELETED", "KEPT UNTIL", folding=1)
     for stream in streams:
         record = remote.deleted_record(stream)
         table.add_row(
-            Text(one_line(record.name)),
+            one_line(record.name),
             "" if record.messages is None else f"{record.messages:,}",
             "" if record.bytes is None else size(record.bytes),
             _moment(record.deleted_at),

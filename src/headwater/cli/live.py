@@ -16,7 +16,7 @@ from headwater.cli.output import (
     write_json,
     write_line,
 )
-from headwater.cli.positions import parse_seconds
+from headwater.cli.quantities import parse_seconds
 from headwater.cli.records import LiveRecord, ProfileRecord, TemplateRecord, WaitRecord
 from headwater.cli.target import Target, with_target
 from headwater.client import Template, keyset

@@ -22,9 +22,9 @@ app = typer.Typer(
 COMMANDS: Final[dict[str, dict[str, str]]] = {
     "Streams": {
         "create": "streams:create",
-        "append": "append:append",
-        "read": "read:read",
-        "tail": "read:tail",
+        "append": "append.command:append",
+        "read": "read.command:read",
+        "tail": "read.command:tail",
         "ls": "listing:ls",
         "info": "listing:info",
         "ranges": "listing:ranges",
@@ -39,12 +39,12 @@ COMMANDS: Final[dict[str, dict[str, str]]] = {
         "live": "live:app",
         "presign": "presign:presign",
         "postgres": "postgres:app",
-        "subscription": "subscription:app",
+        "subscription": "subscriptions:app",
         "doc": "documents:app",
         "fetch": "responses:fetch",
         "response": "responses:app",
     },
-    "Groups": {"consume": "consume:consume", "group": "groups:app"},
+    "Groups": {"consume": "consume.command:consume", "group": "groups.command:app"},
     "Servers": {
         "serve": "serving.command:serve",
         "up": "serving.command:up",
@@ -59,13 +59,13 @@ COMMANDS: Final[dict[str, dict[str, str]]] = {
         "cluster": "cluster:app",
         "top": "top:top",
         "demo": "demo:demo",
-        "bench": "bench:bench",
+        "bench": "bench.command:bench",
         "segments": "segments:app",
         "ctx": "contexts:app",
         "keys": "keys:app",
         "completion": "completion:completion",
     },
-    "Pipelines": {"sql": "sql:sql", "pipeline": "pipelines:app"},
+    "Pipelines": {"sql": "tables.sql:sql", "pipeline": "pipelines:app"},
 }
 
 

@@ -10,11 +10,11 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Final, Self
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Final, Self, TypeVar
 
 import msgspec
 import typer
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
     from rich.table import Table
 
+T = TypeVar("T")
 _POLL_S: Final = 0.25
 _PIPE_COLUMNS: Final = 400
 
@@ -50,10 +51,11 @@ def has_colours() -> bool:
 
 
 def console() -> Console:
-    """For tables; in a pipe there is no edge to wrap at."""
+    """For tables; a pipe has no edge to wrap at. Names are shown as they are, even `:tea:`."""
     from rich.console import Console
 
-    return Console(highlight=False, width=None if is_terminal() else _PIPE_COLUMNS)
+    width = None if is_terminal() else _PIPE_COLUMNS
+    return Console(highlight=False, markup=False, emoji=False, width=width)
 
 
 def new_table(*columns: str, folding: int = 1) -> Table:
@@ -74,6 +76,28 @@ def write_json(record: msgspec.Struct) -> None:
     """One record, on a line of its own, at once."""
     stdout().write(msgspec.json.encode(record) + b"\n")
     stdout().flush()
+
+
+def write_list(
+    found: Iterable[T],
+    *,
+    json: bool,
+    record: Callable[[T], msgspec.Struct],
+    line: Callable[[T], str],
+    table: Callable[[list[T]], Table],
+    nothing: str,
+) -> None:
+    """Records for scripts, a table for people at a terminal, and else one line each."""
+    if json:
+        for one in found:
+            write_json(record(one))
+    elif not is_terminal():
+        for one in found:
+            write_line(line(one))
+    elif listed := list(found):
+        console().print(table(listed))
+    else:
+        say(nothing)
 
 
 def report(record: msgspec.Struct, done: str, *, json: bool) -> None:
@@ -149,7 +173,7 @@ def size(count: float) -> str:
 
 @contextmanager
 def watched_pipe() -> Iterator[None]:
-    """Notice when whoever reads our output goes away, even while there is nothing to write.
+    """Notice when the reader of our output goes away, even while there is nothing to write.
 
     Writing finds out by itself, but a command that follows a quiet stream may not write for
     hours. Inside this block the main thread gets the `BrokenPipeError` all the same.
@@ -183,7 +207,7 @@ def _pipe_descriptor() -> int | None:
 
 
 async def output_closed() -> None:
-    """Wait until whoever reads our output has gone away, in a command that runs on asyncio."""
+    """Wait until the reader of our output has gone away, in a command that runs on asyncio."""
     descriptor = _pipe_descriptor()
     if descriptor is None:
         await asyncio.Event().wait()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 
 Master = Annotated[str, typer.Option("--master", help="Where Spark runs, as in spark://host:7077.")]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Show what Spark itself says too.")]
 Root = Annotated[
     str,
     typer.Option(
@@ -108,8 +109,13 @@ def run(
     ] = False,
     changes_to: Annotated[
         str,
-        typer.Option("--changes-to", metavar="STREAM", help="Send these changes there as well."),
+        typer.Option(
+            "--changes-to",
+            metavar="STREAM",
+            help="Send these changes there as well; with --pattern as in 'changes/{stream}'.",
+        ),
     ] = "",
+    verbose: Verbose = False,
 ) -> None:
     """Run a pipeline: take in what is there and end, or follow.
 
@@ -137,8 +143,9 @@ def run(
     with _spark():
         from pyspark_headwater.pipelines.running import Pipeline
         from pyspark_headwater.pipelines.running import run as run_pipeline
-        from pyspark_headwater.pipelines.session import session
+        from pyspark_headwater.pipelines.session import check_master, session
 
+        check_master(master)
         chosen = Pipeline(
             kind,
             root,
@@ -152,9 +159,11 @@ def run(
             changes=changes,
             changes_to=changes_to,
         )
+        chosen.check()
         _greet(options)
         _announce(chosen)
-        run_pipeline(session(master, chosen.name), chosen, lambda one: say(_line(one)))
+        spark = session(master, chosen.name, quiet=not verbose)
+        run_pipeline(spark, chosen, lambda one: say(_line(one)))
 
 
 @app.command()
@@ -175,6 +184,7 @@ def replay(
         str, typer.Option("--format", help="What the files are: parquet, json, csv, …")
     ] = "parquet",
     master: Master = LOCAL_MASTER,
+    verbose: Verbose = False,
 ) -> None:
     """Append the rows of a table or of files to a stream, each of them once.
 
@@ -186,13 +196,17 @@ def replay(
       headwater pipeline replay prices.csv prices --format csv --name load --version 2
     """
     with _spark():
+        from pyspark_headwater.pipelines.replay import check_source, writing_options
         from pyspark_headwater.pipelines.replay import replay as replay_rows
-        from pyspark_headwater.pipelines.session import session
+        from pyspark_headwater.pipelines.session import check_master, session
 
         options = {**_options(target), "stream": stream}
+        check_master(master)
+        check_source(source)
+        writing_options(options, name, version)
         _greet(options)
         say(f"{name}: starting Spark")
-        spark = session(master, name)
+        spark = session(master, name, quiet=not verbose)
         replay_rows(spark, source, options, form=form, name=name, version=version)
 
 

@@ -20,32 +20,21 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Final
 
 from headwater.cli import remote
 from headwater.cli.exits import CliError, usage
+from headwater.cli.quantities import is_span, parse_moment, parse_span_ms
 from headwater.cli.units import Unit, find_tail
 from headwater.client import NOW, START, Headwater, Position, Stream
+from headwater.core.numbers import whole_number
 
 GRAMMAR: Final = "start, now, -10 (the last ten), @1h or @2026-01-31T12:00:00Z (since then), OFFSET"
 PLACES: Final = (
     "first, latest, -10 (the last ten messages), @1h or @2026-01-31T12:00:00Z (since then), OFFSET"
 )
 
-_UNITS_MS: Final = {
-    "ms": 1,
-    "s": 1_000,
-    "m": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-    "w": 604_800_000,
-}
-_SPAN_MAX_MS: Final = 1_000 * 366 * 86_400_000
-_SPAN = re.compile(r"(?:\d+(?:ms|[smhdw]))+")
-_PART = re.compile(r"(\d+)(ms|[smhdw])")
 _OFFSET = re.compile(r"[0-9]+_[0-9]+")
-_SIZE = re.compile(r"([0-9]+) ?(?:([kKMGT])(i)?)?B?")
 # More than any stream has, and as many digits as the server reads.
 _ALL: Final = 10**15 - 1
 
@@ -74,44 +63,6 @@ class At:
 Where = Last | Since | At
 
 
-def parse_span_ms(text: str) -> int:
-    """A length of time, in milliseconds.
-
-    >>> parse_span_ms("1h30m")
-    5400000
-    """
-    if _SPAN.fullmatch(text) is None:
-        raise usage(f"{text!r} is not a length of time; write 30s, 5m, 1h30m, 2d or 1w")
-    span = sum(int(count) * _UNITS_MS[unit] for count, unit in _PART.findall(text[:100]))
-    if span > _SPAN_MAX_MS:
-        raise usage(f"{text!r} is too long; a thousand years will do")
-    return span
-
-
-def parse_seconds(text: str) -> float:
-    """A length of time in seconds; a number alone counts those.
-
-    >>> parse_seconds("1m30s"), parse_seconds("90"), parse_seconds("250ms")
-    (90.0, 90.0, 0.25)
-    """
-    return parse_span_ms(f"{text}s" if text.isascii() and text.isdigit() else text) / 1000
-
-
-def parse_size(text: str) -> int:
-    """A number of bytes; a number alone counts those.
-
-    >>> parse_size("10GiB"), parse_size("500 kB"), parse_size("1000")
-    (10737418240, 500000, 1000)
-    """
-    found = _SIZE.fullmatch(text)
-    if found is None:
-        raise usage(f"{text!r} is not a size; write 500MB, 10GiB, or a number of bytes")
-    count, prefix, binary = found.groups()
-    power = "kmgt".index(prefix.lower()) + 1 if prefix else 0
-    unit: int = (1024 if binary else 1000) ** power
-    return int(count) * unit
-
-
 def parse_where(text: str, *, now_ms: int | None = None) -> Where:
     """Read the value of `--from`."""
     begin, slash, skip = text.partition("/")
@@ -120,11 +71,12 @@ def parse_where(text: str, *, now_ms: int | None = None) -> Where:
     if text in ("now", "latest"):
         return At(NOW)
     if text.startswith("-"):
-        if not (text[1:].isascii() and text[1:].isdigit() and len(text) <= 16):
+        last = whole_number(text[1:], digits_max=15)
+        if last is None:
             raise usage(f"{text!r} is no place to begin; use {GRAMMAR}")
-        return Last(int(text[1:]))
+        return Last(last)
     if text.startswith("@"):
-        return Since(_parse_moment(text[1:], now_ms))
+        return Since(_moment_ms(text[1:], now_ms))
     if not text or not text.isprintable() or " " in text:
         raise usage(f"{text!r} is no place to begin; use {GRAMMAR}")
     return At(text)
@@ -132,7 +84,7 @@ def parse_where(text: str, *, now_ms: int | None = None) -> Where:
 
 def parse_since(text: str, *, now_ms: int | None = None) -> Since:
     """Read the value of `--since`: a moment, or how long ago it was."""
-    return Since(_parse_moment(text.removeprefix("@"), now_ms))
+    return Since(_moment_ms(text.removeprefix("@"), now_ms))
 
 
 def parse_until(text: str, *, now_ms: int | None = None) -> Since | At:
@@ -147,17 +99,11 @@ def show(position: Position) -> str:
     return str(replace(position, offset="start" if position.offset == START else position.offset))
 
 
-def _parse_moment(text: str, now_ms: int | None) -> int:
-    if _SPAN.fullmatch(text):
+def _moment_ms(text: str, now_ms: int | None) -> int:
+    if is_span(text):
         now = int(time.time() * 1000) if now_ms is None else now_ms
         return now - parse_span_ms(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise usage(f"{text!r} is no moment; write 1h, 2d or 2026-01-31T12:00:00Z with its zone")
-    return int(moment.timestamp() * 1000)
+    return int(parse_moment(text, also="1h, 2d or ").timestamp() * 1000)
 
 
 def locate(client: Headwater, stream: Stream, where: Where, unit: Unit) -> Position:

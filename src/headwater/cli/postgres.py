@@ -105,7 +105,7 @@ def follow(
     Runs until SIGTERM or Ctrl-C, and waits out failures of both sides. It
     can be ended and killed at any time: the next run continues where the
     stream ends. Until then PostgreSQL keeps what is missing, so drop a slot
-    that is not needed any more.
+    that you no longer need.
 
     Examples:
 
@@ -201,9 +201,9 @@ def drop(
     publication: PublicationName = DEFAULT_NAME,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Remove the slot and the publication; PostgreSQL keeps nothing any more.
+    """Remove the slot and the publication, so that PostgreSQL keeps nothing more.
 
-    What has not been read from the slot cannot be read from it any more.
+    Changes not yet read from the slot are lost.
     Streams stay as they are.
 
     Examples:

@@ -11,10 +11,11 @@ import typer
 from headwater.cli import remote
 from headwater.cli.exits import CliError, usage
 from headwater.cli.output import Json, instant, write_json, write_line
-from headwater.cli.positions import parse_span_ms
+from headwater.cli.quantities import parse_span_ms
 from headwater.cli.records import AddressRecord
 from headwater.cli.target import Target, with_target
 from headwater.client import StreamNotFound
+from headwater.client.protocol.streams import decoded
 
 
 class _Signed(msgspec.Struct):
@@ -55,7 +56,7 @@ def presign(
                 f"{target.url} has no access control, so there is nothing to sign; streams can be "
                 "read by their plain address"
             ) from None
-        signed = msgspec.json.decode(answer.body, type=_Signed)
+        signed = decoded(answer, _Signed)
         url = urljoin(f"{remote.server_url(client)}/", signed.url)
     if json:
         write_json(AddressRecord(name=path, url=url, expires_at=instant(signed.expires_at_ms)))

@@ -6,7 +6,6 @@ Other servers have no details and no positions, and commands do without them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, TypeVar
 
@@ -156,37 +155,37 @@ def server_url(client: Headwater) -> str:
 
 def complete_stream(ctx: typer.Context, incomplete: str) -> list[str]:
     """The names of streams that begin so, for the shell; none if the server takes long."""
-    try:
-        with _completing(ctx) as client:
-            return [stream.name for stream in next(list_streams(client, incomplete, limit=100))]
-    except Exception:
-        return []  # a completion that fails must not disturb the line being typed
+    return _complete(ctx, lambda client: _first_names(client, incomplete))
 
 
 def complete_group(ctx: typer.Context, incomplete: str) -> list[str]:
     """The names of groups of the stream on the line that begin so."""
-    try:
-        with _completing(ctx) as client:
-            groups = client.stream(ctx.params["stream"]).groups()
-            return [group.name for group in groups if group.name.startswith(incomplete)]
-    except Exception:
-        return []  # a completion that fails must not disturb the line being typed
+
+    def names(client: Headwater) -> list[str]:
+        groups = client.stream(ctx.params["stream"]).groups()
+        return [group.name for group in groups if group.name.startswith(incomplete)]
+
+    return _complete(ctx, names)
 
 
 def complete_deleted(ctx: typer.Context, incomplete: str) -> list[str]:
     """The names of deleted streams that begin so."""
+    return _complete(ctx, lambda client: _first_names(client, incomplete, deleted=True))
+
+
+def _first_names(client: Headwater, prefix: str, *, deleted: bool = False) -> list[str]:
+    page = client.stream_page(prefix, limit=100, deleted=deleted)
+    return [stream.name for stream in page.streams]
+
+
+def _complete(ctx: typer.Context, names: Callable[[Headwater], list[str]]) -> list[str]:
+    given = {**ctx.find_root().params, **{k: v for k, v in ctx.params.items() if v}}
     try:
-        with _completing(ctx) as client:
-            page = client.stream_page(incomplete, limit=100, deleted=True)
-            return [stream.name for stream in page.streams]
+        target = find_target(**{name: given.get(name) for name in OPTIONS})
+        with target.connect(patience_s=0, timeout_s=COMPLETION_S) as client:
+            return names(client)
     except Exception:
         return []  # a completion that fails must not disturb the line being typed
-
-
-def _completing(ctx: typer.Context) -> AbstractContextManager[Headwater]:
-    given = {**ctx.find_root().params, **{k: v for k, v in ctx.params.items() if v}}
-    target = find_target(**{name: given.get(name) for name in OPTIONS})
-    return target.connect(patience_s=0, timeout_s=COMPLETION_S)
 
 
 StreamPath = Annotated[

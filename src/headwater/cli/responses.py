@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from headwater.cli.exits import CliError, ExitCode, usage
-from headwater.cli.inputs import read_whole
+from headwater.cli.inputs import parse_header, read_argument
 from headwater.cli.output import Json, report, stdout, watched_pipe, write_json
 from headwater.cli.records import ResponseEndRecord, ResponseRecord
 from headwater.cli.shell import say
@@ -62,12 +61,11 @@ def fetch(
       headwater fetch https://llm.example.com/chat -X POST -H "Authorization: $KEY" -d @ask.json
       headwater fetch https://llm.example.com/chat -X POST -d @ask.json --detach --json
     """
-    headers = dict(_header(one) for one in header or [])
+    body = None if data is None else read_argument(data)
+    headers = dict(map(parse_header, header or []))
     with target.connect(patience_s=PATIENT_S) as client, watched_pipe():
         try:
-            answer = client.durable_request(
-                upstream, method=method, headers=headers, body=_body(data)
-            )
+            answer = client.durable_request(upstream, method=method, headers=headers, body=body)
         except StreamNotFound:
             raise _not_offered(target) from None
         except UpstreamRefused as error:
@@ -160,21 +158,6 @@ def _copy(answer: DurableResponse, begin: str | Position) -> None:
         raise CliError(f"the answer ended early: {error.message}") from None
     if reader.close_reason not in (None, "completed"):
         raise CliError(f"the answer ended early: {reader.close_reason}")
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, colon, value = text.partition(":")
-    if not colon or not name.strip():
-        raise usage(f"{text!r} is no header; write 'NAME: VALUE'")
-    return name.strip(), value.strip()
-
-
-def _body(data: str | None) -> bytes | None:
-    if data is None or not data.startswith("@"):
-        return None if data is None else data.encode(errors="surrogateescape")
-    if data == "@-":
-        return read_whole([])
-    return Path(data[1:]).read_bytes()
 
 
 def _not_offered(target: Target) -> CliError:

@@ -1,4 +1,4 @@
-"""`headwater segments`: the files of history of a data directory."""
+"""`headwater segments`: the files of history of a data directory or a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from time import time_ns
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
+from headwater.cli.engines import is_address, opening, shown
 from headwater.cli.exits import CliError, usage
 from headwater.cli.output import Json, instant, size, write_json, write_line
 from headwater.cli.records import (
@@ -23,14 +24,18 @@ from headwater.cli.shell import say
 from headwater.core.limits import MIB
 
 if TYPE_CHECKING:
+    from headwater.store.history.object_storage import Remote
+    from headwater.store.history.segment import SegmentRow
     from headwater.store.rows import Query
 
 app = typer.Typer(no_args_is_help=True)
 
 _PLACES: Final = {(1, False): "here", (0, True): "object storage", (1, True): "both"}
 
-Directory = Annotated[
-    Path, typer.Argument(metavar="DIR", help="A data directory.", exists=True, file_okay=False)
+_NEEDED: Final = "EXISTS (SELECT 1 FROM extents WHERE segment_id = s.id)"
+
+Place = Annotated[
+    str, typer.Argument(metavar="DIR", help="A data directory, or postgresql://HOST/DATABASE.")
 ]
 
 
@@ -39,30 +44,81 @@ def _segments() -> None:
     """Look after the files of history.
 
     Older data is in immutable files next to the database, on this machine,
-    in object storage, or both.
+    in object storage, or both. With PostgreSQL, it is in object storage.
 
     Examples:
 
       headwater segments ls data
       headwater segments verify data --store s3://bucket/prefix
       headwater segments compact data
+      headwater segments ls postgresql://db/headwater
     """
 
 
-@contextmanager
-def _reading(directory: Path) -> Iterator[Query]:
-    """Questions to the database of a directory. A server may be running."""
-    from headwater.store.sqlite.database import DATABASE_NAME, connect
+class Noted(NamedTuple):
+    """Where it is noted which files there are."""
 
-    path = directory / DATABASE_NAME
+    query: Query
+    is_going: str
+    """The condition that nobody needs a file of `segments s` any more, if that is noted too."""
+    directory: Path | None = None
+    owner: str = ""
+    """What object storage calls the database, if its files are nowhere else."""
+
+
+@contextmanager
+def _reading(place: str) -> Iterator[Noted]:
+    """Questions to the database of a directory, or another one. A server may be running."""
+    if is_address(place):
+        with opening():
+            from headwater.store.postgresql.inspection import reading
+
+            with reading(place) as (query, owner):
+                yield Noted(query, "s.unused_at IS NOT NULL", owner=owner)
+        return
+    from headwater.store.sqlite.database import connect
+
+    with closing(connect(_database(place), read_only=True)) as connection:
+        yield Noted(
+            lambda sql, values: connection.execute(sql, values).fetchall(), "false", Path(place)
+        )
+
+
+def _database(directory: str) -> Path:
+    """The database of a directory."""
+    from headwater.store.sqlite.database import DATABASE_NAME
+
+    path = Path(directory) / DATABASE_NAME
     if not path.is_file():
         raise usage(f"{directory} holds no headwater database; name the directory given to --data")
-    with closing(connect(path, read_only=True)) as connection:
-        yield lambda sql, values: connection.execute(sql, values).fetchall()
+    return path
+
+
+def _remote(store: str) -> Remote:
+    from headwater.store.history.object_storage import Remote
+
+    try:
+        return Remote(store)
+    except ValueError as error:
+        raise usage(str(error)) from None
+
+
+@contextmanager
+def _asking(store: str, place: str) -> Iterator[None]:
+    """What object storage refuses, or holds of somebody else, ends the command."""
+    from headwater.core.errors import HistoryUnavailable
+    from headwater.store.history.orphans import NotItsOwn
+
+    try:
+        yield
+    except NotItsOwn:
+        raise CliError(f"{store} holds the history of another server than {shown(place)}") from None
+    except HistoryUnavailable as error:
+        raise CliError(f"{store} does not answer: {error.problem}") from None
 
 
 @app.command()
-def ls(directory: Directory, json: Json = False) -> None:
+def ls(place: Place, json: Json = False) -> None:
     """List the files, oldest first.
 
     Safe while a server is running.
@@ -70,19 +126,20 @@ def ls(directory: Directory, json: Json = False) -> None:
     Examples:
 
       headwater segments ls data
+      headwater segments ls postgresql://db/headwater
       headwater segments ls data --json | jq -s 'map(.bytes) | add'
     """
-    from headwater.store.history.segment import PRESENT
-
-    with _reading(directory) as query:
-        found = query(
+    with _reading(place) as noted:
+        found = noted.query(
             "SELECT s.id, s.name, s.size, s.created_at, s.local, s.remote, count(e.run),"
-            " count(DISTINCT e.run), ifnull(sum(e.until - e.start), 0) FROM segments s"
+            " count(DISTINCT e.run), CAST(coalesce(sum(e.until - e.start), 0) AS bigint),"
+            f" {noted.is_going} FROM segments s"
             " LEFT JOIN extents e ON e.segment_id = s.id GROUP BY s.id ORDER BY s.id",
             (),
         )
-    for number, name, bytes_, created, local, remote, extents, streams, needed in found:
-        place = _PLACES.get((local, remote == PRESENT), "going")
+        is_here = noted.directory is not None
+    for number, name, bytes_, created, local, remote, extents, streams, needed, going in found:
+        where = "going" if going else _where(local, remote, is_here=is_here)
         record = SegmentRecord(
             id=number,
             name=name,
@@ -91,17 +148,24 @@ def ls(directory: Directory, json: Json = False) -> None:
             streams=streams,
             extents=extents,
             created_at=instant(created) or "",
-            place=place,
+            place=where,
         )
         if json:
             write_json(record)
         else:
-            write_line(f"{name}  {size(bytes_):>10}  {streams:>6} streams  {place}")
+            write_line(f"{name}  {size(bytes_):>10}  {streams:>6} streams  {where}")
+
+
+def _where(local: int, remote: int, *, is_here: bool) -> str:
+    from headwater.store.history.segment import PRESENT
+
+    # A node notes a file before it uploads it. A directory has the file before it notes it.
+    return _PLACES.get((local, remote == PRESENT), "going" if is_here else "uploading")
 
 
 @app.command()
 def verify(
-    directory: Directory,
+    place: Place,
     store: Annotated[
         str, typer.Option("--store", metavar="URL", help="Look at object storage as well.")
     ] = "",
@@ -111,45 +175,34 @@ def verify(
 
     Safe while a server is running. `headwater verify` checks the database
     and the files of this machine; this checks the files alone, and with
-    --store those in object storage too.
+    --store those in object storage too. With PostgreSQL, all of them are
+    there.
 
     Examples:
 
       headwater segments verify data
       headwater segments verify data --store s3://bucket/prefix
+      headwater segments verify postgresql://db/headwater --store s3://bucket/prefix
     """
-    from headwater.core.errors import DataCorrupt, HistoryUnavailable
-    from headwater.store.history.object_storage import Remote
-    from headwater.store.history.open_segments import DIRECTORY_NAME
-    from headwater.store.history.segment import PRESENT, Segment
-    from headwater.store.sqlite.segments import find_segments
-
-    try:
-        remote = Remote(store) if store else None
-    except ValueError as error:
-        raise usage(str(error)) from None
+    if is_address(place) and not store:
+        raise usage(
+            "the files of a PostgreSQL database are in object storage; name it with --store"
+        )
+    remote = _remote(store) if store else None
     problems: list[ProblemRecord] = []
-    with _reading(directory) as query:
-        rows = find_segments(query, "EXISTS (SELECT 1 FROM extents WHERE segment_id = s.id)")
     checked = 0
-    for row in rows:
-        try:
-            if row.local:
-                Segment.open(directory / DIRECTORY_NAME / row.name, row).check_all()
-            if remote is not None and row.remote == PRESENT:
-                remote.verify(row)
+    with _reading(place) as noted, _asking(store, place):
+        rows = _needed(noted, remote)
+        for row in rows:
+            problem = _problem(noted, row, remote)
+            if problem:
+                problems.append(ProblemRecord(where=row.name, what=problem))
             checked += bool(row.local or remote)
-        except FileNotFoundError:
-            problems.append(ProblemRecord(where=row.name, what="the file is missing"))
-        except DataCorrupt as error:
-            problems.append(ProblemRecord(where=row.name, what=error.where))
-        except HistoryUnavailable as error:
-            raise CliError(f"{store} does not answer: {error.problem}") from None
     if json:
         write_json(VerifyRecord(ok=not problems, problems=problems))
     else:
-        for problem in problems:
-            write_line(f"{problem.where}: {problem.what}")
+        for one in problems:
+            write_line(f"{one.where}: {one.what}")
     if problems:
         raise CliError(f"{len(problems):,} of {checked:,} files are not whole")
     if not json:
@@ -157,9 +210,41 @@ def verify(
     say(f"{checked:,} of {len(rows):,} files looked at: all whole")
 
 
+def _needed(noted: Noted, remote: Remote | None) -> list[SegmentRow]:
+    """The files in which something lies. Raises NotItsOwn if they cannot be in object storage."""
+    from headwater.store.history.orphans import require_owner
+    from headwater.store.sql.extents import find_segments
+
+    rows = find_segments(noted.query, _NEEDED)
+    if noted.owner and remote is not None:
+        require_owner(noted.owner, remote, is_empty=not rows)
+    return rows
+
+
+def _problem(noted: Noted, row: SegmentRow, remote: Remote | None) -> str:
+    """What is wrong with a file; nothing if nobody needs it any more by now."""
+    from headwater.core.errors import DataCorrupt
+    from headwater.store.history.open_segments import DIRECTORY_NAME
+    from headwater.store.history.segment import PRESENT, Segment
+    from headwater.store.sql.extents import find_segments
+
+    try:
+        if row.local and noted.directory is not None:
+            Segment.open(noted.directory / DIRECTORY_NAME / row.name, row).check_all()
+        if remote is not None and row.remote == PRESENT:
+            remote.verify(row)
+        return ""
+    except FileNotFoundError:
+        problem = "the file is missing"
+    except DataCorrupt as error:
+        problem = error.where
+    # It may have been rewritten, evicted or removed meanwhile.
+    return problem if row in find_segments(noted.query, f"id = ? AND {_NEEDED}", (row.id,)) else ""
+
+
 @app.command()
 def sweep(
-    directory: Directory,
+    place: Place,
     store: Annotated[str, typer.Option("--store", metavar="URL", help="The object storage.")],
     remove: Annotated[bool, typer.Option("--remove", help="Remove them.")] = False,
     json: Json = False,
@@ -167,44 +252,38 @@ def sweep(
     """Find files in object storage that nobody knows of.
 
     That is what a machine that was lost had uploaded after its last catalog,
-    for example. Neither this directory nor any catalog names them. Without
-    --remove they are only listed. Safe while a server is running.
+    for example, or what nodes had uploaded after the moment to which a
+    PostgreSQL database was set back. Neither the database nor any catalog
+    names them. Without --remove they are only listed. Safe while a server
+    is running.
 
     Examples:
 
       headwater segments sweep data --store s3://bucket/prefix
       headwater segments sweep data --store s3://bucket/prefix --remove
+      headwater segments sweep postgresql://db/headwater --store s3://bucket/prefix
     """
-    from headwater.core.errors import HistoryUnavailable
-    from headwater.store.history.object_storage import Remote
-    from headwater.store.history.orphans import NotItsOwn, find_orphans
+    from headwater.store.history.orphans import find_orphans, find_orphans_of
 
-    try:
-        remote = Remote(store)
-    except ValueError as error:
-        raise usage(str(error)) from None
-    with _reading(directory) as query:
-        try:
-            orphans = find_orphans(remote, query)
-            for name in orphans:
-                if remove:
-                    remote.delete(name)
-                if json:
-                    write_json(OrphanRecord(name=name, removed=remove))
-                else:
-                    write_line(name)
-        except NotItsOwn:
-            raise CliError(
-                f"{store} holds the history of another server than {directory}; nothing was removed"
-            ) from None
-        except HistoryUnavailable as error:
-            raise CliError(f"{store} does not answer: {error.problem}") from None
+    remote = _remote(store)
+    with _reading(place) as noted, _asking(store, place):
+        if noted.owner:
+            orphans = find_orphans_of(noted.owner, remote, noted.query)
+        else:
+            orphans = find_orphans(remote, noted.query)
+        for name in orphans:
+            if remove:
+                remote.delete(name)
+            if json:
+                write_json(OrphanRecord(name=name, removed=remove))
+            else:
+                write_line(name)
     say(f"{len(orphans):,} {'removed' if remove else 'found; --remove removes them'}")
 
 
 @app.command()
 def compact(
-    directory: Directory,
+    place: Place,
     segment_bytes: Annotated[
         int, typer.Option("--segment-bytes", min=1024, help="About the size of a file.")
     ] = 64 * MIB,
@@ -215,7 +294,8 @@ def compact(
     Rewrites files that are small or of which little is still needed, and
     removes the old ones. A running server does that by itself, bit by bit;
     this does all of it at once, and the server has to be stopped. Files that
-    are only in object storage stay as they are.
+    are only in object storage stay as they are, and so do all files of a
+    PostgreSQL database.
 
     Examples:
 
@@ -223,11 +303,15 @@ def compact(
     """
     from headwater.core.errors import StreamError
     from headwater.store.history.compaction import compact as rewrite
-    from headwater.store.sqlite.database import DATABASE_NAME, DataDirectoryError
+    from headwater.store.sqlite.database import DataDirectoryError
     from headwater.store.sqlite.engine import SqliteEngine
 
-    if not (directory / DATABASE_NAME).is_file():
-        raise usage(f"{directory} holds no headwater database; name the directory given to --data")
+    if is_address(place):
+        raise usage(
+            "the files of a PostgreSQL database are not compacted; for fewer and larger ones,"
+            " raise --seal-after-ms and --seal-after-bytes of its nodes"
+        )
+    directory = _database(place).parent
     try:
         with closing(SqliteEngine(directory)) as engine:
             done = rewrite(engine.history, segment_bytes, time_ns() // 1_000_000)

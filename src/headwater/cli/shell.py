@@ -21,6 +21,7 @@ from headwater.cli.exits import CliError, ExitCode, one_line
 from headwater.contexts import ContextError
 
 DEBUG: Final = "HEADWATER_DEBUG"
+_MESSAGE_CHARS_MAX: Final = 2_000
 # The extra that brings a package, where a command can do without it.
 EXTRAS: Final = {
     "deltalake": "spark",
@@ -143,12 +144,16 @@ def _load(name: str, panel: str, place: str) -> Any:
 
 
 def say(message: str) -> None:
-    """A message: one line on stderr."""
-    typer.echo(f"headwater: {one_line(message)}", err=True)
+    """A message: one line on stderr, and not pages of what somebody else wrote."""
+    line = one_line(message)
+    if len(line) > _MESSAGE_CHARS_MAX:
+        half = _MESSAGE_CHARS_MAX // 2
+        line = f"{line[:half]}…{line[-half:]}"
+    typer.echo(f"headwater: {line}", err=True)
 
 
 def discard_stdout() -> None:
-    """Nobody reads any more; let what is still buffered go nowhere, without another complaint."""
+    """Nobody reads the output: drop what is still buffered, without another complaint."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -12,20 +12,20 @@ from headwater.cli.exits import usage
 from headwater.cli.inputs import read_whole
 from headwater.cli.output import (
     Json,
-    console,
     instant,
-    is_terminal,
     new_table,
     report,
     size,
     stdout,
-    write_json,
-    write_line,
+    write_list,
 )
 from headwater.cli.records import SnapshotRecord, SnapshotRemovalRecord
 from headwater.cli.shell import say
 from headwater.cli.streams import TYPES, Yes, confirm
 from headwater.cli.target import Target, with_target
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 LATEST: Final = "latest"
 
@@ -67,20 +67,14 @@ def ls(target: Target, stream: remote.StreamPath, json: Json = False) -> None:
         )
         for one in found
     ]
-    if is_terminal() and not json:
-        if not records:
-            say(f"no snapshots; leave one with `headwater snapshot put {stream} OFFSET`")
-            return
-        table = new_table("OFFSET", "TYPE", "#SIZE", "CREATED")
-        for one in records:
-            table.add_row(one.offset, one.content_type, size(one.bytes), one.created_at)
-        console().print(table)
-        return
-    for one in records:
-        if json:
-            write_json(one)
-        else:
-            write_line(one.offset)
+    write_list(
+        records,
+        json=json,
+        record=lambda one: one,
+        line=lambda one: one.offset,
+        table=_table,
+        nothing=f"no snapshots; leave one with `headwater snapshot put {stream} OFFSET`",
+    )
 
 
 @app.command()
@@ -169,3 +163,10 @@ def rm(
         handle.snapshots.delete(offset)
     record = SnapshotRemovalRecord(name=handle.path, offset=offset)
     report(record, f"deleted the snapshot at {offset}", json=json)
+
+
+def _table(records: list[SnapshotRecord]) -> Table:
+    table = new_table("OFFSET", "TYPE", "#SIZE", "CREATED")
+    for one in records:
+        table.add_row(one.offset, one.content_type, size(one.bytes), one.created_at)
+    return table

@@ -9,14 +9,14 @@ from __future__ import annotations
 import difflib
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
 
 from headwater.cli import remote
 from headwater.cli.exits import CliError, ExitCode, one_line, usage
-from headwater.cli.group_view import age
+from headwater.cli.groups.view import age
 from headwater.cli.output import Json, console, instant, new_table, write_facts, write_json
 from headwater.cli.positions import PLACES, At, find_place, parse_where
 from headwater.cli.records import PipelineReportRecord
@@ -24,6 +24,7 @@ from headwater.cli.shell import say
 from headwater.cli.streams import Yes
 from headwater.cli.target import Target, with_target
 from headwater.client import NOW, START, Headwater, NotSupported, StreamNotFound
+from headwater.client.protocol.streams import decoded
 from headwater.core.content_types import JSON
 from headwater.core.pipelines import CONTROL, Order, To, quarantine_of
 
@@ -206,13 +207,16 @@ def _is_awake(one: PipelineReportRecord) -> bool:
 # --- Showing -------------------------------------------------------------------------------------
 
 
+class _Reports(msgspec.Struct):
+    pipelines: list[PipelineReportRecord]
+
+
 def _reports(client: Headwater) -> list[PipelineReportRecord]:
     try:
         answer = client.request("GET", "/v1/pipelines")
     except StreamNotFound:
         raise NotSupported(f"{remote.server_url(client)} knows no pipelines") from None
-    found: list[Any] = msgspec.json.decode(answer.body)["pipelines"]
-    return [msgspec.convert(one, PipelineReportRecord) for one in found]
+    return decoded(answer, _Reports).pipelines
 
 
 def _named(reports: list[PipelineReportRecord], name: str) -> PipelineReportRecord:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Literal
 
 import typer
 
 from headwater.cli.exits import usage
-from headwater.cli.positions import parse_seconds
+from headwater.cli.quantities import parse_moment, parse_seconds
 
 Ttl = Annotated[
     str | None,
@@ -76,10 +75,5 @@ def moment_of(expires_at: str | None, ttl: str | None) -> str | None:
         return None
     if ttl is not None:
         raise usage("give --ttl or --expires-at, not both")
-    try:
-        moment = datetime.fromisoformat(expires_at)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise usage(f"{expires_at!r} is no moment; write 2026-01-31T12:00:00Z with its zone")
+    parse_moment(expires_at)
     return expires_at

@@ -14,7 +14,8 @@ from headwater.cli.exits import CliError, ExitCode, usage
 from headwater.cli.failures import explain
 from headwater.cli.inputs import check_json
 from headwater.cli.output import Json, report, tell
-from headwater.cli.positions import GRAMMAR, locate, parse_size, parse_where
+from headwater.cli.positions import GRAMMAR, locate, parse_where
+from headwater.cli.quantities import parse_size
 from headwater.cli.records import ChangeRecord, ClearRecord, RemovalRecord
 from headwater.cli.shell import say
 from headwater.cli.stream_options import (
@@ -40,9 +41,10 @@ from headwater.client import (
     StreamInfo,
     StreamNotFound,
 )
+from headwater.core.offsets import format_offset
 
 # Forks are not told from "-1", the beginning of a read, but from an offset in earnest.
-FIRST_OFFSET: Final = f"{0:016}_{0:016}"
+FIRST_OFFSET: Final = format_offset(0, 0)
 
 TYPES: Final = {
     "json": "application/json",

@@ -8,7 +8,7 @@ SUMMARIES = {
     "ls": "List streams: a table on a terminal, else one path a line.",
     "info": "Show what is known about a stream.",
     "ranges": "Cut a stream into ranges that can be read side by side.",
-    "set": "Change settings of a stream; those that are not named stay.",
+    "set": "Change single settings of a stream; the others stay.",
     "close": "Close streams: they keep what they have and take no more.",
     "fork": "Make a stream that shares the past of another.",
     "clear": "Drop all messages of streams and keep the streams.",

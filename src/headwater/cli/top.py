@@ -159,7 +159,6 @@ def _display(*, live: bool) -> Iterator[Callable[[RenderableType], None]]:
 
 def _table(found: TopRecord, url: str) -> RenderableType:
     from rich.console import Group
-    from rich.text import Text
 
     title = (
         f"{url}  {found.at}  {found.messages_per_s:,.1f} messages/s  {size(found.bytes_per_s)}/s"
@@ -168,11 +167,11 @@ def _table(found: TopRecord, url: str) -> RenderableType:
     table = new_table(*columns, folding=0)
     for stream in found.streams:
         table.add_row(
-            Text(one_line(stream.name)),
+            one_line(stream.name),
             f"{stream.messages_per_s:,.1f}",
             size(stream.bytes_per_s),
             f"{stream.messages:,}",
             size(stream.bytes),
             "closed" if stream.closed else "open",
         )
-    return Group(Text(title), table)
+    return Group(title, table)

@@ -11,6 +11,16 @@ from headwater.cli import remote
 from headwater.cli.output import Json, instant, write_facts, write_json
 from headwater.cli.records import CallerRecord
 from headwater.cli.target import Target, with_target
+from headwater.client.protocol.streams import decoded
+
+
+class _Said(msgspec.Struct):
+    access: bool
+    name: str | None
+    expires_at_ms: int | None
+    administers: bool
+    grants: Any
+    stream: dict[str, Any] | None = None
 
 
 @with_target
@@ -35,15 +45,14 @@ def whoami(
     """
     with target.connect() as client:
         params = {} if stream is None else {"stream": stream}
-        answer = client.request("GET", "/v1/whoami", params=params)
-    said = msgspec.json.decode(answer.body, type=dict[str, Any])
+        said = decoded(client.request("GET", "/v1/whoami", params=params), _Said)
     record = CallerRecord(
-        access=said["access"],
-        name=said["name"],
-        expires_at=instant(said["expires_at_ms"]),
-        administers=said["administers"],
-        grants=_grants(said["grants"]),
-        stream=said.get("stream"),
+        access=said.access,
+        name=said.name,
+        expires_at=instant(said.expires_at_ms),
+        administers=said.administers,
+        grants=_grants(said.grants),
+        stream=said.stream,
     )
     if json:
         write_json(record)

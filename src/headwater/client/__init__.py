@@ -70,16 +70,7 @@ from headwater.client.errors import (
 )
 from headwater.client.live_keys import Encoded, Keyset, Template, keyset
 from headwater.client.protocol.batch import Batch, Position
-from headwater.client.protocol.groups import Committed, GroupInfo, GroupSettings, Published
-from headwater.client.protocol.live import (
-    Activation,
-    LiveMeta,
-    StateProtocol,
-    TouchSettings,
-    WaitResult,
-)
-from headwater.client.protocol.records import Record
-from headwater.client.protocol.resources import (
+from headwater.client.protocol.extensions import (
     Bulk,
     Range,
     Ranges,
@@ -91,6 +82,15 @@ from headwater.client.protocol.resources import (
     StreamPage,
     StreamSummary,
 )
+from headwater.client.protocol.groups import Committed, GroupInfo, GroupSettings, Published
+from headwater.client.protocol.live import (
+    Activation,
+    LiveMeta,
+    StateProtocol,
+    TouchSettings,
+    WaitResult,
+)
+from headwater.client.protocol.records import Record
 from headwater.client.protocol.retry import RetryPolicy
 from headwater.client.protocol.state import Change, MaterializedState
 from headwater.client.protocol.streams import (

@@ -45,12 +45,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-_DIGITS_MAX: Final = 18
-
-
-def whole_number(text: str) -> int | None:
-    """A number in a header; None if it is none, or one that no server means."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX else None
+from headwater.core.numbers import whole_number
 
 
 class HeadwaterError(Exception):

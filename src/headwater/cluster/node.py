@@ -46,6 +46,7 @@ class Node:
         self._shards: Set[int] = frozenset()
         self._moving: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._keeping: set[asyncio.Task[None]] = set()
         self._refreshing: asyncio.Future[None] | None = None
         self._rest_until = 0.0
         self.on_gain: list[Keeper] = []
@@ -108,14 +109,14 @@ class Node:
         gained, self._shards = self.shards - self._shards, self.shards
         if gained:
             for keeper in self.on_gain:
-                self._spawn(keeper(gained))
+                self._spawn(keeper(gained), self._tasks)
         if self._moving is None and monotonic() >= self._rest_until and self._membership.excess():
             self._moving = self._loop.create_task(self._hand_over(self._membership.excess()))
 
-    def _spawn(self, work: Awaitable[None]) -> None:
+    def _spawn(self, work: Awaitable[None], tasks: set[asyncio.Task[None]]) -> None:
         task = asyncio.ensure_future(self._watched(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
 
     async def _watched(self, work: Awaitable[None]) -> None:
         try:
@@ -207,12 +208,23 @@ class Node:
             log.info("handed_over", shards=sorted(shards))
             self.watch.succeeded()
         except Exception as error:
-            # Nothing was given away, or the next look shows that it was.
             self._rest_until = monotonic() + _GIVE_UP_AFTER_S
-            self._membership.keep(shards)
             self.watch.failed(error, _GIVE_UP_AFTER_S)
+            self._spawn(self._keep(shards), self._keeping)
         finally:
             self._moving = None
+
+    async def _keep(self, shards: Set[int]) -> None:
+        """Use shards after all. Not at once: they may have been given away although nobody said so,
+        and who has them then writes to them."""
+        while True:
+            try:
+                await self._in_thread(self._membership.keep, shards)
+            except StreamError as error:
+                self.watch.failed(error, _LOOK_AGAIN_S)
+                await asyncio.sleep(_LOOK_AGAIN_S)
+            else:
+                return
 
     async def empty(self, timeout_s: float) -> None:
         """Hand everything over before this node ends, if there is anybody to have it."""
@@ -239,7 +251,8 @@ class Node:
         self._membership.on_look = lambda: None
         if self._moving is not None:
             await self._moving
-        for task in self._tasks:
+        tasks = [*self._tasks, *self._keeping]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._threads.shutdown(wait=False)

@@ -3,7 +3,8 @@
 - The database has a fixed number of shards. A stream lives in one of them all its life: in that of
   its path's hash, or, if it was made for another stream (a fork, a dead-letter stream), in that of
   the other one, so that whatever changes together has one owner. A subscription lives in the shard
-  of its name's hash, whatever streams it follows, so the nodes share them evenly.
+  of its name's hash, whatever streams it follows, so the nodes share them evenly. What pipelines
+  report of themselves is kept by the owner of one shard, in memory.
 - A node shows that it lives by raising a counter, three times per lease. Another node may only take
   it for gone if it has itself seen the counter stand still for the whole lease, by its own clock:
   from after the answer that first showed it to before the question that last did. The node's own
@@ -103,6 +104,10 @@ class ClusterSeen(NamedTuple):
     def of_subscription(self, name: str) -> int:
         """The shard of a subscription."""
         return shard_of(name, len(self.shards))
+
+    def of_pipelines(self) -> int:
+        """The shard whose owner keeps what pipelines report."""
+        return shard_of("pipelines", len(self.shards))
 
     def node(self, node_id: int | None) -> NodeSeen | None:
         return next((node for node in self.nodes if node.id == node_id), None)

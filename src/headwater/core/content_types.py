@@ -31,6 +31,10 @@ def media_type(content_type: str | None) -> str:
     return (content_type or "").partition(";")[0].strip().lower()
 
 
+def is_same(one: str, other: str) -> bool:
+    return media_type(one) == media_type(other)
+
+
 @lru_cache(maxsize=1024)
 def check_content_type(value: str) -> str:
     if len(value) > CONTENT_TYPE_CHARS_MAX or _CONTENT_TYPE.fullmatch(value) is None:

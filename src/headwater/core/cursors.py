@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from headwater.core.numbers import whole_number
+
 EPOCH_S: Final = 1_728_432_000
 INTERVAL_S: Final = 20
 JITTER_INTERVALS_MAX: Final = 180
@@ -22,9 +24,7 @@ def interval_at(now_ms: int) -> int:
 
 def parse_cursor(text: str | None) -> int | None:
     """A cursor that we did not give out is ignored, not refused."""
-    if text is None or not (text.isascii() and text.isdigit() and len(text) <= 16):
-        return None
-    return int(text)
+    return None if text is None else whole_number(text, digits_max=16)
 
 
 def next_cursor(client: int | None, now_ms: int, jitter: int) -> int:

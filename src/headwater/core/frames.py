@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from headwater.core import json_mode
+from headwater.core import json_mode, objects
 from headwater.core.producers import ProducerStamp
 from headwater.core.stream import Appended
 
@@ -105,12 +105,13 @@ class Frame:
     def message_sizes(self) -> array[int]:
         """How long each message of JSON is, taken apart in strides that fit a cache."""
         sizes = array("i")
-        begin, first = 0, self.starts[0]
+        begin, first, message = 0, self.starts[0], self.firsts[0]
         for number in range(1, self.appends + 1):
             end = min(self.starts[number] - first, len(self.data))
             if end - begin >= _STRIDE_BYTES or number == self.appends:
-                sizes.extend(json_mode.sizes(self.data[begin:end]))
-                begin = end
+                stored, messages = self.data[begin:end], self.firsts[number] - message
+                sizes.extend(objects.sizes(stored, messages) or json_mode.sizes(stored))
+                begin, message = end, self.firsts[number]
         return sizes
 
 

@@ -30,6 +30,8 @@ WIDTH: Final = 16
 POSITION_MAX: Final = 10**WIDTH - 1
 ZERO_SUFFIX: Final = f"_{0:0{WIDTH}d}"
 """How the tokens of position 0 end, for those who look at many at once."""
+PATTERN: Final = rf"[0-9]{{{WIDTH}}}_[0-9]{{{WIDTH}}}"
+"""Tokens as a regular expression, for descriptions."""
 _TOKEN_LENGTH: Final = 2 * WIDTH + 1
 
 
@@ -53,6 +55,23 @@ class Offset:
 
 def format_offset(run: int, position: int) -> str:
     return f"{run:016d}_{position:016d}"
+
+
+def is_reached(tail: str, offset: str) -> bool:
+    """Whether a token is at or after one of the same run."""
+    return offset >= tail and offset[:WIDTH] == tail[:WIDTH]
+
+
+def distance(start: str, end: str) -> int | None:
+    """How many bytes lie between two offsets of a run; None if they are not of the same one.
+
+    >>> distance(format_offset(7, 10), format_offset(7, 250)), distance("-1", format_offset(7, 250))
+    (240, None)
+    """
+    first, last = parse_offset(start), parse_offset(end)
+    if not isinstance(first, Offset) or not isinstance(last, Offset) or first.run != last.run:
+        return None
+    return last.position - first.position
 
 
 def parse_offset(text: str) -> Anchor | Offset:

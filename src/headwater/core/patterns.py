@@ -102,23 +102,23 @@ def _expression(parts: list[str], separators: str) -> str:
     most room for the others. So there is no need to ever go back, and matching takes no longer than
     the name times the pattern."""
     word = f"[^{separators}]*"
-    chunks = [""]
+    expressions = [""]
     at = 0
     while at < len(parts):
         part, is_last = parts[at], at == len(parts) - 1
         if part in _REST and not is_last:
-            chunks.append("")
+            expressions.append("")
             at += 1  # the separator after it is part of the words that it stands for
         elif at % 2:
-            chunks[-1] += re.escape(part)
+            expressions[-1] += re.escape(part)
         elif part in _REST:
-            chunks[-1] += ".*"
+            expressions[-1] += ".*"
         else:
-            chunks[-1] += word if part == _ONE else re.escape(part)
+            expressions[-1] += word if part == _ONE else re.escape(part)
         at += 1
-    first, *between = chunks
+    first, *between = expressions
     if not between:
         return first
     any_words = f"(?:{word}[{separators}])*"
     last = between.pop()
-    return "".join([first, *(f"(?>{any_words}?{chunk})" for chunk in between), any_words, last])
+    return "".join([first, *(f"(?>{any_words}?{one})" for one in between), any_words, last])

@@ -33,6 +33,7 @@ from headwater.core.errors import (
     TooManyProducers,
 )
 from headwater.core.limits import PRODUCER_ID_CHARS_MAX, PRODUCER_NUMBER_MAX
+from headwater.core.numbers import whole_number
 
 USED_STEP_MS: Final = 3_600_000
 
@@ -97,18 +98,21 @@ def parse_stamp(id_: str | None, epoch: str | None, seq: str | None) -> Producer
 
 
 def _number(header: str, text: str) -> int:
-    # The length test keeps int() away from absurdly long digit strings.
-    if text.isascii() and text.isdigit() and len(text) <= 16:
-        value = int(text)
-        if value <= PRODUCER_NUMBER_MAX:
-            return value
-    raise InvalidHeader(header, f"must be digits, 0 to {PRODUCER_NUMBER_MAX}")
+    value = whole_number(text, digits_max=16)
+    if value is None or value > PRODUCER_NUMBER_MAX:
+        raise InvalidHeader(header, f"must be digits, 0 to {PRODUCER_NUMBER_MAX}")
+    return value
 
 
 def check_epoch(known: ProducerState | None, stamp: ProducerStamp) -> None:
     """Refuse a fenced producer. This comes before every other check of an append."""
     if known is not None and stamp.epoch < known.epoch:
         raise StaleEpoch(known.epoch)
+
+
+def was_stored(known: ProducerState, stamp: ProducerStamp) -> bool:
+    """Whether the request is one that the stream has accepted, as it remembers the producer."""
+    return stamp.epoch == known.epoch and stamp.seq <= known.seq
 
 
 def is_duplicate(known: ProducerState | None, stamp: ProducerStamp) -> bool:

@@ -42,6 +42,14 @@ class Retention:
     age_s: int | None = None
     size_bytes: int | None = None
 
+    def first_moment_ms(self, now_ms: int) -> int | None:
+        """What was written before this is too old, if anything can be."""
+        return None if self.age_s is None else now_ms - 1000 * self.age_s
+
+    def first_position(self, tail: int) -> int:
+        """What lies before this is too much."""
+        return 0 if self.size_bytes is None else tail - self.size_bytes
+
     def drops_more_than(self, other: Retention) -> bool:
         """Whether a stream may have to let go of something that it need not with the other."""
         return _is_less(self.age_s, other.age_s) or _is_less(self.size_bytes, other.size_bytes)

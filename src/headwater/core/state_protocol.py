@@ -8,9 +8,8 @@
 * `control` makes it a statement about the state as a whole: `snapshot-start`, `snapshot-end` or
   `reset`. It may name an `offset`.
 
-A record with both, or with neither, is invalid: nobody could say which of the two to follow. A
-member that is null counts as left out, except `value` and `old_value`. Further members are kept and
-mean nothing here.
+A record with both, or with neither, is invalid: nobody could say which of the two to follow. In
+`headers`, null counts as left out. Further members are kept and mean nothing here.
 
 **Folding.** `insert`, `update` and `upsert` all store the value. The stream is the truth, so an
 entity that is missing or already there is no reason to refuse what it says. `delete` removes the
@@ -27,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -35,6 +34,7 @@ from msgspec import UNSET, UnsetType
 Operation = Literal["insert", "update", "upsert", "delete"]
 Control = Literal["snapshot-start", "snapshot-end", "reset"]
 
+OPERATIONS: Final[tuple[Operation, ...]] = get_args(Operation)
 DELETE: Final = "delete"
 SNAPSHOT_START: Final = "snapshot-start"
 SNAPSHOT_END: Final = "snapshot-end"

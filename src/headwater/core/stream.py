@@ -126,8 +126,12 @@ class MessageId(NamedTuple):
     position: int
 
 
-class Appended(msgspec.Struct, frozen=True):
-    """One append, already in stored form. The hot path: one of these per request."""
+class Appended(msgspec.Struct, frozen=True, gc=False):
+    """One append, already in stored form. The hot path: one of these per request.
+
+    The garbage collector need not know of them: nothing in one leads back to it, and an engine in
+    memory keeps millions.
+    """
 
     stream_id: int
     start: int

@@ -2,16 +2,19 @@
 
 Nothing of it happens on the event loop but passing pieces on. Readers and writers of the document
 go on; what is written meanwhile comes after the snapshot. A document that no worker can take (it
-holds a malformed update, or is too large) is left alone until the server starts again, and is read
-and written as before.
+holds a malformed update, or is too large) is left alone while it is in use, and is read and written
+as before.
+
+What is known of a document is known for as long as its entry is in memory. Another node that has
+the document meanwhile replaces its snapshot, and then the entry here is another one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Set
 from typing import Final
+from weakref import WeakKeyDictionary
 
 import structlog
 
@@ -20,16 +23,15 @@ from headwater.core.documents.compaction import droppable_to, is_due
 from headwater.core.documents.framing import write_number
 from headwater.core.errors import OwnedElsewhere, StreamGone, StreamNotFound
 from headwater.core.offsets import Anchor, Offset
-from headwater.documents import work
+from headwater.documents import loading
 from headwater.documents.figures import Figures
 from headwater.documents.policy import Policy
 from headwater.documents.snapshots import Snapshot, Snapshots
 from headwater.documents.workers import Job, Unworkable, Workers, WorkersBusy
 from headwater.service.background import Watch
-from headwater.service.entries import View
+from headwater.service.entries import Entry, View
 from headwater.service.log import Log
 
-KNOWN_MAX: Final = 20_000
 _PAUSE_AFTER_FAILURE_S: Final = 1.0
 
 log = structlog.get_logger()
@@ -60,7 +62,7 @@ class Compaction:
         self.figures = Figures()
         self.figures.running = self._running
         self.watch: Watch = streams.watch("documents")
-        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._known: WeakKeyDictionary[Entry, Known] = WeakKeyDictionary()
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def _running(self) -> tuple[int, int]:
@@ -74,36 +76,39 @@ class Compaction:
 
     # ── What is known ────────────────────────────────────────────────────────────────────────
 
-    async def known(self, view: View) -> Known:
-        path, stream_id = view.config.path, view.config.id
-        known = self._known.get(path)
-        if known is None or known.stream_id != stream_id:
-            known = Known(stream_id, await self.snapshots.newest(view))
-            known = self._keep(path, known)
+    async def known(self, entry: Entry) -> Known:
+        view = self._log.view(entry)
+        known = self._of(entry, view)
+        if known is None:
+            found = Known(view.config.id, await self.snapshots.newest(view))
+            # Someone else may have been faster, and may have compacted it since.
+            known = self._of(entry, view)
+            if known is None:
+                self._known[entry] = known = found
         return known
 
-    def _keep(self, path: str, known: Known) -> Known:
-        """What was learned, unless somebody else was faster."""
-        there = self._known.get(path)
-        if there is not None and there.stream_id == known.stream_id:
-            return there
-        self._known[path] = known
-        while len(self._known) > KNOWN_MAX:
-            self._known.popitem(last=False)
-        return known
+    def _of(self, entry: Entry, view: View) -> Known | None:
+        known = self._known.get(entry)
+        return known if known is not None and known.stream_id == view.config.id else None
 
     def forget(self, path: str) -> None:
-        self._known.pop(path, None)
+        entry = self._log.ready(path)
+        if entry is not None:
+            self._known.pop(entry, None)
 
     # ── When ─────────────────────────────────────────────────────────────────────────────────
 
-    def written(self, view: View) -> None:
-        """Something was written to a document, and is committed."""
-        path = view.config.path
-        if path in self._tasks:
+    def consider(self, entry: Entry) -> None:
+        """Start if a document is due: it was written to, or is opened.
+
+        One that is opened may be due because the server ended, or no worker was free, after the
+        last write.
+        """
+        path, view = entry.path, entry.view
+        if view is None or path in self._tasks:
             return
-        known = self._known.get(path)
-        if known is None or known.stream_id != view.config.id:
+        known = self._of(entry, view)
+        if known is None:
             if view.tail >= self._policy.compact_bytes:
                 self._start(path)
         elif self._is_due(view, known):
@@ -129,8 +134,7 @@ class Compaction:
             await asyncio.gather(task, return_exceptions=True)
 
     async def release(self, shards: Set[int]) -> None:
-        """Another node is to have some shards, and may replace snapshots that are known here."""
-        self._known.clear()
+        """Another node is to have some shards, and compacts what is in them."""
         for path in [*self._tasks]:
             entry = self._log.ready(path)
             if entry is None or entry.shard in shards:
@@ -138,13 +142,14 @@ class Compaction:
 
     async def _run(self, path: str) -> None:
         try:
-            view = self._log.view(await self._log.entry(path))
-            known = await self.known(view)
-            if self._is_due(view, known):
+            entry = await self._log.entry(path)
+            known = await self.known(entry)
+            if self._is_due(self._log.view(entry), known):
                 await self._try(path, known)
         except (Abandoned, OwnedElsewhere, StreamNotFound, StreamGone, WorkersBusy):
-            # Gone, or noticed again with the next write, by whoever takes that.
-            return
+            # Gone, or considered again when it is next written to or opened, by whoever takes that.
+            # If it was the snapshot that is gone, another one is to be found.
+            self.forget(path)
         except Exception as error:
             self.watch.failed(error, _PAUSE_AFTER_FAILURE_S)
             await asyncio.sleep(_PAUSE_AFTER_FAILURE_S)
@@ -179,7 +184,7 @@ class Compaction:
 
         try:
             await self._workers.run(
-                Job(work.COMPACT), lambda: self.updates(view, former, offset.position), take
+                Job(loading.COMPACT), lambda: self.updates(view, former, offset.position), take
             )
             await self._same(path, known)
             await self.snapshots.finish(target)

@@ -52,8 +52,7 @@ class Documents:
 
     def written(self, entry: Entry) -> None:
         """An append to a document is committed."""
-        if entry.view is not None:
-            self.compaction.written(entry.view)
+        self.compaction.consider(entry)
 
     # ── Awareness ────────────────────────────────────────────────────────────────────────────
 
@@ -83,8 +82,10 @@ class Documents:
     # ── Snapshots ────────────────────────────────────────────────────────────────────────────
 
     async def newest(self, document: str) -> Snapshot | None:
-        view = self._log.view(await self._log.entry(document))
-        return (await self.compaction.known(view)).snapshot
+        entry = await self._log.entry(document)
+        snapshot = (await self.compaction.known(entry)).snapshot
+        self.compaction.consider(entry)
+        return snapshot
 
     async def snapshot(self, document: str, offset: str) -> tuple[Offset, list[Piece]]:
         """The snapshot at an offset, in pieces."""
@@ -135,8 +136,8 @@ class Documents:
         """What a document says now: all of it, or the part of that name."""
         job = Job(form, name)
         for _ in range(_ATTEMPTS):
-            view = self._log.view(await self._log.entry(document))
-            known = await self.compaction.known(view)
+            entry = await self._log.entry(document)
+            known, view = await self.compaction.known(entry), self._log.view(entry)
             try:
                 body = await self._content(job, view, known.snapshot)
             except (StreamNotFound, StreamGone):

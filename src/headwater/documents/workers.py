@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from headwater.core.limits import KIB
-from headwater.documents import work
+from headwater.documents import loading
 from headwater.documents.policy import Policy
 
 PIECE_BYTES: Final = 256 * KIB
@@ -21,7 +21,7 @@ _REASON_BYTES_MAX: Final = 4 * KIB
 Feed = Callable[[], AsyncIterator[bytes]]
 Take = Callable[[bytes], Awaitable[None]]
 
-_REASONS: Final = {work.MALFORMED: "malformed", work.TOO_LARGE: "too_large"}
+_REASONS: Final = {loading.MALFORMED: "malformed", loading.TOO_LARGE: "too_large"}
 
 
 class Unworkable(Exception):
@@ -76,7 +76,7 @@ class Workers:
 
     async def _run(self, job: Job, feed: Feed, take: Take) -> None:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", work.__name__),
+            *(sys.executable, "-P", "-m", loading.__name__),
             *(str(self._policy.worker_memory_bytes), job.form, job.name),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -90,7 +90,7 @@ class Workers:
             await _give(process.stdin, feed)
             reason = b""
             # Nothing comes out before the work is done.
-            if await process.stdout.read(1) == work.SUCCESS:
+            if await process.stdout.read(1) == loading.SUCCESS:
                 while piece := await process.stdout.read(PIECE_BYTES):
                     await take(piece)
             else:
@@ -101,11 +101,11 @@ class Workers:
                 process.kill()
             await process.wait()
             self.running.discard(process.pid)
-        if status == work.UNCLEAR:
+        if status == loading.UNCLEAR:
             raise Unclear(reason.decode())
         if status in _REASONS:
             raise Unworkable(_REASONS[status], reason.decode(errors="replace"))
-        if status != work.DONE:
+        if status != loading.DONE:
             raise Unworkable("too_large", "the worker was ended, most likely for lack of memory")
 
 

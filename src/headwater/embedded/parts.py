@@ -14,8 +14,8 @@ from headwater.core.limits import Limits
 from headwater.core.subscriptions.errors import WebhookUrlRejected
 from headwater.embedded.transport import EmbeddedTransport
 from headwater.http.app import App
-from headwater.http.heartbeat import Heartbeat
-from headwater.http.resources import resources_of
+from headwater.http.feeds.heartbeat import Heartbeat
+from headwater.http.resources.assembly import resources_of
 from headwater.service.feeds import Feeds
 from headwater.service.groups.operations import Groups
 from headwater.service.live.registry import Live

@@ -23,9 +23,9 @@ from headwater.http import messages
 from headwater.http.app import App
 from headwater.http.dialects import spelled
 from headwater.http.errors import error_response
-from headwater.http.flow_control import UNSENT_BYTES_HIGH
 from headwater.http.messages import Answer, Deferred, EventStream, FileBody, Payload, Peer
-from headwater.http.outcomes import abandon, as_future, as_is, failure, outcome
+from headwater.http.wire.flow_control import UNSENT_BYTES_HIGH
+from headwater.http.wire.outcomes import abandon, as_future, as_is, failure, outcome
 
 URL = "http://headwater.embedded"
 """Stands for the log in the addresses of its streams; nothing listens there."""

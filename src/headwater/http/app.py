@@ -12,10 +12,10 @@ from headwater.http.browsers import Browsers
 from headwater.http.cors import METHODS, preflight_headers
 from headwater.http.errors import error_response, not_allowed, plain_error
 from headwater.http.messages import Answer, Deferred, Request, Response
-from headwater.http.resources import Resources
+from headwater.http.paths import DOCUMENTS_ROOT
+from headwater.http.resources.assembly import Resources
 from headwater.http.routes.matching import RESERVED, RESOURCES, Match, Resource, locate
 from headwater.http.routes.route import Handler, Reply
-from headwater.http.targets import DOCUMENTS_ROOT
 
 
 class App:

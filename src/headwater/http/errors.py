@@ -11,7 +11,7 @@ from headwater.core.errors import PublishRefused, StreamError
 from headwater.core.responses import errors as response_errors
 from headwater.core.subscriptions import errors as subscription_errors
 from headwater.http.answers import JSON_HEADERS
-from headwater.http.explanations import link_to
+from headwater.http.error_pages import link_to
 from headwater.http.messages import Headers, Response
 
 # The nearest base class of an error decides.

@@ -19,14 +19,14 @@ import msgspec
 from headwater.core.access import Caller, Permission
 from headwater.core.errors import InvalidHeader
 from headwater.http.headers import REQUEST_ID
-from headwater.http.intake import Claim
-from headwater.http.room import NODES, Room
+from headwater.http.wire.body_budget import Claim
+from headwater.http.wire.reader_budget import NODES, ReaderBudget
 from headwater.service.replies import Reply
 from headwater.store.engine.appends import Piece
 
 if TYPE_CHECKING:
-    from headwater.http.known_heads import KnownHead
     from headwater.http.routes.matching import Match
+    from headwater.http.wire.known_heads import KnownHead
 
 Headers = list[tuple[str, str]]
 _PROXY_HEADERS: Final = (b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip")
@@ -41,7 +41,7 @@ class Peer(NamedTuple):
 
     address: str = ""
     scheme: str = "http"
-    room: Room | None = None
+    readers: ReaderBudget | None = None
 
 
 NOBODY: Final = Peer()
@@ -62,6 +62,8 @@ class Request(msgspec.Struct, eq=False):
     keep_alive: bool = True
     on_disconnect: Callable[[], None] | None = None
     """Set by `wait`: called when the client hangs up."""
+    is_abandoned: bool = False
+    """Whether it has: nobody waits for the answer any more."""
     peer: Peer = NOBODY
     caller: Caller | None = None
     """Who sent it, if the gate asked."""
@@ -126,17 +128,17 @@ class Request(msgspec.Struct, eq=False):
 
     def wait(self, on_disconnect: Callable[[], None]) -> None:
         """Count it as a live read, if there is room; and what to call when the client hangs up."""
-        room = self.peer.room
-        if room is not None and not self.waits:
-            room.enter(self.holder, self.peer.address)
+        readers = self.peer.readers
+        if readers is not None and not self.waits:
+            readers.enter(self.holder, self.peer.address)
             self.waits = True
         self.on_disconnect = on_disconnect
 
     def leave_room(self) -> None:
         """It waits no longer."""
-        if self.waits and self.peer.room is not None:
+        if self.waits and self.peer.readers is not None:
             self.waits = False
-            self.peer.room.leave(self.holder)
+            self.peer.readers.leave(self.holder)
 
     def release(self) -> None:
         """Its body is needed no longer."""

@@ -7,6 +7,7 @@ from urllib.parse import parse_qs
 
 from headwater.core.errors import InvalidQuery
 from headwater.core.limits import LIST_PAGE_MAX
+from headwater.core.numbers import whole_number
 from headwater.http.messages import Request
 
 PAGE_DEFAULT: Final = 100
@@ -33,10 +34,10 @@ def query_of(request: Request) -> dict[str, str]:
 
 
 def number_in(query: dict[str, str], name: str) -> int:
-    text = query[name]
-    if not (text.isascii() and text.isdigit() and len(text) <= 15):
+    number = whole_number(query[name], digits_max=15)
+    if number is None:
         raise InvalidQuery(f"{name} must be a whole number in digits")
-    return int(text)
+    return number
 
 
 def number_between(query: dict[str, str], name: str, least: int, most: int, *, default: int) -> int:

@@ -72,6 +72,8 @@ class Responses:
         self._policy = policy
         self._secret = secret
         self._outbound = Outbound(resolve=resolve, verify=verify)
+        self._opening: set[str] = set()
+        """Those that are about to be transfers, and may have a stream already."""
         self._transfers: dict[str, Transfer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._by_caller: Counter[str] = Counter()
@@ -168,7 +170,8 @@ class Responses:
 
     async def _is_left(self, path: str) -> bool:
         """Whether a response is this node's to end, because nobody fetches it any more."""
-        if path.removeprefix(f"{ROOT}/") in self._transfers:
+        response_id = path.removeprefix(f"{ROOT}/")
+        if response_id in self._transfers or response_id in self._opening:
             return False
         try:
             known = about(self.log.view(await self.log.entry(path)).config)
@@ -190,6 +193,7 @@ class Responses:
                         self.refused += 1
                         await response.aclose()
                         return answer
+                    self._opening.add(response_id)
                     opened = await self._create(response_id, answer)
                 except BaseException:
                     await response.aclose()
@@ -199,6 +203,8 @@ class Responses:
         except StreamError:
             self.refused += 1
             raise
+        finally:
+            self._opening.discard(response_id)
 
     @asynccontextmanager
     async def _place(self, caller: str) -> AsyncIterator[_Place]:

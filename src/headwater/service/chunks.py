@@ -34,9 +34,9 @@ class Chunk(msgspec.Struct, frozen=True):
     closed: bool
     """The stream is closed and this chunk reaches its end."""
     pieces: list[Piece] | None = None
-    """Instead of the bodies, for whoever asked for it: their bytes, some of them still in files."""
+    """Instead of the bodies, where asked for: their bytes, some of them still in files."""
     is_history: bool = False
-    """Nothing of this chunk is in rows any more. Known only of one in pieces."""
+    """None of this chunk is left in rows. Known only of one in pieces."""
 
     @property
     def is_empty(self) -> bool:

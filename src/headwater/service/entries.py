@@ -47,7 +47,7 @@ class Event(Enum):
     CHANGED = "changed"
     DELETED = "deleted"
     RELEASED = "released"
-    """Another node has it from now on. Whoever follows it comes back, and is led there."""
+    """Another node has it from now on. Its followers reconnect, and are led there."""
 
 
 Listener = Callable[[Event], None]
@@ -98,6 +98,7 @@ class Pinned:
 
 class Entry(Pinned):
     __slots__ = (
+        "__weakref__",
         "_held",
         "_id_lock",
         "_loading",
@@ -125,7 +126,7 @@ class Entry(Pinned):
         self.loaded = False
         self.producers_complete = True
         self.shard = 0
-        # Whether another node has it from now on: nothing may be decided on it any more.
+        # Whether another node has it from now on: nothing more may be decided on it.
         self.released = False
         # Producers with changes that are not committed yet, and how many of those there are. What
         # the engine says of them is out of date.

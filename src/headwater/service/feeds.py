@@ -17,7 +17,7 @@ from collections.abc import Coroutine
 from time import perf_counter
 from typing import Final, Protocol
 
-from headwater.core.errors import StreamError, TooManyReaders
+from headwater.core.errors import OwnedElsewhere, StreamError, TooManyReaders
 from headwater.core.histograms import SECONDS, Histogram
 from headwater.service.chunks import Chunk
 from headwater.service.entries import Entry, Event, View
@@ -82,6 +82,9 @@ class Feeds:
 
     def of(self, entry: Entry, view: View) -> Feed:
         """The feed of a stream, with room for one more reader."""
+        if entry.released:
+            # It went while something else was looked up, and there will be no news of it.
+            raise OwnedElsewhere(entry.shard)
         feed = self._feeds.get(entry)
         if feed is None:
             feed = self._feeds[entry] = Feed(self, FollowedStream(self.log, entry, view))

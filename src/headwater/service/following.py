@@ -60,7 +60,7 @@ class FollowedStream:
         return self.entry.shown(self.config.id)
 
     def missing(self) -> StreamError:
-        """Why it cannot be followed any more."""
+        """Why it can no longer be followed."""
         return self.entry.missing()
 
     def listen(self, listener: Listener) -> None:

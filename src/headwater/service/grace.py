@@ -102,7 +102,7 @@ class Grace:
         return purged
 
     async def purge_due(self) -> bool:
-        """Let go of some that need not be kept any more; True if there may be more."""
+        """Let go of some whose time is up; True if there may be more."""
         log = self._log
         now_ms = _FOREVER_MS if log.writer.full else log.clock()
         async with self._lock:

@@ -8,13 +8,13 @@ streams that nobody uses cost nothing, however many there are.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from headwater.core.errors import StreamError
+from headwater.core.errors import OwnedElsewhere, StreamError
 from headwater.service.background import Background
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _AT_ONCE_MAX: Final = 64
 _REAP_APPENDS: Final = 500
 _IDLE_S: Final = 1.0
 _SHORTEST_S: Final = 0.05
-# Most of the commit thread's time belongs to those who wait for an answer.
+# Most of the commit thread's time belongs to requests that wait for an answer.
 _REST_PER_WORK: Final = 2.0
 _REST_S_MAX: Final = 0.1
 
@@ -47,10 +47,14 @@ class Expiry(Background):
         streams = self._streams
         stored = streams.engine.streams
         due = await streams.in_thread(stored.expired, streams.clock(), _AT_ONCE_MAX)
-        for path in due:
-            if self.before is not None:
-                await self.before(path)
-            await streams.expire(path)
+        try:
+            for path in due:
+                if self.before is not None:
+                    await self.before(path)
+                await streams.expire(path)
+        except OwnedElsewhere:
+            # It is about to go to another node, which sees to it. The others are due again.
+            return _IDLE_S
         if len(due) == _AT_ONCE_MAX:
             return 0.0
         deadline = await streams.in_thread(stored.next_deadline_ms)
@@ -73,27 +77,30 @@ class Trimming(Background):
     async def round(self) -> float:
         streams = self._streams
         now_ms = streams.clock()
-        most = _AT_ONCE_MAX + len(self._not_before_ms)
+        later = {path: at for path, at in self._not_before_ms.items() if at > now_ms}
+        self._not_before_ms = later
+        most = _AT_ONCE_MAX + len(later)
         due = await streams.in_thread(streams.engine.streams.trimmable, now_ms, most)
-        due = [path for path in due if self._not_before_ms.get(path, 0) <= now_ms]
+        due = [path for path in due if path not in later]
         await asyncio.gather(*(self._trim(path) for path in due))
         return 0.0 if len(due) >= _AT_ONCE_MAX else _IDLE_S
 
     async def _trim(self, path: str) -> None:
         try:
             await self._streams.trim(path)
+        except OwnedElsewhere:
+            # Another node is about to have it, and sees to it.
+            self._not_before_ms[path] = self._streams.clock() + 1_000
         except StreamError as error:
             # Something is wrong with this one; the others are not to suffer for it.
             self._not_before_ms[path] = self._streams.clock() + 60_000
             self.failures += 1
             with suppress(OSError, ValueError):
                 log.warning("trimming_failed", stream=path, error=error.message)
-        else:
-            self._not_before_ms.pop(path, None)
 
 
 class Collection(Background):
-    """Removes what nobody needs any more, a step at a time between the commits."""
+    """Removes what nobody needs, a step at a time between the commits."""
 
     name = "collection"
 
@@ -101,8 +108,13 @@ class Collection(Background):
         super().__init__()
         self._streams = streams
         self._surveyed_to: int | None = 0
-        """Of the streams that were soft-deleted before the start, up to which id they were looked
-        at; None when that is done."""
+        """Of the streams that were soft-deleted before this node had them, up to which id they were
+        looked at; None when that is done."""
+        self._has_gained = False
+
+    async def gained(self, shards: Set[int]) -> None:
+        """This node has shards from now on, and what another one has left in them."""
+        self._has_gained = True
 
     async def round(self) -> float:
         while await self._streams.grace.purge_due():
@@ -112,13 +124,17 @@ class Collection(Background):
 
     async def _remove_orphans(self) -> None:
         streams = self._streams
+        if self._has_gained:
+            self._has_gained, self._surveyed_to = False, 0
         if self._surveyed_to is not None:
             stored = streams.engine.streams
             found = await streams.in_thread(stored.soft_deleted, self._surveyed_to, _AT_ONCE_MAX)
             streams.orphans.update({one.path: None for one in found if not one.has_forks})
             self._surveyed_to = found[-1].id if len(found) == _AT_ONCE_MAX else None
         for path in list(streams.orphans):
-            await streams.remove_orphan(path)
+            # Who has it by now looks for those.
+            with suppress(OwnedElsewhere):
+                await streams.remove_orphan(path)
             streams.orphans.pop(path, None)
 
     async def _reap(self) -> float:

@@ -30,9 +30,10 @@ from headwater.service.creating import CreatingLog
 from headwater.service.entries import Entry, Event
 from headwater.service.forks import Forks, effects_on, states_of
 from headwater.service.grace import Grace
-from headwater.service.history.archiving import Archiving, open_archive
+from headwater.service.history.archiving import Archiving, StorageTask, open_archive
 from headwater.service.history.compacting import Compacting
 from headwater.service.history.fetching import Fetching
+from headwater.service.history.publishing import Publishing, connect
 from headwater.service.history.sealing import Sealing
 from headwater.service.housekeeping import Collection, Expiry, Trimming
 from headwater.service.producers import Forgetting
@@ -46,6 +47,8 @@ from headwater.service.writer import Effect, Writer
 from headwater.store.engine import Engine
 from headwater.store.engine.streams import LoadedStream
 from headwater.store.history.policies import ArchivePolicy, SealPolicy
+from headwater.store.history.remote import RemoteHistory
+from headwater.store.sqlite.history import SqliteHistory
 
 R = TypeVar("R")
 _GATHERINGS_MAX: Final = 8
@@ -88,14 +91,15 @@ class Log(CreatingLog):
         self.expiry = Expiry(self)
         self.forgetting = Forgetting(self)
         self.tasks: list[Background] = [self.expiry, self.forgetting]
-        self.tasks += [Trimming(self), Collection(self)]
+        self.collection = Collection(self)
+        self.tasks += [Trimming(self), self.collection]
         """Everything that runs without a request, in rounds."""
         self.watches: list[Watch] = [self.writer.watch]
         """What else does, on timers and when something changes."""
         history = engine.history
         self._fetching = Fetching(history.open_segments.fetched if history else lambda size: None)
         self.sealing: Sealing | None = None
-        self.archiving: Archiving | None = None
+        self.archiving: StorageTask | None = None
         self.compacting: Compacting | None = None
 
     @classmethod
@@ -114,8 +118,10 @@ class Log(CreatingLog):
         loop = asyncio.get_running_loop()
         next_stream_id = await loop.run_in_executor(None, engine.streams.next_id)
         history, opened = engine.history, None
-        if history is not None and archive is not None:
+        if isinstance(history, SqliteHistory) and archive is not None:
             opened = await loop.run_in_executor(None, open_archive, history, archive)
+        elif isinstance(history, RemoteHistory) and archive is not None:
+            await loop.run_in_executor(None, connect, history, archive)
         log = cls(engine, limits or Limits(), linger_ms, clock, next_stream_id)
         if quotas and engine.membership is not None:
             shared = SharedQuotas(quotas, engine.membership)
@@ -126,7 +132,10 @@ class Log(CreatingLog):
             counted = await loop.run_in_executor(None, Quotas, quotas, engine)
             counted.watch(log.writer)
             log.grace.may_keep = counted.may_keep
-        if history is not None and sealing is not None:
+        if isinstance(history, RemoteHistory) and sealing is not None and archive is not None:
+            log.archiving = publishing = Publishing(history, archive, log.writer, clock)
+            log.sealing = Sealing(history, sealing, log.writer, clock, publishing.publish)
+        elif isinstance(history, SqliteHistory) and sealing is not None:
             log.sealing = Sealing(history, sealing, log.writer, clock)
             if sealing.compact_bytes_per_second:
                 uploads = opened is not None
@@ -233,7 +242,7 @@ class Log(CreatingLog):
         state = decisions.require(entry.state, path, now_ms)
         if state.config.id != stream_id:
             return
-        decision = decisions.decide_clear(state, position, now_ms)
+        decision = decisions.decide_trim(state, position, now_ms)
         dropped = [SnapshotDropped(stream_id, s.position) for s in kept if s.position <= position]
         effects: list[Effect] = [(entry, change) for change in (*decision.mutations, *dropped)]
         await self.writer.submit(effects, None)

@@ -49,7 +49,7 @@ class Polls:
             self._time_out(poll)
 
     def leave(self, poll: Poll) -> None:
-        """Nobody waits for the answer any more, or it is known."""
+        """Nobody waits for the answer, or it is known."""
         _stop_timer(poll)
         if poll in self._waiting:
             del self._waiting[poll]

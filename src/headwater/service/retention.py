@@ -13,10 +13,12 @@ async def look(log: SeekingLog, view: View) -> Held | None:
     if retention is None:
         return None
     limit = config.kept_from
-    if retention.age_s is not None and limit < view.tail:
-        limit = await log.position_at_time(view, log.clock() - 1000 * retention.age_s)
-    if retention.size_bytes is not None and view.tail - limit > retention.size_bytes:
-        limit = await _first_within(log, view, view.tail - retention.size_bytes)
+    moment_ms = retention.first_moment_ms(log.clock())
+    if moment_ms is not None and limit < view.tail:
+        limit = await log.position_at_time(view, moment_ms)
+    position = retention.first_position(view.tail)
+    if limit < position:
+        limit = await _first_within(log, view, position)
     unsettled = await log.in_thread(log.engine.groups.unsettled_from, config.id)
     held = Held(view.tail, limit, unsettled)
     return held._replace(first_at_ms=await _written_at(log, view, held.first))

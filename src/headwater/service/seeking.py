@@ -49,7 +49,7 @@ class SeekingLog(ReadingLog):
             return view.tail, 0
         found = await self._seek(view, "first_message", number)
         if found is None:
-            # It is not kept any more; the first that is comes instead.
+            # It is no longer kept; the first that is comes instead.
             return view.config.kept_from, 0
         append, _ = found
         return append.start, number - append.first_message

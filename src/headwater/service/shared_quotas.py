@@ -2,7 +2,7 @@
 
 The rules are in `headwater.core.quotas`. What is not known is asked for on a thread, once for all
 who want to know it, and whoever wanted to write is refused with `Uncounted` meanwhile: those who
-can wait do so (`headwater.http.counting`) and come again.
+can wait do so (`headwater.http.quotas`) and come again.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class SharedQuotas:
 
     def _answered(self, key: Key, done: asyncio.Future[None]) -> None:
         self._asked.pop(key, None)
-        # Whoever waits is told; there may be nobody.
+        # The requests that wait are told; there may be none.
         if not done.cancelled():
             done.exception()
 

@@ -18,14 +18,40 @@ _PAUSE_MS: Final = 1_000
 _DOUBLINGS_MAX: Final = 6
 
 
+class WakeUp:
+    """A timer of the loop that rings at the earliest moment asked for since it last rang."""
+
+    def __init__(self, clock: Clock, action: Callable[[], None]) -> None:
+        self._clock = clock
+        self._action = action
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_ms = 0
+
+    def at(self, due_ms: int) -> None:
+        if self._timer is not None:
+            if self._due_ms <= due_ms:
+                return
+            self._timer.cancel()
+        self._due_ms = due_ms
+        delay_s = max(0, due_ms - self._clock()) / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._action()
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
 class Timers:
     def __init__(self, clock: Clock, watch: Watch) -> None:
         self._clock = clock
         self._watch = watch
         self._heap: list[tuple[int, int, Callable[[], None], int]] = []
         self._order = count()
-        self._wake: asyncio.TimerHandle | None = None
-        self._wake_ms = 0
+        self._wake_up = WakeUp(clock, self._run)
 
     def at(self, due_ms: int, action: Callable[[], None]) -> None:
         """Do something at a moment, or as soon as possible if that has passed."""
@@ -36,19 +62,10 @@ class Timers:
         heappush(self._heap, (due_ms, next(self._order), action, failures))
 
     def _plan(self) -> None:
-        if not self._heap:
-            return
-        due_ms = self._heap[0][0]
-        if self._wake is not None:
-            if self._wake_ms <= due_ms:
-                return
-            self._wake.cancel()
-        self._wake_ms = due_ms
-        delay_s = max(0, due_ms - self._clock()) / 1000
-        self._wake = asyncio.get_running_loop().call_later(delay_s, self._run)
+        if self._heap:
+            self._wake_up.at(self._heap[0][0])
 
     def _run(self) -> None:
-        self._wake = None
         now_ms = self._clock()
         all_well = True
         while self._heap and self._heap[0][0] <= now_ms:
@@ -65,8 +82,7 @@ class Timers:
         self._plan()
 
     def stop(self) -> None:
-        if self._wake is not None:
-            self._wake.cancel()
+        self._wake_up.cancel()
         self._heap.clear()
 
 

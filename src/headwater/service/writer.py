@@ -6,6 +6,10 @@ transaction while the next one gathers: the slower the disk, the larger the batc
 timer. (A `linger_ms` may be set to wait for company even when the disk is free.) What nobody waits
 for starts no commit by itself: it goes with the next one, or after a moment.
 
+Handing a batch to the thread and back takes about as long as a quick commit. Whoever is alone here
+and writes one thing after the other is spared that: the loop commits by itself, as long as commits
+are quick. It could hold up nobody else.
+
 Only after the commit is anything visible or answered: tails are published, readers wake, requests
 get their replies. That holds for replies that changed nothing too. "You sent that before" or "the
 stream is closed" may rest on something that is still on its way to the disk, so such an answer
@@ -22,10 +26,8 @@ engine. Nothing of it was ever visible.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from queue import SimpleQueue
 from time import perf_counter
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -43,6 +45,7 @@ from headwater.core.limits import Limits
 from headwater.core.mutations import GROWING, AnyMutation
 from headwater.core.stream import Appended
 from headwater.service.background import Watch
+from headwater.service.commit_thread import CommitThread
 from headwater.service.entries import Event
 from headwater.service.replies import Reply
 from headwater.store.engine import Engine
@@ -82,6 +85,8 @@ Waiter = tuple[Reply[Any], Any]
 # What a queued mutation costs in addition to its body, so a flood of tiny ones is bounded too.
 _MUTATION_BYTES: Final = 512
 _DEFERRED_MAX_S: Final = 0.01
+QUICK_S: Final = 0.0005
+QUICK_IN_A_ROW: Final = 32
 
 log = structlog.get_logger()
 
@@ -153,10 +158,12 @@ class Writer:
         """Asked before anything is queued; raises the reason why not."""
         self.on_commit: Callable[[Commit], None] | None = None
         """Told of every commit, for tracing."""
+        self.is_alone: Callable[[], bool] | None = None
+        """Whether no more than one client is there; asked if the engine commits on this machine."""
+        self._quick_commits = 0
+        """How many in a row, of one request at most each."""
         self.queued_bytes = 0
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="headwater-commit", daemon=True)
-        self._thread.start()
+        self.thread = CommitThread()
 
     # ── Taking work ──────────────────────────────────────────────────────────────────────────
 
@@ -249,27 +256,41 @@ class Writer:
         self._flush_planned = False
         batch, self._gathering = self._gathering, Batch()
         self._committing = batch
-        self._jobs.put(lambda: self._commit(batch))
+        if self._is_best_done_here(batch):
+            self._finish(batch, *self._commit(batch))
+        else:
+            self.thread.put(lambda: self._commit_and_tell(batch))
 
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
+    def _is_best_done_here(self, batch: Batch) -> bool:
+        return (
+            self._quick_commits >= QUICK_IN_A_ROW
+            and len(batch.waiters) == 1
+            and self.thread.is_idle
+            and self.is_alone is not None
+            and self.is_alone()
+        )
 
-    def _commit(self, batch: Batch) -> None:
-        """On the commit thread."""
+    def _commit(self, batch: Batch) -> tuple[Exception | None, float]:
+        """What went wrong, if anything, and how long it took."""
         error: Exception | None = None
         began = perf_counter()
         try:
             self._engine.commit([mutation for _, mutation in batch.effects])
         except Exception as failure:
             error = failure
+        return error, perf_counter() - began
+
+    def _commit_and_tell(self, batch: Batch) -> None:
+        """On the commit thread."""
+        error, took_s = self._commit(batch)
         # Without a loop the process is going down, and nobody is left to tell.
-        took_s = perf_counter() - began
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._finish, batch, error, took_s)
 
     def _finish(self, batch: Batch, error: Exception | None, took_s: float) -> None:
         self._committing = None
+        is_quick = took_s < QUICK_S and len(batch.waiters) <= 1
+        self._quick_commits = self._quick_commits + 1 if is_quick else 0
         self.figures.seconds.observe(took_s)
         self.figures.batch_requests.observe(len(batch.waiters) + batch.acknowledged)
         self.queued_bytes -= batch.size_bytes
@@ -358,31 +379,10 @@ class Writer:
 
     async def run(self, work: Callable[[], R]) -> R:
         """Do something between two commits, on the thread that owns the write connection."""
-        future: asyncio.Future[R] = self._loop.create_future()
-
-        def job() -> None:
-            try:
-                outcome: R | Exception = work()
-            except Exception as error:
-                outcome = error
-            self._loop.call_soon_threadsafe(_settle, future, outcome)
-
-        self._jobs.put(job)
-        return await future
+        return await self.thread.run(work)
 
     async def drain(self) -> None:
         """Take nothing more, and finish what was taken."""
         self._closed = True
         await self._idle.wait()
-        self._jobs.put(None)
-        await self._loop.run_in_executor(None, self._thread.join)
-
-
-def _settle(future: asyncio.Future[Any], outcome: object) -> None:
-    """Give a future its result, unless whoever waited for it has hung up."""
-    if future.done():
-        return
-    if isinstance(outcome, Exception):
-        future.set_exception(outcome)
-    else:
-        future.set_result(outcome)
+        await self.thread.stop()

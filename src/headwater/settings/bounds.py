@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from pydantic import Field
 from pydantic_settings import BaseSettings
 
-from headwater.core.limits import Limits
+from headwater.core.limits import TTL_SECONDS_MAX, Limits
 from headwater.core.quotas import parse_quotas
 from headwater.settings.fields import parsed_by
 
@@ -121,6 +121,7 @@ class BoundSettings(BaseSettings):
     producer_expiry_s: int = Field(
         _LIMITS.producer_expiry_s,
         ge=3600,
+        le=TTL_SECONDS_MAX,
         description="How long a stream remembers a producer that sends nothing.",
     )
     producer_window: int = Field(
@@ -129,7 +130,7 @@ class BoundSettings(BaseSettings):
         description="How far a producer's request may overtake others and still wait for them.",
     )
     producer_wait_ms: int = Field(
-        _LIMITS.producer_wait_ms, ge=0, description="How long such a request waits."
+        _LIMITS.producer_wait_ms, ge=0, le=600_000, description="How long such a request waits."
     )
 
     def limits(self) -> Limits:

@@ -8,7 +8,7 @@ from typing import Final
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings
 
-from headwater.core.limits import MIB
+from headwater.core.limits import MIB, TTL_SECONDS_MAX
 from headwater.documents.policy import Policy as DocumentPolicy
 
 _DOCUMENTS: Final = DocumentPolicy()
@@ -30,6 +30,7 @@ class DocumentSettings(BaseSettings):
     documents_retention_s: int = Field(
         _DOCUMENTS.retention_s,
         ge=0,
+        le=TTL_SECONDS_MAX,
         description="When a document is compacted, drop updates that are older; 0 keeps them.",
     )
     documents_workers: int = Field(

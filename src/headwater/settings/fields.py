@@ -12,6 +12,8 @@ from pydantic import AfterValidator
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
+# More than any number of bytes or things, and what JSON and every engine can hold.
+NUMBER_MAX: Final = 2**53 - 1
 _WORDS: Final = {
     "extra_forbidden": "no such setting",
     "greater_than_equal": "must be at least {ge}",
@@ -21,9 +23,11 @@ _WORDS: Final = {
     "int_parsing_size": "must be a smaller number",
     "int_from_float": "must be a whole number",
     "int_type": "must be a whole number",
+    "finite_number": "must be a whole number",
     "bool_parsing": "must be true or false",
     "bool_type": "must be true or false",
     "string_type": "must be text",
+    "string_unicode": "has bytes that are no text",
     "path_type": "must be the path of a file or directory",
     "value_error": "{error}",
 }

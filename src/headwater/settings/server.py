@@ -45,7 +45,7 @@ class ServerSettings(BaseSettings):
     log_format: Literal["console", "json"] = Field("console", description="Format of log lines.")
     access_log: bool = Field(False, description="Log every request.")
     slow_request_ms: int = Field(
-        1_000, ge=0, description="Log requests that take longer; 0 logs none."
+        1_000, ge=0, le=86_400_000, description="Log requests that take longer; 0 logs none."
     )
     otel: bool = Field(
         False, description="Send traces with OpenTelemetry; set its OTEL_… variables too."

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings
 
 from headwater.core.cluster import parse_labels
-from headwater.core.limits import MIB
+from headwater.core.limits import MIB, TTL_SECONDS_MAX
 from headwater.settings.fields import parsed_by, web_address
 from headwater.store.history.policies import ArchivePolicy, SealPolicy
 
@@ -20,7 +20,10 @@ _ARCHIVE: Final = ArchivePolicy("")
 
 
 class StorageSettings(BaseSettings):
-    data: Path = Field(Path("data"), description="Directory that holds the streams.")
+    data: Path = Field(
+        Path("data"),
+        description="Directory that holds the streams; with PostgreSQL, a cache of history.",
+    )
     memory: bool = Field(False, description="Keep everything in memory; nothing survives.")
     engine: str = Field(
         "sqlite",
@@ -51,7 +54,10 @@ class StorageSettings(BaseSettings):
         _SEAL.after_bytes, ge=1, description="Seal a stream that has this much in the database."
     )
     seal_after_ms: int = Field(
-        _SEAL.after_ms, ge=0, description="Seal data that has been in the database this long."
+        _SEAL.after_ms,
+        ge=0,
+        le=1000 * TTL_SECONDS_MAX,
+        description="Seal data that has been in the database this long.",
     )
     database_bytes_max: int = Field(
         _SEAL.database_bytes_max,
@@ -141,10 +147,6 @@ class StorageSettings(BaseSettings):
     def _check_history(self) -> Self:
         if not self.history_store:
             return self
-        if self.engine_kind == "postgresql":
-            raise ValueError(
-                "the PostgreSQL engine keeps everything in the database; leave history_store out"
-            )
         if self.engine_kind == "memory":
             raise ValueError("streams in memory have no history; leave history_store out")
         if not self.seal:

@@ -47,8 +47,8 @@ from headwater.store.history.open_segments import CACHE_NAME, DIRECTORY_NAME
 from headwater.store.history.segment import Segment, SegmentRow
 from headwater.store.key_file import KEYS_NAME, SECRET_NAME
 from headwater.store.permissions import FILE_MODE, create_file, make_directory
+from headwater.store.sql.extents import SEGMENT_COLUMNS
 from headwater.store.sqlite.database import DATABASE_NAME, DataDirectoryError, connect, open_reader
-from headwater.store.sqlite.segments import SEGMENT_COLUMNS
 from headwater.store.syncing import sync
 
 MANIFEST_NAME: Final = "backup.json"

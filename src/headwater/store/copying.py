@@ -8,8 +8,8 @@ streams that are deleted but still needed or kept. Ids that were given out are n
 - Both places belong to the copy while it runs: no server may use them.
 - The target is empty before, and complete or empty after. A copy that was interrupted is begun
   again.
-- Appends that lie in files of history become rows again: PostgreSQL keeps no files, and a data
-  directory seals them again.
+- Appends that lie in files of history become rows again, and the target seals them again. Files
+  belong to one place: nothing says when the other one does not need them any more.
 - Each append is compared with its checksum on the way. In the end the target is read back; every
   table must have as many rows as were read, and the same digest. A digest is the sum of the digests
   of the rows, so that it does not depend on their order.
@@ -18,21 +18,31 @@ streams that are deleted but still needed or kept. Ids that were given out are n
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from hashlib import blake2b
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
 from headwater.core.errors import DataCorrupt
+from headwater.core.lineage import Span
 from headwater.store import rows
 from headwater.store.backup import Progress
+from headwater.store.checksums import append_checksum
+from headwater.store.engine.appends import Appends
+from headwater.store.history.cold_segments import fetching
 from headwater.store.rows import Row
+from headwater.store.sql.extents import ExtentRow
 
 # The sizes of rows vary; no batch is much larger than this, but for one row that is.
 _BATCH_BYTES: Final = 4 * 1024 * 1024
 _BATCH_ROWS: Final = 1_000
 _ROW_BYTES: Final = 200
 _DIGEST_BYTES: Final = 16
+_FRAME_BYTES: Final = 1024 * 1024
+_MESSAGES_MAX: Final = 2**62
+CACHE_BYTES: Final = 64 * 1024 * 1024
+"""Of history that is fetched from object storage for a copy."""
 
 TABLES: Final[dict[str, str]] = {
     "streams": f"{rows.CREATED_COLUMNS}, closed_at, closed_by_id, closed_by_epoch, closed_by_seq,"
@@ -157,3 +167,21 @@ def _batches(found: Iterator[Row]) -> Iterator[list[Row]]:
             batch, size = [], 0
     if batch:
         yield batch
+
+
+def sealed_rows(appends: Appends, extent: ExtentRow) -> Iterator[Row]:
+    """The appends of an extent, as the rows that it was made of."""
+    run, position, number = extent.run, extent.start, extent.first_message
+    while position < extent.until:
+        span = Span(run, position, extent.until)
+        for frame in fetching(partial(appends.frames, span, _FRAME_BYTES, _MESSAGES_MAX)):
+            ids = frame.ids or [None] * frame.appends
+            for place, body in enumerate(frame.bodies()):
+                stamp = frame.stamps.stamp(place) if frame.stamps else None
+                messages = frame.firsts[place + 1] - frame.firsts[place]
+                start = frame.origin + frame.starts[place]
+                checksum = append_checksum(run, start, body)
+                about = run, start, number, messages, frame.times[place], checksum
+                yield (*about, *(stamp or (None, None, None)), ids[place], body)
+                number += messages
+            position = frame.end

@@ -20,9 +20,9 @@ from headwater.store.history.open_segments import DIRECTORY_NAME
 from headwater.store.history.verification import HistoryCheck
 from headwater.store.reachability import END
 from headwater.store.rows import CONFIG_COLUMNS, DELETED, LIVE, OP_COLUMNS, SOFT_DELETED
+from headwater.store.sql.extents import EXTENT_COLUMNS, ExtentRow
 from headwater.store.sql.snapshots import damaged_snapshots
 from headwater.store.sqlite.database import connect
-from headwater.store.sqlite.segments import EXTENT_COLUMNS, ExtentRow
 from headwater.store.sqlite.wal import find_damage
 
 _PROGRESS_EVERY: Final = 1_000

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -237,21 +237,15 @@ def commit_files(
         return
     if found is None:
         found = _create(layout, table, tables.keep_replaced_h)
-    now_ms = time.time_ns() // 1_000_000
-    actions = [
-        AddAction(one.path, one.size, {layout.partition: one.part}, now_ms, True, stats)
-        for one in files
-        if (stats := _statistics(one, layout.clustered))
-    ]
-    numbers = {commit.app_id: commit.version, **(notes or {})}
-    marks = [Transaction(name, version) for name, version in numbers.items()]
     schema = layout.delta(table)
     if not replaced and schema != found.schema():
         # Only a transaction that overwrites changes the schema.
         replaced = [NO_DAY]
+    numbers = {commit.app_id: commit.version, **(notes or {})}
+    marks = [Transaction(name, version) for name, version in numbers.items()]
     try:
         found.create_write_transaction(
-            [*actions],
+            _added(files, layout),
             "overwrite" if replaced else "append",
             schema,
             [layout.partition],
@@ -264,11 +258,32 @@ def commit_files(
         raise OtherWriter(f"something else writes to the table {uri} ({error})") from error
     found.follow(numbers)
     tables.keep(uri, found)
-    tidies = is_due(found.tidied_at, found.version())
+    _keep_up(tables, layout, found)
+
+
+def _added(files: Sequence[WrittenFile], layout: Layout) -> list[AddAction | RemoveAction]:
+    """Files as a transaction adds them to a table."""
+    now_ms = time.time_ns() // 1_000_000
+    return [
+        AddAction(
+            one.path,
+            one.size,
+            {layout.partition: one.part},
+            now_ms,
+            True,
+            _statistics(one, layout.clustered),
+        )
+        for one in files
+    ]
+
+
+def _keep_up(tables: OpenTables, layout: Layout, table: OpenTable) -> None:
+    """Tidy a table if it is its turn, and say what it is for other readers."""
+    tidies = is_due(table.turn, table.tidied_at, table.version())
     if tidies:
-        tidy(found, tables.keep_replaced_h)
-        found.tidied_at = found.version()
-    publish_as_iceberg(tables, layout, found, sweeps=tidies)
+        tidy(table, tables.keep_replaced_h)
+        table.tidied_at = table.version()
+    publish_as_iceberg(tables, layout, table, sweeps=tidies)
 
 
 def publish_as_iceberg(

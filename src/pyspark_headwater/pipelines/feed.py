@@ -2,8 +2,8 @@
 
 An entity that was inserted, updated (with the value before and after) or deleted is a row of the
 table `changes/STREAM/TYPE`, and with `--changes-to` a message of another stream, in the State
-Protocol. What happens to an entity within a micro-batch is one change. A value that stays the same
-is none.
+Protocol; `{stream}` in its name stands for the stream that the change comes from. What happens to
+an entity within a micro-batch is one change. A value that stays the same is none.
 
 **Once.** The tasks that write a part of a table write its changes too, and the commit that makes
 the part one of the table names the files of the changes. So the state and what is said about it
@@ -73,6 +73,11 @@ def changes_layout(root: str, stream: str) -> Layout:
     )
 
 
+def feed_stream(name: str, stream: str) -> str:
+    """The stream that gets the changes of a stream."""
+    return name.replace("{stream}", stream)
+
+
 def noted(files: Sequence[WrittenFile]) -> dict[str, str]:
     """What the commit of a table says about its changes."""
     mine = [(one.path, one.size, one.part, one.rows, one.low, one.high) for one in files]
@@ -101,7 +106,7 @@ class Feed:
         name = f"{NOTE}:{table.metadata().id}"
         for version, files in self._missing(layout, type_, table, name):
             if self.target is not None:
-                self._send(layout, type_, files, Commit(name, version))
+                self._send(stream, type_, files, Commit(name, version))
             commit_files(self.tables, layout, type_, files, Commit(name, version))
         self._done[name] = table.version()
         changes = self.tables.find(layout.uri(type_))
@@ -126,14 +131,13 @@ class Feed:
         ]
         return sorted((version, files) for version, files in found if files)
 
-    def _send(
-        self, layout: Layout, type_: str, files: Sequence[WrittenFile], commit: Commit
-    ) -> None:
+    def _send(self, source: str, type_: str, files: Sequence[WrittenFile], commit: Commit) -> None:
         assert self.target is not None
         assert self.target.stream is not None
         wire = wire_to(self.target.server)
-        ensure_stream(self.target, wire, self.target.stream)
-        stream = self.target.stream
+        stream = feed_stream(self.target.stream, source)
+        ensure_stream(self.target, wire, stream)
+        layout = changes_layout(self.root, source)
         messages = (Message(stream, one) for one in _messages(layout, type_, files))
         appends = cut(messages, json=True, rows_max=self.target.rows_per_request)
         Appender(self.target, wire, _JSON).send(appends, commit.app_id, commit.version)

@@ -13,7 +13,7 @@ from typing import Final
 
 from deltalake import DeltaTable
 
-from pyspark_headwater.pipelines.upkeep import KEEP_REPLACED_H
+from pyspark_headwater.pipelines.upkeep import KEEP_REPLACED_H, commits_left, turn_of
 
 OPEN_MAX: Final = 2_000
 
@@ -26,10 +26,12 @@ class OpenTable(DeltaTable):
 
     Attributes:
         tidied_at: its version when it was tidied last, or opened.
+        turn: which of its commits it is tidied with.
     """
 
     def __init__(self, uri: str) -> None:
         super().__init__(uri)
+        self.turn = turn_of(uri)
         self.tidied_at = self._noted_at = self.version()
         self._noted: dict[str, int | None] = {}
 
@@ -81,10 +83,11 @@ class OpenTables:
             if len(self._known) > OPEN_MAX:
                 self._known.popitem(last=False)
 
-    def versions(self) -> list[int]:
-        """The versions of the tables that are open."""
+    def commits_left(self) -> int | None:
+        """How many more commits until the first table is tidied; None if none is open."""
         with self._lock:
-            return [one.version() for one in self._known.values()]
+            tables = [*self._known.values()]
+        return min((commits_left(one.turn, one.version()) for one in tables), default=None)
 
     def forget(self) -> None:
         """Look at all tables again."""

@@ -14,7 +14,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from headwater.client.protocol.streams import check_producer_id
 from pyspark_headwater.errors import InvalidOption
+from pyspark_headwater.options import write_options
 from pyspark_headwater.pipelines.feed import CHANGES_SCHEMA, message_of
 from pyspark_headwater.pipelines.jobs import moment
 from pyspark_headwater.pipelines.layout import plain_name
@@ -49,6 +51,16 @@ def replay(
         frame = _messages(frame, _type_of(source))
     elif {"offset", "index", "timestamp", "value"} <= set(frame.columns):
         frame = frame.orderBy(*_generation(frame), "offset", "index").select("value")
+    writing = writing_options(options, name, version)
+    frame.write.format("headwater").mode("append").options(**writing).save()
+
+
+def writing_options(options: dict[str, str], name: str, version: int) -> dict[str, str]:
+    """How the rows are written, or an error that says why they cannot be."""
+    try:
+        check_producer_id(name)
+    except ValueError as error:
+        raise InvalidOption(f"the name of the job is that of a producer: {error}") from None
     writing = {
         "ordering": "global",
         "createStream": "true",
@@ -56,7 +68,15 @@ def replay(
         "producerId": name,
         "txnVersion": str(version),
     }
-    frame.write.format("headwater").mode("append").options(**writing).save()
+    write_options(writing, "batch write")
+    return writing
+
+
+def check_source(source: str) -> None:
+    """Refuse a place where nothing is. What a pattern of paths finds, only Spark knows."""
+    where, path = filesystem(source)
+    if not set("*?[{") & set(path) and where.get_file_info(path).type == fs.FileType.NotFound:
+        raise InvalidOption(f"there is nothing at {source}")
 
 
 _CHANGE: Final = ("offset", "index", "key", "operation", "before", "after")

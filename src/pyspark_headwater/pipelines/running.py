@@ -21,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater.client.errors import HeadwaterError
 from headwater.core import pipelines
+from headwater.core.patterns import parse_path_pattern
 from headwater.core.pipelines import To
 from pyspark_headwater.errors import (
     HeadwaterSparkError,
@@ -34,7 +35,7 @@ from pyspark_headwater.options import read_options, write_options
 from pyspark_headwater.pipelines.archive import Archive
 from pyspark_headwater.pipelines.checkpoints import checkpoint_of, claim, starting_options
 from pyspark_headwater.pipelines.delta import Commit
-from pyspark_headwater.pipelines.feed import Feed
+from pyspark_headwater.pipelines.feed import Feed, feed_stream
 from pyspark_headwater.pipelines.jobs import Job, Rollup, with_patience
 from pyspark_headwater.pipelines.layout import safe_name
 from pyspark_headwater.pipelines.many_states import Speaking
@@ -44,7 +45,8 @@ from pyspark_headwater.pipelines.reporting import Progress, Reporter, now_ms
 from pyspark_headwater.pipelines.snapshots import take_snapshot
 from pyspark_headwater.pipelines.state import Choice, Materialize, all_of_them, whatever_they_hold
 from pyspark_headwater.pipelines.steering import Steering, reset
-from pyspark_headwater.pipelines.upkeep import KEEP_REPLACED_H, commits_left
+from pyspark_headwater.pipelines.upkeep import KEEP_REPLACED_H
+from pyspark_headwater.selection import Selection
 from pyspark_headwater.wire import BEGINNING, wire_to
 
 _POLL_S: Final = 1
@@ -70,7 +72,8 @@ class Pipeline:
         iceberg: whether tables are described as Iceberg too.
         on_error: what to do about a message that does not fit; `quarantine` is for `materialize`.
         changes: whether `materialize` keeps a table of changes for each of its own.
-        changes_to: the stream that it sends them to as well.
+        changes_to: the stream that it sends them to as well. `{stream}` in it stands for the
+            stream that they come from, so that each of several has a stream of its own.
     """
 
     kind: pipelines.Pipeline
@@ -97,6 +100,15 @@ class Pipeline:
             )
         if (self.changes or self.changes_to) and self.kind != "materialize":
             raise InvalidOption(f"{self.kind} has no change feed: that is for materialize")
+
+    def check(self) -> None:
+        """Refuse what cannot be run. Nothing is started for it."""
+        asked = read_options(self.options, "stream read")
+        Selection(asked, wire_to(asked.server))
+        if self.kind == "snapshot":
+            self.one_stream()
+        else:
+            self.job()
 
     @property
     def name(self) -> str:
@@ -138,7 +150,7 @@ class Pipeline:
         goes_on = self.on_error == "quarantine"
         if "streamPattern" in self.options:
             return Speaking(self.directory, self._is_first, goes_on)
-        self._one_stream()
+        self.one_stream()
         return whatever_they_hold if goes_on else all_of_them
 
     def _feed(self, tables: OpenTables) -> Feed | None:
@@ -147,12 +159,30 @@ class Pipeline:
             return None
         if not self.changes_to:
             return Feed(self.root, tables)
-        if self.changes_to == self._one_stream():
-            raise InvalidOption("changes go to another stream than the one they come from")
+        self._check_changes_to()
         names = {option.name for option in OPTIONS if "batch write" in option.uses}
         options = {name: value for name, value in self.options.items() if name in names}
         options |= {"stream": self.changes_to, "createStream": "true"}
         return Feed(self.root, tables, write_options(options, "batch write"))
+
+    def _check_changes_to(self) -> None:
+        pattern = self.options.get("streamPattern")
+        if pattern is None:
+            if feed_stream(self.changes_to, self.one_stream()) == self.one_stream():
+                raise InvalidOption("changes go to another stream than the one they come from")
+            return
+        if feed_stream(self.changes_to, "") == self.changes_to:
+            raise InvalidOption(
+                "the changes of several streams go to several streams: put {stream} into the name, "
+                f"as in changes/{{stream}}, not {self.changes_to!r}"
+            )
+        # Any stream that it covers will do: its wildcards, taken as words.
+        example = re.sub(r"\*\*?|>", "x", pattern.strip("/"))
+        if parse_path_pattern(pattern).covers(feed_stream(self.changes_to, example)):
+            raise InvalidOption(
+                f"{pattern!r} covers {self.changes_to!r} too, so that changes would have changes "
+                "of their own: choose a name or a pattern that keeps them apart"
+            )
 
     def _is_first(self, stream: str, offset: str) -> bool:
         """Whether the server has nothing of a stream before an offset."""
@@ -160,7 +190,7 @@ class Pipeline:
         kept = wire.ranges(stream, BEGINNING, offset, 1)
         return not any(one.messages for one in kept)
 
-    def _one_stream(self) -> str:
+    def one_stream(self) -> str:
         if "stream" not in self.options:
             raise InvalidOption(f"{self.kind} takes one stream: a state is that of one stream")
         return self.options["stream"]
@@ -217,9 +247,7 @@ def start(pipeline: Pipeline, messages: DataFrame, job: Job | None = None) -> St
 
 def _run_snapshot(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> None:
     started = time.monotonic()
-    stream = pipeline.options.get("stream")
-    if stream is None:
-        raise InvalidOption("snapshot takes one stream: a state is that of one stream")
+    stream = pipeline.one_stream()
     offset = take_snapshot(spark, pipeline.options)
     took_ms = int((time.monotonic() - started) * 1000)
     offsets = {} if offset is None else {stream: offset}
@@ -352,5 +380,5 @@ class Runner:
             obeyed=self._steering.standing.obeyed,
             on_error=one.on_error,
             quarantined=None if self._quarantine is None else self._quarantine.count(self._wire),
-            maintenance_in=commits_left(self._job.tables.versions()),
+            maintenance_in=self._job.tables.commits_left(),
         )

@@ -52,8 +52,7 @@ SETTINGS: Final = {
     "spark.driver.memory": "1g",
     # Python workers that wait for work hold on to what their last task took; a new one is a fork.
     "spark.python.factory.idleWorkerMaxPoolSize": "2",
-    # Spark takes long errors apart with regular expressions that need a deep stack.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss8m",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",

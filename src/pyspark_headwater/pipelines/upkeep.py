@@ -6,14 +6,15 @@
   it, and then removed; so are the entries of the log that nobody needs any more.
 * **A short log.** Every twenty commits the state of a table is written down, and a reader begins
   there. What was replaced long ago is not mentioned in it any more, and nobody would ever remove
-  it: so it is written down right after that was removed, and never in passing.
+  it: so it is written down right after that was removed, and never in passing. Tables take turns,
+  so that no batch has to do it for all of them.
 
 All of it is done by the pipeline that writes the table, between batches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import zlib
 from contextlib import suppress
 from typing import Any, Final
 
@@ -43,14 +44,23 @@ def properties(keep_replaced_h: int) -> dict[str, str | None]:
     }
 
 
-def is_due(before: int, now: int) -> bool:
+def turn_of(uri: str) -> int:
+    """Where a table is among others that are tidied as often.
+
+    Tables that begin together also grow together. Without turns, one batch in twenty would tidy
+    all of them.
+    """
+    return zlib.crc32(uri.encode())
+
+
+def is_due(turn: int, before: int, now: int) -> bool:
     """Whether a table is to be tidied, after it went from one version to another."""
-    return before // TIDY_EVERY != now // TIDY_EVERY
+    return (turn + before) // TIDY_EVERY != (turn + now) // TIDY_EVERY
 
 
-def commits_left(versions: Iterable[int]) -> int | None:
-    """How many more commits until the first of some tables is tidied; None if there are none."""
-    return min((TIDY_EVERY - one % TIDY_EVERY for one in versions), default=None)
+def commits_left(turn: int, version: int) -> int:
+    """How many more commits until a table is tidied."""
+    return TIDY_EVERY - (turn + version) % TIDY_EVERY
 
 
 def tidy(table: DeltaTable, keep_replaced_h: int) -> None:

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { Fold, HeadwaterError } from "../../../src/headwater/http/js/headwater.js";
 import { Server, until } from "./support.mjs";
@@ -30,6 +31,27 @@ test("the rules of folding", () => {
   assert.deepEqual(plain(fold.entities.get("t")), { d: 4 });
   fold.apply([change("insert", "f", 6)], "0000000000000001_0000000000000060");
   assert.deepEqual(plain(fold.entities.get("t")), { d: 4, f: 6 });
+});
+
+test("messages fold as in the core", () => {
+  const cases = JSON.parse(readFileSync(process.env.FOLD_CASES, "utf8"));
+  assert.ok(cases.length > 100);
+  for (const { batches, entities } of cases) {
+    const fold = new Fold();
+    for (const { messages, offset } of batches) fold.apply(messages, offset);
+    const shown = [...fold.entities].filter(([, ofType]) => ofType.size).map(([type, ofType]) => [type, plain(ofType)]);
+    assert.deepEqual(Object.fromEntries(shown), entities, JSON.stringify(batches));
+  }
+});
+
+test("a message that is no record is not the end of a state", async () => {
+  const stream = await fresh();
+  const state = stream.state();
+  await state.ready;
+  await stream.append(null);
+  await stream.append(change("insert", "1", "x"));
+  await until(() => state.collection("t").get("1") === "x");
+  state.close();
 });
 
 test("writes show at once and are confirmed by the stream", async () => {

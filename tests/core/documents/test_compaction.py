@@ -21,7 +21,7 @@ from pycrdt import (
 
 from headwater.core.documents.compaction import droppable_to, is_due
 from headwater.core.documents.pending import is_applied, parse_state
-from headwater.documents.work import Unclear, compacted, content
+from headwater.documents.loading import Unclear, compacted, content
 from tests.support import seeds
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
-from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,12 +16,16 @@ from headwater.cli.shell import DEBUG
 from headwater.contexts import CONFIG_VARIABLE
 from headwater.settings import Settings, load_settings
 from headwater.settings.fields import explained
+from headwater.settings.origins import ENV_PREFIX, read_file, similar, told
 
-_PREFIX: Final = "HEADWATER_"
 # Variables of ours that are no settings: those of clients, and what `consume` gives to commands.
 _OTHERS: Final = frozenset(
-    {CONFIG_VARIABLE, DEBUG, f"{_PREFIX}TOKEN", f"{_PREFIX}CA"}
-    | {f"{_PREFIX}{n}" for n in ("STREAM", "GROUP", "OFFSET", "MESSAGE_ID", "DELIVERIES")}
+    {CONFIG_VARIABLE, DEBUG, f"{ENV_PREFIX}TOKEN", f"{ENV_PREFIX}CA"}
+    | {f"{ENV_PREFIX}{n}" for n in ("STREAM", "GROUP", "OFFSET", "MESSAGE_ID", "DELIVERIES")}
+)
+# What Kubernetes sets in every pod for a service that is called headwater.
+_SERVICE: Final = re.compile(
+    rf"{ENV_PREFIX}(.+_)?(SERVICE_(HOST|PORT(_.+)?)|PORT(_[0-9]+_(TCP|UDP|SCTP)(_.+)?)?)"
 )
 
 
@@ -36,7 +40,8 @@ def check(config: Path | None, flags: dict[str, Any]) -> tuple[Settings | None, 
     except ValidationError as error:
         return None, [*findings, *_invalid(error)]
     except ValueError as error:
-        return None, [*findings, problem("settings", str(error), "change one of the two")]
+        advice = "change one of the two"
+        return None, [*findings, problem("settings", told(error, config, flags), advice)]
     return settings, [*findings, ok("settings", "valid")]
 
 
@@ -44,7 +49,7 @@ def _file(config: Path | None) -> Iterator[Finding]:
     if config is None:
         return
     try:
-        content = tomllib.loads(config.read_text(encoding="utf-8"))
+        content = read_file(config)
     except OSError as error:
         advice = "name a file that this user can read"
         yield problem("file", f"{config} cannot be read: {error.strerror}", advice)
@@ -54,21 +59,27 @@ def _file(config: Path | None) -> Iterator[Finding]:
         return
     unknown = [key for key in content if key not in Settings.model_fields]
     for key in unknown:
-        yield problem("file", f"{config}: there is no setting {key!r}", _similar(key))
+        yield problem(
+            "file", f"{config}: there is no setting {key!r}", similar(key, Settings.model_fields)
+        )
     if not unknown:
         yield ok("file", f"{config} has {len(content)} settings")
 
 
-def _similar(name: str, known: Iterable[str] = Settings.model_fields) -> str:
-    close = get_close_matches(name, list(known), n=1)
-    return f"did you mean {close[0]!r}?" if close else "`headwater serve --help` lists them all"
+def unknown_variables() -> Iterator[tuple[str, str]]:
+    """Variables that look like settings and are none, and what to do about each."""
+    known = {f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields}
+    for name in sorted(os.environ):
+        capitals = name.upper()
+        if not capitals.startswith(ENV_PREFIX) or capitals in known | _OTHERS:
+            continue
+        if not _SERVICE.fullmatch(capitals):
+            yield name, similar(capitals, known)
 
 
 def _environment() -> Iterator[Finding]:
-    known = {f"{_PREFIX}{name.upper()}" for name in Settings.model_fields}
-    for name in sorted(os.environ):
-        if name.startswith(_PREFIX) and name not in known | _OTHERS:
-            yield hint("environment", f"{name} is no setting and is ignored", _similar(name, known))
+    for name, advice in unknown_variables():
+        yield hint("environment", f"{name} is no setting and is ignored", advice)
 
 
 def _invalid(error: ValidationError) -> Iterator[Finding]:

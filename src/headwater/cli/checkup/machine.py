@@ -22,7 +22,7 @@ from headwater.cli.serving.access import (
     open_certificate,
 )
 from headwater.cli.serving.reloading import Reloader
-from headwater.http.descriptors import FILES_BESIDES
+from headwater.http.wire.descriptors import FILES_BESIDES
 from headwater.settings import Settings
 from headwater.store.key_file import KeyFileError
 
@@ -146,7 +146,7 @@ def _memory_bytes() -> int:
 
 
 def _strangers(settings: Settings) -> Iterator[Finding]:
-    """What bounds those who may come in."""
+    """What bounds who may come in."""
     if access_is_on(settings):
         if not settings.quotas:
             advice = "set quotas if tenants share it: tenants/*: streams=1000 bytes=10GiB"

@@ -31,7 +31,10 @@ class SegmentRecord(Record):
     streams: A[int, doc("how many streams have something in it")]
     extents: A[int, doc("how many pieces of streams it holds")]
     created_at: A[str, doc("when it was written")]
-    place: A[str, doc("`here`, `object storage`, `both`, or `going` when nobody needs it")]
+    place: A[
+        str,
+        doc("`here`, `object storage`, `both`, `uploading`, or `going` when nobody needs it"),
+    ]
 
 
 class OrphanRecord(Record):

@@ -25,7 +25,7 @@ from headwater.http.access.verification import (
     parse_key_set,
     shared_secret,
 )
-from headwater.http.tls import Certificate
+from headwater.http.wire.tls import Certificate
 from headwater.service.clock import Clock
 from headwater.settings import Settings
 from headwater.store.key_file import (

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from headwater.http.heartbeat import Heartbeat
-from headwater.http.leases import Leased
+from headwater.http.feeds.heartbeat import Heartbeat
+from headwater.http.nodes.leases import Leased
 from headwater.service.feeds import Feeds
 from headwater.service.log import Log
 from headwater.service.subscriptions.operations import Subscriptions
@@ -14,16 +15,17 @@ from headwater.store.engine.membership import Membership
 
 if TYPE_CHECKING:
     from headwater.cluster.node import Node
-    from headwater.core.decisions import Append
     from headwater.documents.documents import Documents
     from headwater.http.app import App
-    from headwater.http.cluster import ClusterResource
-    from headwater.http.forwarding import ForwardFigures, Forwarding
-    from headwater.http.hinting import Channels
     from headwater.http.messages import Handler, Request, Screen
-    from headwater.http.relaying import FeedResource, Relay
-    from headwater.http.resources import Resources
+    from headwater.http.nodes.forwarding import ForwardFigures, Forwarding
+    from headwater.http.nodes.hinting import Channels
+    from headwater.http.nodes.relaying import FeedResource, Relay
+    from headwater.http.resources.assembly import Resources
+    from headwater.http.resources.cluster import ClusterResource
+    from headwater.http.resources.pipelines import PipelineResource
     from headwater.responses.responses import Responses
+    from headwater.service.live.registry import Live
 
 _SECRET_BYTES: Final = 32
 _NODE_SECRET: Final = "node"
@@ -43,12 +45,13 @@ class Clustering:
         subscriptions: Subscriptions,
     ) -> None:
         from headwater.cluster.node import Node
-        from headwater.http.cluster import ClusterResource
+        from headwater.http.resources.cluster import ClusterResource
 
         self.node: Node = Node(streams, membership)
         self._subscriptions = subscriptions
         self._telling = feeds.telling
         self._channels: Channels | None = None
+        self.node.on_gain.append(streams.collection.gained)
         self.node.on_gain.append(subscriptions.gained)
         self.node.on_release.append(subscriptions.releasing)
         self.node.on_look.append(self._telling.looked)
@@ -64,8 +67,8 @@ class Clustering:
         membership = streams.engine.membership
         if membership is None:
             return None
-        from headwater.http.hinting import Telling
-        from headwater.http.relaying import FeedResource
+        from headwater.http.nodes.hinting import Telling
+        from headwater.http.nodes.relaying import FeedResource
 
         fresh = secrets.token_hex(_SECRET_BYTES).encode()
         secret = await streams.in_thread(membership.secret, _NODE_SECRET, fresh)
@@ -75,10 +78,10 @@ class Clustering:
         return clustering
 
     def in_front_of(self, app: App, streams: Log, resources: Resources) -> Handler:
-        from headwater.http.errands import Errands
-        from headwater.http.forwarding import Forwarding
-        from headwater.http.hinting import Channels
-        from headwater.http.relaying import Relay
+        from headwater.http.nodes.forwarding import Forwarding
+        from headwater.http.nodes.hinting import Channels
+        from headwater.http.nodes.own_requests import OwnRequests
+        from headwater.http.nodes.relaying import Relay
 
         forwarding = self._forwarding = Forwarding(
             app, self.node, self._secret, streams.limits.answer_bytes_max
@@ -88,27 +91,33 @@ class Clustering:
         self.node.on_look.append(self._forwarding.looked)
         self.node.ask = self._forwarding.move
         resources.groups.elsewhere = self._forwarding.groups_of
-        self._subscriptions.elsewhere = Errands(forwarding)
+        self._subscriptions.elsewhere = OwnRequests(forwarding)
         self._channels = Channels(
             self.node, forwarding.ask, self._subscriptions, streams.limits.answer_bytes_max
         )
         self.node.on_look.append(self._channels.looked)
+        self.node.on_look.append(partial(self._looked_for_reports, resources.pipelines))
         return self._forwarding
 
-    def take_along(self, documents: Documents | None, responses: Responses | None) -> None:
-        """Let layers over streams know which of them this node has."""
+    def _looked_for_reports(self, pipelines: PipelineResource) -> None:
+        if self.node.seen.of_pipelines() not in self.node.shards:
+            pipelines.forget()
+
+    def take_along(
+        self, live: Live, documents: Documents | None, responses: Responses | None
+    ) -> None:
+        """Let layers over streams know which of them this node has, and reach the others."""
+        from headwater.http.nodes.own_requests import OwnRequests
+
+        assert self._forwarding is not None
+        anywhere = OwnRequests(self._forwarding)
+        live.metrics.elsewhere = anywhere
         if documents is not None:
             self.node.on_release.append(documents.releasing)
         if responses is not None:
-            responses.elsewhere = self._append
+            responses.elsewhere = anywhere.append
             self.node.on_gain.append(responses.gained)
             self.node.on_look.append(responses.looked)
-
-    async def _append(self, path: str, command: Append) -> None:
-        from headwater.http.errands import Errands
-
-        assert self._forwarding is not None
-        await Errands(self._forwarding).append(path, command)
 
     @property
     def parts(self) -> tuple[Node | None, ForwardFigures | None, Relay | None]:
@@ -144,7 +153,7 @@ def handler_of(
         return app
     inner = app if clustering is None else clustering.in_front_of(app, streams, resources)
     if streams.counts_together:
-        from headwater.http.counting import Counted
+        from headwater.http.quotas import QuotaWaits
 
-        inner = Counted(inner)
+        inner = QuotaWaits(inner)
     return Leased(inner, lease, streams.in_thread)

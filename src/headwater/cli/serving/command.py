@@ -12,14 +12,13 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from headwater.cli.exits import CliError, usage
 from headwater.cli.shell import say
 from headwater.core.pipelines import ON_ERROR
 from headwater.settings import Settings, load_settings
-from headwater.settings.fields import explained
+from headwater.settings.origins import told
 
 if TYPE_CHECKING:
     from headwater.cli.serving.sidecar import Plan
@@ -107,11 +106,14 @@ def _up(
 
 def _run(settings: Settings, sidecar: Plan | None = None) -> None:
     # The server's own modules take a while to load, and no other command needs them.
+    from headwater.cli.checkup.configuration import unknown_variables
     from headwater.cli.serving.access import CannotServe
     from headwater.cli.serving.logs import configure_logs
-    from headwater.cli.serving.server import serve
+    from headwater.cli.serving.server import log, serve
 
     configure_logs(settings.log_level, settings.log_format)
+    for variable, advice in unknown_variables():
+        log.warning("no_such_setting", variable=variable, advice=advice)
     try:
         serve(settings, sidecar)
     except CannotServe as error:
@@ -124,12 +126,12 @@ def _settings(config: Path | None, flags: dict[str, Any]) -> Settings:
     try:
         settings = load_settings(config, given)
         settings.limits()
-    except ValidationError as error:
-        raise usage(explained(error.errors()[0])) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise usage(f"{config} is not TOML: {error}") from None
-    except (ValueError, OSError) as error:
-        raise usage(str(error)) from None
+    except OSError as error:
+        raise usage(f"--config: cannot read {config}: {error.strerror}") from None
+    except ValueError as error:
+        raise usage(told(error, config, given)) from None
     return settings
 
 

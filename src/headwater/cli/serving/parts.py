@@ -11,19 +11,19 @@ from headwater.cli.serving.clustering import NO_PARTS, Clustering, handler_of
 from headwater.cli.serving.reloading import Reloader
 from headwater.core.quotas import parse_quotas
 from headwater.documents.figures import Figures as DocumentFigures
-from headwater.http import collectors
 from headwater.http.access.gate import Gate
 from headwater.http.app import App
 from headwater.http.browsers import Browsers
-from headwater.http.figures import Figures
-from headwater.http.heartbeat import Heartbeat
-from headwater.http.metrics import Metrics
-from headwater.http.resources import Resources, resources_of
-from headwater.http.server import Server
-from headwater.http.tables import Ask
-from headwater.http.tls import Certificate
-from headwater.http.tracing import Tracing
-from headwater.http.traffic import Traffic, log_access
+from headwater.http.feeds.heartbeat import Heartbeat
+from headwater.http.observe import collectors
+from headwater.http.observe.figures import Figures
+from headwater.http.observe.metrics import Metrics
+from headwater.http.observe.tracing import Tracing
+from headwater.http.observe.traffic import Traffic, log_access
+from headwater.http.resources.assembly import Resources, resources_of
+from headwater.http.resources.tables import Ask
+from headwater.http.wire.server import Server
+from headwater.http.wire.tls import Certificate
 from headwater.service.feeds import Feeds
 from headwater.service.groups.operations import Groups
 from headwater.service.live.registry import Live
@@ -112,6 +112,8 @@ class Parts:
             recognise=None if clustering is None else clustering.recognise,
             traffic=traffic,
         )
+        if self.streams.engine.lease is None:
+            self.streams.writer.is_alone = lambda: server.connections == 1
         self._collect(metrics, resources, server)
         return server
 
@@ -165,7 +167,7 @@ class Parts:
         if self.responses is not None:
             self.responses.start()
         if self.clustering is not None:
-            self.clustering.take_along(self.documents, self.responses)
+            self.clustering.take_along(self.live, self.documents, self.responses)
             self.clustering.node.start()
 
     async def abandon(self) -> None:

@@ -16,7 +16,7 @@ import structlog
 
 from headwater.core.access.keys import KeyBook
 from headwater.http.access.verification import InvalidKeySet
-from headwater.http.tls import CertificateError
+from headwater.http.wire.tls import CertificateError
 from headwater.service.background import Watch
 from headwater.store.key_file import KeyFileError, KeyPlace, file_stamp
 

@@ -28,9 +28,9 @@ from headwater.cli.serving.reloading import Reloader
 from headwater.cli.serving.responses import open_responses
 from headwater.cli.serving.tables import Tables
 from headwater.core.cluster import parse_labels
-from headwater.http.server import Server
-from headwater.http.tables import Ask
-from headwater.http.tracing import Tracing, TracingUnavailable, open_tracing
+from headwater.http.observe.tracing import Tracing, TracingUnavailable, open_tracing
+from headwater.http.resources.tables import Ask
+from headwater.http.wire.server import Server
 from headwater.service.background import Watch
 from headwater.service.clock import wall_clock_ms
 from headwater.settings import Settings
@@ -40,6 +40,8 @@ from headwater.store.sqlite.engine import SqliteEngine
 
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _JOIN_AGAIN_S: Final = 1.0
+_NODE: Final = "node"
+"""Below the data directory: what a node that keeps no data has on its disk, which is a cache."""
 
 log = structlog.get_logger()
 
@@ -64,6 +66,7 @@ def open_engine(settings: Settings, lost: Callable[[], None] = lambda: None) -> 
         lost,
         settings.advertise or None,
         parse_labels(settings.label),
+        settings.data / _NODE if settings.history_store else None,
     )
 
 

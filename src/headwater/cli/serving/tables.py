@@ -42,7 +42,7 @@ class Tables:
 
     async def _answer(self, sql: str | None) -> bytes:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "headwater.cli.answering"),
+            *(sys.executable, "-m", "headwater.cli.tables.answer_process"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,

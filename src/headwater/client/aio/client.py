@@ -15,7 +15,7 @@ from headwater.client.aio.stream import AsyncStream
 from headwater.client.aio.subscription import AsyncSubscription
 from headwater.client.aio.transport import HttpxTransport, Timeouts, Transport
 from headwater.client.protocol.addresses import stream_root
-from headwater.client.protocol.resources import (
+from headwater.client.protocol.extensions import (
     PAGE,
     StreamPage,
     StreamSummary,

@@ -36,7 +36,7 @@ class AsyncConsumer:
                 break
 
     What was fetched and not handed out goes back to the group, uncounted, when the block is left,
-    when the iteration is cancelled, and when nobody refers to the iterator any more. Lost
+    when the iteration is cancelled, and when nothing refers to the iterator. Lost
     connections and restarts of the server are ridden out; what it raises is final.
     """
 
@@ -207,7 +207,7 @@ class Inbox:
         link = self._link
         if not self._asked or self._waiting or self._fetching or self._bringing or self.closed:
             return await link.send("ack", receipts, {})
-        # Whoever waits for the acknowledgement does not wait for messages: what is there comes.
+        # This fetch waits for the acknowledgement, not for messages: it takes what is there.
         request = fetch_request(
             link.url, consumer=self._consumer, most=self._batch, wait_s=0.0, ack=receipts
         )

@@ -15,8 +15,7 @@ from headwater.client.aio.snapshots import AsyncSnapshots
 from headwater.client.errors import HeadwaterError
 from headwater.client.protocol.addresses import stream_path, stream_url
 from headwater.client.protocol.batch import Position
-from headwater.client.protocol.records import time_ms
-from headwater.client.protocol.resources import (
+from headwater.client.protocol.extensions import (
     BULK_BYTES,
     Bulk,
     Place,
@@ -29,6 +28,7 @@ from headwater.client.protocol.resources import (
     position_request,
     ranges_request,
 )
+from headwater.client.protocol.records import time_ms
 from headwater.client.protocol.streams import (
     START,
     Live,
@@ -80,7 +80,7 @@ class AsyncReadableStream:
 
     async def head(self) -> StreamInfo:
         """What the server knows about the stream, without its content."""
-        answer = await self._sender.perform(Request("HEAD", self._url))
+        answer = await self._sender.perform(Request("HEAD", self._url), stream_info)
         return self._learned(stream_info(answer.response))
 
     async def details(self) -> StreamDetails:

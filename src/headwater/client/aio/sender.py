@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 from headwater.client.aio.transport import OpenResponse, Transport
@@ -21,8 +21,8 @@ from headwater.client.errors import (
     UnexpectedAnswer,
 )
 from headwater.client.protocol.addresses import origin_of
+from headwater.client.protocol.extensions import not_supported, parse
 from headwater.client.protocol.refusals import failure
-from headwater.client.protocol.resources import not_supported, parse
 from headwater.client.protocol.retry import Retries, RetryPolicy
 from headwater.client.protocol.streams import (
     ERROR_BYTES_MAX,
@@ -39,6 +39,9 @@ Token = str | Callable[[], str | Awaitable[str]]
 
 Values = Mapping[str, Token]
 """Headers or query parameters by name."""
+
+
+_ASKING: Final = ("GET", "HEAD")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +166,7 @@ class Sender:
         await asyncio.sleep(delay_s)
 
     async def distrust(self) -> None:
-        """Do not use the present connections any more; one of them is confused."""
+        """Stop using the present connections: one of them is out of step."""
         await self.transport.distrust()
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -204,6 +207,8 @@ class Sender:
             patient = self.retry.give_up_after_s is None
             if contact.made or error.in_doubt or patient:
                 contact.made = contact.made or error.in_doubt
+                # What only asks does nothing, whether it arrived or not.
+                error.in_doubt = error.in_doubt and request.method not in _ASKING
                 raise
             now = asyncio.get_running_loop().time()
             if contact.missed_since is None:

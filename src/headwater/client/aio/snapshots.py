@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.client.aio.sender import Sender
-from headwater.client.protocol.resources import (
+from headwater.client.protocol.extensions import (
     LATEST,
     Snapshot,
     SnapshotInfo,

@@ -10,8 +10,8 @@ from headwater.client.aio.link import GroupLink
 from headwater.client.aio.live import AsyncLiveStream
 from headwater.client.aio.writable import AsyncWritableStream
 from headwater.client.errors import StreamExists, StreamNotFound
+from headwater.client.protocol.extensions import clear_request, next_offset, undelete_request
 from headwater.client.protocol.groups import GroupInfo, group_infos, groups_url
-from headwater.client.protocol.resources import clear_request, next_offset, undelete_request
 from headwater.client.protocol.streams import (
     NOTHING,
     Durability,
@@ -83,7 +83,7 @@ class AsyncStream(AsyncWritableStream):
             data=data,
             headers=headers,
         )
-        answer = await self._sender.perform(request)
+        answer = await self._sender.perform(request, stream_info)
         # After an attempt that got no answer, "exists" may mean that we have just created it.
         if answer.response.status == 200 and not answer.in_doubt:
             raise StreamExists(
@@ -124,7 +124,7 @@ class AsyncStream(AsyncWritableStream):
             config_version=version,
             headers=headers,
         )
-        answer = await self._sender.perform(request)
+        answer = await self._sender.perform(request, stream_info)
         return self._learned(stream_info(answer.response))
 
     async def delete(self, *, purge: bool = False) -> None:
@@ -178,7 +178,7 @@ class AsyncStream(AsyncWritableStream):
             headers=headers,
         )
         request = fork_request(created, self._url, offset=offset, sub_offset=sub_offset)
-        answer = await self._sender.perform(request)
+        answer = await self._sender.perform(request, stream_info)
         fork._learned(stream_info(answer.response))
         return fork
 

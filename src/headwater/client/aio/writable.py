@@ -155,7 +155,7 @@ class AsyncWritableStream(AsyncReadableStream):
         request = append_request(
             self._url, body, content_type=content_type, close=close, seq=seq, id=id, headers=headers
         )
-        return receipt((await self._sender.perform(request)).response)
+        return receipt((await self._sender.perform(request, receipt)).response)
 
     async def _resolve_content_type(self) -> str:
         """The stream's type, which every append has to name. Asked for once."""

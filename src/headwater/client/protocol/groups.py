@@ -192,7 +192,7 @@ class Lease:
         return self.since + (ack_timeout_s if self.length_s is None else self.length_s)
 
     def is_over(self, ack_timeout_s: float, now: float) -> bool:
-        """Whether the message is not with this member any more, as far as it can tell."""
+        """Whether this member has lost the message, as far as it can tell."""
         return self.settled or self.lost or now >= self.until(ack_timeout_s)
 
 

@@ -31,7 +31,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.client.errors import BadRequest, StreamNotFound, whole_number
+from headwater.client.errors import BadRequest, StreamNotFound
 from headwater.client.protocol.batch import Batch, Position, has_messages, is_json_array
 from headwater.client.protocol.sse import SseParser
 from headwater.client.protocol.streams import (
@@ -45,6 +45,7 @@ from headwater.client.protocol.streams import (
     unexpected,
 )
 from headwater.core.content_types import is_json, media_type
+from headwater.core.numbers import whole_number
 
 _READ_TAG: Final = re.compile(
     r'(?:W/)?"[^":]*:(?P<start>-1|\d+_\d+):\d+_\d+(?::c)?(?:[;-]\w+)?"', re.ASCII
@@ -92,7 +93,7 @@ class ReadSession:
     def answered(self, response: Response) -> None:
         """Take a granted catch-up or long-poll answer."""
         if response.next_offset is None:
-            raise unexpected(response, "the answer has no Stream-Next-Offset")
+            raise unexpected(response, "the answer has no Stream-Next-Offset", in_doubt=False)
         if response.status == 200:
             self.content_type = response.headers.get("content-type", self.content_type)
         earliest = response.headers.get("stream-earliest-offset")

@@ -14,8 +14,8 @@ import msgspec
 
 from headwater.client.errors import NotSupported
 from headwater.client.protocol.batch import Position
+from headwater.client.protocol.extensions import next_offset
 from headwater.client.protocol.groups import DeliveredProducer
-from headwater.client.protocol.resources import next_offset
 from headwater.client.protocol.streams import Request, Response
 from headwater.client.protocol.values import decode
 
@@ -107,13 +107,15 @@ class Line(msgspec.Struct, frozen=True):
 _LINES: Final = msgspec.json.Decoder(Line)
 
 
-def records_request(url: str, offset: str) -> Request:
+def records_request(url: str, offset: str, until: str | None = None) -> Request:
     params = {"offset": offset, "headers": "true", "max_bytes": str(_ANSWER_BYTES)}
+    if until is not None:
+        params["until"] = until
     return Request("GET", f"{url}/_bulk", params=params)
 
 
-def lines_of(response: Response, skip: int) -> tuple[list[tuple[Line, Position]], Position]:
-    """Each message with the place after it, without the first so many; and where to go on."""
+def lines_of(response: Response, skip: int = 0) -> tuple[list[tuple[Line, Position]], Position]:
+    """Each message with the place after it, the first `skip` left out; and where to continue."""
     try:
         lines = _LINES.decode_lines(response.body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""What an answer means that is none: the error that it stands for."""
+"""Refusals: from an answer to the error that it stands for."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from headwater.client.errors import (
     SubscriptionNotFound,
     UpstreamRefused,
     class_for_status,
-    whole_number,
 )
 from headwater.client.protocol.addresses import origin_of
 from headwater.client.protocol.streams import Request, Response
 from headwater.core.content_types import JSON, media_type
+from headwater.core.numbers import whole_number
 
 _MESSAGE_CHARS_MAX: Final = 300
 _RETRY_AFTER_S_MAX: Final = 86_400.0

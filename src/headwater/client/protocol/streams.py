@@ -22,8 +22,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from headwater.client.errors import UnexpectedAnswer, whole_number
+from headwater.client.errors import UnexpectedAnswer
 from headwater.core.limits import PRODUCER_ID_CHARS_MAX, PRODUCER_NUMBER_MAX
+from headwater.core.numbers import whole_number
 
 T = TypeVar("T")
 
@@ -300,6 +301,8 @@ def _present(
 
 def stream_info(response: Response) -> StreamInfo:
     """The metadata in the headers of a granted PUT or HEAD."""
+    if response.status == 200:
+        _check_granted(response)
 
     def number(name: str) -> int | None:
         return whole_number(response.headers.get(name, ""))
@@ -322,6 +325,7 @@ def stream_info(response: Response) -> StreamInfo:
 
 def receipt(response: Response) -> Receipt:
     """The outcome of a granted append without producer headers."""
+    _check_granted(response)
     return Receipt(
         response.next_offset,
         # Counts messages whose id the stream had already; it is not sent otherwise.
@@ -329,6 +333,17 @@ def receipt(response: Response) -> Receipt:
         closed=response.closed,
         relaxed=_relaxed(response),
     )
+
+
+def _check_granted(response: Response) -> None:
+    """Refuse what any web server says: a 200 that is not about a stream is no receipt.
+
+    Stream servers may leave the offset out, but not everything.
+    """
+    if response.status == 204 or response.next_offset is not None:
+        return
+    if not any(name.startswith(("stream-", "producer-")) for name in response.headers):
+        raise unexpected(response, "the answer has no Stream-Next-Offset")
 
 
 def _relaxed(response: Response) -> bool:
@@ -342,6 +357,7 @@ def producer_receipt(response: Response, tag: ProducerTag) -> Receipt:
     our epoch or below our number, the answer belongs to another request (a confused proxy can
     do that), and nothing is known about ours.
     """
+    _check_granted(response)
     epoch = response.headers.get("producer-epoch", str(tag.epoch))
     highest = response.headers.get("producer-seq", str(tag.seq))
     number = whole_number(highest)
@@ -368,8 +384,8 @@ def decoded(response: Response, kind: type[T]) -> T:
         raise unexpected(response, f"the answer is not what was asked for: {error}") from None
 
 
-def unexpected(response: Response, problem: str) -> UnexpectedAnswer:
+def unexpected(response: Response, problem: str, *, in_doubt: bool = True) -> UnexpectedAnswer:
     """An answer that cannot be right. What it should have told us is unknown."""
     return UnexpectedAnswer(
-        problem, status=response.status, headers=response.headers, in_doubt=True
+        problem, status=response.status, headers=response.headers, in_doubt=in_doubt
     )

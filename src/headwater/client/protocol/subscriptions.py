@@ -16,6 +16,7 @@ from headwater.client.errors import InvalidSignature, UnknownSigningKey
 from headwater.client.protocol.groups import milliseconds
 from headwater.client.protocol.streams import Request, Response, decoded
 from headwater.core.content_types import JSON
+from headwater.core.numbers import whole_number
 
 SIGNATURE_AGE_S: Final = 300
 _JSON_HEADERS: Final = {"Content-Type": JSON}
@@ -320,7 +321,7 @@ def _parts(signature: str) -> tuple[str, str, bytes]:
     fields = dict(part.partition("=")[::2] for part in signature.split(","))
     try:
         sent_s, kid, signed = fields["t"], fields["kid"], fields["ed25519"]
-        if not (sent_s.isascii() and sent_s.isdigit() and len(sent_s) <= 15):
+        if whole_number(sent_s, digits_max=15) is None:
             raise ValueError
         return sent_s, kid, _decoded(signed)
     except (KeyError, ValueError, Base64Error):

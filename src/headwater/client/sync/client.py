@@ -8,7 +8,7 @@ from typing import Any
 from headwater.client.aio.client import AsyncHeadwater
 from headwater.client.aio.sender import Token, Values
 from headwater.client.aio.transport import Timeouts, Transport
-from headwater.client.protocol.resources import PAGE, StreamPage, StreamSummary
+from headwater.client.protocol.extensions import PAGE, StreamPage, StreamSummary
 from headwater.client.protocol.retry import RetryPolicy
 from headwater.client.protocol.streams import Response
 from headwater.client.protocol.subscriptions import SubscriptionInfo, WebhookKeys

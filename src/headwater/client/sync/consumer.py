@@ -21,7 +21,7 @@ class Consumer(BlockingContext[AsyncConsumer]):
                 break
 
     What was fetched and not handed out goes back to the group, uncounted, when the block is left,
-    when the iteration is interrupted, and when nobody refers to the iterator any more. Lost
+    when the iteration is interrupted, and when nothing refers to the iterator. Lost
     connections and restarts of the server are ridden out; what it raises is final.
     """
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, overload
 
 from headwater.client.aio.readable import AsyncReadableStream, Since
 from headwater.client.protocol.batch import Position
-from headwater.client.protocol.resources import BULK_BYTES, Bulk, Ranges, Reach, StreamDetails
+from headwater.client.protocol.extensions import BULK_BYTES, Bulk, Ranges, Reach, StreamDetails
 from headwater.client.protocol.streams import START, Live, StreamInfo
 from headwater.client.sync.portal import Blocking
 from headwater.client.sync.reader import Reader

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.client.aio.snapshots import AsyncSnapshots
-from headwater.client.protocol.resources import LATEST, Snapshot, SnapshotInfo
+from headwater.client.protocol.extensions import LATEST, Snapshot, SnapshotInfo
 from headwater.client.sync.portal import Blocking
 
 

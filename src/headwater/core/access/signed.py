@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from headwater.core.errors import InvalidRequest
 from headwater.core.limits import SIGNED_SECONDS_MAX
+from headwater.core.numbers import whole_number
 
 METHOD: Final = "GET"
 SECRET_BYTES: Final = 32
@@ -43,8 +44,7 @@ def verify(secret: bytes, path: str, claim: Claim) -> int | None:
     if not hmac.compare_digest(expected.encode(), claim.signature.encode()):
         return None
     # What was signed is a number, but better not to depend on that.
-    well_formed = claim.expires.isascii() and claim.expires.isdigit()
-    return int(claim.expires) if well_formed and len(claim.expires) <= _DIGITS_MAX else None
+    return whole_number(claim.expires, _DIGITS_MAX)
 
 
 def check_duration(seconds: int) -> int:

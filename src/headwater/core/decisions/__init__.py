@@ -17,7 +17,7 @@ from headwater.core.decisions.create import decide_create, expected_config
 from headwater.core.decisions.forget import decide_forget
 from headwater.core.decisions.profile import decide_profile
 from headwater.core.decisions.remove import decide_delete, decide_expire, decide_orphan, remove
-from headwater.core.decisions.trim import Held, decide_clear, decide_retention, decide_trim
+from headwater.core.decisions.trim import Held, decide_retention, decide_trim
 from headwater.core.decisions.undelete import decide_undelete
 
 __all__ = [
@@ -28,7 +28,6 @@ __all__ = [
     "ForkPoint",
     "Held",
     "decide_append",
-    "decide_clear",
     "decide_create",
     "decide_delete",
     "decide_expire",

@@ -75,7 +75,7 @@ def _after_close(
     if stamp is None:
         if command.close and not command.body:
             return Decision(AppendReply(state.tail_token, True, close_only=True))
-    elif known is not None and stamp.epoch == known.epoch and stamp.seq <= known.seq:
+    elif known is not None and producers.was_stored(known, stamp):
         return _duplicate(state, stamp.id, known)
     elif stamp == state.closed_by:
         return Decision(AppendReply(state.tail_token, True, stamp, duplicate=True))
@@ -95,10 +95,9 @@ def _check_content(state: StreamState, command: Append) -> None:
     if command.content_type is None:
         raise MissingContentType
     expected = state.config.content_type
-    if command.content_type != expected and content_types.media_type(
-        command.content_type
-    ) != content_types.media_type(expected):
-        raise ContentTypeMismatch(expected, command.content_type)
+    given = command.content_type
+    if given != expected and not content_types.is_same(given, expected):
+        raise ContentTypeMismatch(expected, given)
 
 
 def _check_stream_seq(state: StreamState, stream_seq: str | None) -> None:

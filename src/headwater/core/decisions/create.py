@@ -111,7 +111,7 @@ def _configure(
         )
     source = fork_point.source.config
     content_type = command.content_type or source.content_type
-    if content_types.media_type(content_type) != content_types.media_type(source.content_type):
+    if not content_types.is_same(content_type, source.content_type):
         raise ContentTypeMismatch(source.content_type, content_type)
     inherits_lifetime = command.lifetime.is_forever
     return StreamConfig(

@@ -90,9 +90,7 @@ def _fixed(config: StreamConfig, command: Create, content_type: str | None) -> l
     different: list[str] = []
     if command.fork != config.fork:
         different.append("fork source or offset")
-    if content_type is not None and content_types.media_type(
-        content_type
-    ) != content_types.media_type(config.content_type):
+    if content_type is not None and not content_types.is_same(content_type, config.content_type):
         different.append("content type")
     wanted, there = command.unique_ids, config.unique_ids
     if wanted is None and command.fork is not None:

@@ -50,17 +50,8 @@ def decide_retention(state: StreamState, held: Held, now_ms: int) -> StreamDecis
 
 
 def decide_trim(state: StreamState, position: int, now_ms: int) -> StreamDecision[bool]:
-    """Keep a stream from a position on; the reply says whether anything was let go of."""
-    gone = state.deleted or state.soft_deleted or state.config.retention is None
-    if gone or not state.config.kept_from < position <= state.tail:
+    """Drop what a stream holds before a position; the reply says whether there was anything."""
+    if not state.config.kept_from < position <= state.tail:
         return Decision(False)
     config = replace(state.config, kept_from=position)
     return Decision(True, (Trimmed(config.id, now_ms, config),))
-
-
-def decide_clear(state: StreamState, position: int, now_ms: int) -> StreamDecision[None]:
-    """Drop what a stream that `require` let through holds before a position."""
-    if not state.config.kept_from < position <= state.tail:
-        return Decision(None)
-    config = replace(state.config, kept_from=position)
-    return Decision(None, (Trimmed(config.id, now_ms, config),))

@@ -3,7 +3,7 @@
 A failure carries its data as attributes, a stable `code` that programs may rely on, and a message
 that tells a person what to do about it. How a failure looks on the wire (its HTTP status and
 headers) is decided in one place, `headwater.http.errors`. When each code is met and what to do then
-is in `headwater/http/explanations.toml`, for the pages about them. Errors that only subscriptions
+is in `headwater/http/error_pages.toml`, for the pages about them. Errors that only subscriptions
 and durable responses know are in their own modules, `core/subscriptions/errors.py` and
 `core/responses/errors.py`.
 """

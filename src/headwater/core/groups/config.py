@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from headwater.core.errors import GroupConflict, InvalidOffset
 from headwater.core.json_bodies import decode_body
 from headwater.core.limits import VERSION_MAX
+from headwater.core.numbers import whole_number
 from headwater.core.offsets import Anchor, Offset, parse_offset
 
 START_FIRST = "first"
@@ -39,6 +40,10 @@ class GroupConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     order_by: Annotated[str, msgspec.Meta(pattern="^/", max_length=256)] | None = None
     version: Annotated[int, msgspec.Meta(ge=0, le=VERSION_MAX)] = 0
     """0 while nobody has given one."""
+
+    def is_exhausted(self, deliveries: int) -> bool:
+        """Whether a message that was delivered so often is not delivered again."""
+        return 0 < self.max_deliveries <= deliveries
 
 
 ALL_SETTINGS: Final = frozenset(GroupConfig.__struct_fields__)
@@ -101,6 +106,7 @@ def parse_place(text: str) -> tuple[Anchor | Offset, int]:
     if text == START_LATEST:
         return Anchor.TAIL, 0
     offset, slash, skip = text.partition("/")
-    if slash and not (skip.isascii() and skip.isdigit() and len(skip) <= 15):
+    count = whole_number(skip, digits_max=15) if slash else 0
+    if count is None:
         raise InvalidOffset("after an offset, / and a number skip so many messages")
-    return parse_offset(offset), int(skip or 0)
+    return parse_offset(offset), count

@@ -123,8 +123,7 @@ def _returned(
 ) -> Outstanding:
     """A message that comes back: to be delivered again, unless that was done often enough."""
     deliveries = message.deliveries if counts else message.deliveries - 1
-    limit = state.config.max_deliveries
-    phase = GIVEN_UP if limit and deliveries >= limit else WAITING
+    phase = GIVEN_UP if state.config.is_exhausted(deliveries) else WAITING
     return replace(message, phase=phase, until_ms=until_ms, deliveries=deliveries, consumer=None)
 
 

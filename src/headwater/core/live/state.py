@@ -28,6 +28,7 @@ from headwater.core.live.templates import (
     TemplateSpec,
 )
 from headwater.core.live.touches import Change, touch_all_rows, touch_templates
+from headwater.core.numbers import whole_number
 from headwater.core.state_protocol import RESET, RawRecord
 
 _TABLES_REMEMBERED_MAX: Final = 4096
@@ -204,8 +205,9 @@ class LiveState:
 
 
 def parse_cursor(text: str) -> tuple[str, int]:
-    epoch, _, number = text.partition(":")
+    epoch, _, digits = text.partition(":")
     well_formed = len(epoch) == 16 and all(digit in "0123456789abcdef" for digit in epoch)
-    if not well_formed or not (number.isascii() and number.isdigit() and len(number) <= 15):
+    number = whole_number(digits, digits_max=15)
+    if not well_formed or number is None:
         raise InvalidBody('cursor must be "now" or a cursor that this server gave out')
-    return epoch, int(number)
+    return epoch, number

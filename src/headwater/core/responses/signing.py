@@ -12,6 +12,7 @@ import hmac
 from base64 import urlsafe_b64encode
 from typing import Final
 
+from headwater.core.numbers import whole_number
 from headwater.core.responses.errors import InvalidSignature, MissingSignature, SignatureExpired
 
 _PURPOSE: Final = "headwater response 1"
@@ -38,9 +39,10 @@ def verify(
     if not hmac.compare_digest(expected.encode(), signature[0].encode()):
         raise InvalidSignature
     # What was signed is a number, but better not to depend on that.
-    if not (expires[0].isascii() and expires[0].isdigit() and len(expires[0]) <= _DIGITS_MAX):
+    expires_s = whole_number(expires[0], _DIGITS_MAX)
+    if expires_s is None:
         raise InvalidSignature
-    if now_ms >= int(expires[0]) * 1000:
+    if now_ms >= expires_s * 1000:
         raise SignatureExpired
 
 

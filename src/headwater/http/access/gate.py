@@ -16,8 +16,8 @@ from headwater.http.access.accounts import Accounts
 from headwater.http.access.identity import Identity
 from headwater.http.access.tokens import UnknownSigner, refused
 from headwater.http.messages import Request
+from headwater.http.paths import PROBES
 from headwater.http.routes.matching import Match
-from headwater.http.targets import PROBES
 from headwater.service.clock import Clock
 
 

@@ -14,7 +14,7 @@ from headwater.core.limits import PATH_BYTES_MAX
 from headwater.core.paths import check_path
 from headwater.http.answers import json_answer
 from headwater.http.messages import Request, Response
-from headwater.http.targets import STREAM_ROOT
+from headwater.http.paths import STREAM_ROOT
 from headwater.service.clock import Clock
 
 # Everything a path can hold is fine in a URL, but for the sign that begins an escape.

@@ -88,7 +88,7 @@ def _parse_key(entry: Any) -> VerificationKey | None:
 def merge(
     known: Sequence[VerificationKey], current: Sequence[VerificationKey]
 ) -> list[VerificationKey]:
-    """The current keys; those that were known stay the same objects, those that went are ended."""
+    """The current keys: known ones stay the same objects, removed ones are ended."""
     by_source = {key.source: key for key in known}
     merged = [by_source.pop(key.source, key) for key in current]
     for gone in by_source.values():

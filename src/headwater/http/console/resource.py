@@ -8,6 +8,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Final
 
+from headwater.http.answers import NO_STORE
 from headwater.http.errors import plain_error
 from headwater.http.headers import IF_NONE_MATCH
 from headwater.http.messages import Headers, Request, Response
@@ -41,6 +42,11 @@ class Console:
         if request.headers.get(IF_NONE_MATCH) == dict(part.headers)["ETag"].encode():
             return Response(304, part.headers)
         return part
+
+    def move(self, request: Request) -> Response:
+        """Relative, so that it holds below the path of a reverse proxy too."""
+        query = f"?{request.query.decode('latin-1')}" if request.query else ""
+        return Response(308, [("Location", f"console/{query}"), NO_STORE])
 
 
 def parts(directory: Traversable, below: str = "") -> Iterator[tuple[str, bytes]]:

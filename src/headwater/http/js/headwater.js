@@ -11,13 +11,14 @@ import { durableFetch, DurableResponse } from "./responses.js";
 import { Stream } from "./streams.js";
 import { Tabs } from "./tabs.js";
 
+export { Fold } from "./folding.js";
 export { Delivery, Group } from "./groups.js";
 export { encodeValue, keyId, keyset, membershipKey, projectedKey, tableKey, templateId, templateKey, watchKey } from "./keys.js";
 export { LiveStream } from "./live.js";
 export { Producer } from "./producer.js";
 export { HeadwaterError } from "./requests.js";
 export { DurableResponse } from "./responses.js";
-export { Collection, Fold, State } from "./state.js";
+export { Collection, State } from "./state.js";
 export { Batch, NOW, START, Stream } from "./streams.js";
 
 /**

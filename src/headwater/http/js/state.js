@@ -4,16 +4,13 @@
 // change with its transaction id comes back in the stream: from then on the stream itself says it. So the
 // view is always what the stream says, with the writes that are still on their way on top.
 
+import { Fold, store } from "./folding.js";
 import { Backoff, HeadwaterError } from "./requests.js";
 
 /**
- * @typedef {{
- *   type: string, key: string, value?: any, old_value?: any,
- *   headers: {operation?: string, control?: string, offset?: string, txid?: string, [name: string]: unknown},
- * }} ChangeRecord
+ * @typedef {import("./folding.js").ChangeRecord} ChangeRecord
  * @typedef {(changes: ChangeRecord[], txid: string) => Promise<string | void>} Writer
  * @typedef {{write?: Writer, confirmWithinMs?: number, onError?: (error: unknown) => void}} StateOptions
- * @typedef {Map<string, Map<string, any>>} Entities
  * @typedef {{txid: string, changes: ChangeRecord[], done: (error?: unknown) => void}} Pending
  */
 
@@ -153,7 +150,7 @@ export class State {
   /** @param {ChangeRecord[]} messages @param {string} offset */
   #apply(messages, offset) {
     this.#fold.apply(messages, offset);
-    for (const { headers } of messages) if (headers?.txid !== undefined) this.#confirm(String(headers.txid));
+    for (const message of messages) if (message?.headers?.txid !== undefined) this.#confirm(String(message.headers.txid));
     if (messages.length) this.#notify();
   }
 
@@ -232,46 +229,6 @@ export class Collection {
     if (operation !== "insert" && before !== undefined) change.old_value = before;
     return this.#state.change([change]);
   }
-}
-
-/** The rules by which changes become a state; the server's are the same (`core/state_protocol.py`). */
-export class Fold {
-  /** @type {Entities} */
-  entities = new Map();
-  /** @type {Entities | undefined} */
-  #snapshot;
-  #restart = "";
-
-  /** @param {ChangeRecord[]} messages @param {string} [offset] where they end */
-  apply(messages, offset) {
-    if (offset !== undefined && offset <= this.#restart) return;
-    for (const message of messages) this.#take(message);
-  }
-
-  /** @param {ChangeRecord} message */
-  #take(message) {
-    const { headers } = message;
-    if (!headers) return;
-    if (headers.control === "snapshot-start") this.#snapshot = new Map();
-    else if (headers.control === "reset") {
-      this.#snapshot = undefined;
-      this.#restart = headers.offset ?? "";
-      this.entities = new Map();
-    } else if (headers.control === "snapshot-end") {
-      this.entities = this.#snapshot ?? this.entities;
-      this.#snapshot = undefined;
-    } else if (headers.operation && message.type && message.key) {
-      const entities = this.#snapshot ?? this.entities;
-      if (!entities.has(message.type)) entities.set(message.type, new Map());
-      store(/** @type {Map<string, any>} */ (entities.get(message.type)), message);
-    }
-  }
-}
-
-/** @param {Map<string, any>} entities @param {ChangeRecord} change */
-function store(entities, { key, value, headers }) {
-  if (headers.operation === "delete") entities.delete(key);
-  else entities.set(key, value);
 }
 
 /** @param {string} txid */

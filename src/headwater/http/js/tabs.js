@@ -44,6 +44,7 @@ export class Tabs {
   #relay;
   #closing = new AbortController();
   #started = false;
+  #isHere = false;
   #said = false;
   #heardAt = Date.now();
   #pulsedAt = 0;
@@ -94,8 +95,12 @@ export class Tabs {
     }
     this.#channel = new BroadcastChannel(this.#name);
     this.#channel.onmessage = ({ data }) => this.#hear(data);
-    // Held as long as this tab lives, so that the leader learns of its end.
-    this.#hold(`${this.#name} ${this.#tab}`, () => {});
+    // Held as long as this tab lives, so that the leader learns of its end. A leader that can have it
+    // takes the tab for gone, so the tab says nothing before it has it.
+    this.#hold(`${this.#name} ${this.#tab}`, () => {
+      this.#isHere = true;
+      this.#say();
+    });
     this.#hold(this.#name, () => this.#lead());
     this.#timer = setInterval(() => this.#listen(), PULSE_MS);
     globalThis.addEventListener?.("pagehide", () => this.#post({ type: "bye", tab: this.#tab }));
@@ -163,7 +168,7 @@ export class Tabs {
   #say() {
     const wants = [...this.#watchers].map((watcher) => watcher.want());
     if (this.#relay) this.#relay.serve(this.#tab, wants);
-    else this.#post({ type: "want", tab: this.#tab, wants });
+    else if (this.#isHere) this.#post({ type: "want", tab: this.#tab, wants });
   }
 
   #listen() {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from headwater.http.access.rules import Need
-from headwater.http.groups import FETCH_MAX, STREAMS_MAX
+from headwater.http.resources.groups import FETCH_MAX, STREAMS_MAX
 from headwater.http.routes.route import (
     EVENTS_TYPE,
     JSON_TYPE,
@@ -19,9 +19,10 @@ from headwater.http.routes.route import (
     listing,
     obj,
     ref,
+    whole,
     with_head,
 )
-from headwater.http.routes.streams import STREAM_ERRORS
+from headwater.http.routes.streams import APPEND_ERRORS, OFFSET_ERRORS, STREAM_ERRORS
 
 GROUPS: Final = f"{STREAM}/_groups"
 GROUP: Final = f"{GROUPS}/{{group}}"
@@ -51,9 +52,7 @@ _EVERYWHERE = Route(
     query=(
         Parameter("after", "The `next` of the page before.", WHOLE),
         Parameter(
-            "limit",
-            "At most this many streams.",
-            {"type": "integer", "minimum": 1, "maximum": STREAMS_MAX, "default": STREAMS_MAX},
+            "limit", "At most this many streams.", whole(1, STREAMS_MAX, default=STREAMS_MAX)
         ),
     ),
 )
@@ -70,9 +69,7 @@ _GET = Route(
         Parameter("live", "`sse` has messages pushed.", {"type": "string", "enum": ["sse"]}),
         Parameter("consumer", "With `live=sse`: the member.", {"type": "string", "maxLength": 256}),
         Parameter(
-            "max",
-            "With `live=sse`: how many may be unsettled at a time.",
-            {"type": "integer", "minimum": 1, "maximum": FETCH_MAX},
+            "max", "With `live=sse`: how many may be unsettled at a time.", whole(1, FETCH_MAX)
         ),
     ),
 )
@@ -89,9 +86,7 @@ _PUT = Route(
     errors=(
         *_STREAM_ERRORS,
         "invalid_body",
-        "invalid_offset",
-        "unknown_offset",
-        "offset_expired",
+        *OFFSET_ERRORS,
         "group_conflict",
         "path_reserved",
         "too_busy",
@@ -152,9 +147,7 @@ _ACTIONS: Final = (
         ref("SeekBody"),
         _NOTHING,
         "invalid_body",
-        "invalid_offset",
-        "unknown_offset",
-        "offset_expired",
+        *OFFSET_ERRORS,
     ),
     _action("pause", "Hand out nothing.", {}, _NOTHING),
     _action("resume", "Hand out again.", {}, _NOTHING),
@@ -169,20 +162,8 @@ _TRANSACT = Route(
     errors=(
         *_GROUP_ERRORS,
         "invalid_body",
-        "invalid_json",
-        "too_many_messages",
-        "invalid_record",
-        "missing_before",
-        "empty_body",
-        "missing_id",
-        "epoch_must_start_at_zero",
+        *APPEND_ERRORS,
         "stale_receipt",
-        "stream_closed",
-        "content_type_mismatch",
-        "duplicate_id",
-        "sequence_gap",
-        "too_busy",
-        "quota_exceeded",
     ),
     body={JSON_TYPE: ref("TransactionBody")},
     holds_data=True,

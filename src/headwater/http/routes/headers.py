@@ -6,9 +6,9 @@ from typing import Final
 
 from headwater.core import limits
 from headwater.core.responses.upstream import METHODS
-from headwater.http.routes.route import COUNT, FLAG, TEXT, WHOLE, Parameter, Schema
+from headwater.http.routes.route import COUNT, FLAG, TEXT, WHOLE, Parameter, Schema, whole
 
-_DIGITS: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": limits.PRODUCER_NUMBER_MAX}
+_DIGITS: Final[Schema] = whole(0, limits.PRODUCER_NUMBER_MAX)
 
 
 def _short(most: int, least: int = 0) -> Schema:
@@ -20,9 +20,7 @@ REQUEST: Final = {
     for parameter in (
         Parameter("Content-Type", "The type of the stream."),
         Parameter(
-            "Stream-TTL",
-            "Seconds without use before removal.",
-            {"type": "integer", "minimum": 0, "maximum": limits.TTL_SECONDS_MAX},
+            "Stream-TTL", "Seconds without use before removal.", whole(0, limits.TTL_SECONDS_MAX)
         ),
         Parameter(
             "Stream-Expires-At", "The moment of removal.", {"type": "string", "format": "date-time"}
@@ -34,9 +32,7 @@ REQUEST: Final = {
         Parameter("Stream-Retention-Seconds", "How long appends are kept.", COUNT),
         Parameter("Stream-Retention-Bytes", "How much is kept.", COUNT),
         Parameter(
-            "Stream-Config-Version",
-            "The version of the settings.",
-            {"type": "integer", "minimum": 1, "maximum": limits.VERSION_MAX},
+            "Stream-Config-Version", "The version of the settings.", whole(1, limits.VERSION_MAX)
         ),
         Parameter(
             "Stream-Durability",

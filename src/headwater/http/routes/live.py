@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from headwater.http.access.rules import Need
-from headwater.http.live import WAIT_MS_DEFAULT, WAIT_MS_MAX
+from headwater.http.resources.live import WAIT_MS_DEFAULT, WAIT_MS_MAX
 from headwater.http.routes.route import (
     FLAG,
     JSON_TYPE,
@@ -14,6 +14,7 @@ from headwater.http.routes.route import (
     Parameter,
     Route,
     ref,
+    whole,
     with_head,
 )
 from headwater.http.routes.streams import STREAM_ERRORS
@@ -61,12 +62,7 @@ _META = Route(
         Parameter(
             "timeoutMs",
             "How long that may take.",
-            {
-                "type": "integer",
-                "minimum": 0,
-                "maximum": WAIT_MS_MAX,
-                "default": WAIT_MS_DEFAULT,
-            },
+            whole(0, WAIT_MS_MAX, default=WAIT_MS_DEFAULT),
         ),
         Parameter("templates", "`true` adds the templates that are followed.", FLAG),
     ),

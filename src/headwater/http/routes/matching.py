@@ -25,9 +25,7 @@ from headwater.core.documents.addresses import stream_of
 from headwater.core.limits import CONTROL_BODY_BYTES_MAX
 from headwater.core.paths import CONTROL_ROOT
 from headwater.http.access.rules import Args, Need
-from headwater.http.routes import ROUTES
-from headwater.http.routes.route import DOCUMENT, STREAM, Route
-from headwater.http.targets import (
+from headwater.http.paths import (
     DOCUMENTS_ROOT,
     PROXY_ROOT,
     STREAM_ALIAS,
@@ -37,6 +35,8 @@ from headwater.http.targets import (
     decode_segments,
     origin_form,
 )
+from headwater.http.routes import ROUTES
+from headwater.http.routes.route import DOCUMENT, STREAM, Route
 
 _METHODS: Final = ("GET", "HEAD", "PUT", "POST", "PATCH", "DELETE")
 

@@ -15,11 +15,11 @@ from headwater.http import answers, messages
 from headwater.http.access.rules import Need
 from headwater.http.dialects import Dialect
 from headwater.http.errors import status_of
+from headwater.http.paths import PROBES
 from headwater.http.queries import PAGE_DEFAULT
-from headwater.http.targets import PROBES
 
 if TYPE_CHECKING:
-    from headwater.http.resources import Resources
+    from headwater.http.resources.assembly import Resources
 
 Schema = dict[str, Any]
 
@@ -108,6 +108,8 @@ class Route(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         words = [word for word in self.path.replace("{", "").replace("}", "").split("/") if word]
+        if words and self.path.endswith("/"):
+            words.append("index")
         return "-".join([self.method.lower(), *(word.strip("_") for word in words)])
 
     @property
@@ -167,6 +169,11 @@ def _core_codes() -> dict[str, int]:
 STATUS_BY_CODE: Final = _core_codes() | HTTP_ERRORS
 
 
+def whole(least: int, most: int, **more: int) -> Schema:
+    """A whole number between two bounds; `default` is what counts without one."""
+    return {"type": "integer", "minimum": least, "maximum": most, **more}
+
+
 def obj(required: dict[str, Schema], **optional: Schema) -> Schema:
     """A JSON object. More fields may be added to answers later, so others are not forbidden."""
     return {
@@ -190,7 +197,7 @@ def ref(name: str) -> Schema:
 
 def page(things: str, name: str) -> tuple[Parameter, ...]:
     """The query of a list; see `queries.page_of`."""
-    limit = {"type": "integer", "minimum": 1, "maximum": LIST_PAGE_MAX, "default": PAGE_DEFAULT}
+    limit = whole(1, LIST_PAGE_MAX, default=PAGE_DEFAULT)
     return (
         Parameter("prefix", f"Only {things} whose {name} begins with this."),
         Parameter("after", f"Only {things} whose {name} sorts after this."),

@@ -18,14 +18,14 @@ from headwater.core.live.state import Totals
 from headwater.core.subscriptions.config import SubscriptionConfig
 from headwater.core.subscriptions.state import StreamInfo
 from headwater.http.access.signing import SignBody
-from headwater.http.cluster import DrainBody, MoveBody
-from headwater.http.groups import FetchBody, SeekBody
-from headwater.http.live import ActivateBody, WaitBody
-from headwater.http.pipelines import PipelineReport
+from headwater.http.resources.cluster import DrainBody, MoveBody
+from headwater.http.resources.groups import FetchBody, SeekBody
+from headwater.http.resources.live import ActivateBody, WaitBody
+from headwater.http.resources.pipelines import PipelineReport
+from headwater.http.resources.subscriptions import ClaimBody, ReleaseBody, SettleBody, StreamsBody
+from headwater.http.resources.tables import SqlBody
+from headwater.http.resources.transactions import AckPart, ProducerPart
 from headwater.http.routes.route import TEXT, WHOLE, Schema, listing, nullable, obj, ref
-from headwater.http.subscriptions import ClaimBody, ReleaseBody, SettleBody, StreamsBody
-from headwater.http.tables import SqlBody
-from headwater.http.transactions import AckPart, ProducerPart
 from headwater.service.groups.operations import GroupInfo
 from headwater.service.live.metrics import camel
 from headwater.service.transactions import PUBLISHES_MAX

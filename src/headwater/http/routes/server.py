@@ -7,7 +7,7 @@ from typing import Final
 from headwater.http.access.rules import Need
 from headwater.http.access.whoami import whoami
 from headwater.http.answers import FEED_TYPE
-from headwater.http.explanations import error_page
+from headwater.http.error_pages import error_page
 from headwater.http.routes import headers
 from headwater.http.routes.route import (
     EVENTS_TYPE,
@@ -126,6 +126,15 @@ _CONSOLE = Route(
     },
     needs=Need.NOTHING,
     headers=headers.request("If-None-Match"),
+)
+
+_CONSOLE_BY_NAME = Route(
+    "GET",
+    "/console",
+    "To the console, for people who leave out the slash.",
+    lambda on: on.console.move if on.console else None,
+    {308: Answer("Where it is.")},
+    needs=Need.NOTHING,
 )
 
 _PIPELINES = Route(
@@ -280,6 +289,7 @@ _LOOKED_AT: Final = (
     _INDEX,
     _ERRORS,
     _CONSOLE,
+    _CONSOLE_BY_NAME,
     _MODULE,
     _PIPELINES,
     _TABLES,

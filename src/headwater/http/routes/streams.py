@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from headwater.http.access.rules import Need
-from headwater.http.bulk import ARROW_TYPE, NDJSON_TYPE
+from headwater.http.resources.bulk import ARROW_TYPE, NDJSON_TYPE
 from headwater.http.routes import headers
 from headwater.http.routes.route import (
     ANY_TYPE,
@@ -24,6 +24,24 @@ from headwater.http.routes.route import (
 )
 
 STREAM_ERRORS: Final = ("invalid_path", "stream_not_found", "stream_gone", "data_corrupt")
+# What may be wrong with an offset.
+OFFSET_ERRORS: Final = ("invalid_offset", "unknown_offset", "offset_expired", "history_unavailable")
+# What may be wrong with messages, wherever they are appended.
+APPEND_ERRORS: Final = (
+    "invalid_json",
+    "too_many_messages",
+    "invalid_record",
+    "missing_before",
+    "empty_body",
+    "missing_id",
+    "epoch_must_start_at_zero",
+    "content_type_mismatch",
+    "stream_closed",
+    "duplicate_id",
+    "sequence_gap",
+    "too_busy",
+    "quota_exceeded",
+)
 
 _CREATE_HEADERS: Final = headers.request(
     "Content-Type",
@@ -66,15 +84,7 @@ _BULK_QUERY: Final = (
     Parameter("offset", "`-1` for the beginning, `now` for the end, or an offset."),
     Parameter("until", "Where to end at the latest: an offset."),
 )
-READ_ERRORS: Final = (
-    *STREAM_ERRORS,
-    "invalid_offset",
-    "unknown_offset",
-    "offset_expired",
-    "invalid_query",
-    "invalid_header",
-    "history_unavailable",
-)
+READ_ERRORS: Final = (*STREAM_ERRORS, *OFFSET_ERRORS, "invalid_query", "invalid_header")
 _POSITION: Final = ("Stream-Next-Offset", "Stream-Up-To-Date", "Stream-Closed")
 READ_HEADERS: Final = (
     *_POSITION,
@@ -120,8 +130,7 @@ _PUT = Route(
     errors=(
         "invalid_path",
         "invalid_header",
-        "invalid_offset",
-        "unknown_offset",
+        *OFFSET_ERRORS,
         "invalid_json",
         "too_many_messages",
         "missing_id",
@@ -130,8 +139,6 @@ _PUT = Route(
         "config_conflict",
         "path_reserved",
         "source_deleted",
-        "offset_expired",
-        "history_unavailable",
         "content_type_mismatch",
         "duplicate_id",
         "too_busy",
@@ -154,26 +161,14 @@ _POST = Route(
     },
     needs=Need.WRITE,
     errors=(
+        *APPEND_ERRORS,
         "invalid_path",
         "invalid_header",
-        "invalid_json",
-        "too_many_messages",
-        "invalid_record",
-        "missing_before",
-        "empty_body",
         "missing_content_type",
-        "missing_id",
-        "epoch_must_start_at_zero",
         "stale_epoch",
         "stream_not_found",
         "stream_gone",
-        "content_type_mismatch",
-        "stream_closed",
-        "duplicate_id",
-        "sequence_gap",
         "stream_seq_conflict",
-        "too_busy",
-        "quota_exceeded",
         "too_many_producers",
         "data_corrupt",
     ),
@@ -266,14 +261,7 @@ _POSITION_OF = Route(
     lambda on: on.catalog.position,
     {200: Answer("The place.", content={JSON_TYPE: ref("Position")})},
     needs=Need.READ,
-    errors=(
-        *STREAM_ERRORS,
-        "invalid_query",
-        "invalid_offset",
-        "unknown_offset",
-        "offset_expired",
-        "history_unavailable",
-    ),
+    errors=(*STREAM_ERRORS, *OFFSET_ERRORS, "invalid_query"),
     query=(
         Parameter("last", "A number of messages, counted from the end.", WHOLE),
         Parameter("until", "With `last`: count from this offset instead of the end."),

@@ -3,6 +3,8 @@
 operations     what can be done with groups: create, change, seek, settle, look
 registry       the groups in memory, by stream and name
 group          one group: its state and the members that wait for messages
+members        what a group knows of a worker, and gives to it
 messages       reading the messages that are handed out
 dead_letters   messages that were given up, into dead-letter streams
+figures        what groups count
 """

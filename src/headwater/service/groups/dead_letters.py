@@ -138,14 +138,14 @@ class DeadLetters:
 def _letter(
     group: Group, view: View, message: Outstanding, data: bytes, append: Appended | None
 ) -> bytes:
-    limit = group.state.config.max_deliveries
+    exhausted = group.state.config.is_exhausted(message.deliveries)
     origin: dict[str, object] = {
         "stream": group.entry.path,
         "group": group.state.record.name,
         "offset": view.config.lineage.token_at(message.ref.start),
         "number": message.ref.number,
         "deliveries": message.deliveries,
-        "reason": "max_deliveries" if limit and message.deliveries >= limit else "rejected",
+        "reason": "max_deliveries" if exhausted else "rejected",
     }
     if append is not None:
         origin["time"] = append.at_ms

@@ -1,4 +1,4 @@
-"""What groups do, in numbers for those who watch them.
+"""What groups do, in numbers.
 
 Each group keeps its own share of the numbers up to date as it changes, so reading them costs the
 same however many groups there are. The largest lag cannot be counted that way: every append to a
@@ -63,4 +63,5 @@ class LagSurvey:
         for path in list(self._streams):
             stream = self._streams.get(path)
             if stream is not None:
-                yield from list(stream.groups.values())
+                # Those that are void may have gone to another node, with their lag.
+                yield from [group for group in stream.groups.values() if not group.gone]

@@ -96,13 +96,13 @@ class Group(Owner):
         self._count()
 
     def forget_state(self) -> None:
-        """A commit failed: this copy is void. Whoever waits comes back and finds a fresh one."""
+        """A commit failed: this copy is void. Waiting members come back and find a fresh one."""
         self.dismiss(StorageUnavailable())
         self._on_void()
 
     @property
     def gone(self) -> bool:
-        """Whether this copy is void: nothing may be decided on it or stored of it any more."""
+        """Whether this copy is void: nothing more may be decided on it or stored of it."""
         return self._end is not None
 
     # ── Members ──────────────────────────────────────────────────────────────────────────────
@@ -168,7 +168,7 @@ class Group(Owner):
         self.kick()
 
     def dismiss(self, error: StreamError) -> None:
-        """This copy is of no use any more."""
+        """This copy is of no more use."""
         if self._end is None:
             self._end = error
             self.figures.loaded -= 1
@@ -262,7 +262,7 @@ class Group(Owner):
                 self._again = False
                 await self._step()
         except TooBusy:
-            # Nothing was decided that is not stored, and whoever waits can wait a little longer.
+            # Nothing was decided that is not stored, and the members can wait a little longer.
             retry_ms = _BUSY_RETRY_MS
         except StreamError as error:
             # Nothing could be read. That says nothing against the state.
@@ -330,7 +330,7 @@ class Group(Owner):
 
     def _hand_out(self, read: Read, bodies: dict[int, bytes]) -> None:
         hungry = (waiter for waiter in self.waiters if waiter.demand > 0)
-        # Whoever comes after so many others gets none of these.
+        # A member after that many others gets none of these.
         waiters = list(islice(hungry, len(bodies)))
         takers = [Taker(w.consumer, w.demand, w.most_bytes) for w in waiters]
         token = random.getrandbits(_TOKEN_BITS)

@@ -1,4 +1,4 @@
-"""Single messages of a stream, for those who work on them one by one."""
+"""Single messages of a stream, for members that take them one by one."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ class GroupRegistry:
     def _forget(self, path: str) -> None:
         stream = self._by_path.pop(path)
         stream.close()
-        # Whoever still holds it must not use it any more.
+        # A caller that still holds it must not use it again.
         stream.complete = False
         for group in stream.groups.values():
             group.dismiss(StreamNotFound(path))

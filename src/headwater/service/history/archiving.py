@@ -9,19 +9,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from headwater.service.background import Background
 from headwater.service.clock import Clock
 from headwater.service.writer import Writer
 from headwater.store.history.policies import ArchivePolicy
-from headwater.store.history.sealing import History
 from headwater.store.history.segment import SegmentRow
+from headwater.store.sqlite.history import SqliteHistory
 
 if TYPE_CHECKING:
     from headwater.store.history.archive import Archive
 
 R = TypeVar("R")
+
+
+class Storage(Protocol):
+    def close(self) -> None:
+        """Whoever waits for object storage is told that it does not answer."""
+
+
 _PAUSE_S: Final = 0.2
 _CATALOG_EVERY_S: Final = 30.0
 _CATALOG_SOON_S: Final = 2.0
@@ -31,21 +38,18 @@ _REST_S_MAX: Final = 300.0
 _PATIENCE_S: Final = 2.0
 
 
-class Archiving(Background):
+class StorageTask(Background):
+    """Waits for object storage, but not for long when everything ends."""
+
     name = "archiving"
 
-    def __init__(
-        self, archive: Archive, policy: ArchivePolicy, writer: Writer, clock: Clock
-    ) -> None:
+    def __init__(self, storage: Storage, policy: ArchivePolicy, writer: Writer) -> None:
         super().__init__()
-        self._archive = archive
+        self._storage = storage
         self._policy = policy
         self._writer = writer
-        self._clock = clock
         self.uploads = 0
         self.uploaded_bytes = 0
-        self._catalog_due_s = 0.0
-        self._catalog_soon_s = 0.0
         self._end: asyncio.TimerHandle | None = None
 
     def wind_down(self) -> None:
@@ -53,7 +57,7 @@ class Archiving(Background):
         self._stopping.set()
         if self._end is None:
             loop = asyncio.get_running_loop()
-            self._end = loop.call_later(_PATIENCE_S, self._archive.close)
+            self._end = loop.call_later(_PATIENCE_S, self._storage.close)
 
     async def stop(self) -> None:
         """Finish what is under way if that is possible in time; it is begun again otherwise."""
@@ -61,7 +65,21 @@ class Archiving(Background):
         await super().stop()
         if self._end is not None:
             self._end.cancel()
-        self._archive.close()
+        self._storage.close()
+
+    async def _note(self, work: Callable[[SegmentRow], R], row: SegmentRow) -> R:
+        return await self._writer.run(lambda: work(row))
+
+
+class Archiving(StorageTask):
+    def __init__(
+        self, archive: Archive, policy: ArchivePolicy, writer: Writer, clock: Clock
+    ) -> None:
+        super().__init__(archive, policy, writer)
+        self._archive = archive
+        self._clock = clock
+        self._catalog_due_s = 0.0
+        self._catalog_soon_s = 0.0
 
     async def round(self) -> float:
         archive = self._archive
@@ -96,11 +114,8 @@ class Archiving(Background):
         self._catalog_soon_s = began_s + max(_CATALOG_SOON_S, rest_s)
         self._catalog_due_s = began_s + max(_CATALOG_EVERY_S, rest_s)
 
-    async def _note(self, work: Callable[[SegmentRow], R], row: SegmentRow) -> R:
-        return await self._writer.run(lambda: work(row))
 
-
-def open_archive(history: History, policy: ArchivePolicy) -> Archive:
+def open_archive(history: SqliteHistory, policy: ArchivePolicy) -> Archive:
     """Raises ValueError when the policy's URL is none that can be used."""
     # The library for object storage takes a while to load, and most have no use for it.
     from headwater.store.history.archive import Archive

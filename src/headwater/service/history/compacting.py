@@ -17,7 +17,8 @@ from headwater.service.writer import Writer
 from headwater.store.history.compaction import Rewriting, usable
 from headwater.store.history.compaction_choice import FileUse, choose
 from headwater.store.history.policies import SealPolicy
-from headwater.store.history.sealing import History, Stopped
+from headwater.store.history.sealing import Stopped
+from headwater.store.sqlite.history import SqliteHistory
 
 _PAUSE_S: Final = 10.0
 _AWAITED_S: Final = 0.2
@@ -28,9 +29,16 @@ class Compacting(FileTask):
     """Counts the files that it replaced since the start, and the bytes it wrote for that."""
 
     name = "compacting"
+    _history: SqliteHistory
 
     def __init__(
-        self, history: History, policy: SealPolicy, writer: Writer, clock: Clock, *, uploads: bool
+        self,
+        history: SqliteHistory,
+        policy: SealPolicy,
+        writer: Writer,
+        clock: Clock,
+        *,
+        uploads: bool,
     ) -> None:
         """With `uploads`, there is object storage and somebody who brings new files there."""
         super().__init__(history, policy, writer, clock)

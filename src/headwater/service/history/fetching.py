@@ -45,7 +45,7 @@ class Fetching:
             future = asyncio.ensure_future(self._fetch(need))
             self._under_way[need.key] = future
             future.add_done_callback(lambda done: self._done(need.key, done))
-        # Whoever hangs up does not take it from the others.
+        # One client that hangs up does not stop it for the others.
         await asyncio.shield(future)
 
     async def _fetch(self, need: FetchNeeded) -> None:
@@ -67,7 +67,7 @@ class Fetching:
 
     def _done(self, key: Key, done: asyncio.Future[None]) -> None:
         del self._under_way[key]
-        # Those who waited have heard of a failure; it may be that nobody does any more.
+        # The readers that waited have heard of a failure; there may be none left.
         if not done.cancelled():
             done.exception()
 

@@ -2,7 +2,7 @@
 
 A file would take the room that is kept for deleting, so nothing is written while the disk is full.
 What has to happen between two commits is done in slices, each a job for the commit thread by
-itself, with a rest after it: most of that thread's time belongs to those who wait for an answer.
+itself, with a rest after it: most of that thread's time belongs to requests that wait for answers.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ When it cannot be done (the disk is full, the database refuses), the rows stay w
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from headwater.service.clock import Clock
@@ -28,9 +29,17 @@ class Sealing(FileTask):
     name = "sealing"
     rest_s_max = 0.1
 
-    def __init__(self, history: History, policy: SealPolicy, writer: Writer, clock: Clock) -> None:
+    def __init__(
+        self,
+        history: History,
+        policy: SealPolicy,
+        writer: Writer,
+        clock: Clock,
+        publish: Callable[[Recording], Awaitable[None]] | None = None,
+    ) -> None:
+        """`publish` brings a file to its place, where files do not stay on this machine."""
         super().__init__(history, policy, writer, clock)
-        self._surveyed = False
+        self._publish = publish
         self._unfinished: Recording | None = None
 
     async def stop(self) -> None:
@@ -38,9 +47,8 @@ class Sealing(FileTask):
         await super().stop()
 
     async def _write(self) -> float:
-        if not self._surveyed:
+        if self._history.needs_survey:
             await self._survey()
-            self._surveyed = True
         # Where something was due, there may well be more.
         if await self.seal_due():
             return _PAUSE_S_MIN
@@ -75,7 +83,7 @@ class Sealing(FileTask):
         recording, now_ms = self._unfinished, self._clock()
         if recording is None:
             return
-        more = True
+        more = await self._is_at_its_place(recording)
         while more:
             more = await self._slice(lambda: self._history.record(recording, now_ms))
             if self._stopping.is_set():
@@ -85,3 +93,12 @@ class Sealing(FileTask):
         if recording.begun:
             self.files += 1
             self.size_bytes += recording.draft.size_bytes
+
+    async def _is_at_its_place(self, recording: Recording) -> bool:
+        """Bring a file to where it will be read; False if it is gone, and the rows stay."""
+        if self._publish is not None and not recording.is_at_its_place:
+            try:
+                await self._publish(recording)
+            except FileNotFoundError:
+                return False
+        return True

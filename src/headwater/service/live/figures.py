@@ -1,4 +1,4 @@
-"""What live streams do, in numbers for those who watch them.
+"""What live streams do, in numbers.
 
 A stream says when something happened on it. Only those streams are counted again, so neither a
 scrape nor the tick of every second looks at idle ones. A stream that lags has something to do, and

@@ -2,7 +2,7 @@
 
 One tick per second for each stream on which something happened, and a note for each template that
 came or went. It is made when there is first something to say, and it is best effort: when it cannot
-be written, the numbers of `touch/meta` are still right.
+be written, the numbers of `touch/meta` are still right. In a cluster all nodes write to it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from headwater.core.decisions import Append, Create
-from headwater.core.errors import StreamError
+from headwater.core.errors import StreamError, StreamNotFound
 from headwater.core.live.keys import to_hex
 from headwater.core.live.state import Totals
 from headwater.core.live.templates import Template
+from headwater.service.elsewhere import Elsewhere
 from headwater.service.log import Log
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class LiveMetrics:
     def __init__(self, log: Log, *, enabled: bool) -> None:
         self._log = log
         self._enabled = enabled
+        self.elsewhere: Elsewhere | None = None
+        """In a cluster: how the stream is written to, whoever owns it."""
         self._before: dict[str, Totals] = {}
         self._notes: list[dict[str, object]] = []
 
@@ -70,10 +73,18 @@ class LiveMetrics:
                 await self._append(msgspec.json.encode(lines))
 
     async def _append(self, body: bytes) -> None:
-        entry = await self._log.entry(METRICS_PATH)
-        if entry.view is None:
-            await self._log.create(Create(METRICS_PATH, _JSON))
-        await self._log.append(METRICS_PATH, Append(body, _JSON))
+        command = Append(body, _JSON)
+        if self.elsewhere is None:
+            entry = await self._log.entry(METRICS_PATH)
+            if entry.view is None:
+                await self._log.create(Create(METRICS_PATH, _JSON))
+            await self._log.append(METRICS_PATH, command)
+            return
+        try:
+            await self.elsewhere.append(METRICS_PATH, command)
+        except StreamNotFound:
+            await self.elsewhere.create(METRICS_PATH, _JSON)
+            await self.elsewhere.append(METRICS_PATH, command)
 
     def _tick(self, stream: LiveStream) -> dict[str, object] | None:
         path, totals = stream.stream.path, stream.state.totals

@@ -82,7 +82,7 @@ class Live:
         await self.log.writer.submit(effects, None)
         known = self._by_path.get(path)
         if known is not None and known.settings != touch_settings(profile):
-            # Whoever waits asks again, and finds the new settings.
+            # Waiting clients ask again, and find the new settings.
             self._forget(known)
         return profile
 

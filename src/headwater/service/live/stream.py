@@ -1,4 +1,4 @@
-"""One live stream: follows the log, closes buckets, wakes those who wait.
+"""One live stream: follows the log, closes buckets, wakes waiting clients.
 
 It listens to the commits of its stream and reads what is new from the hot tail. Changes are derived
 in small slices, so that a large append does not hold up the loop; what is not derived yet is the
@@ -84,6 +84,8 @@ class LiveStream(Owner):
     def _on_event(self, event: Event) -> None:
         self._live.figures.note(self)
         if event is Event.RELEASED:
+            # Who waits is told to ask again, and then asks the node that has the stream.
+            self.release()
             self.close(OwnedElsewhere(self.stream.entry.shard))
         elif event is Event.DELETED or not self.is_current:
             self.close(self.stream.missing())
@@ -247,7 +249,7 @@ class LiveStream(Owner):
         wait.answer(self._last)
 
     def leave(self, wait: Wait) -> None:
-        """The client is gone. Nobody has to wait for the answer on its behalf any more."""
+        """The client is gone, so nothing has to wait on its behalf."""
         if wait.waiter in self._waits:
             self._end(wait)
             wait.answer(self._last)

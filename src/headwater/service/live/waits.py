@@ -12,6 +12,7 @@ import msgspec
 
 from headwater.core.live.journal import Waiter
 from headwater.service.background import Watch
+from headwater.service.timers import WakeUp
 
 _DEAD_ENTRIES_MIN: Final = 1024
 
@@ -45,7 +46,7 @@ class Wait:
         self.done = False
 
     def answer(self, result: WaitResult) -> None:
-        """Say how it ended, unless whoever waited has hung up."""
+        """Say how it ended, unless the client has hung up."""
         if not self.future.done():
             self.future.set_result(result)
 
@@ -57,8 +58,7 @@ class Deadlines:
         self._heap: list[tuple[int, int, Wait]] = []
         self._order = count()
         self._dead = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = 0
+        self._wake_up = WakeUp(clock, self._run)
 
     def add(self, wait: Wait) -> None:
         heappush(self._heap, (wait.due_ms, next(self._order), wait))
@@ -74,19 +74,10 @@ class Deadlines:
             self._dead = 0
 
     def _plan(self) -> None:
-        if not self._heap:
-            return
-        due_ms = self._heap[0][0]
-        if self._timer is not None:
-            if self._timer_ms <= due_ms:
-                return
-            self._timer.cancel()
-        self._timer_ms = due_ms
-        delay_s = max(0, due_ms - self._clock()) / 1000
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._run)
+        if self._heap:
+            self._wake_up.at(self._heap[0][0])
 
     def _run(self) -> None:
-        self._timer = None
         now_ms = self._clock()
         while self._heap and self._heap[0][0] <= now_ms:
             wait = heappop(self._heap)[2]
@@ -110,6 +101,5 @@ class Deadlines:
             wait.future.set_exception(error)
 
     def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._wake_up.cancel()
         self._heap.clear()

@@ -85,9 +85,10 @@ class Hearing:
                     continue
                 state = subscription.state
                 link = state.links.get(hint.path)
-                if link is not None and link.stream_id == hint.stream_id:
+                if link is not None and hint.stream_id and link.stream_id == hint.stream_id:
                     subscription.grew(link, hint.stream_id, hint.tail)
                 elif link is not None or state.globs(hint.path):
+                    # A link to a stream that was not there has no id either.
                     self._look_soon(hint.path)
 
     def _followers(self, path: str) -> list[Subscription]:

@@ -66,7 +66,13 @@ class Subscriptions(SubscriptionRegistry):
             if config.wake_stream is not None:
                 await self._prepare_wake_stream(config.wake_stream)
         async with self._creating:
-            while (known := self._by_name.get(name)) is not None:
+            while True:
+                known = self._by_name.get(name)
+                if known is None:
+                    made = await self._create(name, config, base_url)
+                    if made is not None:
+                        return made, True
+                    continue
                 if known.lost:
                     raise StorageUnavailable
                 await self.streams.writer.reply_after(known, None)
@@ -76,16 +82,18 @@ class Subscriptions(SubscriptionRegistry):
                 if known.state.config != config:
                     raise SubscriptionExists
                 return known, False
-            if await self._count() >= self.streams.limits.subscriptions_max:
-                raise TooManySubscriptions(self.streams.limits.subscriptions_max)
-            return await self._create(name, config, base_url), True
 
     async def _count(self) -> int:
         if self.hearing is None:
             return len(self._by_name)
         return await self.streams.in_thread(self.streams.engine.subscriptions.count)
 
-    async def _create(self, name: str, config: SubscriptionConfig, base_url: str) -> Subscription:
+    async def _create(
+        self, name: str, config: SubscriptionConfig, base_url: str
+    ) -> Subscription | None:
+        """A new subscription; None if meanwhile there is one of that name."""
+        if await self._count() >= self.streams.limits.subscriptions_max:
+            raise TooManySubscriptions(self.streams.limits.subscriptions_max)
         new_id = await self.streams.new_id("subscriptions") or self._next_id
         record = SubscriptionRecord(new_id, name, self.streams.clock(), base_url)
         self._next_id += 1
@@ -98,7 +106,9 @@ class Subscriptions(SubscriptionRegistry):
             raise InvalidSubscription(
                 f"the pattern takes in more than {STREAMS_MATCHED_MAX} streams; narrow it down"
             )
-        self._known(name)
+        if name in self._known(name):
+            # Its shard was another node's for a while, and came back with it.
+            return None
         subscription = Subscription(self, state)
         self._add(subscription)
         try:

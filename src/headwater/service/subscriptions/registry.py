@@ -18,16 +18,16 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Se
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import Final, NamedTuple, Protocol, Self
+from typing import Final, NamedTuple, Self
 
 import structlog
 
-from headwater.core.decisions import Append
 from headwater.core.errors import OwnedElsewhere, StorageUnavailable, StreamError
 from headwater.core.stream import Appended, Created, Deleted, SoftDeleted, Undeleted
 from headwater.core.subscriptions.errors import SubscriptionNotFound
 from headwater.core.subscriptions.state import Link, StreamTail, SubscriptionState
 from headwater.service.background import Retried
+from headwater.service.elsewhere import Elsewhere
 from headwater.service.entries import Entry
 from headwater.service.log import Log
 from headwater.service.subscriptions.figures import Share, SubscriptionFigures
@@ -43,17 +43,6 @@ from headwater.service.writer import Effect
 log = structlog.get_logger()
 
 _RETRY_MS: Final = 1_000
-
-
-class Elsewhere(Protocol):
-    """What is done with streams of any node. Raises what the streams' own methods do."""
-
-    async def append(self, path: str, command: Append) -> None: ...
-    async def create(self, path: str, content_type: str) -> None:
-        """Unless there is one already, whatever it holds."""
-
-    async def holds_json(self, path: str) -> bool:
-        """Whether it holds JSON, and takes any message whatever its id."""
 
 
 class _Watch(NamedTuple):
@@ -239,6 +228,13 @@ class SubscriptionRegistry:
             if path in subscription.state.links and not subscription.lost
         ]
         return _Watch(self.version, tuple(found))
+
+    def rewatch(self, path: str) -> None:
+        """A stream was found to have come or gone elsewhere. If it is this node's by now, it may
+        have been watched already, for nobody or with links of a former one."""
+        entry = self.streams.ready(path)
+        if entry is not None:
+            entry.watch = None
 
     def _came_or_went(
         self, path: str, mutation: Created | Undeleted | Deleted | SoftDeleted

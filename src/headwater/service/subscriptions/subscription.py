@@ -56,7 +56,8 @@ from headwater.service.timers import Alarm
 from headwater.service.writer import Effect, Owner
 
 if TYPE_CHECKING:
-    from headwater.service.subscriptions.registry import Elsewhere, SubscriptionRegistry
+    from headwater.service.elsewhere import Elsewhere
+    from headwater.service.subscriptions.registry import SubscriptionRegistry
 
 log = structlog.get_logger()
 
@@ -163,6 +164,7 @@ class Subscription(Owner):
             self.vanished(path, known_id)
         if stream is not None and (path in self.state.links or self.state.globs(path)):
             self.appeared(stream)
+        self._registry.rewatch(path)
 
     def _woken(self) -> None:
         self._count()
@@ -351,7 +353,7 @@ class Subscription(Owner):
 
     async def _offer_anywhere(self, elsewhere: Elsewhere, wake: Wake) -> None:
         """The same, if another node may own the wake stream: the subscription is a producer there,
-        and its wake the epoch, so whoever has to do it again does not do it twice."""
+        and its wake the epoch, so doing it again does not do it twice."""
         stamp = ProducerStamp(f"wake-{self.state.record.id}", wake.generation, 0)
         event = self._event(wake, self._registry.streams.clock())
         path = self.state.config.wake_stream or ""

@@ -94,7 +94,7 @@ class Survey:
                 if hint.stream_id:
                     self._grown[path] = hint
                 else:
-                    self._doubtful.add(path)
+                    self._look_again(path)
 
     def _note(self, effects: Sequence[Effect]) -> None:
         for owner, mutation in effects:
@@ -105,9 +105,12 @@ class Survey:
     def _doubt(self, effects: Sequence[Effect]) -> None:
         for owner, _ in effects:
             if isinstance(owner, Entry):
-                # What was noted before may be out of date by what is not known to have happened.
-                self._facts.pop(owner.path, None)
-                self._doubtful.add(owner.path)
+                self._look_again(owner.path)
+
+    def _look_again(self, path: str) -> None:
+        """What was noted before may be out of date by what is not known to have happened here."""
+        self._facts.pop(path, None)
+        self._doubtful.add(path)
 
     async def _read_one(self, path: str, found: dict[str, StreamTail]) -> None:
         # Of all paths that begin with this one, it sorts first.

@@ -41,7 +41,7 @@ class Webhooks:
         verify: ssl.SSLContext | bool = True,
     ) -> None:
         self.slots = asyncio.Semaphore(limits.webhooks_at_once_max)
-        """Held during a request. Those who wait for one are at most as many as subscriptions."""
+        """Held during a request. At most one request per subscription waits for it."""
         self.posted = {"done": 0, "taken": 0, "failed": 0}
         """Wakes that were sent since the start, by what became of them."""
         self.seconds = Histogram(SECONDS)

@@ -69,10 +69,11 @@ class Membership(Lease, Protocol):
         """Use shards no longer, because they are about to be given away."""
 
     def keep(self, shards: Collection[int]) -> None:
-        """Use them after all."""
+        """Use them after all, as far as it is certain that they were not given away."""
 
     def give(self, moves: Mapping[int, int]) -> None:
-        """Give away what was withheld, once nothing of it is under way."""
+        """Give away what was withheld, once nothing of it is under way. If that raises, they may be
+        given away or not. Called where commits are made."""
 
     def drain(self, node_id: int, *, draining: bool = True) -> bool: ...
     def secret(self, kind: str, fresh: bytes) -> bytes:

@@ -17,12 +17,18 @@ transaction recorded is removed at the next start.
 
 - `segment_format`   what the bytes of a segment file mean
 - `segment_writer`, `gathering`  writing one, and what goes into it
+- `extent`   one run's part of a segment: appends by position, number and time
 - `segment`  reading one, with every block compared with its checksum at first touch
 - `open_segments`    the files that are open
 - `chunk_cache`  where chunks that were read before lie
 - `ledger`   how much of each run is still in rows
 - `sealing`  from rows to recorded extents
 - `compaction_choice`, `compaction`  from many files to few
+- `page_cache`       whether the kernel has them in memory
+- `direct`   segments read by others than the server
+- `policies`, `abandonable_calls`  what can be chosen, and calls that may never end
+- `verification`     whether each file holds what the database says
 - `archive`, `object_storage`, `catalog`, `cold_segments`  object storage, and back from there
+- `remote`  files that are in object storage only
 - `recovery`, `orphans`  what is left of a machine that was lost
 """

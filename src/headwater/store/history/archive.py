@@ -18,10 +18,10 @@ from typing import Final
 from headwater.core.errors import DataCorrupt
 from headwater.store.history.catalog import catalog_ms, catalog_name, encode_catalog, make_catalog
 from headwater.store.history.object_storage import Remote
-from headwater.store.history.sealing import History
 from headwater.store.history.segment import PERHAPS, PRESENT, SegmentRow
 from headwater.store.sqlite import segments as tables
 from headwater.store.sqlite.database import translating
+from headwater.store.sqlite.history import SqliteHistory
 
 _CATALOGS_KEPT: Final = 3
 
@@ -29,7 +29,7 @@ _CATALOGS_KEPT: Final = 3
 class Archive:
     """The steps one by one. Those that `note` something run on the thread that commits."""
 
-    def __init__(self, history: History, remote: Remote, cache_bytes_max: int) -> None:
+    def __init__(self, history: SqliteHistory, remote: Remote, cache_bytes_max: int) -> None:
         self._history = history
         self._remote = remote
         self._catalogued = -1

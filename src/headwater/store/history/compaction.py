@@ -29,11 +29,12 @@ from headwater.core.limits import KIB
 from headwater.store.history import segment_format
 from headwater.store.history.compaction_choice import FileUse, choose
 from headwater.store.history.extent import Extent
-from headwater.store.history.sealing import History, Stopped
+from headwater.store.history.sealing import Stopped
 from headwater.store.history.segment import ABSENT, PRESENT, SegmentRow
 from headwater.store.history.segment_writer import SegmentDraft
+from headwater.store.sql.extents import ExtentRow, find_segments
 from headwater.store.sqlite import segments as tables
-from headwater.store.sqlite.segments import ExtentRow
+from headwater.store.sqlite.history import SqliteHistory
 
 _SLICE_BYTES: Final = 512 * KIB
 _SLICE_S: Final = 0.01
@@ -48,7 +49,7 @@ class Compacted(NamedTuple):
     bytes_after: int
 
 
-def compact(history: History, segment_bytes: int, now_ms: int) -> Compacted:
+def compact(history: SqliteHistory, segment_bytes: int, now_ms: int) -> Compacted:
     """Rewrite everything that is worth it. Nobody else may use the database meanwhile."""
     old: list[SegmentRow] = []
     new: dict[int, SegmentDraft] = {}
@@ -69,7 +70,7 @@ def compact(history: History, segment_bytes: int, now_ms: int) -> Compacted:
     )
 
 
-def _rewrite(history: History, files: Sequence[FileUse], now_ms: int) -> SegmentDraft:
+def _rewrite(history: SqliteHistory, files: Sequence[FileUse], now_ms: int) -> SegmentDraft:
     rewriting = Rewriting(history, [one.row for one in files])
     try:
         while rewriting.copy():
@@ -83,7 +84,7 @@ def _rewrite(history: History, files: Sequence[FileUse], now_ms: int) -> Segment
     return draft
 
 
-def usable(history: History, *, uploads: bool = True) -> list[FileUse]:
+def usable(history: SqliteHistory, *, uploads: bool = True) -> list[FileUse]:
     """Files on this machine that can be rewritten: those of object storage only with `uploads`."""
     left_out = history.making | history.damaged
     return [
@@ -96,7 +97,7 @@ def usable(history: History, *, uploads: bool = True) -> list[FileUse]:
 class Rewriting:
     """A new file out of some old ones, step by step."""
 
-    def __init__(self, history: History, files: Sequence[SegmentRow]) -> None:
+    def __init__(self, history: SqliteHistory, files: Sequence[SegmentRow]) -> None:
         """Raises FileNotFoundError when one of the files has gone."""
         self._history = history
         # From here on they can be read to the end, whatever becomes of them.
@@ -170,7 +171,7 @@ class Rewriting:
     def is_awaited(self) -> bool:
         """Whether the file has to be in object storage first and is not."""
         query = self._history.query
-        (row,) = tables.find_segments(query, "id = ?", (self.draft.id,))
+        (row,) = find_segments(query, "id = ?", (self.draft.id,))
         return row.remote != PRESENT and tables.are_elsewhere(query, self._segments)
 
     def record(self, *, uploads: bool = False) -> bool:

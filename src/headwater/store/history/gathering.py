@@ -14,7 +14,7 @@ from headwater.core.producers import ProducerStamp
 from headwater.store.history.segment_format import Columns
 from headwater.store.rows import Row, op_is_intact
 
-SLICE_APPENDS: Final = 50
+SLICE_APPENDS: Final = 100
 SLICE_BYTES: Final = 2 * MIB
 
 

@@ -11,13 +11,18 @@ runs are not looked at; when they are, the bounds become exact again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf
+from operator import itemgetter
 from threading import Lock
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from headwater.core.limits import MIB
 from headwater.core.stream import Appended
 from headwater.store.history.policies import SealPolicy
+
+# Smaller shares of a stream would be slow to read.
+_SHARE_BYTES_MIN: Final = MIB
 
 
 class Due(NamedTuple):
@@ -50,8 +55,17 @@ class Ledger:
         if not self._kept:
             return
         with self._lock:
+            runs = self._runs
             for append in appends:
-                self._add(append.stream_id, len(append.body), append.at_ms)
+                known = runs.get(append.stream_id)
+                if known is None:
+                    self._add(append.stream_id, len(append.body), append.at_ms)
+                else:
+                    size = known[0] + len(append.body)
+                    runs[append.stream_id] = (size, known[1])
+                    self._total += len(append.body)
+                    if size > self._largest:
+                        self._largest = size
 
     def survey(self, found: Iterable[tuple[int, int, int]]) -> None:
         """Runs, their size and the time of their first append, as of when `keep` was called."""
@@ -78,6 +92,13 @@ class Ledger:
             self._largest = max(self._largest, value[0])
             self._oldest_ms = min(self._oldest_ms, value[1])
 
+    def seal(self, run: int, size_bytes: int, until_ms: int) -> None:
+        """The first rows of a run, up to a time, are rows no more; there are others."""
+        with self._lock:
+            known = self._runs.get(run)
+            if known is not None:
+                self._put(run, (max(0, known[0] - size_bytes), until_ms))
+
     def settle(self, run: int, left: tuple[int, int] | None) -> None:
         """What is left in rows of a run, size and oldest, after some of it was sealed."""
         with self._lock:
@@ -91,18 +112,16 @@ class Ledger:
             runs = list(self._runs.items())
             self._largest = max((size for _, (size, _) in runs), default=0)
             self._oldest_ms = min((oldest for _, (_, oldest) in runs), default=inf)
-        due = {run for run, (size, _) in runs if size >= policy.after_bytes}
+        # Those that will be due before long go along: a file for each would be a waste.
+        due: set[int] = set()
+        if any(size >= policy.after_bytes for _, (size, _) in runs):
+            due.update(run for run, (size, _) in runs if size >= policy.after_bytes // 2)
         if any(oldest <= now_ms - policy.after_ms for _, (_, oldest) in runs):
-            # Those that will be due before long go along: a file for each would be a waste.
             ripe_ms = now_ms - policy.after_ms // 2
             due.update(run for run, (_, oldest) in runs if oldest <= ripe_ms)
-        left = sum(size for run, (size, _) in runs if run not in due)
-        for run, (size, _) in sorted(runs, key=lambda item: -item[1][0]):
-            if left <= policy.database_bytes_max:
-                break
-            if run not in due:
-                due.add(run)
-                left -= size
+        due |= _largest(
+            [(run, size) for run, (size, _) in runs if run not in due], policy.database_bytes_max
+        )
         return [Due(run, size) for run, (size, _) in sorted(runs) if run in due]
 
     def _may_be_due(self, policy: SealPolicy, now_ms: int) -> bool:
@@ -113,18 +132,49 @@ class Ledger:
         )
 
 
+def _largest(runs: Sequence[tuple[int, int]], most: int) -> set[int]:
+    """Runs to do without if all of these are too much; half of what is allowed stays."""
+    left = sum(size for _, size in runs)
+    chosen: set[int] = set()
+    if left > most:
+        for run, size in sorted(runs, key=itemgetter(1), reverse=True):
+            if left <= most // 2:
+                break
+            chosen.add(run)
+            left -= size
+    return chosen
+
+
 def into_files(due: Sequence[Due], segment_bytes: int) -> list[list[Due]]:
-    """Which runs go into one file: large ones by themselves, small ones together."""
+    """How much of which run goes into each file.
+
+    Streams that are written at the same time share pages of the database. So a file takes a share
+    of each of them, from the same time, and whole pages become free: to drop one stream after the
+    other would write every page as often as there are streams on it.
+    """
+    number = max(1, -(-sum(one.size_bytes for one in due) // segment_bytes))
+    largest_first = sorted(due, key=lambda one: -one.size_bytes)
+    left = [(one, max(_SHARE_BYTES_MIN, -(-one.size_bytes // number))) for one in largest_first]
     files: list[list[Due]] = []
-    shared: list[Due] = []
+    while left:
+        files += _one_round(left, segment_bytes)
+        left = [
+            (Due(one.run, one.size_bytes - share), share)
+            for one, share in left
+            if one.size_bytes > share
+        ]
+    return files
+
+
+def _one_round(shares: Sequence[tuple[Due, int]], segment_bytes: int) -> Iterator[list[Due]]:
+    """A share of each run, in one file if it has room for that."""
+    file: list[Due] = []
     size = 0
-    for one in due:
-        if one.size_bytes >= segment_bytes:
-            files.append([one])
-            continue
-        if shared and size + one.size_bytes > segment_bytes:
-            files.append(shared)
-            shared, size = [], 0
-        shared.append(one)
-        size += one.size_bytes
-    return [*files, shared] if shared else files
+    for one, share in shares:
+        taken = min(share, one.size_bytes)
+        if file and size + taken > segment_bytes:
+            yield file
+            file, size = [], 0
+        file.append(Due(one.run, taken))
+        size += taken
+    yield file

@@ -32,6 +32,7 @@ from headwater.store.syncing import sync
 R = TypeVar("R")
 SEGMENTS: Final = "segments"
 CATALOGS: Final = "catalogs"
+OWNER: Final = "owner"
 _CONNECT: Final = timedelta(seconds=5)
 _REQUEST: Final = timedelta(seconds=60)
 _RETRY: Final = timedelta(seconds=10)
@@ -138,6 +139,19 @@ class Remote:
 
     def delete_catalog(self, name: str) -> None:
         self._delete(f"{CATALOGS}/{name}")
+
+    # ── Whose it is ──────────────────────────────────────────────────────────────────────────
+
+    def owner(self) -> str | None:
+        """The database whose history this is, if somebody said so."""
+        try:
+            found = self._ask(OWNER, lambda: bytes(obstore.get(self._store, OWNER).bytes()))
+        except DataCorrupt:
+            return None
+        return found.decode(errors="replace")
+
+    def put_owner(self, owner: str) -> None:
+        self._ask(OWNER, lambda: self._put(OWNER, owner.encode()))
 
     # ── Objects ──────────────────────────────────────────────────────────────────────────────
 

@@ -3,7 +3,9 @@
 The database notes an upload before it is begun, and forgets a segment after it was removed. So a
 server that crashes leaves nothing there that its database does not know. But what a machine that is
 lost had uploaded after its last catalog is unknown to the one that was restored from it, and so is
-an upload that was given up for lost and came to its end after all.
+an upload that was given up for lost and came to its end after all. A PostgreSQL database that was
+set back to an earlier moment does not know what was uploaded since. It has no catalogs; instead,
+object storage says whose it is.
 
 Lists of objects may be old. One that is too old names segments that have been removed since, and
 removing them again does no harm, for names are never used twice. It may also lack new ones, and
@@ -32,9 +34,7 @@ def find_orphans(remote: Remote, query: Query) -> list[str]:
     That is when there is no catalog, or one that names segments of which the database knows none.
     """
     there = set(remote.segments())
-    known = {
-        str(row[0]) for row in query(f"SELECT name FROM segments WHERE remote <> {ABSENT}", ())
-    }
+    known = _known(query)
     catalogs = [*_read_catalogs(remote)]
     if there and not catalogs:
         raise NotItsOwn
@@ -43,6 +43,25 @@ def find_orphans(remote: Remote, query: Query) -> list[str]:
             raise NotItsOwn
         there -= named
     return sorted(there - known)
+
+
+def find_orphans_of(owner: str, remote: Remote, query: Query) -> list[str]:
+    """The same where object storage says whose it is, and there are no catalogs."""
+    there = set(remote.segments())
+    require_owner(owner, remote, is_empty=not there)
+    return sorted(there - _known(query))
+
+
+def require_owner(owner: str, remote: Remote, *, is_empty: bool = False) -> None:
+    """Raises NotItsOwn unless object storage names this database, or is empty and names none."""
+    found = remote.owner()
+    if found != owner and not (found is None and is_empty):
+        raise NotItsOwn
+
+
+def _known(query: Query) -> set[str]:
+    found = query(f"SELECT name FROM segments WHERE remote <> {ABSENT}", ())
+    return {str(row[0]) for row in found}
 
 
 def _read_catalogs(remote: Remote) -> Iterator[set[str]]:

@@ -16,7 +16,7 @@ class SealPolicy:
     after_ms: int = 3_600_000
     """A stream whose oldest row is this old."""
     database_bytes_max: int = 512 * MIB
-    """All streams together: beyond this, the largest."""
+    """All streams together: beyond this, the largest, until half of it is left."""
     segment_bytes: int = 64 * MIB
     """About the size of a file."""
     compact_bytes_per_second: int = 4 * MIB
@@ -30,3 +30,5 @@ class ArchivePolicy:
     url: str
     local_bytes_max: int = 10 * 1024 * MIB
     cache_bytes_max: int = 1024 * MIB
+    unused_kept_ms: int = 600_000
+    """Where several nodes share it: how long a segment stays in which nothing lies any more."""

@@ -28,6 +28,7 @@ from headwater.store.history.object_storage import Remote
 from headwater.store.history.segment import ABSENT, PRESENT, SegmentRow
 from headwater.store.permissions import make_directory
 from headwater.store.rows import CONFIG_COLUMNS, DELETED, KEPT, LIVE, Row
+from headwater.store.sql.extents import SEGMENT_COLUMNS
 from headwater.store.sqlite.database import (
     DATABASE_NAME,
     DataDirectoryError,
@@ -35,7 +36,6 @@ from headwater.store.sqlite.database import (
     open_writer,
 )
 from headwater.store.sqlite.schema import DERIVED, SCHEMA_VERSION
-from headwater.store.sqlite.segments import SEGMENT_COLUMNS
 from headwater.store.sqlite.tables import insert_rows
 
 # Ids given out after the catalog was made must not be given out again either.
@@ -100,6 +100,11 @@ def _newest(remote: Remote) -> tuple[Catalog, list[str]]:
         if catalog.schema > SCHEMA_VERSION:
             raise DataDirectoryError(f"{name} was made by a newer headwater; upgrade this one")
         return catalog, skipped
+    if remote.owner() is not None:
+        raise DataDirectoryError(
+            f"{remote.url} holds the history of a PostgreSQL database; restore that database with"
+            " PostgreSQL's own tools, and its history is there"
+        )
     raise DataDirectoryError(f"{remote.url} holds no catalog to restore from")
 
 

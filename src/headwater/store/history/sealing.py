@@ -6,20 +6,17 @@ needs. `record` runs between two commits, a bounded slice at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
-from itertools import count
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence, Set
+from contextlib import AbstractContextManager
 from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
-import apsw
-
-from headwater.store.engine.figures import HistoryFigures
 from headwater.store.history.gathering import as_columns, count_fitting, count_sound, in_slices
 from headwater.store.history.ledger import Due, Ledger
 from headwater.store.history.open_segments import OpenSegments
-from headwater.store.history.segment import ABSENT, Segment
+from headwater.store.history.segment import Segment
 from headwater.store.history.segment_writer import (
     ExtentDraft,
     Mark,
@@ -29,17 +26,12 @@ from headwater.store.history.segment_writer import (
     nothing,
 )
 from headwater.store.permissions import make_directory
-from headwater.store.rows import OP_COLUMNS, Query
-from headwater.store.sqlite import segments as tables
-from headwater.store.sqlite.database import translating
+from headwater.store.rows import Query, Row
 from headwater.store.syncing import sync
 
 # One transaction drops about this much, so that commits are not held up for long.
-_SLICE_APPENDS: Final = 500
+_SLICE_APPENDS: Final = 1_000
 _SLICE_EXTENTS: Final = 250
-_SURVEY_ROWS: Final = 50_000
-
-Transaction = Callable[[], AbstractContextManager[apsw.Connection]]
 
 
 class Stopped(Exception):
@@ -49,8 +41,14 @@ class Stopped(Exception):
 class Recording:
     """How far a segment has been recorded."""
 
-    def __init__(self, draft: SegmentDraft) -> None:
+    def __init__(
+        self, draft: SegmentDraft, cut: Set[int] = frozenset(), *, is_at_its_place: bool = True
+    ) -> None:
         self.draft = draft
+        self.cut = cut
+        """Runs of which there were more rows than were taken."""
+        self.is_at_its_place = is_at_its_place
+        """Whether the file is where it will be read. Nothing of it is recorded before."""
         self.begun = False
         """Whether the database knows the segment."""
         self._left = _parts(draft)
@@ -95,84 +93,41 @@ def _parts(draft: SegmentDraft) -> Iterator[Part]:
     return (part for _, part in parts)
 
 
-class History:
+class History(ABC):
     """The history of one database."""
 
-    def __init__(
-        self,
-        directory: Path,
-        transaction: Transaction,
-        reader: Callable[[], apsw.Connection],
-        query: Query,
-        step: Step = nothing,
-    ) -> None:
+    def __init__(self, directory: Path, query: Query, step: Step = nothing) -> None:
         self.directory = directory
         self.ledger = Ledger()
         self.open_segments = OpenSegments(directory)
         self.stopping = False
-        self.has_shrunk = True
-        """Whether extents may have gone since unused files were last looked for."""
-        self.has_shrunk_elsewhere = True
-        """The same for files that are only in object storage."""
         self.making: set[int] = set()
         """Segments that are not recorded completely yet: nobody else may remove or rewrite them."""
-        self.damaged: set[int] = set()
-        """Segments that could not be read when they were to be rewritten."""
-        self._transaction = transaction
-        self._changes = 0
-        self._counted: tuple[int, HistoryFigures] | None = None
-        self.reader = reader
         self.query = query
         self.step = step
-        self._surveyed_to = 0
-        self._ids = count(1)
 
-    @contextmanager
-    def transaction(self) -> Iterator[apsw.Connection]:
-        """For every change to the table of segments."""
-        try:
-            with self._transaction() as write:
-                yield write
-        finally:
-            self._changes += 1
+    # ── What there is ────────────────────────────────────────────────────────────────────────
 
-    def figures(self) -> HistoryFigures:
-        """How much there is, counted again only if it may have changed."""
-        changes = self._changes
-        if self._counted is None or self._counted[0] != changes:
-            self._counted = changes, tables.history_figures(self.query)
-        return self._counted[1]
+    @property
+    @abstractmethod
+    def needs_survey(self) -> bool:
+        """Whether there are rows from earlier on that the ledger does not know."""
 
-    # ── Starting ─────────────────────────────────────────────────────────────────────────────
-
-    def sweep(self, query: Query) -> None:
-        """Remove what a crash left: files that no transaction recorded."""
-        found = query("SELECT seq FROM sqlite_sequence WHERE name = 'segments'", ())
-        self._ids = count(int(found[0][0]) + 1 if found else 1)
-        if not self.directory.is_dir():
-            return
-        recorded = tables.segment_names(query)
-        for path in self.directory.iterdir():
-            if path.name not in recorded and path.suffix in (".new", ".seg"):
-                path.unlink()
-
+    @abstractmethod
     def keep_ledger(self) -> None:
         """From now on commits are noted. On the thread that commits."""
-        found = self.query("SELECT max(id) FROM ops", ())
-        self._surveyed_to = int(found[0][0] or 0)
-        self.ledger.keep()
 
+    @abstractmethod
     def survey(self) -> None:
         """Find out what is in rows from earlier on, a part at a time: there may be a lot."""
-        for first in range(0, self._surveyed_to, _SURVEY_ROWS):
-            if self.stopping:
-                return
-            found = self.query(
-                "SELECT stream_id, sum(length(body)), min(created_at) FROM ops"
-                " WHERE id > ? AND id <= ? GROUP BY stream_id",
-                (first, min(first + _SURVEY_ROWS, self._surveyed_to)),
-            )
-            self.ledger.survey((run, size, oldest_ms) for run, size, oldest_ms in found)
+
+    @abstractmethod
+    def look_again(self, *runs: int) -> None:
+        """Note what of some runs is in rows."""
+
+    def forget(self, due: Sequence[Due]) -> None:
+        """There was nothing to seal in these: bring the ledger up to date with that."""
+        self.look_again(*(one.run for one in due))
 
     # ── Writing a file ───────────────────────────────────────────────────────────────────────
 
@@ -183,21 +138,30 @@ class History:
             sync(self.directory.parent)
         builder = self.begin_file()
         try:
-            empty = True
+            cut: set[int] = set()
             for one in due:
-                empty &= not self._gather_run(builder, one.run, segment_bytes)
+                room_bytes = min(one.size_bytes, segment_bytes - builder.size_bytes)
+                if self._gather_run(builder, one.run, room_bytes):
+                    cut.add(one.run)
                 if builder.size_bytes >= segment_bytes:
                     break
-            if not empty:
-                return Recording(self.finish_file(builder))
+            if builder.has_extents:
+                return self._recording(self.finish_file(builder), cut)
         except BaseException:
             self.give_up(builder)
             raise
         self.give_up(builder)
         return None
 
+    def _recording(self, draft: SegmentDraft, cut: Set[int]) -> Recording:
+        return Recording(draft, cut)
+
+    @abstractmethod
+    def _new_id(self) -> int:
+        """For a segment."""
+
     def begin_file(self) -> SegmentBuilder:
-        builder = SegmentBuilder(self.directory, next(self._ids), self.step)
+        builder = SegmentBuilder(self.directory, self._new_id(), self.step)
         self.making.add(builder.id)
         return builder
 
@@ -216,17 +180,18 @@ class History:
     def made(self, segment_id: int) -> None:
         """A segment is recorded as far as it ever will be; maybe nothing lies in it by now."""
         self.making.discard(segment_id)
-        self.shrunk()
 
-    def _gather_run(self, builder: SegmentBuilder, run: int, segment_bytes: int) -> bool:
-        """Add an extent with what is in rows of a run, as far as the file has room."""
+    @abstractmethod
+    def _rows_of(self, run: int) -> AbstractContextManager[Iterator[Row]]:
+        """What is in rows of a run, in order; nothing if its stream is gone."""
+
+    def _gather_run(self, builder: SegmentBuilder, run: int, room_bytes: int) -> bool:
+        """Add an extent with what is in rows of a run, as far as there is room.
+
+        Says whether there was too little of it.
+        """
         position: int | None = None
-        with translating(), closing(self.reader().cursor()) as cursor:
-            rows = cursor.execute(
-                f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = ?1 AND EXISTS"
-                " (SELECT 1 FROM streams WHERE id = ?1 AND status < 2) ORDER BY start",
-                (run,),
-            )
+        with self._rows_of(run) as rows:
             for taken in in_slices(rows):
                 if self.stopping:
                     raise Stopped
@@ -234,7 +199,7 @@ class History:
                 if sound < len(taken):
                     # Rows that are not what was committed stay where they are.
                     self.ledger.bar(run)
-                fitting = count_fitting(taken[:sound], segment_bytes - builder.size_bytes)
+                fitting = count_fitting(taken[:sound], room_bytes)
                 if position is None and sound:
                     # One append has to fit, or it never would.
                     fitting = max(1, fitting)
@@ -244,87 +209,31 @@ class History:
                     builder.add_all(columns, bodies)
                     builder.mark()
                     position = columns.end
+                    room_bytes -= len(bodies)
                 if fitting < len(taken):
-                    break
-        return position is not None
+                    return fitting < sound
+        return False
 
     # ── Recording it ─────────────────────────────────────────────────────────────────────────
 
+    @abstractmethod
     def record(self, recording: Recording, now_ms: int) -> bool:
         """Record a slice of a segment and drop the rows it holds; True when there is more.
 
         On the thread that commits.
         """
-        parts, draft = recording.slice(), recording.draft
-        if not parts:
-            return False
-        skipped = set(recording.skipped)
-        with self.transaction() as write:
-            begun = tables.has_segment(write, draft.id)
-            if recording.begun and not begun:
-                # All of it was deleted between two slices, and the file with it.
-                return False
-            for extent, since, to in parts:
-                if extent.run in skipped:
-                    continue
-                if tables.record_extent(write, draft.id, extent, since, to):
-                    if not begun:
-                        tables.insert_segment(write, draft, now_ms)
-                    begun = True
-                else:
-                    skipped.add(extent.run)
-            self.step("before commit")
-        recording.done(skipped, begun=begun)
-        self.step("committed")
-        return True
 
     def settle(self, recording: Recording) -> None:
         """Bring the ledger up to date with what was recorded, and tidy up what was not."""
+        looked_at: list[int] = []
         for extent in recording.draft.extents:
-            self.look_again(extent.run)
+            if extent.run in recording.cut - recording.skipped:
+                # To count what is left would take longer than to seal it.
+                end = extent.marks[-1]
+                self.ledger.seal(extent.run, end.end - extent.start, end.last_at_ms)
+            else:
+                looked_at.append(extent.run)
+        self.look_again(*looked_at)
         if not recording.begun:
             (self.directory / recording.draft.name).unlink(missing_ok=True)
         self.made(recording.draft.id)
-
-    def forget(self, due: Sequence[Due]) -> None:
-        """There was nothing to seal in these: bring the ledger up to date with that."""
-        for one in due:
-            self.look_again(one.run)
-
-    def look_again(self, run: int) -> None:
-        """Note what of a run is in rows."""
-        alive = self.query("SELECT 1 FROM streams WHERE id = ? AND status < 2", (run,))
-        found = self.query(
-            "SELECT sum(length(body)), min(created_at) FROM ops WHERE stream_id = ?", (run,)
-        )
-        size, oldest_ms = found[0]
-        self.ledger.settle(run, (size, oldest_ms) if alive and size else None)
-
-    # ── Removing files ───────────────────────────────────────────────────────────────────────
-
-    def shrunk(self) -> None:
-        """Extents have gone, and maybe the last ones of a file with them."""
-        self.has_shrunk = self.has_shrunk_elsewhere = True
-
-    def remove_unused(self, most: int) -> bool:
-        """Remove files that nothing lies in any more; True when there may be more of them.
-
-        On the thread that commits. First the file goes and then its row, so that a crash in
-        between leaves a row to start over from. What is in object storage is for others to remove.
-        """
-        if not self.has_shrunk:
-            return False
-        unused = tables.unused_segments(self.query, self.making, local=True)
-        for row in unused[:most]:
-            self.open_segments.drop(row.id)
-            self.step("before removing")
-            (self.directory / row.name).unlink(missing_ok=True)
-            self.step("removed")
-            with self.transaction() as write:
-                if row.remote == ABSENT:
-                    tables.delete_segment(write, row.id)
-                else:
-                    tables.note_not_local(write, row.id)
-            self.has_shrunk_elsewhere = True
-        self.has_shrunk = len(unused) > most
-        return self.has_shrunk

@@ -75,6 +75,10 @@ class SegmentBuilder:
         """What was taken so far."""
         return self._written + len(self._block)
 
+    @property
+    def has_extents(self) -> bool:
+        return bool(self._drafts)
+
     def begin(self, run: int, start: int, first_message: int) -> None:
         """The bodies that follow are of this run, from this position on."""
         self._drafts.append((IndexDraft(run, start, first_message, self.size_bytes), []))

@@ -15,8 +15,8 @@ from headwater.store.history.extent import Extent
 from headwater.store.history.open_segments import DIRECTORY_NAME, OpenSegments
 from headwater.store.history.segment import Segment, SegmentRow
 from headwater.store.rows import Row
+from headwater.store.sql.extents import SEGMENT_COLUMNS, ExtentRow
 from headwater.store.sqlite.database import connect
-from headwater.store.sqlite.segments import SEGMENT_COLUMNS, ExtentRow
 
 
 class HistoryCheck:

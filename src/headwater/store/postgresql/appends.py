@@ -1,21 +1,17 @@
-"""The appends of a run, as rows of the PostgreSQL database."""
+"""The appends of a run that are in rows of the PostgreSQL database."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headwater.core.errors import DataCorrupt, UnknownOffset
-from headwater.core.frames import Frame
+from headwater.core.errors import DataCorrupt
 from headwater.core.lineage import Span
-from headwater.core.offsets import format_offset
 from headwater.core.stream import Appended
 from headwater.store import rows
 from headwater.store.checksums import append_checksum
-from headwater.store.engine.appends import Piece, SealedExtent, SeekBy
 from headwater.store.postgresql.values import texts
 from headwater.store.rows import OP_COLUMNS, Row
-from headwater.store.seeking import last_before
-from headwater.store.sql.appends import RowAppends
+from headwater.store.sql.appends import StoredAppends
 from headwater.store.sql.tables import Tables
 
 
@@ -27,46 +23,40 @@ def write_appends(tables: Tables, appends: Sequence[Appended], producers: rows.P
     tables.upsert("producers", "stream_id, producer_id", rows.PRODUCER_COLUMNS, found)
 
 
-class Appends(RowAppends):
-    # ── Many ─────────────────────────────────────────────────────────────────────────────────
-
-    def read(self, span: Span, max_bytes: int) -> list[bytes]:
+class Appends(StoredAppends):
+    def _rows(self, span: Span, limit: int, *, at_least_one: bool) -> list[bytes] | None:
+        found = self._rows_from(span, limit, "start, checksum, body")
+        if found and not at_least_one and span.start + len(found[0][-1]) > limit:
+            return []
         bodies: list[bytes] = []
         position = span.start
-        for start, checksum, body in self._rows("start, checksum, body", span, max_bytes):
+        for start, checksum, body in found:
             if start != position or checksum != append_checksum(span.run, start, body):
                 raise DataCorrupt(f"stream {span.run} at {start}")
             position += len(body)
             bodies.append(body)
         if position > span.end:
             bodies[-1] = bodies[-1][: span.end - position]
-        return bodies
+        return bodies or None
 
-    def _rows(self, columns: str, span: Span, max_bytes: int) -> list[Row]:
-        """Rows from the start of a span on: all that end within the bound, at least one.
+    def _rows_from(self, span: Span, limit: int, columns: str) -> list[Row]:
+        """Rows that end before a limit, but at least one; none if no row begins at the start.
 
         Appends of a run lie one after the other, so where they start says how far they go.
         """
-        limit = span.start + max(max_bytes, 1)
         found = self._query(
             f"SELECT {columns}, start FROM ops WHERE stream_id = ? AND start >= ? AND start < ?"
             " AND (start = ? OR start + octet_length(body) <= ?) ORDER BY start",
-            (span.run, span.start, min(span.end, limit), span.start, limit),
+            (span.run, span.start, min(span.end, max(limit, span.start + 1)), span.start, limit),
         )
         if not found or found[0][-1] != span.start:
-            raise UnknownOffset(format_offset(span.run, span.start))
+            return []
         return [row[:-1] for row in found]
 
-    def read_pieces(self, span: Span, max_bytes: int) -> list[Piece]:
-        return [*self.read(span, max_bytes)]
-
-    def known_pieces(self, span: Span, max_bytes: int) -> list[Piece] | None:
-        return None
-
-    def frames(self, span: Span, max_bytes: int, max_messages: int) -> list[Frame]:
+    def _whole_rows(self, span: Span, max_bytes: int, max_messages: int) -> list[Appended]:
         appends: list[Appended] = []
         position, messages = span.start, 0
-        for row in self._rows(OP_COLUMNS, span, max_bytes):
+        for row in self._rows_from(span, span.start + max_bytes, OP_COLUMNS):
             append = rows.read_op(row)
             if append.start != position or not rows.op_is_intact(row):
                 raise DataCorrupt(f"stream {span.run} at {append.start}")
@@ -75,10 +65,7 @@ class Appends(RowAppends):
                 break
             position = append.end
             appends.append(append)
-        return [Frame.of(appends, span.end)]
-
-    def sealed_extents(self, span: Span) -> list[SealedExtent]:
-        return []
+        return appends
 
     def known_ids(self, spans: Sequence[Span], ids: Sequence[str]) -> set[str]:
         found: set[str] = set()
@@ -91,9 +78,3 @@ class Appends(RowAppends):
             )
             found.update(row[0] for row in stored)
         return found
-
-    # ── One ──────────────────────────────────────────────────────────────────────────────────
-
-    def seek(self, span: Span, by: SeekBy, value: int) -> Appended | None:
-        found = last_before(self.outline_at, span.run, (span.start, span.end), by, value)
-        return self.append_at(span.run, found.start) if found else None

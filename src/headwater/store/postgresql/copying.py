@@ -11,14 +11,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import Any, Final
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
-from headwater.store.copying import COUNTED, TABLES, CopyError
+from headwater.store.copying import CACHE_BYTES, COUNTED, TABLES, CopyError, sealed_rows
+from headwater.store.history.open_segments import DIRECTORY_NAME, OpenSegments
+from headwater.store.postgresql.appends import Appends
 from headwater.store.postgresql.database import Connection, Database, explained
 from headwater.store.postgresql.tables import StatementTables, native, next_id
 from headwater.store.rows import Row
+from headwater.store.sql.extents import EXTENT_COLUMNS, ExtentRow
+
+if TYPE_CHECKING:
+    from headwater.store.history.object_storage import Remote
 
 _LOOKS_PER_LEASE: Final = 10
 _LOCK_PATIENCE: Final = "30s"
@@ -29,17 +37,30 @@ Sleep = Callable[[float], None]
 class PostgresqlCopy:
     """A database that belongs to a copy for the length of a transaction: a source or a target."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, segments: OpenSegments | None = None) -> None:
         self._connection = connection
+        self._appends = Appends(self._query, segments or OpenSegments(Path(DIRECTORY_NAME)))
 
     @classmethod
     @contextmanager
-    def source(cls, url: str, sleep: Sleep = time.sleep) -> Iterator[PostgresqlCopy]:
+    def source(
+        cls, url: str, sleep: Sleep = time.sleep, remote: Remote | None = None
+    ) -> Iterator[PostgresqlCopy]:
+        """Object storage is needed if there is history."""
         database = Database(url)
-        with _said(database):
+        with _said(database), TemporaryDirectory(prefix="headwater-") as cache:
             database.open_existing()
+            segments = OpenSegments(Path(cache) / DIRECTORY_NAME)
+            if remote is not None:
+                segments.connect(remote, CACHE_BYTES)
             with _held(database, sleep) as connection:
-                yield cls(connection)
+                source = cls(connection, segments)
+                if remote is None and source.files:
+                    raise CopyError(
+                        f"{source.files:,} files of history of {database.name} are in object "
+                        "storage; say where with --history-store"
+                    )
+                yield source
 
     @classmethod
     @contextmanager
@@ -59,10 +80,23 @@ class PostgresqlCopy:
 
     # ── What a copy asks for ─────────────────────────────────────────────────────────────────
 
+    @property
+    def files(self) -> int:
+        """Files of history, all of which become rows."""
+        return self._one("SELECT count(DISTINCT segment_id) FROM extents")
+
     def count(self, table: str) -> int:
-        return int(self._connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0])
+        sealed = "SELECT coalesce(sum(appends), 0)::bigint FROM extents"
+        count = self._one(f"SELECT count(*) FROM {table}")
+        return count + (self._one(sealed) if table == "ops" else 0)
+
+    def _one(self, sql: str) -> int:
+        return int(self._query(sql, ())[0][0])
 
     def rows(self, table: str) -> Iterator[Row]:
+        if table == "ops":
+            for row in self._query(f"SELECT {EXTENT_COLUMNS} FROM extents ORDER BY run, start", ()):
+                yield from sealed_rows(self._appends, ExtentRow(*row))
         order = " ORDER BY id" if table == "secrets" else ""
         query = f"SELECT {TABLES[table]} FROM {table}{order}"
         # Row by row: nobody knows how large they are.

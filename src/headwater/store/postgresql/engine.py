@@ -2,26 +2,30 @@
 
 Commits happen on one connection, one transaction per batch and one statement per table; reads on a
 few others. A third kind shows that this node lives and what others do (`membership`). Nothing is
-kept on this machine.
-
-Older data stays in the database: this engine has no history in files.
+kept on this machine but a cache, if there is object storage for older data (`history`).
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import psycopg
 import structlog
 
+from headwater.core.errors import OutcomeUnknown
 from headwater.core.mutations import AnyMutation
 from headwater.core.stream import Appended, Created, Mutation, Undeleted
 from headwater.store import rows
 from headwater.store.engine import CannotOpen, Problem
-from headwater.store.engine.figures import EngineFigures
+from headwater.store.engine.figures import EngineFigures, HistoryFigures
 from headwater.store.garbage import RELEASING, Collector
+from headwater.store.history.open_segments import DIRECTORY_NAME, OpenSegments
+from headwater.store.history.segment_writer import Step, nothing
 from headwater.store.postgresql.appends import Appends, write_appends
 from headwater.store.postgresql.database import Connection, Database, explained
+from headwater.store.postgresql.history import PostgresqlHistory, PostgresqlReleases
 from headwater.store.postgresql.membership import Membership
 from headwater.store.postgresql.ownership import LEASE_MS, Ownership
 from headwater.store.postgresql.readers import Readers
@@ -30,19 +34,18 @@ from headwater.store.postgresql.tables import Statement, StatementTables, next_i
 from headwater.store.postgresql.verify import verify
 from headwater.store.postgresql.writer import Writer
 from headwater.store.sql.groups import Groups
-from headwater.store.sql.releases import StoredReleases
 from headwater.store.sql.resources import write_resources
 from headwater.store.sql.snapshots import Snapshots
 from headwater.store.sql.streams import Streams
 from headwater.store.sql.subscriptions import Subscriptions
 from headwater.store.sql.templates import Templates
+from headwater.store.sqlite.database import DirectoryLock, prepare_directory
 
 log = structlog.get_logger()
 
 
 class PostgresqlEngine:
     name = "postgresql"
-    history = None
 
     def __init__(
         self,
@@ -52,11 +55,19 @@ class PostgresqlEngine:
         lost: Callable[[], None] = lambda: None,
         address: str | None = None,
         labels: frozenset[str] = frozenset(),
+        cache: Path | None = None,
+        step: Step = nothing,
     ) -> None:
+        """With a directory for a cache, older data can move to object storage."""
         self._database = database = Database(url)
         self._ownership = Ownership(lease_ms, address, labels)
-        database.open()
-        connection = self._join()
+        self._cache_lock = prepare_cache(cache) if cache else None
+        try:
+            database.open()
+            connection = self._join()
+        except BaseException:
+            self._release_cache()
+            raise
         self._readers = Readers(database.connect, self._check)
         self._writer = Writer(database, self._ownership, self._readers.reset)
         self._keeper = Membership(
@@ -64,8 +75,7 @@ class PostgresqlEngine:
             self._ownership,
             connection,
             self._readers.query,
-            self._writer.settle,
-            self._writer.check,
+            self._writer,
             lost,
         )
         self._own = own = (
@@ -74,7 +84,19 @@ class PostgresqlEngine:
         """What belongs to this node, as part of a condition."""
         self._collector = Collector()
         query = self._readers.query
-        self.appends = Appends(query)
+        self.history: PostgresqlHistory | None = None
+        segments = OpenSegments(Path(DIRECTORY_NAME))
+        if cache is not None:
+            self.history = PostgresqlHistory(
+                cache / DIRECTORY_NAME,
+                self._writer.transaction,
+                query,
+                self._ownership,
+                database.cluster or "",
+                step,
+            )
+            segments = self.history.open_segments
+        self.appends = Appends(query, segments)
         words = WORDS._replace(own=self._own)
         self.streams = Streams(
             query, next_id, words, producers_preloaded_max, self._ownership.demand
@@ -119,7 +141,23 @@ class PostgresqlEngine:
                 self._collector.begin_again()
             elif any(isinstance(mutation, RELEASING) for mutation in mutations):
                 self._collector.forget_known()
-            self._writer.commit(statements)
+            try:
+                self._writer.commit(statements)
+            except OutcomeUnknown:
+                # It may be there. Whoever seals looks at the rows themselves.
+                self._note(mutations)
+                raise
+            self._note(mutations)
+
+    def _note(self, mutations: Sequence[AnyMutation]) -> None:
+        """Let history know what is in rows."""
+        if self.history is not None:
+            ledger = self.history.ledger
+            ledger.note(one for one in mutations if isinstance(one, Appended))
+            # How much it has is found when it is due.
+            ledger.survey(
+                (one.stream_id, 0, one.at_ms) for one in mutations if isinstance(one, Undeleted)
+            )
 
     def _statements(self, mutations: Sequence[AnyMutation]) -> list[Statement]:
         """What a batch comes to, table by table."""
@@ -154,10 +192,11 @@ class PostgresqlEngine:
     def reap(self, max_appends: int) -> bool:
         try:
             with self._writer.transaction() as write:
-                releases = StoredReleases(write, self._own)
-                return releases.drop_deleted(max_appends) or self._collector.step(
-                    releases, max_appends
-                )
+                releases = PostgresqlReleases(write, self._own)
+                more = releases.drop_deleted(max_appends)
+                more = more or self._collector.step(releases, max_appends)
+                releases.note_unused()
+                return more
         except BaseException:
             # What it had found out may rest on what was just undone.
             self._collector.begin_again()
@@ -173,8 +212,11 @@ class PostgresqlEngine:
 
     def figures(self) -> EngineFigures:
         keeper = self._keeper
-        sizes = {"database": keeper.size_bytes}
-        return EngineFigures(self._writer.sync_seconds, sizes, replication=keeper.replication)
+        sizes, history = {"database": keeper.size_bytes}, HistoryFigures()
+        if self.history is not None:
+            sizes["cache"] = self.history.open_segments.cached_bytes
+            history = self.history.figures
+        return EngineFigures(self._writer.sync_seconds, sizes, history, keeper.replication)
 
     def close(self) -> None:
         if self._is_closed:
@@ -184,3 +226,18 @@ class PostgresqlEngine:
         self._writer.close()
         self._readers.reset()
         self._keeper.leave()
+        if self.history is not None:
+            self.history.open_segments.close()
+        self._release_cache()
+
+    def _release_cache(self) -> None:
+        lock, self._cache_lock = self._cache_lock, None
+        if lock is not None:
+            lock.release()
+
+
+def prepare_cache(directory: Path) -> DirectoryLock:
+    """Hold a directory for this process, and begin with nothing in it. Raises CannotOpen."""
+    lock = prepare_directory(directory)
+    shutil.rmtree(directory / DIRECTORY_NAME, ignore_errors=True)
+    return lock

@@ -1,20 +1,21 @@
-"""Looking at a database of which nodes may make use: one moment of it, and nothing written."""
+"""Looking at a database of which nodes may make use. Nothing is written."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psycopg
 
-from headwater.store.engine import Problem
+from headwater.store.engine import CannotOpen, Problem
 from headwater.store.postgresql.database import Database, explained, translated
 from headwater.store.postgresql.tables import native
 from headwater.store.postgresql.verify import verify
-from headwater.store.rows import Row
+from headwater.store.rows import Query, Row
 
 
 def verify_address(url: str) -> Iterator[Problem | str]:
-    """Problems as they are found, lines of progress in between. Raises CannotOpen."""
+    """Problems of one moment as they are found, lines of progress in between. Raises CannotOpen."""
     database = Database(url)
     database.open_existing()
     try:
@@ -32,3 +33,27 @@ def verify_address(url: str) -> Iterator[Problem | str]:
             yield from verify(query)
     except psycopg.Error as error:
         yield Problem("database", f"cannot be read further: it {explained(error)}")
+
+
+@contextmanager
+def reading(url: str) -> Iterator[tuple[Query, str]]:
+    """Questions, each to what is there by then, and what object storage calls the database.
+
+    Raises CannotOpen, also when PostgreSQL goes away in between.
+    """
+    database = Database(url)
+    database.open_existing()
+    assert database.cluster is not None
+    try:
+        connection = database.connect()
+    except psycopg.Error as error:
+        raise CannotOpen(f"PostgreSQL at {database.name}: {explained(error)}") from None
+
+    def query(sql: str, values: tuple[object, ...]) -> list[Row]:
+        try:
+            return connection.execute(native(sql), values).fetchall()
+        except psycopg.Error as error:
+            raise CannotOpen(f"PostgreSQL at {database.name}: {explained(error)}") from None
+
+    with connection:
+        yield query, database.cluster

@@ -32,6 +32,7 @@ from headwater.store.postgresql.database import (
 from headwater.store.postgresql.ownership import Ownership
 from headwater.store.postgresql.tables import new_id
 from headwater.store.postgresql.values import texts
+from headwater.store.postgresql.writer import Writer
 from headwater.store.rows import KEPT, LIVE, SOFT_DELETED, Query
 
 _BEATS_PER_LEASE: Final = 3
@@ -53,6 +54,7 @@ FROM (
   SELECT s.status,
     (SELECT count(*) FROM producers p WHERE p.stream_id = s.id) AS known,
     greatest(0, coalesce((SELECT start + octet_length(body) FROM ops o WHERE o.stream_id = s.id
+      ORDER BY start DESC LIMIT 1), (SELECT until FROM extents WHERE run = s.id
       ORDER BY start DESC LIMIT 1), s.base) - greatest(s.kept_from, s.base)) AS size
   FROM streams s WHERE s.status IN ({LIVE}, {SOFT_DELETED}, {KEPT}) {{below}}
 ) AS held
@@ -69,16 +71,14 @@ class Membership:
         ownership: Ownership,
         connection: Connection,
         query: Query,
-        settle: Callable[[], object],
-        check: Callable[[], None],
+        writer: Writer,
         lost: Callable[[], None],
     ) -> None:
         self._database = database
         self._ownership = ownership
         self._kept = KeptConnection(database, connection)
         self._query = query
-        self._settle = settle
-        self._check = check
+        self._writer = writer
         self._lost = lost
         self._turn = threading.RLock()
         self._closing = threading.Event()
@@ -145,15 +145,16 @@ class Membership:
         self._ownership.withhold(shards)
 
     def keep(self, shards: Collection[int]) -> None:
+        self._writer.settle()
+        self._writer.check()
+        self.look()
         self._ownership.keep(shards)
 
     def give(self, moves: Mapping[int, int]) -> None:
-        """Give shards away that were withheld and of which nothing is under way any more."""
-        self._check()
-        with self._turn:
-            self._asked(lambda connection: self._ownership.give(connection, moves))
-            self._asked(self._ownership.look)
-        self.on_look()
+        with self._writer.transaction() as write:
+            self._ownership.give(write, moves)
+        self._ownership.given(moves)
+        self.look()
 
     def drain(self, node_id: int, *, draining: bool = True) -> bool:
         """Let a node have no shards any more, or again; False if there is no such node."""
@@ -237,7 +238,7 @@ class Membership:
             self._kept.hang_up()
 
     def _beat(self, *, measure: bool) -> None:
-        self._settle()
+        self._writer.settle()
         if self._ownership.is_lost:
             raise LostShard
         with self._turn:

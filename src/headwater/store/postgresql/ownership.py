@@ -9,7 +9,9 @@ The rules are in `headwater.core.cluster`. This is how they are kept in the data
 - A node that does not know how a commit of its own ended raises its epoch, on a new connection:
   after that, the commit has happened or never will.
 - Only the owner of a shard gives it away, when nothing of it is under way any more, and to a node
-  that it names. A free shard goes to who takes it first.
+  that it names. That is a transaction under the fence too: an owner that does not know how it ended
+  raises its epoch, and looks whose the shard is, before it uses it again. A free shard goes to who
+  takes it first.
 - A node without an address wants the database for itself: it begins only if nobody else lives, and
   nobody else begins while it does.
 - A node that stops in good order removes its row, so nobody has to wait for it.
@@ -30,6 +32,7 @@ from headwater.core.errors import OwnedElsewhere
 from headwater.store.engine import CannotOpen
 from headwater.store.postgresql.clock import NOW_MS, SharedClock
 from headwater.store.postgresql.database import Connection, LostShard
+from headwater.store.rows import Query
 
 LEASE_MS: Final = 3_000
 _LOOKS_PER_LEASE: Final = 20
@@ -267,17 +270,19 @@ class Ownership:
             self._leaving -= frozenset(shards)
             self.shards |= own & frozenset(shards)
 
-    def give(self, connection: Connection, moves: Mapping[int, int]) -> None:
+    def give(self, write: Query, moves: Mapping[int, int]) -> None:
         """Give shards away. Nothing of them may be under way any more."""
         for shard, node_id in moves.items():
-            connection.execute(
+            write(
                 "UPDATE shards SET epoch = epoch + 1,"
-                " node_id = (SELECT id FROM nodes WHERE id = %s) WHERE id = %s AND node_id = %s",
+                " node_id = (SELECT id FROM nodes WHERE id = ?) WHERE id = ? AND node_id = ?",
                 (node_id, shard, self.id),
             )
+
+    def given(self, shards: Collection[int]) -> None:
+        """These are given away, and may well come back before the next look."""
         with self._lock:
-            # It may well come back before the next look.
-            self._leaving -= moves.keys()
+            self._leaving -= frozenset(shards)
 
 
 def _free(connection: Connection, node_id: int) -> None:

@@ -18,6 +18,8 @@ different, or only here:
   which paths are, and the column `label` which shards are for them.
 - A sequence per kind gives out ids: never one twice, and later ones are larger.
 - Streams and subscriptions carry their shard.
+- `segments` are in object storage only (`headwater.store.postgresql.history`). `maker` is the node
+  that may still record something in one, `unused_at` the time since when nothing lies in it.
 - There are no foreign keys: core has decided that everything fits, and each would cost a look-up
   per row.
 - Rows that change often leave room on their page, so that a change touches no index.
@@ -318,7 +320,39 @@ _V6 = f"""
 UPDATE subscriptions SET shard = home(name);
 """
 
-MIGRATIONS: Final = (_V1, _V2, _V3, _V4, _V5, _V6)
+_V7 = """
+CREATE SEQUENCE segments_ids;
+CREATE TABLE segments (
+  id bigint PRIMARY KEY,
+  name text NOT NULL,
+  size bigint NOT NULL,
+  root text NOT NULL,
+  created_at bigint NOT NULL,
+  local smallint NOT NULL DEFAULT 0,
+  remote smallint NOT NULL,
+  maker bigint,
+  unused_at bigint
+);
+CREATE INDEX segments_made ON segments (maker) WHERE maker IS NOT NULL;
+CREATE INDEX segments_unused ON segments (unused_at) WHERE unused_at IS NOT NULL;
+
+CREATE TABLE extents (
+  run bigint NOT NULL,
+  start bigint NOT NULL,
+  until bigint NOT NULL,
+  appends bigint NOT NULL,
+  first_message bigint NOT NULL,
+  messages bigint NOT NULL,
+  first_at bigint NOT NULL,
+  last_at bigint NOT NULL,
+  segment_id bigint NOT NULL,
+  index_offset bigint NOT NULL,
+  PRIMARY KEY (run, start)
+);
+CREATE INDEX extents_segment ON extents (segment_id);
+"""
+
+MIGRATIONS: Final = (_V1, _V2, _V3, _V4, _V5, _V6, _V7)
 LAYOUT: Final = len(MIGRATIONS)
 
 _DECLARED: Final = re.compile(

@@ -44,9 +44,12 @@ from headwater.store.sql.streams import Words
 WORDS: Final = Words(
     streams="streams s LEFT JOIN LATERAL (SELECT start + octet_length(body) AS last_byte,"
     " first_message + messages AS last_message FROM ops WHERE stream_id = s.id"
-    " ORDER BY start DESC LIMIT 1) AS last ON true",
-    last_byte="last_byte",
-    last_message="last_message",
+    " ORDER BY start DESC LIMIT 1) AS last ON true LEFT JOIN LATERAL (SELECT until AS sealed_byte,"
+    " first_message + messages AS sealed_message FROM extents WHERE run = s.id"
+    # If there are no rows, the last append is in history. Otherwise nobody looks there.
+    " AND last_byte IS NULL ORDER BY start DESC LIMIT 1) AS sealed ON true",
+    last_byte="coalesce(last_byte, sealed_byte)",
+    last_message="coalesce(last_message, sealed_message)",
     producers="producers p JOIN streams s ON s.id = p.stream_id",
     shard="s.shard",
 )

@@ -58,7 +58,7 @@ class StatementTables:
             places = self._places(table, columns, rows)
             rows = [(*row, place) for row, place in zip(rows, places, strict=True)]
             columns = f"{columns}, shard"
-        source, values = _unnest(columns.split(", "), rows)
+        source, values = unnest(columns.split(", "), rows)
         self.execute(f"INSERT INTO {table} ({columns}) SELECT * FROM {source}{suffix}", values)
 
     def _places(self, table: str, columns: str, rows: Sequence[Row]) -> list[int]:
@@ -83,14 +83,14 @@ class StatementTables:
         """`also` is another assignment; `v` has the new values, `t` what is there."""
         if not rows:
             return
-        source, values = _unnest(f"{keys}, {columns}".split(", "), rows)
+        source, values = unnest(f"{keys}, {columns}".split(", "), rows)
         changes = ", ".join(f"{name} = v.{name}" for name in columns.split(", "))
         sql = f"UPDATE {table} AS t SET {changes}{also} FROM {source} WHERE {_match(keys)}"
         self.execute(sql, values)
 
     def delete(self, table: str, keys: str, rows: Sequence[Row]) -> None:
         if rows:
-            source, values = _unnest(keys.split(", "), rows)
+            source, values = unnest(keys.split(", "), rows)
             self.execute(f"DELETE FROM {table} AS t USING {source} WHERE {_match(keys)}", values)
 
     def delete_numbers(self, table: str, keys: str, numbers: Mapping[int, Sequence[int]]) -> None:
@@ -99,7 +99,7 @@ class StatementTables:
         )
 
 
-def _unnest(columns: Sequence[str], rows: Sequence[Row]) -> tuple[str, tuple[object, ...]]:
+def unnest(columns: Sequence[str], rows: Sequence[Row]) -> tuple[str, tuple[object, ...]]:
     """`unnest` over the columns of some rows, at least one."""
     values = tuple(
         _ARRAYS[COLUMN_TYPES[name]](column)

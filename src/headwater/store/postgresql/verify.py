@@ -1,4 +1,8 @@
-"""Is everything in the PostgreSQL database what was committed?"""
+"""Is everything in the PostgreSQL database what was committed?
+
+Of history, what the database knows is looked at. The files are in object storage, and each of their
+blocks is compared with its checksum whenever it is fetched.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import Final
 from headwater.core.errors import StreamError
 from headwater.store import rows
 from headwater.store.engine import Problem
+from headwater.store.history.segment import PRESENT
 from headwater.store.rows import CONFIG_COLUMNS, DELETED, OP_COLUMNS, SOFT_DELETED, Query
 from headwater.store.sql.snapshots import damaged_snapshots
 
@@ -27,7 +32,8 @@ def verify(query: Query) -> Iterator[Problem | str]:
         for row in found:
             last_id, streams = row[0], streams + 1
             config = rows.read_config(row[:-1])
-            # What its forks do not need of a hidden stream may be gone.
+            # What its forks do not need of a hidden stream may be gone, and so may what they do not
+            # need of what was trimmed.
             whole = row[-1] != SOFT_DELETED
             start = max(config.lineage.base, config.kept_from) if whole else None
             for line in _verify_run(query, config.id, start):
@@ -44,8 +50,23 @@ def verify(query: Query) -> Iterator[Problem | str]:
 
 
 def _verify_run(query: Query, run: int, start: int | None) -> Iterator[Problem | int]:
-    """The appends of one stream: problems, and how many were looked at."""
+    """The appends of one stream, without a gap from `start` on: problems, and their number."""
     position, after = start, -1
+    try:
+        sealed = query(
+            "SELECT e.start, e.until, s.remote FROM extents e LEFT JOIN segments s"
+            " ON s.id = e.segment_id WHERE e.run = ? ORDER BY e.start",
+            (run,),
+        )
+    except StreamError as error:
+        yield Problem(f"stream {run}", error.message)
+        return
+    for first, until, remote in sealed:
+        if remote != PRESENT:
+            yield Problem(f"stream {run} at {first}", "its history is not in object storage")
+        if position is not None and first > position:
+            yield Problem(f"stream {run} at {position}", f"nothing until {first}")
+        position = until if position is not None else None
     while True:
         try:
             found = query(
@@ -60,9 +81,10 @@ def _verify_run(query: Query, run: int, start: int | None) -> Iterator[Problem |
             after = row[1]
             if not rows.op_is_intact(row):
                 yield Problem(f"stream {run} at {after}", "the body is not what was committed")
-            if position is not None and after > position:
-                yield Problem(f"stream {run} at {position}", f"nothing until {after}")
-            position = after + len(row[-1])
+            if position is not None:
+                if after > position:
+                    yield Problem(f"stream {run} at {position}", f"nothing until {after}")
+                position = max(position, after + len(row[-1]))
         yield len(found)
         if len(found) < _APPENDS_AT_ONCE:
             return

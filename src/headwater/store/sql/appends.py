@@ -1,19 +1,157 @@
-"""Single appends, as far as they are in rows."""
+"""The appends of a run, wherever they are: in rows of the database or in extents.
+
+Sealing moves appends from rows to extents and never back. So whoever looks for a position first in
+the rows and then in the extents finds it, whatever is being sealed meanwhile.
+"""
 
 from __future__ import annotations
 
-from headwater.core.errors import DataCorrupt
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from headwater.core.errors import DataCorrupt, UnknownOffset
+from headwater.core.frames import Frame
+from headwater.core.lineage import Span
+from headwater.core.offsets import format_offset
 from headwater.core.stream import Appended
 from headwater.store import rows
-from headwater.store.engine.appends import Outline
+from headwater.store.engine.appends import Outline, Piece, SealedExtent, SeekBy
+from headwater.store.history.chunk_cache import ChunkCache
+from headwater.store.history.extent import Extent
+from headwater.store.history.open_segments import OpenSegments
 from headwater.store.rows import OP_COLUMNS, Query
+from headwater.store.seeking import last_before
+from headwater.store.sql.extents import FoundExtent, extent_at, sealed_extents
+
+P = TypeVar("P", bytes, Piece)
+_TRIES: Final = 3
+_EXTENT_KEYS: Final[dict[SeekBy, str]] = {"first_message": "first_message", "at_ms": "first_at"}
 
 
-class RowAppends:
-    def __init__(self, query: Query) -> None:
+class StoredAppends(ABC):
+    def __init__(self, query: Query, open_segments: OpenSegments) -> None:
         self._query = query
+        self._segments = open_segments
+        self._known = ChunkCache(open_segments)
+
+    # ── Bodies ───────────────────────────────────────────────────────────────────────────────
+
+    def read(self, span: Span, max_bytes: int) -> list[bytes]:
+        return self._gather(span, max_bytes, Extent.bodies)
+
+    def read_pieces(self, span: Span, max_bytes: int) -> list[Piece]:
+        pieces = self._gather(span, max_bytes, _range)
+        self._known.note(span, max_bytes, pieces)
+        return pieces
+
+    def known_pieces(self, span: Span, max_bytes: int) -> list[Piece] | None:
+        return self._known.find(span, max_bytes)
+
+    def _gather(
+        self, span: Span, max_bytes: int, take: Callable[[Extent, int, int], Sequence[P]]
+    ) -> list[P]:
+        """Appends from the start of a span on. Where they end depends on their sizes alone."""
+        found: list[P] = []
+        position, limit = span.start, span.start + max_bytes
+        while position < span.end:
+            in_rows = self._rows(span._replace(start=position), limit, at_least_one=not found)
+            if in_rows is not None:
+                # Behind the rows of a run there is nothing more.
+                found += in_rows
+                break
+            sealed = self._extent(span.run, position)
+            if sealed is None:
+                break
+            row, extent = sealed
+            number = extent.number_at(position)
+            if extent.start_of(number) != position:
+                raise UnknownOffset(format_offset(span.run, position))
+            stop = extent.cut(position, limit, row.until)
+            if stop == position and not found:
+                stop = extent.start_of(number + 1)
+            if stop > position:
+                found += take(extent, position, min(stop, span.end))
+            position = stop
+            if stop < row.until or stop >= limit:
+                break
+        if not found:
+            raise UnknownOffset(format_offset(span.run, span.start))
+        return found
+
+    @abstractmethod
+    def _rows(self, span: Span, limit: int, *, at_least_one: bool) -> list[bytes] | None:
+        """Bodies from rows, the last one cut at the span's end; None if no row begins there."""
+
+    def _extent(self, run: int, position: int) -> tuple[FoundExtent, Extent] | None:
+        """The extent that holds a position."""
+        for _ in range(_TRIES):
+            found = extent_at(self._query, run, position)
+            if found is None:
+                return None
+            try:
+                extent = self._segments.segment(found.segment).extent(found.index_offset)
+            except FileNotFoundError:
+                # The data may have moved to another file just now.
+                continue
+            header = extent.header
+            if (header.run, header.start) != (run, found.start) or header.end < found.until:
+                raise extent.segment.damaged(f"it does not hold stream {run} at {position}")
+            return found, extent
+        raise DataCorrupt(f"the file of stream {run} at {position} is missing")
+
+    def frames(self, span: Span, max_bytes: int, max_messages: int) -> list[Frame]:
+        """Appends from the start of a span on, as `read` gives their bodies."""
+        found: list[Frame] = []
+        position, limit = span.start, span.start + max_bytes
+        while position < span.end and (not found or (position < limit and max_messages > 0)):
+            rest = span._replace(start=position)
+            appends = self._whole_rows(rest, limit - position, max_messages)
+            if appends:
+                frame = Frame.of(appends, span.end)
+            else:
+                sealed = self._extent(span.run, position)
+                if sealed is None:
+                    break
+                row, extent = sealed
+                frame = extent.frame(position, min(row.until, span.end), limit, max_messages)
+            if found and frame.messages > max_messages:
+                break
+            found.append(frame)
+            position = frame.end
+            max_messages -= frame.messages
+        if not found:
+            raise UnknownOffset(format_offset(span.run, span.start))
+        return found
+
+    @abstractmethod
+    def _whole_rows(self, span: Span, max_bytes: int, max_messages: int) -> list[Appended]:
+        """Appends that are in rows; none if no row begins there."""
+
+    def sealed_extents(self, span: Span) -> list[SealedExtent]:
+        return sealed_extents(self._query, span, self._segments)
+
+    # ── Single appends ───────────────────────────────────────────────────────────────────────
 
     def append_at(self, run: int, position: int) -> Appended | None:
+        append = self._row_at(run, position)
+        if append is not None:
+            return append
+        sealed = self._extent(run, position)
+        return sealed[1].appended(sealed[1].number_at(position)) if sealed else None
+
+    def outline_at(self, run: int, position: int) -> Outline | None:
+        outline = self._row_outline_at(run, position)
+        sealed = None if outline is not None else self._extent(run, position)
+        if sealed is None:
+            return outline
+        extent = sealed[1]
+        number = extent.number_at(position)
+        append = extent.append(number)
+        end = extent.start_of(number + 1)
+        return Outline(append.start, end, append.first_message, append.at_ms)
+
+    def _row_at(self, run: int, position: int) -> Appended | None:
         found = self._query(
             f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = ? AND start <= ?"
             " ORDER BY start DESC LIMIT 1",
@@ -26,10 +164,34 @@ class RowAppends:
         append = rows.read_op(found[0])
         return append if position < append.end else None
 
-    def outline_at(self, run: int, position: int) -> Outline | None:
+    def _row_outline_at(self, run: int, position: int) -> Outline | None:
         found = self._query(
             "SELECT start, start + length(body), first_message, created_at FROM ops"
             " WHERE stream_id = ? AND start <= ? ORDER BY start DESC LIMIT 1",
             (run, position),
         )
         return Outline(*found[0]) if found and position < found[0][1] else None
+
+    def seek(self, span: Span, by: SeekBy, value: int) -> Appended | None:
+        interval = self._narrow(span, by, value)
+        found = last_before(self.outline_at, span.run, interval, by, value)
+        return self.append_at(span.run, found.start) if found else None
+
+    def _narrow(self, span: Span, by: SeekBy, value: int) -> tuple[int, int]:
+        """The part of a span that can hold the answer, as far as the extents' own rows tell."""
+        last = self._query(
+            "SELECT start FROM extents WHERE run = ? AND start >= ? AND start < ?"
+            f" AND {_EXTENT_KEYS[by]} <= ? ORDER BY start DESC LIMIT 1",
+            (*span, value),
+        )
+        low: int = last[0][0] if last else span.start
+        following = self._query(
+            "SELECT min(start) FROM extents WHERE run = ? AND start >= ? AND start < ?",
+            (span.run, low + 1 if last else low, span.end),
+        )
+        high: int | None = following[0][0]
+        return low, span.end if high is None else high
+
+
+def _range(extent: Extent, start: int, end: int) -> list[Piece]:
+    return [extent.range(start, end)]

@@ -9,20 +9,17 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 import apsw
 
-from headwater.core.lineage import Span
 from headwater.store.backup import removed_at_the_end
-from headwater.store.checksums import append_checksum
-from headwater.store.copying import COUNTED, TABLES, CopyError
-from headwater.store.history.cold_segments import fetching
+from headwater.store.copying import CACHE_BYTES, COUNTED, TABLES, CopyError, sealed_rows
 from headwater.store.history.object_storage import Remote
 from headwater.store.permissions import make_directory
 from headwater.store.rows import Row
+from headwater.store.sql.extents import EXTENT_COLUMNS, ExtentRow
 from headwater.store.sqlite.database import (
     DATABASE_NAME,
     LOCK_NAME,
@@ -33,14 +30,10 @@ from headwater.store.sqlite.database import (
     prepare_directory,
 )
 from headwater.store.sqlite.engine import SqliteEngine
-from headwater.store.sqlite.segments import EXTENT_COLUMNS, ExtentRow
 from headwater.store.sqlite.tables import SqliteTables
 from headwater.store.syncing import sync
 
 SCRATCH_NAME: Final = "copying"
-_FRAME_BYTES: Final = 1024 * 1024
-_CACHE_BYTES: Final = 64 * 1024 * 1024
-_MESSAGES_MAX: Final = 2**62
 
 
 class SqliteSource:
@@ -59,7 +52,7 @@ class SqliteSource:
         with closing(SqliteEngine(directory)) as engine:
             segments = engine.history.open_segments
             if remote is not None:
-                segments.connect(remote, _CACHE_BYTES)
+                segments.connect(remote, CACHE_BYTES)
             with closing(connect(directory / DATABASE_NAME, read_only=True)) as reader:
                 source = cls(engine, reader)
                 if remote is None and source.files_elsewhere:
@@ -103,24 +96,7 @@ class SqliteSource:
             f"SELECT {EXTENT_COLUMNS} FROM extents ORDER BY run, start"
         )
         for row in extents:
-            yield from self._rows_of(ExtentRow(*row))
-
-    def _rows_of(self, extent: ExtentRow) -> Iterator[Row]:
-        run, position, number = extent.run, extent.start, extent.first_message
-        while position < extent.until:
-            span = Span(run, position, extent.until)
-            read = partial(self._engine.appends.frames, span, _FRAME_BYTES, _MESSAGES_MAX)
-            for frame in fetching(read):
-                ids = frame.ids or [None] * frame.appends
-                for place, body in enumerate(frame.bodies()):
-                    stamp = frame.stamps.stamp(place) if frame.stamps else None
-                    messages = frame.firsts[place + 1] - frame.firsts[place]
-                    start = frame.origin + frame.starts[place]
-                    checksum = append_checksum(run, start, body)
-                    about = run, start, number, messages, frame.times[place], checksum
-                    yield (*about, *(stamp or (None, None, None)), ids[place], body)
-                    number += messages
-                position = frame.end
+            yield from sealed_rows(self._engine.appends, ExtentRow(*row))
 
 
 class SqliteTarget:

@@ -26,7 +26,6 @@ from headwater.store.engine import Problem
 from headwater.store.engine.figures import EngineFigures
 from headwater.store.garbage import Collector, note_release
 from headwater.store.history.open_segments import DIRECTORY_NAME
-from headwater.store.history.sealing import History
 from headwater.store.history.segment_writer import Step, nothing
 from headwater.store.rows import OP_COLUMNS, Row
 from headwater.store.sql.groups import Groups
@@ -48,6 +47,7 @@ from headwater.store.sqlite.database import (
     prepare_directory,
     translated,
 )
+from headwater.store.sqlite.history import SqliteHistory
 from headwater.store.sqlite.producers import ProducerRows
 from headwater.store.sqlite.releases import SqliteReleases
 from headwater.store.sqlite.schema import SCHEMA_VERSION
@@ -84,7 +84,7 @@ class SqliteEngine:
         except BaseException:
             self._lock.release()
             raise
-        self.history: History = History(
+        self.history = SqliteHistory(
             directory / DIRECTORY_NAME, self._transaction, self._reader, self._query, step
         )
         self._collector = Collector()

@@ -3,85 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import apsw
 
-from headwater.core.lineage import Span
-from headwater.store.engine.appends import SealedExtent
 from headwater.store.engine.figures import HistoryFigures
 from headwater.store.history.compaction_choice import FileUse
-from headwater.store.history.open_segments import OpenSegments
 from headwater.store.history.segment import ABSENT, PRESENT, SegmentRow
 from headwater.store.history.segment_format import MAGIC
 from headwater.store.history.segment_writer import ExtentDraft, Mark, SegmentDraft
 from headwater.store.rows import Query
+from headwater.store.sql.extents import (
+    EXTENT_COLUMNS,
+    SEGMENT_COLUMNS,
+    ExtentRow,
+    extent_row,
+    find_segments,
+)
 from headwater.store.sqlite.tables import insert_rows
 
-SEGMENT_COLUMNS: Final = "id, name, size, root, local, remote"
-EXTENT_COLUMNS: Final = (
-    "run, start, until, appends, first_message, messages, first_at, last_at, segment_id,"
-    " index_offset"
-)
-_FOUND: Final = (
-    "SELECT e.start, e.until, e.index_offset, s.id, s.name, s.size, s.root, s.local, s.remote"
-    " FROM extents e JOIN segments s ON s.id = e.segment_id"
-)
 # A longer part of the same extent replaces a shorter one.
 _GROW: Final = (
     " ON CONFLICT DO UPDATE SET until = excluded.until, appends = excluded.appends,"
     " messages = excluded.messages, last_at = excluded.last_at"
     " WHERE segment_id = excluded.segment_id AND index_offset = excluded.index_offset"
 )
-
-
-class ExtentRow(NamedTuple):
-    """A row of EXTENT_COLUMNS."""
-
-    run: int
-    start: int
-    until: int
-    appends: int
-    first_message: int
-    messages: int
-    first_at_ms: int
-    last_at_ms: int
-    segment_id: int
-    index_offset: int
-
-
-class FoundExtent(NamedTuple):
-    """A span of a run and where it is."""
-
-    start: int
-    until: int
-    index_offset: int
-    segment: SegmentRow
-
-
-def extent_at(query: Query, run: int, position: int) -> FoundExtent | None:
-    """The extent that holds the byte after a position."""
-    found = query(
-        f"{_FOUND} WHERE e.run = ? AND e.start <= ? ORDER BY e.start DESC LIMIT 1", (run, position)
-    )
-    if not found or found[0][1] <= position:
-        return None
-    start, until, index_offset, *segment = found[0]
-    return FoundExtent(start, until, index_offset, SegmentRow(*segment))
-
-
-def sealed_extents(query: Query, span: Span, open_segments: OpenSegments) -> list[SealedExtent]:
-    """The parts of a span that are in files."""
-    found = query(
-        f"{_FOUND} WHERE e.run = ? AND e.until > ? AND e.start < ? ORDER BY e.start", span
-    )
-    parts: list[SealedExtent] = []
-    for start, until, index_offset, *columns in found:
-        row = SegmentRow(*columns)
-        place = max(start, span.start), min(until, span.end)
-        about = row.name, row.size_bytes, row.root, index_offset
-        parts.append(SealedExtent(*place, *about, *open_segments.locations(row)))
-    return parts
 
 
 def insert_segment(write: apsw.Connection, draft: SegmentDraft, now_ms: int) -> None:
@@ -131,18 +77,7 @@ def record_extent(
 
 def insert_extent(write: apsw.Connection, segment_id: int, extent: ExtentDraft, to: Mark) -> None:
     """Note that an extent up to a mark is there."""
-    row = ExtentRow(
-        extent.run,
-        extent.start,
-        to.end,
-        to.appends,
-        extent.first_message,
-        to.messages,
-        extent.first_at_ms,
-        to.last_at_ms,
-        segment_id,
-        extent.index_offset,
-    )
+    row = extent_row(segment_id, extent, to)
     insert_rows(write, "extents", EXTENT_COLUMNS, [row], _GROW)
 
 
@@ -159,14 +94,6 @@ def drop_extents_within(
 
 
 _EMPTY: Final = "NOT EXISTS (SELECT 1 FROM extents WHERE segment_id = s.id)"
-
-
-def find_segments(
-    query: Query, condition: str, values: tuple[object, ...] = ()
-) -> list[SegmentRow]:
-    """Segments by a condition on `segments s`, oldest first."""
-    found = query(f"SELECT {SEGMENT_COLUMNS} FROM segments s WHERE {condition} ORDER BY id", values)
-    return [SegmentRow(*row) for row in found]
 
 
 def _is_unused(making: Collection[int]) -> str:

@@ -1,5 +1,6 @@
 // A stream of the State Protocol as what it adds up to: rows by type and key, and how each came to be.
 
+import { Fold, isRecord } from "../../js/folding.js";
 import { position } from "../lib/api.js";
 import { button, card, h, input, runner, select } from "../lib/dom.js";
 import { number } from "../lib/format.js";
@@ -15,51 +16,16 @@ const CHANGES_SHOWN = 100;
 const EVERY_MS = 2_000;
 
 /**
- * What a message says about a row, or about all of them; null if it is no record.
- * @param {string} text
- * @returns {{type: string, key: string, operation?: string, control?: string} | null}
+ * The record that a message is, with the message itself as its value; null if it is none.
+ * @param {Message} message
  */
-function recordOf(text) {
+function recordOf(message) {
   try {
-    const { type, key, headers } = JSON.parse(text);
-    const { operation, control } = headers ?? {};
-    if (control) return { type: "", key: "", control };
-    return operation && typeof type === "string" && typeof key === "string" ? { type, key, operation } : null;
+    const record = JSON.parse(message.text ?? "");
+    return isRecord(record) ? { ...record, value: message } : null;
   } catch {
     return null;
   }
-}
-
-/** @typedef {Map<string, Map<string, Message>>} Rows by type and key, each with the message that made it so */
-
-/** The rules of core/state_protocol.py: a delete removes, a snapshot replaces, a reset empties. */
-export class Fold {
-  /** @type {Rows} */
-  rows = new Map();
-  /** @type {Rows | null} */
-  #snapshot = null;
-
-  /** @param {Message} message */
-  apply(message) {
-    const record = recordOf(message.text ?? "");
-    if (!record) return;
-    if (record.control === "snapshot-start") this.#snapshot = new Map();
-    else if (record.control === "reset") [this.#snapshot, this.rows] = [null, new Map()];
-    else if (record.control === "snapshot-end") [this.rows, this.#snapshot] = [this.#snapshot ?? this.rows, null];
-    else if (!record.control) store(this.#snapshot ?? this.rows, record, message);
-  }
-}
-
-/**
- * @param {Rows} rows
- * @param {{type: string, key: string, operation?: string}} record
- * @param {Message} message
- */
-function store(rows, { type, key, operation }, message) {
-  const ofType = rows.get(type) ?? new Map();
-  rows.set(type, ofType);
-  if (operation === "delete") ofType.delete(key);
-  else ofType.set(key, message);
 }
 
 /** @param {Message} message */
@@ -79,10 +45,10 @@ export function stateTab(path, details, signal) {
   let [offset, scanned, bytes, full] = ["-1", 0, 0, false];
 
   const draw = () => {
-    const names = [...fold.rows].filter(([, rows]) => rows.size).map(([type]) => type).sort();
+    const names = [...fold.entities].filter(([, rows]) => rows.size).map(([type]) => type).sort();
     const chosen = names.includes(types.value) ? types.value : names[0];
-    types.replaceChildren(...names.map((type) => h("option", { value: type, selected: type === chosen }, `${type} (${number(fold.rows.get(type)?.size ?? 0)})`)));
-    const rows = [...(fold.rows.get(chosen ?? "") ?? [])].filter(([key]) => key.includes(wanted.value));
+    types.replaceChildren(...names.map((type) => h("option", { value: type, selected: type === chosen }, `${type} (${number(fold.entities.get(type)?.size ?? 0)})`)));
+    const rows = [...(fold.entities.get(chosen ?? "") ?? [])].filter(([key]) => key.includes(wanted.value));
     const shown = rows.sort(([one], [other]) => (one < other ? -1 : 1)).slice(0, ROWS_SHOWN);
     listed.replaceChildren(
       rows.length ? "" : h("div.empty", "There are no rows: no messages of the State Protocol, or all of them deleted."),
@@ -97,7 +63,7 @@ export function stateTab(path, details, signal) {
     const { tail } = await position(path, { offset: "now" }, signal);
     if (tail === offset) return;
     for await (const part of between(path, { offset, skip: 0, until: tail }, signal)) {
-      part.rows.forEach((row) => fold.apply(row));
+      fold.apply(part.rows.map(recordOf).filter((record) => record !== null));
       scanned += part.rows.length;
       bytes += part.bytes;
       full = scanned >= SCANNED_MAX || bytes >= SCANNED_BYTES_MAX;
@@ -115,8 +81,8 @@ export function stateTab(path, details, signal) {
     let many = 0;
     for await (const part of between(path, { offset: "-1", skip: 0, until: offset, producers: true }, signal)) {
       const found = part.rows.filter((row) => {
-        const record = recordOf(row.text ?? "");
-        return record && (record.control || (record.type === type && record.key === key));
+        const record = recordOf(row);
+        return record && (record.headers.control || (record.type === type && record.key === key));
       });
       many += found.length;
       changes = changes.concat(found).slice(-CHANGES_SHOWN);

@@ -1,0 +1,1 @@
+"""`headwater append`: from arguments, files and pipes into a stream."""

@@ -1,0 +1,1 @@
+"""`headwater bench`. The load generator serves the project's own benchmarks too."""

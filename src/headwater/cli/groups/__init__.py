@@ -1,0 +1,1 @@
+"""`headwater group`: groups, their settings, and how people and scripts see them."""

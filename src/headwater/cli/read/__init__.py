@@ -1,0 +1,1 @@
+"""`headwater read` and `headwater tail`: from streams to stdout, in any format."""

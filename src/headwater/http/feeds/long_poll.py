@@ -1,0 +1,106 @@
+"""Long-poll: one answer for a request that waits at the tail.
+
+`service.polls` knows who waits and whom to wake. Equal requests share one response.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from headwater.core.errors import StreamError
+from headwater.http.answers import NO_STORE
+from headwater.http.errors import error_response
+from headwater.http.feeds.readers import Cursors
+from headwater.http.messages import Answer, Request, Response
+from headwater.http.reads import Offload, chunk_headers, read_response
+from headwater.service.chunks import Chunk
+from headwater.service.feeds import Feed
+from headwater.service.following import Update
+
+
+class LongPoll:
+    """A request that waits."""
+
+    __slots__ = ("_cursor", "_cursors", "_offload", "_request", "answer", "position", "timer")
+
+    def __init__(
+        self,
+        request: Request,
+        position: int,
+        cursor: int | None,
+        cursors: Cursors,
+        offload: Offload,
+    ) -> None:
+        self._request = request
+        self._cursor = cursor
+        self._cursors = cursors
+        self._offload = offload
+        self.position = position
+        self.timer: asyncio.TimerHandle | None = None
+        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    def wait(self, feed: Feed, timeout_s: float) -> asyncio.Future[Answer]:
+        try:
+            self._request.wait(lambda: self._abandon(feed))
+        except StreamError:
+            # No room for it, and it may have been the only reader of this feed.
+            feed.left(0)
+            raise
+        feed.polls.add(self, timeout_s)
+        return self.answer
+
+    def _abandon(self, feed: Feed) -> None:
+        """Nobody waits for it: nor must a task that was to pass it on."""
+        feed.polls.leave(self)
+        self.answer.cancel()
+
+    def take(self, update: Update) -> None:
+        if update.shared is None:
+            update.shared = {}
+        answers: dict[tuple[object, ...], Response | asyncio.Future[Response]] = update.shared
+        kind = self._kind
+        if kind not in answers:
+            answers[kind] = self._render(update.chunks[0])
+        answer = answers[kind]
+        if isinstance(answer, Response):
+            self._settle(answer)
+        else:
+            answer.add_done_callback(self._pass_on)
+
+    @property
+    def _kind(self) -> tuple[object, ...]:
+        headers = self._request.headers
+        return self._cursor, headers.get(b"accept-encoding"), headers.get(b"if-none-match")
+
+    def _render(self, chunk: Chunk) -> Response | asyncio.Future[Response]:
+        cursor = self._cursors.after(self._cursor)
+        answer = read_response(self._request, chunk, cursor, self._offload)
+        return answer if isinstance(answer, Response) else asyncio.ensure_future(answer)
+
+    def nothing_new(self, at_tail: Chunk) -> None:
+        self._settle(nothing_new(at_tail, self._cursors.after(self._cursor)))
+
+    def failed(self, error: Exception) -> None:
+        if isinstance(error, StreamError):
+            self._settle(error_response(error))
+        elif not self.answer.done():
+            self.answer.set_exception(error)
+
+    def _pass_on(self, done: asyncio.Future[Response]) -> None:
+        error = done.exception()
+        if error is None:
+            self._settle(done.result())
+        elif not self.answer.done():
+            self.answer.set_exception(error)
+
+    def _settle(self, response: Response) -> None:
+        if not self.answer.done():
+            self.answer.set_result(response)
+
+
+def nothing_new(chunk: Chunk, cursor: int) -> Response:
+    """A long-poll that ends without data."""
+    headers = [*chunk_headers(chunk), NO_STORE]
+    if not chunk.closed:
+        headers.append(("Stream-Cursor", str(cursor)))
+    return Response(204, headers)

@@ -1,0 +1,62 @@
+"""Answers from memory, only while it is certain that nobody else has taken over.
+
+A node that was paused, or cut off from its database, does not know what has been committed since.
+So every request waits until its lease is good, and is refused if that cannot be had. However many
+wait, the lease is asked for once; a database that says nothing is not waited for longer than
+`PATIENCE_S`. Probes and metrics are about the node itself, and are answered in any case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from headwater.core.errors import StorageUnavailable
+from headwater.http.messages import Answer, Deferred, Handler, Request
+from headwater.http.paths import PROBE_TARGETS
+from headwater.http.wire.outcomes import resolved
+from headwater.store.engine.membership import Lease
+
+PATIENCE_S: Final = 10.0
+_ABOUT_THE_NODE: Final = frozenset({*PROBE_TARGETS, b"/metrics"})
+
+
+class Leased:
+    def __init__(
+        self,
+        handler: Handler,
+        lease: Lease,
+        in_thread: Callable[[Callable[[], None]], Awaitable[None]],
+    ) -> None:
+        self._handler = handler
+        self._lease = lease
+        self._in_thread = in_thread
+        self._renewing: asyncio.Future[None] | None = None
+
+    def __call__(self, request: Request) -> Answer | Deferred | Awaitable[Answer]:
+        if self._lease.is_good or request.path in _ABOUT_THE_NODE:
+            return self._handler(request)
+        return self._later(request)
+
+    async def _later(self, request: Request) -> Answer:
+        renewing = self._renewing
+        if renewing is None:
+            renewing = asyncio.ensure_future(self._in_thread(self._lease.renew))
+            self._renewing = renewing
+            renewing.add_done_callback(self._renewed)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await asyncio.shield(renewing)
+        except TimeoutError:
+            raise StorageUnavailable(
+                "this node cannot reach its database, which others may use meanwhile; ask another "
+                "node, or try again"
+            ) from None
+        return await resolved(self._handler(request))
+
+    def _renewed(self, renewing: asyncio.Future[None]) -> None:
+        self._renewing = None
+        # The requests that wait are told; there may be none left.
+        if not renewing.cancelled():
+            renewing.exception()

@@ -1,0 +1,1 @@
+"""What operators see: metrics, figures for charts, the access log, and traces."""

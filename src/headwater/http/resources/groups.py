@@ -1,0 +1,198 @@
+"""Consumer groups over HTTP: /v1/stream/{path}/_groups…"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from headwater.core.access import Permission
+from headwater.core.errors import InvalidQuery, OwnedElsewhere, StreamGone, StreamNotFound
+from headwater.core.groups.commands import RECEIPTS_MAX, Ack, Command, Extend, Nack, Reject
+from headwater.core.groups.config import parse_wanted
+from headwater.core.groups.decisions import Outcome
+from headwater.core.json_bodies import decode_body
+from headwater.core.limits import LIST_PAGE_MAX
+from headwater.http.answers import EVENT_HEADERS, JSON_HEADERS, done, json_answer
+from headwater.http.feeds.heartbeat import Heartbeat
+from headwater.http.messages import (
+    Answer,
+    Deferred,
+    EventStream,
+    Request,
+    Response,
+    Sink,
+)
+from headwater.http.queries import number_between, number_in, query_of
+from headwater.http.resources.group_members import Fetch, Push
+from headwater.service.groups.group import Group
+from headwater.service.groups.operations import Groups
+
+FETCH_MAX: Final = 1_000
+STREAMS_MAX: Final = 100
+_PUSH_DEFAULT: Final = 100
+
+Consumer = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+Later = Deferred | Awaitable[Answer]
+
+
+class FetchBody(msgspec.Struct, forbid_unknown_fields=True):
+    consumer: Consumer
+    max: Annotated[int, msgspec.Meta(ge=1, le=FETCH_MAX)] = 1
+    wait_ms: Annotated[int, msgspec.Meta(ge=0, le=60_000)] = 0
+    ack: Annotated[list[str], msgspec.Meta(max_length=RECEIPTS_MAX)] | None = None
+    """What the member is done with."""
+
+
+class SeekBody(msgspec.Struct, forbid_unknown_fields=True):
+    to: str
+
+
+class GroupResource:
+    def __init__(self, groups: Groups, heartbeat: Heartbeat) -> None:
+        self._groups = groups
+        self._heartbeat = heartbeat
+        self.elsewhere: Callable[[str, int], Awaitable[list[msgspec.Raw]]] | None = None
+        """In a cluster: asks the owner of a stream for its groups."""
+
+    # ── The group itself ─────────────────────────────────────────────────────────────────────
+
+    async def index(self, request: Request, path: str) -> Answer:
+        return json_answer({"groups": await self._groups.infos(path)})
+
+    async def everywhere(self, request: Request) -> Answer:
+        """Groups of all streams that the caller may read, stream by stream.
+
+        A page ends with the stream that makes it large, so that it is bounded by what one stream
+        may have.
+        """
+        query = query_of(request)
+        limit = number_between(query, "limit", 1, STREAMS_MAX, default=STREAMS_MAX)
+        after = number_in(query, "after") if "after" in query else 0
+        found = await self._groups.streams(after, limit)
+        shown, groups = [], 0
+        following = found[-1][0] if len(found) == limit else None
+        for number, path in found:
+            if path is None:
+                continue
+            if request.caller is None or request.caller.grants.allow(Permission.READ, path):
+                infos = await self._shown(path)
+                shown += [{"stream": path, "groups": infos}] if infos else []
+                groups += len(infos)
+            if groups >= LIST_PAGE_MAX and number != found[-1][0]:
+                following = number
+                break
+        return json_answer({"streams": shown, "next": following})
+
+    async def _shown(self, path: str) -> Sequence[object]:
+        """The groups of a stream; none if it is being deleted."""
+        try:
+            return await self._groups.infos(path)
+        except (StreamNotFound, StreamGone):
+            return []
+        except OwnedElsewhere as error:
+            if self.elsewhere is None:
+                raise
+            return await self.elsewhere(path, error.shard)
+
+    async def get(self, request: Request, path: str, name: str) -> Answer:
+        query = query_of(request)
+        if query.get("live") == "sse":
+            return await self._push(path, name, query)
+        group = await self._groups.get(path, name)
+        return json_answer(await self._groups.info(group))
+
+    async def put(self, request: Request, path: str, name: str) -> Answer:
+        config, named = parse_wanted(request.body)
+        if config.dead_letter is not None:
+            request.demand(Permission.WRITE, config.dead_letter)
+        group, new = await self._groups.put(path, name, config, named)
+        return json_answer(await self._groups.info(group), 201 if new else 200)
+
+    async def delete(self, request: Request, path: str, name: str) -> Answer:
+        await self._groups.delete(path, name)
+        return done()
+
+    async def _push(self, path: str, name: str, query: dict[str, str]) -> Answer:
+        consumer = query.get("consumer", "")
+        if not 1 <= len(consumer) <= 256:
+            raise InvalidQuery("name yourself with consumer=…, 1 to 256 characters")
+        most = number_between(query, "max", 1, FETCH_MAX, default=_PUSH_DEFAULT)
+        group = await self._groups.get(path, name)
+        push = Push(group, consumer, most)
+
+        def start(sink: Sink) -> None:
+            push.start(sink)
+            self._heartbeat.add(push)
+
+        return EventStream(list(EVENT_HEADERS), start, push.stopped)
+
+    # ── Members' work ────────────────────────────────────────────────────────────────────────
+
+    def fetch(self, request: Request, path: str, name: str) -> Awaitable[Answer]:
+        body = decode_body(request.body, FetchBody)
+        group = self._groups.ready(path, name)
+        if group is None:
+            return self._fetch_cold(request, path, name, body)
+        return self._fetch_from(group, request, body)
+
+    async def _fetch_cold(self, request: Request, path: str, name: str, body: FetchBody) -> Answer:
+        left: list[bool] = []
+        request.on_disconnect = lambda: left.append(True)
+        group = await self._groups.get(path, name)
+        fetched = self._fetch_from(group, request, body)
+        if left and request.on_disconnect is not None:
+            # The member hung up while its group was being loaded. What it is done with counts.
+            request.on_disconnect()
+        return await fetched
+
+    def _fetch_from(
+        self, group: Group, request: Request, body: FetchBody
+    ) -> asyncio.Future[Answer]:
+        acked = None if body.ack is None else group.settle(Ack(body.ack))
+        fetch = Fetch(group, body.consumer, body.max, body.wait_ms, acked)
+        request.wait(fetch.hang_up)
+        fetch.start()
+        return fetch.future
+
+    def ack(self, request: Request, path: str, name: str) -> Later:
+        return self._settle(path, name, "acked", decode_body(request.body, Ack))
+
+    def nack(self, request: Request, path: str, name: str) -> Later:
+        return self._settle(path, name, "nacked", decode_body(request.body, Nack))
+
+    def extend(self, request: Request, path: str, name: str) -> Later:
+        return self._settle(path, name, "extended", decode_body(request.body, Extend))
+
+    def reject(self, request: Request, path: str, name: str) -> Later:
+        return self._settle(path, name, "rejected", decode_body(request.body, Reject))
+
+    def _settle(self, path: str, name: str, word: str, command: Command) -> Later:
+        def render(outcome: Outcome) -> Answer:
+            body: dict[str, Any] = {word: len(outcome.done), "stale": outcome.stale}
+            return Response(200, JSON_HEADERS, msgspec.json.encode(body))
+
+        group = self._groups.ready(path, name)
+        if group is None:
+            return self._settle_cold(path, name, command, render)
+        return Deferred(group.settle(command), render)
+
+    async def _settle_cold(
+        self, path: str, name: str, command: Command, render: Callable[[Outcome], Answer]
+    ) -> Answer:
+        group = await self._groups.get(path, name)
+        return render(await group.settle(command))
+
+    async def seek(self, request: Request, path: str, name: str) -> Answer:
+        await self._groups.seek(path, name, decode_body(request.body, SeekBody).to)
+        return done()
+
+    async def pause(self, request: Request, path: str, name: str) -> Answer:
+        await self._groups.pause(path, name, paused=True)
+        return done()
+
+    async def resume(self, request: Request, path: str, name: str) -> Answer:
+        await self._groups.pause(path, name, paused=False)
+        return done()

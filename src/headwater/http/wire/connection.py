@@ -1,0 +1,391 @@
+"""One HTTP/1.1 connection: the seam between sockets and handlers.
+
+uvloop moves the bytes, `inbox` makes requests of them, and this module answers one request after
+the other. `flow_control` keeps an eye on slow peers; `event_sink` and `file_sending` send what does
+not fit into one write. No other module knows about any of it.
+
+A request is answered without a task when its handler can answer at once, and with a callback on a
+future when it has to wait for a commit. Idle event streams cost no task either.
+
+Whatever breaks while a request is read or answered is logged, and the peer hears of it: by a 500
+while nothing of the answer is out, and otherwise by the end of the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from headwater.core.access import Caller
+from headwater.core.errors import StreamError, Unauthorized
+from headwater.http.dialects import spelled
+from headwater.http.errors import error_response
+from headwater.http.messages import Answer, Deferred, EventStream, FileBody, Peer, Request, Response
+from headwater.http.paths import PROBE_TARGETS
+from headwater.http.wire.event_sink import EventSink
+from headwater.http.wire.file_sending import FileSending, send_file
+from headwater.http.wire.flow_control import UNSENT_BYTES_HIGH, FlowControl, or_abort
+from headwater.http.wire.inbox import Inbox
+from headwater.http.wire.outcomes import abandon, as_future, as_is, failure, outcome, report
+from headwater.service.replies import Reply
+
+if TYPE_CHECKING:
+    from headwater.http.wire.server import Server
+
+_BODILESS: Final = frozenset({204, 304})
+_EXPELLED: Final = "the key or token is not valid any more; get a new one"
+_FOREVER: Final = float("inf")
+# Larger bodies are handed over as they are, so that all who are sent the same one share it.
+_SHARED_BYTES: Final = 64 * 1024
+# How long a peer may keep sending a body that was refused, so that it can read the refusal.
+_LINGER_S: Final = 2.0
+# How long a peer that is turned away has to send a probe.
+_PROBE_S: Final = 1.0
+
+
+class Connection(FlowControl):
+    __slots__ = ("_caller", "_file", "_inbox", "_looping", "_sink")
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
+        self._inbox: Inbox | None = None
+        """None once nothing more is read: the connection ends, or is an event stream."""
+        self._sink: EventSink | None = None
+        self._file: FileSending | None = None
+        self._looping = False
+        """Whether requests are being read or answered further up the stack."""
+        self._caller: Caller | None = None
+
+    # ── Life of the connection ───────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH)
+        name = self._transport.get_extra_info("peername")
+        self.peer = Peer(str(name[0]) if name else "", self._server.scheme, self._server.readers)
+        self._inbox = Inbox(self, self._server, self._transport)
+        self._server.opened(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.closed(self)
+        self._server.readers.measured(self, 0)
+        self._transport = None
+        self._stop_reading()
+        self._release_drain()
+        if self._file is not None:
+            self._file.cancel()
+            self._file = None
+        if self._sink is not None:
+            self._sink.over()
+        elif self.current is not None:
+            # Its body is counted until its handler is done with it.
+            abandon(self.current)
+        self.current = None
+
+    def eof_received(self) -> bool:
+        """The peer sends no more. It may still be waiting for the answers to what it sent.
+
+        One that waits for news has most likely hung up, and there is no way to tell.
+        """
+        current = self.current
+        if current is None or current.on_disconnect is not None:
+            return False
+        last = None if self._inbox is None else self._inbox.last
+        (last or current).keep_alive = False
+        # There is no half of a TLS connection.
+        return not self._server.is_secure
+
+    @or_abort
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        # A transport of asyncio that is closed inside of this call ends twice.
+        asyncio.get_running_loop().call_soon(self._catch_up)
+
+    @or_abort
+    def _catch_up(self) -> None:
+        """The peer has taken what it was sent: go on with what had to wait for that."""
+        self.restart_clock()
+        if self._file is not None:
+            self._file.start()
+        self.proceed()
+
+    def restart_clock(self) -> None:
+        """Give the peer the time that the current phase allows."""
+        now, timeouts = self._server.now, self._server.timeouts
+        if self.paused or self._file is not None:
+            self.deadline = now + timeouts.write_s
+        elif self.current is not None or self._sink is not None:
+            self.deadline = _FOREVER
+        elif self._inbox is not None and self._inbox.reader.started:
+            in_body = self._inbox.reader.in_body
+            self.deadline = now + (timeouts.body_s if in_body else timeouts.head_s)
+        else:
+            self.deadline = now + timeouts.idle_s
+
+    def _stop_reading(self) -> None:
+        if self._inbox is not None:
+            self._inbox.close()
+            self._inbox = None
+
+    def _close(self) -> None:
+        if self._transport is None:
+            return
+        is_sending = self._inbox is not None and self._inbox.reader.in_body
+        self._stop_reading()
+        if is_sending and not self._server.is_secure:
+            # A close with something unread would take the answer from the peer before it is read.
+            self._transport.write_eof()
+            self.deadline = self._server.now + _LINGER_S
+        else:
+            self._transport.close()
+
+    # ── What the server asks of it ───────────────────────────────────────────────────────────
+
+    @property
+    def caller(self) -> Caller | None:
+        """Who the current request or event stream is for, if callers are known."""
+        return self._caller if self.current is None else self.current.caller
+
+    def abort(self) -> None:
+        if self._sink is not None:
+            self._sink.ended_here = self._sink.cut_off = True
+        super().abort()
+
+    def time_out(self) -> None:
+        """The peer took too long."""
+        inbox = self._inbox
+        if inbox is None or inbox.last_word is None or inbox.refusal is not None or self.current:
+            self.abort()
+        else:
+            inbox.refused(inbox.last_word)
+
+    def turn_away(self, response: Response, *, probes: bool) -> None:
+        """There is no room for this connection: say so and hang up. A probe may be answered."""
+        if self._inbox is None:
+            return
+        if probes:
+            self._inbox.last_word = response
+            self.deadline = self._server.now + _PROBE_S
+        else:
+            self._inbox.refused(response)
+
+    def wind_down(self) -> None:
+        """The server is stopping: end event streams and idle connections, let requests finish."""
+        if self._sink is not None:
+            self._sink.end()
+        elif self.current is not None:
+            self.current.keep_alive = False
+        elif self._transport is not None:
+            self._transport.close()
+
+    def expel(self) -> None:
+        """The caller is not valid any more: end what it reads or waits for, and let writes end."""
+        current = self.current
+        if self._sink is not None:
+            self._sink.end()
+        elif current is not None and current.on_disconnect is not None and self._file is None:
+            abandon(current)
+            current.keep_alive = False
+            self._answer(current, error_response(Unauthorized(_EXPELLED, sent=True)))
+
+    # ── One request after the other ──────────────────────────────────────────────────────────
+
+    def data_received(self, data: bytes) -> None:
+        inbox = self._inbox
+        if inbox is None or inbox.refusal is not None:
+            return
+        reader = inbox.reader
+        was_started, was_in_body = reader.started, reader.in_body
+        self._looping = True
+        try:
+            if not inbox.take(data):
+                asyncio.get_running_loop().call_soon(self.proceed)
+            # A head has to be complete in time however it trickles; a body has to keep a pace.
+            if (
+                reader.started
+                and self.current is None
+                and inbox.last_word is None
+                and (reader.in_body != was_in_body or not was_started or reader.keeps_pace())
+            ):
+                self.restart_clock()
+        except Exception as error:
+            inbox.failed(error)
+        self._looping = False
+        if inbox.refusal is not None:
+            self.proceed()
+
+    @or_abort
+    def proceed(self) -> None:
+        """Answer what waits for its turn, then read on."""
+        inbox = self._inbox
+        if inbox is None or self._looping:
+            # While looping, an answer was there at once, or came while more was being read.
+            return
+        self._looping = True
+        try:
+            while inbox.waiting and self.is_free:
+                self.handle(inbox.pop())
+            if self._is_done(inbox) and not inbox.read_on():
+                asyncio.get_running_loop().call_soon(self.proceed)
+        finally:
+            self._looping = False
+        if self._is_done(inbox):
+            if inbox.refusal is None:
+                inbox.resume()
+            else:
+                self._server.traffic.refused(inbox.refusal)
+                self._respond_last(inbox.refusal)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the next request can be answered: it is its turn, and the peer reads."""
+        return self.current is None and not self.paused and self._inbox is not None
+
+    def _is_done(self, inbox: Inbox) -> bool:
+        """Whether everything that came as a request has its answer, and more may follow."""
+        return self.current is None and self._inbox is not None and not inbox.waiting
+
+    # ── Answering ────────────────────────────────────────────────────────────────────────────
+
+    def handle(self, request: Request) -> None:
+        """Answer a request, now or when its answer is there."""
+        self.current = request
+        request.began_s = perf_counter()
+        try:
+            if request.method == "GET" and request.path not in PROBE_TARGETS:
+                self._server.readers.check(self.peer.address)
+            answer = self._server.handler(request)
+            if not isinstance(answer, Answer):
+                self.deadline = _FOREVER
+                if isinstance(answer, Deferred):
+                    future, render = answer.future, answer.render
+                else:
+                    future, render = as_future(answer), as_is
+                # Called here and now if it is a reply that is there already.
+                future.add_done_callback(lambda done: self._finish(request, done, render))
+                return
+        except Exception as error:
+            answer = failure(error, request)
+        self._answer(request, answer)
+
+    @or_abort
+    def _finish(
+        self,
+        request: Request,
+        done: asyncio.Future[Any] | Reply[Any],
+        render: Callable[[Any], Answer],
+    ) -> None:
+        if done.cancelled() and self.current is not request:
+            # The client is gone, which is why it was cancelled.
+            request.leave_room()
+            request.release()
+        else:
+            answer = outcome(done, render, request)
+            if isinstance(answer, Response) and len(answer.body) >= _SHARED_BYTES:
+                try:
+                    # Many may have waited for the same, each when there was room for it.
+                    self._server.readers.check(self.peer.address)
+                except StreamError as error:
+                    answer = failure(error, request)
+            self._answer(request, answer)
+            self.proceed()
+
+    def _answer(self, request: Request, answer: Answer) -> None:
+        request.leave_room()
+        request.release()
+        if self._transport is None or self.current is not request:
+            if isinstance(answer, EventStream):
+                answer.stopped()
+            return
+        try:
+            if isinstance(answer, Response):
+                self._send(self._transport, request, answer)
+            else:
+                self._begin_events(self._transport, request, answer)
+        except Exception as error:
+            response, self.current = failure(error, request), None
+            if self._sink is None and self._file is None:
+                self._respond_last(response)
+            else:
+                self.abort()
+
+    def _send(self, transport: asyncio.Transport, request: Request, response: Response) -> None:
+        if response.status >= 400:
+            response = spelled(response, request)
+        server, body = self._server, response.body
+        server.traffic.answered(request, response.status, response.code)
+        if request.charge is not None:
+            request.charge(len(body))
+        # The response may be shared with other connections, so it is not changed here.
+        close = response.close or not request.keep_alive or server.stopping
+        if isinstance(body, FileBody) and request.method != "HEAD":
+            # The request stays the current one until all of it is sent.
+            request.keep_alive = not close
+            head = server.heads.of_response(response, request, len(body), close=close)
+            self._file = send_file(self, transport, head, body, is_secure=server.is_secure)
+            self.restart_clock()
+            self._file.start()
+        else:
+            self._respond(response, request, close=close)
+            self.current = None
+            self.restart_clock()
+
+    def _respond(self, response: Response, request: Request | None, *, close: bool) -> None:
+        body, heads = response.body, self._server.heads
+        is_head = request is not None and request.method == "HEAD"
+        if is_head or response.status in _BODILESS or isinstance(body, FileBody):
+            # What a GET would have sent is not known here, and nothing else may be said.
+            self.write(heads.of_response(response, request, None, close=close))
+        elif len(body) < _SHARED_BYTES:
+            self.write(heads.of_response(response, request, len(body), close=close) + body)
+        else:
+            self.write(heads.of_response(response, request, len(body), close=close))
+            self.write(body)
+        if close:
+            self._close()
+
+    def _respond_last(self, response: Response) -> None:
+        """There is nothing else to say if this fails as well."""
+        try:
+            self._respond(response, None, close=True)
+        except Exception as error:
+            report(error)
+            self.abort()
+
+    def file_failed(self, error: Exception) -> None:
+        """The response cannot be finished: the peer is gone, or the file is not what it was."""
+        if not isinstance(error, ConnectionError):
+            report(error, self.current)
+        self.abort()
+
+    def file_sent(self) -> None:
+        """All of it is on its way."""
+        request, self._file, self.current = self.current, None, None
+        if self._server.stopping or (request is not None and not request.keep_alive):
+            self._close()
+        else:
+            self.restart_clock()
+            self.proceed()
+
+    def _begin_events(
+        self, transport: asyncio.Transport, request: Request, events: EventStream
+    ) -> None:
+        server, chunked = self._server, self._inbox is None or not self._inbox.reader.http_1_0
+        head = server.heads.of_events(events, request, chunked=chunked)
+        try:
+            server.readers.enter(request.holder, self.address)
+        except StreamError as error:
+            events.stopped()
+            self._send(transport, request, error_response(error))
+            return
+        sink = EventSink(self, transport, server.readers, request.holder, events, chunked=chunked)
+        self._sink, self._caller, self.current = sink, request.caller, None
+        # Nothing more is read from this connection; thousands of them are idle at a time.
+        self._stop_reading()
+        self.restart_clock()
+        server.traffic.begun(request)
+        sink.start(head, server.limits.reader_buffer_bytes_max)
+        if server.stopping:
+            sink.end()

@@ -1,0 +1,132 @@
+"""Heads that were parsed before.
+
+Clients send nearly the same head with every request to a stream: only the length of the body
+differs, and the sequence number of a producer. With those two numbers taken out, the same bytes
+mean the same request, so a head that was parsed, checked and matched to its route once is looked up
+the next time. Nothing else is saved: every request passes the gate and its handler as always.
+
+A head is kept only if it stands by itself: its request came in one piece, with no body or a small
+one of a stated length, and the connection stays open. Heads that differ every time would only push
+out the others. There are two generations, so that heads in use stay.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from headwater.http import headers as names
+from headwater.http.messages import Request
+from headwater.http.wire.body_budget import SMALL_BYTES
+
+_END: Final = b"\r\n\r\n"
+_HEAD_BYTES_MAX: Final = 1024
+_HEADS_MAX: Final = 2048
+_LENGTH: Final = b"content-length"
+# The name stays in what is looked up. So each number there belongs to one that was parsed before.
+_NUMBERS: Final = re.compile(rb"(\r\n(?:content-length|producer-seq): )(\d{1,15})(?=\r\n)", re.I)
+_NEVER_THE_SAME: Final = frozenset(
+    {names.STREAM_SEQ, names.MESSAGE_ID, names.REQUEST_ID, b"traceparent"}
+)
+_NEEDS_CARE: Final = frozenset({b"transfer-encoding", b"expect", b"upgrade"})
+_LEFT_OUT: Final = _NEVER_THE_SAME | _NEEDS_CARE
+
+
+class KnownHead:
+    """What all requests with one head have in common, whatever its numbers."""
+
+    __slots__ = ("_first", "append", "numbered", "said")
+
+    def __init__(self, first: Request, numbered: list[bytes]) -> None:
+        self._first = first
+        self.numbered = numbered
+        """The headers whose numbers differ, in the order in which they come."""
+        self.append: tuple[Any, ...] | None = None
+        """What its headers say about an append, once they were parsed."""
+        self.said: bytes | None = None
+        """Its lines as they are passed on to another node, without their numbers."""
+
+    @property
+    def repeats(self) -> bool:
+        """Whether there may be more requests with the very same numbers."""
+        return names.PRODUCER_SEQ not in self.numbered
+
+    def headers(self, numbers: list[bytes]) -> dict[bytes, bytes]:
+        if not numbers:
+            return self._first.headers
+        return {**self._first.headers, **dict(zip(self.numbered, numbers, strict=True))}
+
+    def request(self, headers: dict[bytes, bytes], body: bytes) -> Request:
+        first = self._first
+        request = Request(first.method, first.path, first.query, headers, body)
+        request.match = first.match
+        request.head = self
+        return request
+
+
+Exact = tuple[KnownHead, dict[bytes, bytes], int]
+"""A head with its numbers: what it is, its headers, and the length of the body."""
+
+
+class KnownHeads:
+    def __init__(self) -> None:
+        self._young: dict[bytes, KnownHead] = {}
+        self._old: dict[bytes, KnownHead] = {}
+        self._exact: dict[bytes, Exact] = {}
+
+    @property
+    def size(self) -> int:
+        return len(self._young) + len(self._old) + len(self._exact)
+
+    def find(self, data: bytes) -> Request | None:
+        """The request that these bytes are, if they are a whole one with a known head."""
+        end = data.find(_END, 0, _HEAD_BYTES_MAX) + 4
+        head = data[:end]
+        exact = self._exact.get(head) or self._look_up(head)
+        if exact is None:
+            return None
+        known, headers, length = exact
+        body = data[end:]
+        return known.request(headers, body) if len(body) == length <= SMALL_BYTES else None
+
+    def _look_up(self, head: bytes) -> Exact | None:
+        parts = _NUMBERS.split(head)
+        numbers = parts[2::3]
+        del parts[2::3]
+        shape = b"".join(parts)
+        known = self._young.get(shape)
+        if known is None:
+            known = self._old.get(shape)
+            if known is None:
+                return None
+            self._keep(shape, known)
+        if len(numbers) != len(known.numbered):
+            # Where a number was, there is nothing now.
+            return None
+        headers = known.headers(numbers)
+        exact = known, headers, int(headers.get(_LENGTH, b"0"))
+        if known.repeats:
+            if len(self._exact) >= _HEADS_MAX:
+                self._exact.clear()
+            self._exact[head] = exact
+        return exact
+
+    def note(self, data: bytes, request: Request) -> None:
+        """Bytes that were parsed and ended with a request."""
+        end = data.find(_END, 0, _HEAD_BYTES_MAX) + 4
+        length = len(request.body)
+        if end + length != len(data) or length > SMALL_BYTES or not request.keep_alive:
+            return
+        headers = request.headers
+        if int(headers.get(_LENGTH, b"0")) == length and _LEFT_OUT.isdisjoint(headers):
+            parts = _NUMBERS.split(data[:end])
+            numbered = [name.strip(b"\r\n: ").lower() for name in parts[1::3]]
+            del parts[2::3]
+            first = Request(request.method, request.path, request.query, headers)
+            first.match = request.match
+            self._keep(b"".join(parts), KnownHead(first, numbered))
+
+    def _keep(self, shape: bytes, known: KnownHead) -> None:
+        if len(self._young) >= _HEADS_MAX:
+            self._old, self._young = self._young, {}
+        self._young[shape] = known

@@ -1,0 +1,64 @@
+"""The thread that commits, one thing after the other, while the event loop goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+R = TypeVar("R")
+
+
+class CommitThread:
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._taken = 0
+        self._done = 0
+        self._thread = threading.Thread(target=self._work, name="headwater-commit", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing that it does, or has still to do."""
+        return self._taken == self._done
+
+    def put(self, job: Callable[[], None]) -> None:
+        self._taken += 1
+        self._jobs.put(job)
+
+    async def run(self, work: Callable[[], R]) -> R:
+        """Do something when it is its turn."""
+        future: asyncio.Future[R] = self._loop.create_future()
+
+        def job() -> None:
+            try:
+                outcome: R | Exception = work()
+            except Exception as error:
+                outcome = error
+            self._loop.call_soon_threadsafe(_settle, future, outcome)
+
+        self.put(job)
+        return await future
+
+    async def stop(self) -> None:
+        """End when everything is done."""
+        self._jobs.put(None)
+        await self._loop.run_in_executor(None, self._thread.join)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+            self._done += 1
+
+
+def _settle(future: asyncio.Future[Any], outcome: object) -> None:
+    """Give a future its result, unless whoever waited for it has hung up."""
+    if future.done():
+        return
+    if isinstance(outcome, Exception):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)

@@ -1,0 +1,126 @@
+"""History that is in object storage only, for nodes that keep nothing on their own disks.
+
+A file is written on this machine as in any other history, and goes when it has been recorded:
+
+1. The database notes the segment and who makes it. So nothing is ever in object storage that the
+   database does not know.
+2. The file is sent, read back and compared block by block.
+3. In transactions of bounded size, extents are recorded and exactly the rows they hold are dropped.
+4. The database notes that nothing more will be recorded in the segment.
+
+Whoever makes a segment may lose its right to write at any point, and another node seals the same
+rows into a segment of its own. What the first one left is complete as it is: either extents lie in
+it, or nothing ever will. Nobody has to know what became of an upload.
+
+A segment in which nothing lies stays for a while, for those who were told where it is, and for an
+upload that was given up for lost. Then the object goes, and after it the row.
+
+Object storage says whose it is (`owner`), so that a node with the wrong address neither misses the
+history of its own database nor removes that of another.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Set
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headwater.core.errors import HistoryUnavailable
+from headwater.store.engine.figures import HistoryFigures
+from headwater.store.history.sealing import History, Recording
+from headwater.store.history.segment import SegmentRow
+from headwater.store.history.segment_writer import SegmentDraft, Step, nothing
+from headwater.store.rows import Query
+
+if TYPE_CHECKING:
+    from headwater.store.history.object_storage import Remote
+
+
+class RemoteHistory(History):
+    def __init__(self, directory: Path, query: Query, owner: str, step: Step = nothing) -> None:
+        super().__init__(directory, query, step)
+        self.figures = HistoryFigures()
+        """As of the last look."""
+        self._owner = owner
+        self._is_claimed = False
+        self._remote: Remote | None = None
+
+    def connect(self, remote: Remote, cache_bytes_max: int) -> None:
+        self._remote = remote
+        self.open_segments.connect(remote, cache_bytes_max)
+
+    @property
+    def remote(self) -> Remote:
+        assert self._remote is not None, "object storage is connected before anything is sealed"
+        return self._remote
+
+    def close(self) -> None:
+        """Let go of object storage: whoever waits for it is told that it does not answer."""
+        self.remote.close()
+
+    def claim(self) -> None:
+        """See that object storage answers and is this database's own; raises HistoryUnavailable."""
+        owner = self.remote.owner()
+        if owner is None:
+            if self.figures.remote_files:
+                raise HistoryUnavailable(f"{self.remote.url} does not hold this database's history")
+            self.remote.put_owner(self._owner)
+        elif owner != self._owner:
+            raise HistoryUnavailable(f"{self.remote.url} holds the history of another database")
+        self._is_claimed = True
+
+    # ── Making a segment ─────────────────────────────────────────────────────────────────────
+
+    def _recording(self, draft: SegmentDraft, cut: Set[int]) -> Recording:
+        # What is left of a run is counted by looking at its ends.
+        return Recording(draft, is_at_its_place=False)
+
+    @abstractmethod
+    def announce(self, recording: Recording, now_ms: int) -> None:
+        """Note a segment that is about to be uploaded. On the thread that commits."""
+
+    def publish(self, recording: Recording) -> None:
+        """Upload a file that was announced, and compare what arrived. May be tried again.
+
+        Raises FileNotFoundError if somebody has emptied the directory meanwhile."""
+        draft = recording.draft
+        path = self.directory / draft.name
+        path.stat()
+        if not self._is_claimed:
+            self.claim()
+        self.step("upload begun")
+        self.remote.upload(path)
+        self.step("uploaded")
+        self.remote.verify(draft.row())
+        self.step("upload verified")
+        recording.is_at_its_place = True
+
+    def settle(self, recording: Recording) -> None:
+        super().settle(recording)
+        (self.directory / recording.draft.name).unlink(missing_ok=True)
+
+    # ── Removing segments ────────────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    def look(self) -> bool:
+        """Bring the figures up to date; says whether a node that is gone has left segments."""
+
+    @abstractmethod
+    def adopt(self) -> None:
+        """Note that nothing more comes into such segments. On the thread that commits."""
+
+    @abstractmethod
+    def to_remove(self, kept_ms: int) -> list[SegmentRow]:
+        """Some segments in which nothing has lain for that long."""
+
+    def remove(self, row: SegmentRow) -> None:
+        if not self._is_claimed:
+            self.claim()
+        self.step("before removing")
+        self.remote.delete(row.name)
+        self.step("removed")
+
+    @abstractmethod
+    def note_removed(self, row: SegmentRow) -> None:
+        """On the thread that commits."""

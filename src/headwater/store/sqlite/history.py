@@ -1,0 +1,187 @@
+"""The history of a SQLite database: files next to it, and rows that say what is where.
+
+See `headwater.store.history` for the order of things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from headwater.store.engine.figures import HistoryFigures
+from headwater.store.history.sealing import History, Recording
+from headwater.store.history.segment import ABSENT
+from headwater.store.history.segment_writer import Step, nothing
+from headwater.store.rows import OP_COLUMNS, Query, Row
+from headwater.store.sqlite import segments as tables
+from headwater.store.sqlite.database import translating
+
+_SURVEY_ROWS: Final = 50_000
+
+Transaction = Callable[[], AbstractContextManager[apsw.Connection]]
+
+
+class SqliteHistory(History):
+    def __init__(
+        self,
+        directory: Path,
+        transaction: Transaction,
+        reader: Callable[[], apsw.Connection],
+        query: Query,
+        step: Step = nothing,
+    ) -> None:
+        super().__init__(directory, query, step)
+        self.has_shrunk = True
+        """Whether extents may have gone since unused files were last looked for."""
+        self.has_shrunk_elsewhere = True
+        """The same for files that are only in object storage."""
+        self.damaged: set[int] = set()
+        """Segments that could not be read when they were to be rewritten."""
+        self._transaction = transaction
+        self._changes = 0
+        self._counted: tuple[int, HistoryFigures] | None = None
+        self.reader = reader
+        self._is_surveyed = False
+        self._surveyed_to = 0
+        self._ids = count(1)
+
+    @contextmanager
+    def transaction(self) -> Iterator[apsw.Connection]:
+        """For every change to the table of segments."""
+        try:
+            with self._transaction() as write:
+                yield write
+        finally:
+            self._changes += 1
+
+    def figures(self) -> HistoryFigures:
+        """How much there is, counted again only if it may have changed."""
+        changes = self._changes
+        if self._counted is None or self._counted[0] != changes:
+            self._counted = changes, tables.history_figures(self.query)
+        return self._counted[1]
+
+    # ── Starting ─────────────────────────────────────────────────────────────────────────────
+
+    def sweep(self, query: Query) -> None:
+        """Remove what a crash left: files that no transaction recorded."""
+        found = query("SELECT seq FROM sqlite_sequence WHERE name = 'segments'", ())
+        self._ids = count(int(found[0][0]) + 1 if found else 1)
+        if not self.directory.is_dir():
+            return
+        recorded = tables.segment_names(query)
+        for path in self.directory.iterdir():
+            if path.name not in recorded and path.suffix in (".new", ".seg"):
+                path.unlink()
+
+    @property
+    def needs_survey(self) -> bool:
+        return not self._is_surveyed
+
+    def keep_ledger(self) -> None:
+        """From now on commits are noted. On the thread that commits."""
+        found = self.query("SELECT max(id) FROM ops", ())
+        self._surveyed_to = int(found[0][0] or 0)
+        self.ledger.keep()
+
+    def survey(self) -> None:
+        """Find out what is in rows from earlier on, a part at a time: there may be a lot."""
+        for first in range(0, self._surveyed_to, _SURVEY_ROWS):
+            if self.stopping:
+                return
+            found = self.query(
+                "SELECT stream_id, sum(length(body)), min(created_at) FROM ops"
+                " WHERE id > ? AND id <= ? GROUP BY stream_id",
+                (first, min(first + _SURVEY_ROWS, self._surveyed_to)),
+            )
+            self.ledger.survey((run, size, oldest_ms) for run, size, oldest_ms in found)
+        self._is_surveyed = True
+
+    # ── Sealing ──────────────────────────────────────────────────────────────────────────────
+
+    def _new_id(self) -> int:
+        return next(self._ids)
+
+    @contextmanager
+    def _rows_of(self, run: int) -> Iterator[Iterator[Row]]:
+        with translating(), closing(self.reader().cursor()) as cursor:
+            yield cursor.execute(
+                f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = ?1 AND EXISTS"
+                " (SELECT 1 FROM streams WHERE id = ?1 AND status < 2) ORDER BY start",
+                (run,),
+            )
+
+    def record(self, recording: Recording, now_ms: int) -> bool:
+        """Record a slice of a segment and drop the rows it holds; True when there is more.
+
+        On the thread that commits.
+        """
+        parts, draft = recording.slice(), recording.draft
+        if not parts:
+            return False
+        skipped = set(recording.skipped)
+        with self.transaction() as write:
+            begun = tables.has_segment(write, draft.id)
+            if recording.begun and not begun:
+                # All of it was deleted between two slices, and the file with it.
+                return False
+            for extent, since, to in parts:
+                if extent.run in skipped:
+                    continue
+                if tables.record_extent(write, draft.id, extent, since, to):
+                    if not begun:
+                        tables.insert_segment(write, draft, now_ms)
+                    begun = True
+                else:
+                    skipped.add(extent.run)
+            self.step("before commit")
+        recording.done(skipped, begun=begun)
+        self.step("committed")
+        return True
+
+    def look_again(self, *runs: int) -> None:
+        for run in runs:
+            alive = self.query("SELECT 1 FROM streams WHERE id = ? AND status < 2", (run,))
+            found = self.query(
+                "SELECT sum(length(body)), min(created_at) FROM ops WHERE stream_id = ?", (run,)
+            )
+            size, oldest_ms = found[0]
+            self.ledger.settle(run, (size, oldest_ms) if alive and size else None)
+
+    def made(self, segment_id: int) -> None:
+        super().made(segment_id)
+        self.shrunk()
+
+    # ── Removing files ───────────────────────────────────────────────────────────────────────
+
+    def shrunk(self) -> None:
+        """Extents have gone, and maybe the last ones of a file with them."""
+        self.has_shrunk = self.has_shrunk_elsewhere = True
+
+    def remove_unused(self, most: int) -> bool:
+        """Remove files that nothing lies in any more; True when there may be more of them.
+
+        On the thread that commits. First the file goes and then its row, so that a crash in
+        between leaves a row to start over from. What is in object storage is for others to remove.
+        """
+        if not self.has_shrunk:
+            return False
+        unused = tables.unused_segments(self.query, self.making, local=True)
+        for row in unused[:most]:
+            self.open_segments.drop(row.id)
+            self.step("before removing")
+            (self.directory / row.name).unlink(missing_ok=True)
+            self.step("removed")
+            with self.transaction() as write:
+                if row.remote == ABSENT:
+                    tables.delete_segment(write, row.id)
+                else:
+                    tables.note_not_local(write, row.id)
+            self.has_shrunk_elsewhere = True
+        self.has_shrunk = len(unused) > most
+        return self.has_shrunk

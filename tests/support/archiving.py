@@ -1,0 +1,80 @@
+"""History of the PostgreSQL engine by hand: what the service does in the background, at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from headwater.core.limits import MIB
+from headwater.store.history.ledger import Due, into_files
+from headwater.store.history.object_storage import Remote
+from headwater.store.history.sealing import Recording
+from headwater.store.history.segment_writer import nothing
+from headwater.store.postgresql.engine import PostgresqlEngine
+from headwater.store.postgresql.history import PostgresqlHistory
+from tests.support.postgresql import LEASE_MS
+
+Step = Callable[[str], None]
+
+
+@contextmanager
+def archived(
+    url: str, directory: Path, step: Step = nothing, address: str | None = None
+) -> Iterator[tuple[PostgresqlEngine, PostgresqlHistory]]:
+    """An engine with object storage: a directory that all engines of a database share."""
+    cache = directory / "node" if address is None else directory / address.rpartition(":")[2]
+    engine = PostgresqlEngine(url, lease_ms=LEASE_MS, address=address, cache=cache, step=step)
+    try:
+        assert engine.history is not None
+        engine.history.connect(Remote((directory / "objects").as_uri()), MIB)
+        yield engine, engine.history
+    finally:
+        engine.close()
+
+
+def objects(directory: Path) -> set[str]:
+    """The segments in object storage."""
+    return {path.name for path in (directory / "objects" / "segments").glob("*.seg")}
+
+
+def in_rows(history: PostgresqlHistory) -> list[Due]:
+    found = history.query(
+        "SELECT stream_id, sum(octet_length(body))::bigint FROM ops GROUP BY stream_id"
+        " ORDER BY stream_id",
+        (),
+    )
+    return [Due(*row) for row in found]
+
+
+def gather(history: PostgresqlHistory, due: Sequence[Due] | None = None) -> Recording:
+    recording = history.gather(in_rows(history) if due is None else due, MIB)
+    assert recording is not None
+    return recording
+
+
+def finish(history: PostgresqlHistory, recording: Recording) -> None:
+    """Everything after a file was written."""
+    history.announce(recording, 5)
+    history.publish(recording)
+    while history.record(recording, 5):
+        pass
+    history.settle(recording)
+
+
+def seal(history: PostgresqlHistory, segment_bytes: int = MIB) -> None:
+    """Seal everything, in files of about this size."""
+    while files := into_files(in_rows(history), segment_bytes):
+        for due in files:
+            recording = history.gather(due, segment_bytes)
+            assert recording is not None
+            finish(history, recording)
+
+
+def tidy(history: PostgresqlHistory) -> None:
+    """Remove whatever nobody needs."""
+    if history.look():
+        history.adopt()
+    for row in history.to_remove(0):
+        history.remove(row)
+        history.note_removed(row)

@@ -1,0 +1,29 @@
+"""A Java for Sparks that live for seconds: it starts with half the work.
+
+The compiler that makes long runs fast (C2) and the collector with threads of its own cost a short
+run more than they bring. What a test names itself comes later on the line, so it counts.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Final
+
+_LAUNCHER: Final = """#!/bin/sh
+exec "{java}" -XX:TieredStopAtLevel=1 -XX:+UseSerialGC "$@"
+"""
+
+
+def make_home(directory: Path) -> Path | None:
+    """A directory that can be `JAVA_HOME`; None if Java is only what a package brings along."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=os.path.join(home, "bin") if home else None)
+    if found is None:
+        return None
+    launcher = directory / "bin" / "java"
+    launcher.parent.mkdir(parents=True)
+    launcher.write_text(_LAUNCHER.format(java=Path(found).resolve()))
+    launcher.chmod(0o755)
+    return directory
