@@ -39,7 +39,7 @@ def fill(send: Client) -> None:
     offset = send("POST", "orders", [{"id": "a\0"}, {"id": "b"}]).headers["stream-next-offset"]
     assert send("POST", "orders", {"id": "c"}, **STAMP).status_code == 200
     send("PUT", f"orders/_snapshots/{offset}", {"sum": 2})
-    send("PUT", "orders/_groups/work", {})
+    send("PUT", "orders/_groups/work", {"ack_timeout_ms": 600_000})
     send("POST", "orders/_groups/work/fetch", {"consumer": "w", "max": 1})
     send("PUT", "source", ["inherited"])
     send("PUT", "fork", Stream_Forked_From="source")

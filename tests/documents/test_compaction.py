@@ -303,6 +303,27 @@ async def test_a_document_that_is_deleted_meanwhile(monkeypatch: pytest.MonkeyPa
     await log.stop()
 
 
+async def test_content_is_of_one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads on where it ends gets what was written while it was loaded."""
+    log = await Log.start(MemoryEngine())
+    await log.create(Create(DOCUMENT, OCTETS))
+    writer = Writer()
+    await log.append(DOCUMENT, Append(b"".join(map(frame, writer.type("before"))), OCTETS))
+    end = log.view(await log.entry(DOCUMENT)).tail
+    original = Compaction.updates
+
+    async def late(*arguments: Any) -> AsyncIterator[bytes]:
+        await log.append(DOCUMENT, Append(b"".join(map(frame, writer.type("after"))), OCTETS))
+        async for piece in original(*arguments):
+            yield piece
+
+    monkeypatch.setattr(Compaction, "updates", late)
+    async with layer(log) as documents:
+        offset, body = await documents.content(DOCUMENT, "text", "text")
+    assert (offset.position, body) == (end, b"before ")
+    await log.stop()
+
+
 async def test_a_document_that_expires_takes_all_along() -> None:
     """One with a lifetime was made as a stream; nobody asks for it any more when that is over."""
     now_ms = 1_000_000

@@ -105,7 +105,8 @@ class StreamState:
         return self.token(self.tail)
 
     def is_expired(self, now_ms: int) -> bool:
-        return self.config.lifetime.is_over(self.touched_at_ms, now_ms)
+        lifetime = self.config.lifetime
+        return lifetime is not FOREVER and lifetime.is_over(self.touched_at_ms, now_ms)
 
 
 # ── Mutations: what a decision changes, what an engine stores ────────────────────────────────

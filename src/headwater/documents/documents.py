@@ -138,17 +138,19 @@ class Documents:
         for _ in range(_ATTEMPTS):
             entry = await self._log.entry(document)
             known, view = await self.compaction.known(entry), self._log.view(entry)
+            # What is written while it is loaded comes after this.
+            end = view.tail
             try:
-                body = await self._content(job, view, known.snapshot)
+                body = await self._content(job, view, known.snapshot, end)
             except (StreamNotFound, StreamGone):
                 # Another snapshot has taken the place of this one, if the document is still there.
                 self.compaction.forget(document)
             else:
-                return Content(view.config.lineage.offset_at(view.tail), body)
+                return Content(view.config.lineage.offset_at(end), body)
         raise TooBusy("the document changes too fast to be shown; try again shortly")
 
-    async def _content(self, job: Job, view: View, snapshot: Snapshot | None) -> bytes:
-        end, body = view.tail, bytearray()
+    async def _content(self, job: Job, view: View, snapshot: Snapshot | None, end: int) -> bytes:
+        body = bytearray()
 
         async def take(piece: bytes) -> None:
             if len(body) + len(piece) > CONTENT_BYTES_MAX:

@@ -60,7 +60,7 @@ class App:
 
     def answer(self, request: Request) -> Reply:
         """The same, but a refusal is raised."""
-        match = self._match(request)
+        match = request.match or self._match(request)
         if not request.hops:
             self._browsers.check(request, match)
         if request.method == "OPTIONS":

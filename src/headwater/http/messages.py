@@ -89,12 +89,6 @@ class Request(msgspec.Struct, eq=False):
             self._id = request_id(self.headers.get(REQUEST_ID))
         return self._id
 
-    def name_line(self, status: int) -> bytes:
-        """The header with that id, if the client sent one or may ask about a failure."""
-        if REQUEST_ID in self.headers or status >= 500:
-            return b"X-Request-Id: %b\r\n" % self.id.encode()
-        return b""
-
     @property
     def holder(self) -> str:
         """Who its body and its live read are counted for."""

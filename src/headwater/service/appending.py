@@ -38,13 +38,15 @@ class AppendingLog(SeekingLog):
     def append_to(self, entry: Entry, command: Append) -> Awaitable[AppendReply]:
         """Append to a stream that is in memory: a `Reply` if that needs nothing else."""
         if (
-            self._lacks_producer(entry, command)
-            or self._is_crowded(entry, command)
+            (command.producer is not None and self._needs_producer(entry, command))
             or _checks_ids(entry)
             or (len(command.body) >= LARGE_BYTES and _is_json(entry))
         ):
             return self._append_cold(entry.path, command)
         return self._append(entry, command)
+
+    def _needs_producer(self, entry: Entry, command: Append) -> bool:
+        return self._lacks_producer(entry, command) or self._is_crowded(entry, command)
 
     def _lacks_producer(self, entry: Entry, command: Append) -> bool:
         return (

@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager, contextmanager
 from copy import copy
 from enum import Enum
 from itertools import islice
+from typing import NamedTuple
 
 from headwater.core.errors import StreamError, StreamGone, StreamNotFound
 from headwater.core.limits import Limits
@@ -65,6 +66,14 @@ class Listeners(dict[Listener, None]):
         self.pop(listener, None)
 
 
+class Committed(NamedTuple):
+    """How far a stream was at one moment: its view moves on while somebody waits."""
+
+    tail: int
+    messages: int
+    closed: bool
+
+
 class View:
     """The committed side of a stream."""
 
@@ -77,6 +86,10 @@ class View:
         self.closed = state.closed
         self.soft_deleted = state.soft_deleted
         self.hot = HotTail(state.tail, held)
+
+    @property
+    def now(self) -> Committed:
+        return Committed(self.tail, self.messages, self.closed)
 
 
 class Pinned:

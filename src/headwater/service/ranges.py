@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import msgspec
 
 from headwater.core.errors import UnknownOffset
-from headwater.core.lineage import Span
+from headwater.core.lineage import Lineage, Span
 from headwater.core.offsets import Anchor, Offset
-from headwater.service.entries import Entry, View
+from headwater.service.entries import Committed, Entry
 from headwater.service.seeking import SeekingLog
 from headwater.store.engine import Engine
 from headwater.store.engine.appends import Outline, SealedExtent
@@ -40,24 +40,34 @@ async def plan_ranges(
     target_bytes: int,
     *,
     by_file: bool = True,
-) -> tuple[View, list[Range]]:
-    """Cut what lies between two offsets. Where files begin and end changes as history is sealed: to
-    get the same cut again and again, ask for one that does not go `by_file`."""
+) -> tuple[Committed, list[Range]]:
+    """Cut what lies between two offsets, and say how far the stream was when it was cut.
+
+    Where files begin and end changes as history is sealed: to get the same cut again and again, ask
+    for one that does not go `by_file`.
+    """
+    committed = log.view(entry).now
     view, position, end = await log.bounds(entry, offset, until)
     spans = view.config.lineage.spans(position, end)
     target_bytes = max(target_bytes, (end - position) // RANGES_MAX + 1)
-    planner = _Planner(log.engine, view, target_bytes, by_file)
-    return view, await log.in_thread(planner.plan, spans)
+    planner = _Planner(log.engine, view.config.lineage, committed, target_bytes, by_file)
+    return committed, await log.in_thread(planner.plan, spans)
 
 
 class _Planner:
     """Runs on a thread: every step asks the engine."""
 
-    def __init__(self, engine: Engine, view: View, target_bytes: int, by_file: bool) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        lineage: Lineage,
+        committed: Committed,
+        target_bytes: int,
+        by_file: bool,
+    ) -> None:
         self._engine = engine
-        self._lineage = view.config.lineage
-        self._tail = view.tail
-        self._messages = view.messages
+        self._lineage = lineage
+        self._tail, self._messages, _ = committed
         self._target_bytes = target_bytes
         self._by_file = by_file
 

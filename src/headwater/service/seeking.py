@@ -64,28 +64,28 @@ class SeekingLog(ReadingLog):
         """
         entry = await self._registry.get(path)
         view = self.view(entry)
-        lineage, tail = view.config.lineage, view.tail
+        lineage, (tail, total, closed) = view.config.lineage, view.now
         start = await self.boundary(view, locate(view.config, offset, tail))
         if start == tail:
             at_tail = lineage.offset_at(tail)
-            return Reach(at_tail, 0, 0, at_tail, 0, view.closed)
+            return Reach(at_tail, 0, 0, at_tail, 0, closed)
         first = await self.message_number(entry, start)
         end = tail
         if messages is not None:
-            end, _ = await self.find_message(view, first + messages)
+            end = min(tail, (await self.find_message(view, first + messages))[0])
         if size_bytes is not None and start + size_bytes < end:
             end = (await self._append_at(entry, start + size_bytes)).start
         if end <= start:
             span = lineage.spans(start, tail)[0]
             end = min((await self._append_at(entry, start)).end, span.end)
-        number = view.messages if end == tail else await self.message_number(entry, end)
+        number = total if end == tail else await self.message_number(entry, end)
         return Reach(
             lineage.offset_at(end),
             number - first,
             end - start,
             lineage.offset_at(tail),
-            view.messages - number,
-            view.closed,
+            total - number,
+            closed,
         )
 
     async def find_time(self, path: str, at_ms: int) -> Offset:

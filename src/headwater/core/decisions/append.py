@@ -60,7 +60,8 @@ def decide_append(
     if stamp is not None and producers.is_duplicate(known, stamp):
         assert known is not None
         return _duplicate(state, stamp.id, known)
-    _check_stream_seq(state, command.stream_seq)
+    if command.stream_seq is not None:
+        _check_stream_seq(state, command.stream_seq)
     if content.ids:
         content = content.without_duplicates(state.config, is_known, on_duplicate)
     if stamp is not None and stamp.id not in state.producers:
@@ -100,9 +101,7 @@ def _check_content(state: StreamState, command: Append) -> None:
         raise ContentTypeMismatch(expected, given)
 
 
-def _check_stream_seq(state: StreamState, stream_seq: str | None) -> None:
-    if stream_seq is None:
-        return
+def _check_stream_seq(state: StreamState, stream_seq: str) -> None:
     if len(stream_seq) > STREAM_SEQ_CHARS_MAX:
         raise InvalidHeader("Stream-Seq", f"has at most {STREAM_SEQ_CHARS_MAX} characters")
     last = state.last_stream_seq

@@ -50,7 +50,8 @@ class BulkResource:
         target = number_between(query, "max_bytes", 1, 2**40, default=_RANGE_BYTES_DEFAULT)
         entry = await self._log.entry(path)
         start, until = _span(query)
-        view, ranges = await plan_ranges(
+        config = self._log.view(entry).config
+        committed, ranges = await plan_ranges(
             self._log,
             entry,
             start,
@@ -59,11 +60,11 @@ class BulkResource:
             by_file=query.get("files") != "false",
         )
         body = {
-            "tail": view.config.lineage.token_at(view.tail),
-            "closed": view.closed,
-            "content_type": view.config.content_type,
-            "messages": view.messages,
-            "ranges": [_range_json(view.config, one, request.is_local) for one in ranges],
+            "tail": config.lineage.token_at(committed.tail),
+            "closed": committed.closed,
+            "content_type": config.content_type,
+            "messages": committed.messages,
+            "ranges": [_range_json(config, one, request.is_local) for one in ranges],
         }
         return json_answer(body)
 

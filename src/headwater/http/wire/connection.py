@@ -256,19 +256,23 @@ class Connection(FlowControl):
         try:
             if request.method == "GET" and request.path not in PROBE_TARGETS:
                 self._server.readers.check(self.peer.address)
-            answer = self._server.handler(request)
-            if not isinstance(answer, Answer):
-                self.deadline = _FOREVER
-                if isinstance(answer, Deferred):
-                    future, render = answer.future, answer.render
-                else:
-                    future, render = as_future(answer), as_is
-                # Called here and now if it is a reply that is there already.
-                future.add_done_callback(lambda done: self._finish(request, done, render))
+            reply = self._server.handler(request)
+            # First what is most frequent, and quick to tell.
+            if isinstance(reply, Deferred):
+                self._answer_later(request, reply)
                 return
+            if not isinstance(reply, Answer):
+                self._answer_later(request, Deferred(as_future(reply), as_is))
+                return
+            answer: Answer = reply
         except Exception as error:
             answer = failure(error, request)
         self._answer(request, answer)
+
+    def _answer_later(self, request: Request, later: Deferred) -> None:
+        self.deadline, render = _FOREVER, later.render
+        # Called here and now if it is a reply that is there already.
+        later.future.add_done_callback(lambda done: self._finish(request, done, render))
 
     @or_abort
     def _finish(
@@ -290,7 +294,8 @@ class Connection(FlowControl):
                 except StreamError as error:
                     answer = failure(error, request)
             self._answer(request, answer)
-            self.proceed()
+            if self._inbox is not None and not self._inbox.is_quiet:
+                self.proceed()
 
     def _answer(self, request: Request, answer: Answer) -> None:
         request.leave_room()

@@ -110,6 +110,17 @@ class Inbox:
     # ── Requests ─────────────────────────────────────────────────────────────────────────────
 
     @property
+    def is_quiet(self) -> bool:
+        """Whether everything that came was read and handed on, and more may come."""
+        return (
+            self._waiting is None
+            and self._input is None
+            and self.refusal is None
+            and not self._paused
+            and not self._owes_continue
+        )
+
+    @property
     def waiting(self) -> bool:
         return bool(self._waiting)
 

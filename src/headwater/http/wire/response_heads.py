@@ -8,6 +8,7 @@ from time import time
 from typing import Final
 
 from headwater.http.cors import constant_headers
+from headwater.http.headers import REQUEST_ID
 from headwater.http.messages import EventStream, Headers, Request, Response
 
 _STATUS_LINES: Final = {
@@ -53,7 +54,9 @@ class Heads:
         if request is not None and not is_passed_on:
             if self._allowed:
                 constant += self._allowed.get(request.headers.get(b"origin", b""), b"")
-            constant += request.name_line(status)
+            if status >= 500 or REQUEST_ID in request.headers:
+                # The client sent one, or may ask about a failure.
+                constant += b"X-Request-Id: %b\r\n" % request.id.encode()
         if not headers:
             return _STATUS_LINES[status] + constant
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
