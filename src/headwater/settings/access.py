@@ -14,18 +14,18 @@ class AccessSettings(BaseSettings):
     )
     access: Literal["auto", "on", "off"] = Field(
         "auto",
-        description="Whether requests need a key or token; auto: if there are keys, or tokens are "
-        "set up.",
+        description="Whether requests need a key or token; auto: only if there are keys, or tokens "
+        "are set up.",
     )
     keys_file: str = Field(
         "",
         description="File of API keys; by default, keys.json in the data directory, or the "
-        "database of the engine.",
+        "engine's database.",
     )
     signing_secret_file: str = Field(
         "",
         description="File with the secret for signed addresses; by default, one is created in the "
-        "data directory, or in the database of the engine.",
+        "data directory, or in the engine's database.",
     )
     jwt_secret_file: str = Field(
         "", description="File with the secret that tokens are signed with (HS256)."
@@ -38,7 +38,7 @@ class AccessSettings(BaseSettings):
     jwt_audience: str = Field("", description="The audience that tokens must name.")
     jwt_issuer: str = Field("", description="The issuer that tokens must name.")
     jwt_leeway_ms: int = Field(
-        10_000, ge=0, le=600_000, description="How far the clocks of token issuers may be off."
+        10_000, ge=0, le=600_000, description="How far off the clocks of token issuers may be."
     )
     jwt_claim: str = Field("headwater", description="Claim of a token that holds its grants.")
 

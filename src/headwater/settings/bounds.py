@@ -21,8 +21,8 @@ class BoundSettings(BaseSettings):
     bodies_bytes_max: int = Field(
         _LIMITS.bodies_bytes_max,
         ge=2,
-        description="Request bodies in memory, all together (503 beyond); one key, token or "
-        "address gets half of what others leave.",
+        description="Total size of request bodies in memory (503 beyond); one key, token or "
+        "address gets at most half of what others leave.",
     )
     messages_per_append_max: int = Field(
         _LIMITS.messages_per_append_max,
@@ -33,7 +33,7 @@ class BoundSettings(BaseSettings):
         _LIMITS.header_bytes_max, ge=1024, description="Largest request head (431 beyond)."
     )
     header_count_max: int = Field(
-        _LIMITS.header_count_max, ge=1, description="Headers of a request (431 beyond)."
+        _LIMITS.header_count_max, ge=1, description="Headers in a request (431 beyond)."
     )
     connections_max: int = Field(
         _LIMITS.connections_max, ge=1, description="Open connections (503 beyond)."
@@ -46,14 +46,14 @@ class BoundSettings(BaseSettings):
     requests_per_s_max: int = Field(
         _LIMITS.requests_per_s_max,
         ge=0,
-        description="Requests per second by one key or token, or else by one address (429 "
+        description="Requests per second from one key or token, or otherwise from one address (429 "
         "beyond); 0 for no limit.",
     )
     bytes_per_s_max: int = Field(
         _LIMITS.bytes_per_s_max,
         ge=0,
-        description="Bytes per second in bodies of requests and answers, counted the same way "
-        "(429 beyond); 0 for no limit.",
+        description="Bytes per second in request and response bodies, counted the same way (429 "
+        "beyond); 0 for no limit.",
     )
     chunk_bytes_max: int = Field(
         _LIMITS.chunk_bytes_max, ge=1, description="Most data in one read response or SSE event."
@@ -63,20 +63,19 @@ class BoundSettings(BaseSettings):
     )
     quotas: Annotated[str, parsed_by(parse_quotas)] = Field(
         "",
-        description="How much parts of the namespace may hold (403 beyond), separated by "
+        description="How much each part of the namespace may hold (403 beyond), separated by "
         "semicolons: tenants/*: streams=1000 bytes=10GiB producers=5000; **: streams=100000.",
     )
     undelete_grace_s: int = Field(
         3_600,
         ge=0,
         le=366 * 24 * 3_600,
-        description="How long deleted streams are kept, so that they can be undeleted; 0 to drop "
-        "them at once.",
+        description="How long deleted streams can still be undeleted; 0 to drop them at once.",
     )
     deleted_streams_max: int = Field(
         _LIMITS.deleted_streams_max,
         ge=0,
-        description="Deleted streams to keep; beyond, the oldest are dropped.",
+        description="Deleted streams to keep; beyond that, the oldest are dropped.",
     )
     readers_per_stream_max: int = Field(
         _LIMITS.readers_per_stream_max, ge=1, description="Live readers of a stream (429 beyond)."
@@ -89,14 +88,14 @@ class BoundSettings(BaseSettings):
     readers_per_caller_max: int = Field(
         _LIMITS.readers_per_caller_max,
         ge=0,
-        description="Live reads by one key or token, or else by one address (429 beyond); 0 for "
-        "no limit.",
+        description="Live reads from one key or token, or otherwise from one address (429 beyond); "
+        "0 for no limit.",
     )
     buffers_bytes_max: int = Field(
         _LIMITS.buffers_bytes_max,
         ge=1024,
-        description="Unread data of all connections together (503 for reads beyond, and slow "
-        "readers are cut off).",
+        description="Unread data of all connections together; beyond that, reads get 503 and slow "
+        "readers are cut off.",
     )
     hot_bytes_per_stream_max: int = Field(
         _LIMITS.hot_bytes_per_stream_max, ge=0, description="Tail of a stream kept in memory."
@@ -108,7 +107,7 @@ class BoundSettings(BaseSettings):
         _LIMITS.streams_in_memory_max, ge=16, description="Idle streams kept loaded."
     )
     live_waiters_max: int = Field(
-        100_000, ge=1, description="Queries that wait for changes at a time (429 beyond)."
+        100_000, ge=1, description="Queries waiting for changes at a time (429 beyond)."
     )
     live_metrics: bool = Field(
         True, description="Record activity on live streams in the stream live.metrics."
@@ -127,7 +126,7 @@ class BoundSettings(BaseSettings):
     producer_window: int = Field(
         _LIMITS.producer_window,
         ge=0,
-        description="How far a producer's request may overtake others and still wait for them.",
+        description="How far ahead of missing requests a producer's request may be and still wait.",
     )
     producer_wait_ms: int = Field(
         _LIMITS.producer_wait_ms, ge=0, le=600_000, description="How long such a request waits."

@@ -25,13 +25,13 @@ class DocumentSettings(BaseSettings):
     documents_compact_bytes: int = Field(
         _DOCUMENTS.compact_bytes,
         ge=1,
-        description="Compact a document when this much was written after its snapshot.",
+        description="Compact a document once this much was written after its snapshot.",
     )
     documents_retention_s: int = Field(
         _DOCUMENTS.retention_s,
         ge=0,
         le=TTL_SECONDS_MAX,
-        description="When a document is compacted, drop updates that are older; 0 keeps them.",
+        description="When a document is compacted, drop updates older than this; 0 keeps them.",
     )
     documents_workers: int = Field(
         _DOCUMENTS.workers, ge=1, le=64, description="Documents compacted at a time."
@@ -39,8 +39,8 @@ class DocumentSettings(BaseSettings):
     documents_worker_bytes_max: int = Field(
         _DOCUMENTS.worker_memory_bytes,
         ge=256 * MIB,
-        description="Memory of a process that compacts a document; one that needs more is left "
-        "as it is.",
+        description="Memory of a process that compacts a document; a document that needs more is "
+        "left as it is.",
     )
     documents_worker_timeout_ms: int = Field(
         int(1000 * _DOCUMENTS.worker_timeout_s),

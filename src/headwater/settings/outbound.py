@@ -18,7 +18,7 @@ _RESPONSES: Final = ResponsePolicy()
 
 class OutboundSettings(BaseSettings):
     subscriptions_max: int = Field(
-        _LIMITS.subscriptions_max, ge=0, description="Subscriptions of the server (429 beyond)."
+        _LIMITS.subscriptions_max, ge=0, description="Subscriptions on the server (429 beyond)."
     )
     webhooks_at_once_max: int = Field(
         _LIMITS.webhooks_at_once_max, ge=1, description="Requests to webhooks at a time."
@@ -36,7 +36,7 @@ class OutboundSettings(BaseSettings):
     )
     proxy_allow: Annotated[str, parsed_by(parse_patterns)] = Field(
         "",
-        description="Addresses that durable responses may come from, separated by commas: "
+        description="Addresses that durable responses may be fetched from, separated by commas: "
         "https://api.example.com/v1/*, https://*.example.com. Empty for none.",
     )
     proxy_networks: Annotated[str, parsed_by(parse_networks)] = Field(
@@ -48,18 +48,18 @@ class OutboundSettings(BaseSettings):
         _RESPONSES.head_timeout_ms,
         ge=1,
         le=3_600_000,
-        description="How long an upstream may take to begin its answer (504 beyond).",
+        description="How long an upstream may take to start its answer (504 beyond).",
     )
     proxy_idle_timeout_ms: int = Field(
         _RESPONSES.idle_timeout_ms,
         ge=1,
         le=86_400_000,
-        description="How long an upstream may send nothing before its response is ended.",
+        description="How long an upstream may send nothing before its response is closed.",
     )
     proxy_response_bytes_max: int = Field(
         _RESPONSES.response_bytes_max,
         ge=1,
-        description="Largest durable response; beyond, it is ended.",
+        description="Largest durable response; beyond that, it is closed.",
     )
     proxy_requests_max: int = Field(
         _RESPONSES.requests_max,
@@ -69,7 +69,7 @@ class OutboundSettings(BaseSettings):
     proxy_requests_per_caller_max: int = Field(
         _RESPONSES.requests_per_caller_max,
         ge=1,
-        description="Requests to upstreams at a time for one key or token, or else for one "
+        description="Requests to upstreams at a time for one key or token, or otherwise for one "
         "address (429 beyond).",
     )
     proxy_ttl_s: int = Field(

@@ -22,30 +22,33 @@ class ServerSettings(BaseSettings):
     port: int = Field(4437, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
     public_url: str = Field(
         "",
-        description="URL at which others reach this server, for callbacks; by default, the one "
-        "they used.",
+        description="URL where others reach this server, for callbacks; by default, the one they "
+        "used.",
     )
     tls_cert: str = Field("", description="Certificate chain in PEM; turns on https.")
     tls_key: str = Field("", description="Private key of the certificate, in PEM.")
     cors_origin: Annotated[str, parsed_by(_parse_origins)] = Field(
         "auto",
-        description="Origins whose pages may use this server, separated by commas; * for all, "
+        description="Origins whose web pages may use this server, separated by commas; * for all, "
         "empty for none. auto: all with access control, none without.",
     )
     allowed_host: Annotated[str, parsed_by(parse_hosts)] = Field(
         "",
-        description="Names of this server besides its addresses, localhost and the one in its "
-        "public URL, separated by commas; * for any. Without access control, requests for other "
-        "names are refused (421).",
+        description="Other names of this server, separated by commas; * for any. Its addresses, "
+        "localhost and the host of its public URL are always allowed. Without access control, "
+        "requests for any other name are refused (421).",
     )
-    console: bool = Field(True, description="Serve the console for browsers at /console/.")
+    console: bool = Field(True, description="Serve the web console at /console/.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severe log line to print."
     )
     log_format: Literal["console", "json"] = Field("console", description="Format of log lines.")
     access_log: bool = Field(False, description="Log every request.")
     slow_request_ms: int = Field(
-        1_000, ge=0, le=86_400_000, description="Log requests that take longer; 0 logs none."
+        1_000,
+        ge=0,
+        le=86_400_000,
+        description="Log requests slower than this; 0 logs none.",
     )
     otel: bool = Field(
         False, description="Send traces with OpenTelemetry; set its OTEL_… variables too."
@@ -57,7 +60,7 @@ class ServerSettings(BaseSettings):
         60_000, ge=100, le=86_400_000, description="About how long an SSE connection stays open."
     )
     shutdown_grace_ms: int = Field(
-        10_000, ge=0, le=600_000, description="How long requests may take to finish on shutdown."
+        10_000, ge=0, le=600_000, description="How long requests may take to finish at shutdown."
     )
 
     @property

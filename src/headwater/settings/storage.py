@@ -22,67 +22,69 @@ _ARCHIVE: Final = ArchivePolicy("")
 class StorageSettings(BaseSettings):
     data: Path = Field(
         Path("data"),
-        description="Directory that holds the streams; with PostgreSQL, a cache of history.",
+        description="Directory that holds the streams or, with PostgreSQL, a cache of history.",
     )
-    memory: bool = Field(False, description="Keep everything in memory; nothing survives.")
+    memory: bool = Field(False, description="Keep everything in memory; a restart loses it.")
     engine: str = Field(
         "sqlite",
-        description="What keeps the streams: sqlite (in the data directory), memory, or the "
+        description="Where streams are stored: sqlite (in the data directory), memory, or the "
         "address of a PostgreSQL database (postgresql://HOST/DATABASE).",
     )
     engine_lease_ms: int = Field(
         3_000,
         ge=300,
         le=600_000,
-        description="How long a node that is gone keeps others out of its PostgreSQL database.",
+        description="How long nodes wait before they take over from a node that is gone.",
     )
     linger_ms: int = Field(
         0, ge=0, le=1_000, description="Wait this long for more appends before each commit."
     )
     advertise: str = Field(
         "",
-        description="Where other nodes that share the PostgreSQL database reach this one "
-        "(http://HOST:PORT); empty if this node has the database for itself.",
+        description="Address where other nodes that share the PostgreSQL database reach this one "
+        "(http://HOST:PORT); empty if this node has the database to itself.",
     )
     label: Annotated[str, parsed_by(parse_labels)] = Field(
         "",
-        description="Labels of this node of a cluster, such as region=eu, separated by commas. "
-        "Prefixes that are bound to a label are served by nodes that have it.",
+        description="Labels of this node in a cluster, such as region=eu, separated by commas. "
+        "Prefixes bound to a label are served by nodes that have it.",
     )
-    seal: bool = Field(True, description="Move older data from the database into files of history.")
+    seal: bool = Field(True, description="Move older data from the database into history files.")
     seal_after_bytes: int = Field(
-        _SEAL.after_bytes, ge=1, description="Seal a stream that has this much in the database."
+        _SEAL.after_bytes,
+        ge=1,
+        description="Seal a stream with this much data in the database.",
     )
     seal_after_ms: int = Field(
         _SEAL.after_ms,
         ge=0,
         le=1000 * TTL_SECONDS_MAX,
-        description="Seal data that has been in the database this long.",
+        description="Seal data once it has been in the database this long.",
     )
     database_bytes_max: int = Field(
         _SEAL.database_bytes_max,
         ge=1,
-        description="Data of all streams in the database; beyond, the largest are sealed.",
+        description="Data of all streams in the database; beyond that, the largest are sealed.",
     )
     segment_bytes: int = Field(
         _SEAL.segment_bytes,
         ge=1024,
         le=1024 * MIB,
-        description="Approximate size of a file of history.",
+        description="Approximate size of a history file.",
     )
     compact_bytes_per_second: int = Field(
         _SEAL.compact_bytes_per_second,
         ge=0,
-        description="How fast files of history that are small or mostly unused are rewritten; "
-        "0 for never.",
+        description="How fast history files that are small or mostly unused are rewritten; 0 for "
+        "never.",
     )
     history_store: str = Field(
-        "", description="URL of object storage to move history to; empty for none."
+        "", description="URL of the object storage that history moves to; empty for none."
     )
     history_local_bytes_max: int = Field(
         _ARCHIVE.local_bytes_max,
         ge=0,
-        description="Files of history kept on this machine once object storage has them.",
+        description="History files kept on this machine once object storage has them.",
     )
     history_cache_bytes_max: int = Field(
         _ARCHIVE.cache_bytes_max,
@@ -130,7 +132,7 @@ class StorageSettings(BaseSettings):
                 "(postgresql://HOST/DATABASE)"
             )
         if self.memory and self.engine_kind != "memory":
-            raise ValueError("choose one: memory, or an engine that keeps the streams")
+            raise ValueError("choose one: memory, or an engine that stores the streams")
         if self.advertise and self.engine_kind != "postgresql":
             raise ValueError(
                 "advertise is for nodes that share a PostgreSQL database; set engine to its "
