@@ -18,7 +18,9 @@ METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 @with_target
 def api(
     target: Target,
-    path: Annotated[str, typer.Argument(metavar="PATH", help="From the root: /metrics.")],
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="Path from the root, such as /metrics.")
+    ],
     method: Annotated[
         str | None,
         typer.Option(
@@ -31,7 +33,7 @@ def api(
     ] = None,
     query: Annotated[
         list[str] | None,
-        typer.Option("-q", "--query", metavar="NAME=VALUE", help="Of the query; repeatable."),
+        typer.Option("-q", "--query", metavar="NAME=VALUE", help="Query parameter; repeatable."),
     ] = None,
     header: Annotated[
         list[str] | None,
@@ -39,16 +41,18 @@ def api(
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option("-d", "--data", metavar="JSON", help="A body of JSON, or @FILE, or @-."),
+        typer.Option("-d", "--data", metavar="JSON", help="JSON body, or @FILE, or @- for stdin."),
     ] = None,
     include: Annotated[
-        bool, typer.Option("-i", "--include", help="Write the status and headers first.")
+        bool,
+        typer.Option("-i", "--include", help="Also write the status and headers, before the body."),
     ] = False,
 ) -> None:
     """Send any request to the server, and write its answer to stdout.
 
-    With the address, the token and the certificates of the context in use.
-    For what has no command of its own; `/openapi.json` lists everything.
+    Uses the address, token and certificates of the current context. Use it
+    for requests that have no command of their own; `/openapi.json` lists
+    them all.
 
     Examples:
 

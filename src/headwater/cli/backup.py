@@ -26,18 +26,18 @@ def backup(
         typer.Option(
             "--to",
             metavar="PATH",
-            help="A new directory, a new file that ends in .tar, or a directory that exists, to "
-            "put a new one with the date in its name there.",
+            help="A new directory, a new file that ends in .tar, or an existing "
+            "directory, in which a new one with the date in its name is created.",
         ),
     ],
     json: Json = False,
 ) -> None:
     """Copy a data directory while a server is using it.
 
-    The copy holds everything that was acknowledged before it began, and
-    nothing by halves: streams, history in files, keys. What is only in object
-    storage stays there. Nothing is overwritten. Run it on the machine of the
-    server.
+    The copy is consistent and has everything that was acknowledged before
+    it began: streams, history files, keys. Data that is only in object
+    storage stays there. Nothing is overwritten. Run it on the server's
+    machine.
 
     Examples:
 
@@ -105,22 +105,22 @@ def restore(
         typer.Option(
             "--from",
             metavar="PATH|URL",
-            help="A backup that `headwater backup` made, or the object storage of a server.",
+            help="A backup made by `headwater backup`, or the URL of a server's object storage.",
         ),
     ],
     data: Annotated[
         Path,
-        typer.Option("--data", metavar="DIR", help="The data directory to make: new or empty."),
+        typer.Option("--data", metavar="DIR", help="The data directory to create; new or empty."),
     ],
     json: Json = False,
 ) -> None:
-    """Make a data directory of a backup, or out of object storage.
+    """Create a data directory from a backup or from object storage.
 
-    Of a backup, every file, page and append is verified before this says that
-    it is done. Out of object storage, streams come back as far as their
-    history was uploaded, and what is missing is said for each of them. Serve
-    such a directory with the same URL as --history-store: its history stays
-    there.
+    From a backup, every file, page and append is verified before the
+    command succeeds. From object storage, streams come back as far as their
+    history was uploaded, and the command lists what each of them is
+    missing. Serve such a directory with the same URL as --history-store:
+    its history stays there.
 
     Examples:
 

@@ -29,13 +29,13 @@ _WHERE: Final = {
 }
 Engine = Annotated[str, typer.Option("--engine", **_WHERE)]
 Prefix = Annotated[
-    str, typer.Argument(metavar="PREFIX", help="How the paths begin, by whole segments.")
+    str, typer.Argument(metavar="PREFIX", help="Prefix of the paths, in whole segments.")
 ]
 
 
 @app.callback()
 def _cluster() -> None:
-    """Look after nodes that share a PostgreSQL database.
+    """Manage nodes that share a PostgreSQL database.
 
     Examples:
 
@@ -53,14 +53,14 @@ def init(
         typer.Argument(**_WHERE),
     ],
     shards: Annotated[
-        int, typer.Option("--shards", min=1, max=SHARDS_MAX, help="Into how many shards.")
+        int, typer.Option("--shards", min=1, max=SHARDS_MAX, help="Number of shards.")
     ] = SHARDS_DEFAULT,
 ) -> None:
-    """Make the tables of a database, with a number of shards.
+    """Create the tables of a database, with a number of shards.
 
-    Shards are what nodes share out among themselves, so there should be
-    several for each node there may ever be. A server that finds a new database
-    does this by itself, with 32. The number can be changed while no node runs.
+    Nodes share the shards among themselves, so choose several shards for
+    each node you may ever run. A server does this by itself in a new
+    database, with 32 shards. You can change the number while no node runs.
 
     Examples:
 
@@ -79,15 +79,15 @@ def bind(
     label: Annotated[str, typer.Argument(metavar="LABEL", help="Such as region=eu.")],
     engine: Engine,
     shards: Annotated[
-        int | None, typer.Option("--shards", min=1, max=SHARDS_MAX, help="How many, at least.")
+        int | None,
+        typer.Option("--shards", min=1, max=SHARDS_MAX, help="Number of shards, at least."),
     ] = None,
 ) -> None:
-    """Have new streams below a prefix owned by nodes with a label.
+    """Assign new streams below a prefix to nodes with a label.
 
-    A part of the shards, a quarter unless you say otherwise, is for such
-    nodes from then on: those that were started with `--label`. While none of
-    them lives, the others serve these streams too. Streams that exist stay
-    where they are.
+    From then on, part of the shards (a quarter by default) is reserved for
+    nodes started with that `--label`. While no such node is alive, the
+    others serve these streams too. Existing streams stay where they are.
 
     Examples:
 
@@ -181,13 +181,13 @@ def drain(
     node: Annotated[
         str, typer.Argument(metavar="NODE", help="Its number or address, as `status` shows it.")
     ],
-    undo: Annotated[bool, typer.Option("--undo", help="Let it have its share again.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Give the node its share again.")] = False,
 ) -> None:
-    """Let a node hand over everything that it owns.
+    """Make a node hand over everything it owns.
 
-    Nobody notices: requests that arrive meanwhile wait for the new owner, a
-    moment later. The node goes on answering, and can be stopped when `status`
-    shows that it owns nothing.
+    Clients do not notice: requests that arrive in the meantime wait a
+    moment for the new owner. The node keeps answering. Stop it when
+    `status` shows that it owns nothing.
 
     Examples:
 

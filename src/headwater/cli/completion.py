@@ -17,7 +17,7 @@ def completion(
         Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")
     ],
 ) -> None:
-    """Write a script that teaches a shell to complete this command.
+    """Print a script that makes a shell complete this command.
 
     It completes commands, options, contexts and the names of streams, with
     descriptions where the shell shows them.

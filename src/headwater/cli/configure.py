@@ -64,10 +64,10 @@ def set_(
     description: Description = None,
     json: Json = False,
 ) -> None:
-    """Change single settings of a stream; the others stay.
+    """Change individual settings of a stream and keep the others.
 
-    Keeping less drops what is beyond it at once, so that needs the
-    permission to delete. Nothing brings it back.
+    A setting that keeps less drops the rest at once and for good, so it
+    needs permission to delete.
 
     Examples:
 

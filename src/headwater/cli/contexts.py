@@ -35,7 +35,7 @@ Name = Annotated[
 def _ctx() -> None:
     """Remember servers and their tokens by name.
 
-    Contexts are kept in ~/.config/headwater/config.toml, or in the file
+    Contexts are stored in ~/.config/headwater/config.toml, or in the file
     that $HEADWATER_CONFIG names, which only you can read. Tokens are never
     shown.
 
@@ -54,7 +54,7 @@ def add(
     token: Annotated[
         str | None,
         typer.Option(
-            "--token", metavar="TOKEN", help="Its token; - asks for it, or reads it from a pipe."
+            "--token", metavar="TOKEN", help="Token; - asks for it, or reads it from a pipe."
         ),
     ] = None,
     ca: Annotated[
@@ -62,18 +62,18 @@ def add(
         typer.Option(
             "--ca",
             metavar="FILE",
-            help="Certificates that may vouch for it, in PEM.",
+            help="CA certificates to trust for this server, in PEM.",
             exists=True,
             dir_okay=False,
         ),
     ] = None,
     use: Annotated[bool, typer.Option("--use", help="Use it from now on.")] = False,
 ) -> None:
-    """Add a server, or change one. The first one is used from then on.
+    """Add or replace a server. The first one you add becomes the current one.
 
-    Adding one again replaces it, with its token. A token on the command
-    line stays in the shell's history, so prefer --token - and type it, or
-    pipe it in.
+    Adding a name again replaces its server and token. A token on the
+    command line stays in the shell's history, so prefer --token - and type
+    it or pipe it in.
 
     Examples:
 
@@ -98,7 +98,7 @@ def add(
 def use_context(name: Name) -> None:
     """Use a server from now on.
 
-    STREAM_URL, --url and --context still win over it.
+    STREAM_URL, --url and --context still take precedence.
 
     Examples:
 

@@ -25,25 +25,29 @@ def copy(
         str, typer.Argument(metavar="FROM", help="A data directory, or postgresql://HOST/DATABASE.")
     ],
     target: Annotated[
-        str, typer.Argument(metavar="TO", help="The same, new or empty. Not both directories.")
+        str,
+        typer.Argument(
+            metavar="TO", help="The same, new or empty. They cannot both be directories."
+        ),
     ],
     history_store: Annotated[
         str | None,
         typer.Option(
             "--history-store",
             metavar="URL",
-            help="Where FROM has its history, if some of it is only in object storage.",
+            help="Object storage of FROM, if some of its history is only there.",
         ),
     ] = None,
     json: Json = False,
 ) -> None:
     """Copy everything from a data directory into PostgreSQL, or back.
 
-    Streams keep their offsets; producers, message ids, groups, subscriptions,
-    snapshots and forks go along. Stop the servers on both sides first: a
-    place that is in use is refused, and so is a target that is not empty.
-    Files of history become rows. In the end everything is read back and
-    compared. A copy that was interrupted has left nothing: run it again.
+    Streams keep their offsets. Producers, message ids, groups,
+    subscriptions, snapshots and forks are copied too. Stop the servers on
+    both sides first: the command refuses a source or target that is in use,
+    and a target that is not empty. History files become rows. At the end,
+    everything is read back and compared. An interrupted copy leaves nothing
+    behind: run it again.
 
     API keys and the secret for signed addresses are files; copy them yourself.
 

@@ -26,9 +26,9 @@ def demo(
 ) -> None:
     """Write sample data into a running server: the sales and customers of a café.
 
-    Sales go to demo/sales, about two a second. demo/customers holds the
-    state of forty customers who come, change and go. It goes on where it
-    stopped, so starting it twice writes nothing twice. Ctrl-C ends it, and
+    Sales go to demo/sales, about two per second. demo/customers holds the
+    state of forty customers who come, change and go. It continues where it
+    stopped, so starting it twice writes nothing twice. Ctrl-C stops it, and
     `headwater rm demo/sales demo/customers` removes what it wrote.
 
     Examples:

@@ -20,7 +20,7 @@ def doctor(
         Path | None,
         typer.Argument(
             metavar="DIR",
-            help="A data directory; otherwise that of the settings.",
+            help="A data directory; by default, the one in the settings.",
             readable=False,  # if it is not, that is a finding
         ),
     ] = None,
@@ -30,13 +30,13 @@ def doctor(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Look for what is wrong with a configuration, a machine or a data directory.
+    """Find problems with a configuration, a machine or a data directory.
 
-    Reads the settings as `headwater serve` would, looks at the machine and at
-    the data directory, and says what it finds and what to do about it.
-    Changes nothing, and is safe while a server is running. Exits with 1 when
-    there is a problem; hints are no problems. `headwater verify` checks
-    all data; this looks at a sample.
+    Reads the settings as `headwater serve` would, checks the machine and
+    the data directory, and tells you what it finds and what to do about it.
+    It changes nothing, and is safe while a server is running. Exits with 1
+    if there is a problem; hints do not count. `headwater verify` checks all
+    data; this checks a sample.
 
     Examples:
 

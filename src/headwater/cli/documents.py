@@ -25,9 +25,9 @@ Document = Annotated[
 
 @app.callback()
 def _doc() -> None:
-    """Look at collaborative documents (Yjs), make them and delete them.
+    """Show, create and delete collaborative documents (Yjs).
 
-    Editors write them, with a Yjs provider. The server has to serve them:
+    Editors write them through a Yjs provider. Start the server with
     `headwater serve --documents`.
 
     Examples:
@@ -40,7 +40,7 @@ def _doc() -> None:
 @app.command()
 @with_target
 def create(target: Target, document: Document, json: Json = False) -> None:
-    """Create a document, or make sure that it is there.
+    """Create a document if it does not exist.
 
     Examples:
 
@@ -65,7 +65,7 @@ def show(
         str, typer.Option("--part", metavar="NAME", help="Which shared type of the document.")
     ] = "",
 ) -> None:
-    """Write the present content of a document to stdout.
+    """Write the current content of a document to stdout.
 
     Examples:
 

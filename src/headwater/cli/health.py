@@ -29,24 +29,25 @@ def health(
         bool,
         typer.Option(
             "--here",
-            help="The server on this machine, at $HEADWATER_PORT or 4437, with TLS or without.",
+            help="Check the server on this machine, at $HEADWATER_PORT or 4437, with "
+            "TLS or without.",
         ),
     ] = False,
     alive: Annotated[
-        bool, typer.Option("--alive", help="Ask only whether the process answers.")
+        bool, typer.Option("--alive", help="Only check that the process answers.")
     ] = False,
     timeout: Annotated[
         str, typer.Option("--timeout", metavar="TIME", help="How long an answer may take.")
     ] = "2s",
     json: Json = False,
 ) -> None:
-    """Ask a server whether it is well: for people, and for health checks.
+    """Check whether a server is healthy.
 
-    Exits with 0 if its storage answers, with 1 if it says that it does not,
-    and with 6 if it cannot be reached. No token is sent. On this machine
-    (127.0.0.1, localhost) any certificate will do: it names the server as
-    others know it. --here is for health checks of containers: it finds out
-    whether the server has TLS.
+    Exits with 0 if the server's storage answers, with 1 if it does not, and
+    with 6 if the server cannot be reached. No token is sent. On this
+    machine (127.0.0.1, localhost) any certificate is accepted, because it
+    names the server as others know it. --here is for container health
+    checks: it finds out whether the server uses TLS.
 
     Examples:
 

@@ -40,7 +40,7 @@ KeysFile = Annotated[
     typer.Option(
         "--keys-file",
         metavar="FILE",
-        help="The file, if it is not keys.json in there; also $HEADWATER_KEYS_FILE.",
+        help="Keys file, if it is not keys.json in the data directory; also $HEADWATER_KEYS_FILE.",
         envvar="HEADWATER_KEYS_FILE",
         show_envvar=False,
     ),
@@ -62,18 +62,18 @@ Change = Callable[[rules.KeyBook], rules.KeyBook]
 
 def _patterns(name: str, what: str) -> typer.models.OptionInfo:
     option: typer.models.OptionInfo = typer.Option(
-        f"--{name}", metavar="PATTERN", help=f"Streams that it may {what}; may be repeated."
+        f"--{name}", metavar="PATTERN", help=f"Streams that the key may {what}; repeatable."
     )
     return option
 
 
 @app.callback()
 def _keys() -> None:
-    """Make, list and revoke the API keys of a server.
+    """Create, list and revoke the API keys of a server.
 
-    Works on the data directory, or on the database of an engine, also while
-    servers run, which notice within a second. Keys themselves are not kept,
-    only what it takes to recognise them.
+    Works on the data directory, or on the engine's database. Running
+    servers notice within a second. Keys themselves are not stored, only a
+    digest of each.
 
     Examples:
 
@@ -86,7 +86,7 @@ def _keys() -> None:
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Option("--name", help="What it is for, for people.")] = "",
+    name: Annotated[str, typer.Option("--name", help="What the key is for.")] = "",
     read: Annotated[list[str] | None, _patterns("read", "read")] = None,
     write: Annotated[list[str] | None, _patterns("write", "create, append to and close")] = None,
     delete: Annotated[list[str] | None, _patterns("delete", "delete")] = None,
@@ -103,10 +103,10 @@ def create(
     engine: Engine = "",
     json: Json = False,
 ) -> None:
-    """Make a key and show it, this once.
+    """Create a key and show it once.
 
-    A pattern is the name of a stream. In it, * stands for one word between
-    dots or slashes, and ** at the end for all the rest.
+    A pattern is the name of a stream, in which * matches one word between
+    dots or slashes, and ** at the end matches all the rest.
 
     Examples:
 
@@ -161,7 +161,7 @@ def ls(
     engine: Engine = "",
     json: Json = False,
 ) -> None:
-    """List the keys, without what proves them.
+    """List the keys, without their secrets.
 
     Examples:
 
@@ -183,15 +183,17 @@ def ls(
 
 @app.command()
 def revoke(
-    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids, as `keys ls` shows.")],
+    ids: Annotated[
+        list[str], typer.Argument(metavar="ID...", help="Ids of keys, as shown by `keys ls`.")
+    ],
     data: Data = DEFAULT_DATA,
     keys_file: KeysFile = None,
     engine: Engine = "",
 ) -> None:
     """Revoke keys. Anyone using one is disconnected within seconds.
 
-    Live reads that are under way end as well, and so do signed addresses
-    that were made with the key.
+    Live reads end too, and signed addresses that were made with the key
+    stop working.
 
     Examples:
 

@@ -24,11 +24,11 @@ def ls(
     target: Target,
     prefix: Prefix = "",
     deleted: Annotated[
-        bool, typer.Option("--deleted", help="Deleted streams that can be undeleted instead.")
+        bool, typer.Option("--deleted", help="List deleted streams that can be undeleted instead.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """List streams: a table on a terminal, else one path a line.
+    """List streams: a table on a terminal, otherwise one path per line.
 
     Examples:
 
@@ -97,14 +97,16 @@ def ranges(
     stream: remote.StreamPath,
     max_bytes: Annotated[
         str | None,
-        typer.Option("--max-bytes", metavar="SIZE", help="About how large a range may be: 64MiB."),
+        typer.Option(
+            "--max-bytes", metavar="SIZE", help="Approximate size of a range, such as 64MiB."
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Cut a stream into ranges that can be read side by side.
+    """Split a stream into ranges that can be read in parallel.
 
-    Cuts where files of history begin and end, and names those files. Each
-    range can be read with `headwater read --from OFFSET --until UNTIL`.
+    Splits where history files begin and end, and names those files. Read
+    each range with `headwater read --from OFFSET --until UNTIL`.
 
     Examples:
 

@@ -24,20 +24,20 @@ from headwater.client import Template, keyset
 app = typer.Typer(no_args_is_help=True)
 
 Entity = Annotated[
-    str, typer.Argument(metavar="TABLE", help="The table: the `type` of its change records.")
+    str, typer.Argument(metavar="TABLE", help="Table, which is the `type` of its change records.")
 ]
 Ttl = Annotated[
     str | None,
-    typer.Option("--ttl", metavar="TIME", help="Follow it for this long after the last wait."),
+    typer.Option("--ttl", metavar="TIME", help="Keep following for this long after the last wait."),
 ]
 
 
 @app.callback()
 def _live() -> None:
-    """Wait until the result of a query over a stream of changes may be another.
+    """Wait until the result of a query may have changed.
 
-    The stream holds State Protocol messages; `live profile --touch` has the
-    server look at them.
+    The stream holds State Protocol messages; `live profile --touch` makes
+    the server watch them.
 
     Examples:
 
@@ -54,11 +54,11 @@ def profile(
     stream: remote.StreamPath,
     kind: Annotated[
         Literal["generic", "state-protocol"] | None,
-        typer.Option("--kind", help="What the stream is used for from now on."),
+        typer.Option("--kind", help="New profile of the stream."),
     ] = None,
     touch: Annotated[
         bool | None,
-        typer.Option("--touch/--no-touch", help="Whether waits can be made on it."),
+        typer.Option("--touch/--no-touch", help="Whether queries can wait on the stream."),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -90,7 +90,7 @@ def profile(
 @app.command()
 @with_target
 def status(target: Target, stream: remote.StreamPath, json: Json = False) -> None:
-    """Show the cursor of a live stream, and how its live side is doing.
+    """Show the cursor of a live stream, and how its live queries are doing.
 
     Examples:
 
@@ -125,16 +125,18 @@ def activate(
     fields: Annotated[
         list[str],
         typer.Argument(
-            metavar="FIELD...", help="What queries compare: a name, or NAME:ENCODING (string)."
+            metavar="FIELD...",
+            help="Field that queries compare: NAME, or NAME:ENCODING (default: string).",
         ),
     ],
     ttl: Ttl = None,
     json: Json = False,
 ) -> None:
-    """Have the server follow the rows of a query shape one by one.
+    """Make the server follow a query shape row by row.
 
-    Waits do this by themselves; ahead of them, it saves the first one from
-    being woken by the whole table. Exits with 1 if the server refuses.
+    Waits do this by themselves. Doing it in advance saves the first wait
+    from being woken by any change to the table. Exits with 1 if the server
+    refuses.
 
     Examples:
 
@@ -171,11 +173,14 @@ def wait(
         typer.Option(
             "--where",
             metavar="FIELD=VALUE",
-            help="A field that the query compares; VALUE is JSON or a text. Repeatable.",
+            help="A field that the query compares; VALUE is JSON or text. Repeatable.",
         ),
     ] = None,
     cursor: Annotated[
-        str, typer.Option("--cursor", help="Wait from here: of `status`, or of the wait before.")
+        str,
+        typer.Option(
+            "--cursor", help="Cursor to wait from, as `status` or the previous wait printed it."
+        ),
     ] = "now",
     timeout: Annotated[
         str, typer.Option("--timeout", metavar="TIME", help="Give up after this long.")
@@ -183,10 +188,11 @@ def wait(
     ttl: Ttl = None,
     json: Json = False,
 ) -> None:
-    """Wait until a query may have another result, and then end.
+    """Wait until the result of a query may have changed, then exit.
 
-    Exits with 0 when something was touched, or nobody knows any more (run
-    the query again), and with 1 when nothing was within --timeout.
+    Exits with 0 if something was touched, or if the server cannot be sure
+    (run the query again), and with 1 if nothing was touched within
+    --timeout.
 
     Examples:
 

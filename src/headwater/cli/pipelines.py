@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 
 Master = Annotated[str, typer.Option("--master", help="Where Spark runs, as in spark://host:7077.")]
-Verbose = Annotated[bool, typer.Option("--verbose", help="Show what Spark itself says too.")]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Also show Spark's own output.")]
 Root = Annotated[
     str,
     typer.Option(
@@ -43,8 +43,8 @@ Root = Annotated[
 def _pipeline() -> None:
     """Turn streams into tables, and back, with Spark.
 
-    Each pipeline remembers how far it got and continues from there, so it can
-    be stopped at any time. Needs the extra: pip install 'headwater[spark]'.
+    Each pipeline remembers how far it got and continues from there, so you
+    can stop it at any time. Needs an extra: pip install 'headwater[spark]'.
 
     Examples:
 
@@ -66,10 +66,11 @@ def run(
     root: Root = "lake",
     stream: Annotated[str | None, typer.Option("--stream", help="The stream to read.")] = None,
     pattern: Annotated[
-        str | None, typer.Option("--pattern", help="Several streams, as in 'shops/*'.")
+        str | None,
+        typer.Option("--pattern", help="Pattern for several streams, such as 'shops/*'."),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on when everything there is taken in.")
+        bool, typer.Option("--follow", help="Keep running when everything there is processed.")
     ] = False,
     master: Master = LOCAL_MASTER,
     minutes: Annotated[
@@ -80,7 +81,7 @@ def run(
         typer.Option("--batch", min=1, metavar="MESSAGES", help="Messages in a micro-batch."),
     ] = None,
     name: Annotated[
-        str, typer.Option("--name", help="What to call it, if not by what it does.")
+        str, typer.Option("--name", help="Name of the pipeline, if not its default.")
     ] = "",
     keep_replaced: Annotated[
         int,
@@ -89,7 +90,7 @@ def run(
             min=1,
             max=24 * 365,
             metavar="HOURS",
-            help="How long to keep files that are no longer part of a table.",
+            help="How long to keep files that a table no longer uses.",
         ),
     ] = 1,
     iceberg: Annotated[
@@ -101,7 +102,7 @@ def run(
             "--on-error",
             metavar="|".join(ON_ERROR),
             help="With materialize: fail at a message that does not fit, or append it to "
-            "quarantine/NAME and go on.",
+            "quarantine/NAME and continue.",
         ),
     ] = "fail",
     changes: Annotated[
@@ -112,12 +113,13 @@ def run(
         typer.Option(
             "--changes-to",
             metavar="STREAM",
-            help="Send these changes there as well; with --pattern as in 'changes/{stream}'.",
+            help="Also append these changes to this stream; with --pattern, such as "
+            "'changes/{stream}'.",
         ),
     ] = "",
     verbose: Verbose = False,
 ) -> None:
-    """Run a pipeline: take in what is there and end, or follow.
+    """Run a pipeline: process what is there and exit, or follow.
 
     Prints a line for each micro-batch on stderr. Ctrl-C stops it; the next run
     continues where it stopped.
@@ -171,24 +173,25 @@ def run(
 def replay(
     target: Target,
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="A Delta table, or files that Spark reads.")
+        str, typer.Argument(metavar="SOURCE", help="A Delta table, or files that Spark can read.")
     ],
     stream: Annotated[
-        str, typer.Argument(metavar="STREAM", help="The stream to append to; made if missing.")
+        str, typer.Argument(metavar="STREAM", help="The stream to append to; created if missing.")
     ],
     name: Annotated[str, typer.Option("--name", help="A name for this job.")],
     version: Annotated[
-        int, typer.Option("--version", min=0, help="The run: a higher number writes again.")
+        int,
+        typer.Option("--version", min=0, help="Version of the run; a higher number writes again."),
     ] = 0,
     form: Annotated[
-        str, typer.Option("--format", help="What the files are: parquet, json, csv, …")
+        str, typer.Option("--format", help="Format of the files: parquet, json, csv, …")
     ] = "parquet",
     master: Master = LOCAL_MASTER,
     verbose: Verbose = False,
 ) -> None:
-    """Append the rows of a table or of files to a stream, each of them once.
+    """Append the rows of a table or of files to a stream, each row once.
 
-    The same name and version again append nothing twice.
+    Repeating it with the same name and version appends nothing twice.
 
     Examples:
 
@@ -213,7 +216,7 @@ def replay(
 @app.command()
 @with_target
 def status(target: Target, root: Root = "lake", json: Json = False) -> None:
-    """Show how far the pipelines below a directory are, and how far behind.
+    """Show how far the pipelines below a directory got, and how far behind they are.
 
     Examples:
 

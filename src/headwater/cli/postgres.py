@@ -43,7 +43,9 @@ Dsn = Annotated[
 SlotName = Annotated[
     str,
     typer.Option(
-        "--slot", metavar="NAME", help="The replication slot, which remembers how far it was read."
+        "--slot",
+        metavar="NAME",
+        help="The replication slot, which remembers how far the database was read.",
     ),
 ]
 PublicationName = Annotated[
@@ -55,8 +57,8 @@ Tables = Annotated[
     typer.Option(
         "--table",
         metavar="TABLE",
-        help="A table for a new publication, as in orders or sales.orders; may be repeated. "
-        "Without it, all tables.",
+        help="A table for a new publication, such as orders or sales.orders; repeatable. Without "
+        "it, all tables.",
         show_default=False,
     ),
 ]
@@ -64,12 +66,12 @@ Tables = Annotated[
 
 @app.callback()
 def _postgres() -> None:
-    """Bring the changes of a PostgreSQL database into a stream.
+    """Append the changes of a PostgreSQL database to a stream.
 
     Needs `pip install headwater[postgres]`, PostgreSQL 15 or later with
-    wal_level = logical, and a role with REPLICATION. A password belongs
-    into $PGPASSWORD, ~/.pgpass or a service file rather than into the DSN,
-    where others can see it.
+    wal_level = logical, and a role with REPLICATION. Put a password in
+    $PGPASSWORD, ~/.pgpass or a service file, not in the DSN, where others
+    can see it.
 
     Examples:
 
@@ -94,18 +96,18 @@ def follow(
         ),
     ] = False,
     snapshot: Annotated[
-        bool, typer.Option("--snapshot", help="Begin a new slot with the rows that are there.")
+        bool, typer.Option("--snapshot", help="Start a new slot with the existing rows.")
     ] = False,
     once: Annotated[
-        bool, typer.Option("--once", help="End when all that is committed now is stored.")
+        bool, typer.Option("--once", help="Exit once everything committed so far is stored.")
     ] = False,
 ) -> None:
     """Append every committed change to a stream, in order, exactly once.
 
-    Runs until SIGTERM or Ctrl-C, and waits out failures of both sides. It
-    can be ended and killed at any time: the next run continues where the
-    stream ends. Until then PostgreSQL keeps what is missing, so drop a slot
-    that you no longer need.
+    Runs until SIGTERM or Ctrl-C, and waits out failures of both sides. You
+    can stop or kill it at any time: the next run continues where the stream
+    ends. Until then, PostgreSQL keeps the changes, so drop a slot that you
+    no longer need.
 
     Examples:
 
@@ -149,12 +151,12 @@ def setup(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Create the publication and the slot, as far as they are missing.
+    """Create the publication and the slot if they are missing.
 
-    Changes are kept from then on. With --full, PostgreSQL also writes the
-    old row of each change to its log, which costs some of its time and
-    space. For rows that are already there, use `follow --create --snapshot`
-    instead, which makes a slot of its own.
+    PostgreSQL keeps changes from then on. With --full, it also logs the old
+    row of each change, which costs some time and space. To include existing
+    rows, use `follow --create --snapshot` instead, which creates its own
+    slot.
 
     Examples:
 
@@ -201,7 +203,7 @@ def drop(
     publication: PublicationName = DEFAULT_NAME,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Remove the slot and the publication, so that PostgreSQL keeps nothing more.
+    """Remove the slot and the publication, so that PostgreSQL keeps no more changes.
 
     Changes not yet read from the slot are lost.
     Streams stay as they are.

@@ -32,11 +32,11 @@ def presign(
     ] = "1h",
     json: Json = False,
 ) -> None:
-    """Make an address that reads one stream without a token.
+    """Create an address that can read one stream without a token.
 
-    For browsers and links. Anyone who has it can read the stream, live too,
-    until it expires or the key that it was made with is revoked. Add
-    &offset=-1&live=sse to follow the stream with an EventSource.
+    For browsers and links. Anyone who has the address can read the stream,
+    also live, until it expires or the key that it was made with is revoked.
+    Add &offset=-1&live=sse to follow the stream with an EventSource.
 
     Examples:
 

@@ -24,7 +24,9 @@ from headwater.client import (
 
 app = typer.Typer(no_args_is_help=True)
 
-Address = Annotated[str, typer.Argument(metavar="ADDRESS", help="As `fetch` said it.")]
+Address = Annotated[
+    str, typer.Argument(metavar="ADDRESS", help="The address, as `fetch` printed it.")
+]
 
 
 @with_target
@@ -33,27 +35,29 @@ def fetch(
     upstream: Annotated[str, typer.Argument(metavar="URL", help="The address to fetch.")],
     method: Annotated[
         Literal["GET", "POST", "PUT", "PATCH", "DELETE"],
-        typer.Option("-X", "--method", help="How to ask."),
+        typer.Option("-X", "--method", help="HTTP method."),
     ] = "GET",
     header: Annotated[
         list[str] | None,
-        typer.Option("-H", "--header", metavar="NAME: VALUE", help="For the upstream; repeatable."),
+        typer.Option(
+            "-H", "--header", metavar="NAME: VALUE", help="Header for the upstream; repeatable."
+        ),
     ] = None,
     data: Annotated[
         str | None,
         typer.Option("-d", "--data", metavar="TEXT", help="A body, or @FILE (@- is stdin)."),
     ] = None,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Only say where the answer will be, and end.")
+        bool, typer.Option("--detach", help="Only print the answer's address, and exit.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Have the server make a request elsewhere, and keep the answer while it arrives.
+    """Make the server send a request elsewhere and store the answer as it arrives.
 
-    The answer is written to stdout as it comes. Its address is written to
-    stderr: whoever has it can read the answer from the beginning, now or
-    later, whatever becomes of this command. The server has to allow the
-    URL: `headwater serve --proxy-allow`.
+    The answer is written to stdout as it arrives. Its address is written to
+    stderr: anyone who has it can read the answer from the beginning, now or
+    later, even if this command is stopped. The server has to allow the URL:
+    `headwater serve --proxy-allow`.
 
     Examples:
 
@@ -81,7 +85,7 @@ def fetch(
 
 @app.callback()
 def _response() -> None:
-    """Read, abort and delete answers that `headwater fetch` has the server keep.
+    """Read, abort and delete answers stored by `headwater fetch`.
 
     Examples:
 
@@ -95,7 +99,7 @@ def read(
     target: Target,
     address: Address,
     where: Annotated[
-        str, typer.Option("--from", metavar="OFFSET", help="Begin at: start, or an OFFSET.")
+        str, typer.Option("--from", metavar="OFFSET", help="Start at: start, or an OFFSET.")
     ] = "start",
 ) -> None:
     """Write an answer to stdout, until all of it has arrived.
@@ -117,7 +121,7 @@ def read(
 @app.command()
 @with_target
 def abort(target: Target, address: Address, json: Json = False) -> None:
-    """End the request. What has arrived stays.
+    """Stop the request. What has arrived stays.
 
     Examples:
 
@@ -131,7 +135,7 @@ def abort(target: Target, address: Address, json: Json = False) -> None:
 @app.command()
 @with_target
 def rm(target: Target, address: Address, json: Json = False) -> None:
-    """End the request and drop what has arrived.
+    """Stop the request and drop what has arrived.
 
     Examples:
 

@@ -41,10 +41,10 @@ Place = Annotated[
 
 @app.callback()
 def _segments() -> None:
-    """Look after the files of history.
+    """Inspect and maintain history files.
 
-    Older data is in immutable files next to the database, on this machine,
-    in object storage, or both. With PostgreSQL, it is in object storage.
+    Older data is in immutable files on this machine, in object storage, or
+    both. With PostgreSQL, it is in object storage.
 
     Examples:
 
@@ -167,15 +167,15 @@ def _where(local: int, remote: int, *, is_here: bool) -> str:
 def verify(
     place: Place,
     store: Annotated[
-        str, typer.Option("--store", metavar="URL", help="Look at object storage as well.")
+        str, typer.Option("--store", metavar="URL", help="Also check files in object storage.")
     ] = "",
     json: Json = False,
 ) -> None:
-    """Compare every block of every file with its checksum.
+    """Check every block of every file against its checksum.
 
     Safe while a server is running. `headwater verify` checks the database
-    and the files of this machine; this checks the files alone, and with
-    --store those in object storage too. With PostgreSQL, all of them are
+    and the files on this machine; this command checks only files, and with
+    --store those in object storage too. With PostgreSQL, all files are
     there.
 
     Examples:
@@ -249,13 +249,12 @@ def sweep(
     remove: Annotated[bool, typer.Option("--remove", help="Remove them.")] = False,
     json: Json = False,
 ) -> None:
-    """Find files in object storage that nobody knows of.
+    """Find files in object storage that nothing refers to.
 
-    That is what a machine that was lost had uploaded after its last catalog,
-    for example, or what nodes had uploaded after the moment to which a
-    PostgreSQL database was set back. Neither the database nor any catalog
-    names them. Without --remove they are only listed. Safe while a server
-    is running.
+    For example, files that a lost machine uploaded after its last catalog,
+    or that nodes uploaded after the moment to which you restored a
+    PostgreSQL database. Neither the database nor any catalog names them.
+    Without --remove, they are only listed. Safe while a server is running.
 
     Examples:
 
@@ -285,17 +284,16 @@ def sweep(
 def compact(
     place: Place,
     segment_bytes: Annotated[
-        int, typer.Option("--segment-bytes", min=1024, help="About the size of a file.")
+        int, typer.Option("--segment-bytes", min=1024, help="Approximate size of a file.")
     ] = 64 * MIB,
     json: Json = False,
 ) -> None:
-    """Make few files out of many.
+    """Merge small history files into large ones.
 
-    Rewrites files that are small or of which little is still needed, and
-    removes the old ones. A running server does that by itself, bit by bit;
-    this does all of it at once, and the server has to be stopped. Files that
-    are only in object storage stay as they are, and so do all files of a
-    PostgreSQL database.
+    Rewrites files that are small or mostly unused, and removes the old
+    ones. A running server does that gradually; this does it all at once,
+    and the server has to be stopped. Files that are only in object storage
+    stay as they are, and so do all files of a PostgreSQL database.
 
     Examples:
 

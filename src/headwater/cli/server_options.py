@@ -42,7 +42,7 @@ Ca = Annotated[
     typer.Option(
         "--ca",
         metavar="FILE",
-        help=f"Certificates that may vouch for the server, in PEM; also ${CA_VARIABLE}.",
+        help=f"CA certificates to trust for the server, in PEM; also ${CA_VARIABLE}.",
         rich_help_panel=PANEL,
     ),
 ]

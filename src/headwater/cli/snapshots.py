@@ -34,7 +34,7 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def _snapshot() -> None:
-    """Keep states of a stream, so that readers need not begin at its start.
+    """Store states of a stream, so that readers can start from them.
 
     Examples:
 
@@ -47,7 +47,7 @@ def _snapshot() -> None:
 @app.command()
 @with_target
 def ls(target: Target, stream: remote.StreamPath, json: Json = False) -> None:
-    """List the snapshots of a stream: a table on a terminal, else one offset a line.
+    """List the snapshots of a stream: a table on a terminal, otherwise one offset per line.
 
     Examples:
 
@@ -83,10 +83,11 @@ def get(
     target: Target,
     stream: remote.StreamPath,
     offset: Annotated[
-        str, typer.Argument(metavar="[OFFSET]", help="Which one; the latest without it.")
+        str,
+        typer.Argument(metavar="[OFFSET]", help="Offset of the snapshot; the latest by default."),
     ] = LATEST,
 ) -> None:
-    """Write a snapshot to stdout. On a terminal, say where to read on.
+    """Write a snapshot to stdout. On a terminal, also say where to continue reading.
 
     Examples:
 
@@ -106,21 +107,23 @@ def put(
     target: Target,
     stream: remote.StreamPath,
     offset: Annotated[
-        str, typer.Argument(metavar="OFFSET", help="Where it was taken; now for the present end.")
+        str, typer.Argument(metavar="OFFSET", help="Offset of the state; now for the current end.")
     ],
     file: Annotated[
         Path | None,
-        typer.Option("--file", exists=True, dir_okay=False, help="Read this instead of stdin."),
+        typer.Option(
+            "--file", exists=True, dir_okay=False, help="Read this file instead of stdin."
+        ),
     ] = None,
     type: Annotated[
         str, typer.Option("-t", "--type", help="json, text, bytes, or any media type.")
     ] = "json",
     json: Json = False,
 ) -> None:
-    """Leave a state at an offset, in place of one that is there already.
+    """Store a state at an offset, replacing any that is there.
 
-    The state is what a reader would have after everything before the
-    offset. The server keeps the newest ones.
+    The state is what a reader would have after reading everything before
+    the offset. The server keeps the newest snapshots.
 
     Examples:
 

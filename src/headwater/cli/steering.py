@@ -31,7 +31,9 @@ from headwater.core.pipelines import CONTROL, Order, To, quarantine_of
 if TYPE_CHECKING:
     from rich.table import Table
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="As `headwater pipeline ls` shows it.")]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="The pipeline, as `headwater pipeline ls` shows it.")
+]
 _ENDS: Final = {START: "earliest", NOW: "latest"}
 _SILENT_S: Final = 30.0
 _PATIENCE_S: Final = 30.0
@@ -42,8 +44,8 @@ _POLL_S: Final = 0.25
 def ls(target: Target, json: Json = False) -> None:
     """List the pipelines that reported to the server, with rates, lag and errors.
 
-    A pipeline reports every five seconds while it runs; the server forgets
-    all of them when it is started again.
+    A pipeline reports every five seconds while it runs. The server forgets
+    the reports when it restarts.
 
     Examples:
 
@@ -81,10 +83,10 @@ def show(target: Target, name: Name, json: Json = False) -> None:
 
 @with_target
 def pause(target: Target, name: Name, yes: Yes = False) -> None:
-    """Have a pipeline take in nothing until `resume`, also if it is started again.
+    """Pause a pipeline until `resume`, even if it is restarted.
 
-    Waits until the pipeline says that it has stopped. With --yes, a pipeline
-    that never reported is told all the same, for when it runs.
+    Waits until the pipeline confirms that it has paused. With --yes, a
+    pipeline that never reported gets the order anyway, for when it runs.
 
     Examples:
 
@@ -96,7 +98,7 @@ def pause(target: Target, name: Name, yes: Yes = False) -> None:
 
 @with_target
 def resume(target: Target, name: Name, yes: Yes = False) -> None:
-    """Let a pipeline go on where it was paused.
+    """Continue a paused pipeline where it stopped.
 
     Examples:
 
@@ -113,18 +115,17 @@ def reset(
     to: Annotated[str, typer.Option("--to", metavar="PLACE", help=f"{PLACES}.")],
     stream: Annotated[
         str | None,
-        typer.Option("--stream", metavar="STREAM", help="Only this one of its streams."),
+        typer.Option("--stream", metavar="STREAM", help="Only this stream of the pipeline."),
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Have a pipeline read on from another place.
+    """Make a pipeline continue from another position.
 
-    Tables take in each message once, however often it is read. So a step back
-    fills tables that were removed, and changes no others. After a step
-    forward, what was skipped stays out of the tables for good.
+    Tables store each message once, however often it is read. So moving back
+    refills tables that were removed, and changes no others. After moving
+    forward, skipped messages stay out of the tables for good.
 
-    Asks first. Without a terminal to ask on, it does nothing unless --yes says
-    so.
+    Asks first. Without a terminal, it does nothing unless --yes is given.
 
     Examples:
 

@@ -18,35 +18,38 @@ Ttl = Annotated[
 ExpiresAt = Annotated[
     str | None,
     typer.Option(
-        "--expires-at", metavar="TIME", help="Delete it at a moment: 2026-01-31T12:00:00Z."
+        "--expires-at", metavar="TIME", help="Delete it at this time: 2026-01-31T12:00:00Z."
     ),
 ]
 Keep = Annotated[
     str | None,
-    typer.Option("--keep", metavar="TIME", help="Forget what is older than this: 12h, 30d."),
+    typer.Option("--keep", metavar="TIME", help="Drop messages older than this: 12h, 30d."),
 ]
 KeepBytes = Annotated[
     str | None,
     typer.Option(
-        "--keep-bytes", metavar="SIZE", help="Forget the oldest beyond this: 500MB, 10GiB."
+        "--keep-bytes",
+        metavar="SIZE",
+        help="Drop the oldest messages beyond this size: 500MB, 10GiB.",
     ),
 ]
 Durability = Annotated[
     Literal["synced", "relaxed"] | None,
     typer.Option(
         "--durability",
-        help="synced (the default) acknowledges appends once on disk, relaxed before that.",
+        help="synced (the default) acknowledges appends once they are on disk, relaxed before "
+        "that.",
     ),
 ]
 Description = Annotated[
-    str | None, typer.Option("--description", metavar="TEXT", help="What it is for.")
+    str | None, typer.Option("--description", metavar="TEXT", help="What the stream is for.")
 ]
-Prefix = Annotated[str, typer.Option("--prefix", help="Only streams whose path begins so.")]
+Prefix = Annotated[str, typer.Option("--prefix", help="Only streams whose path begins with this.")]
 UniqueIds = Annotated[
     Literal["fail", "succeed"] | None,
     typer.Option(
         "--unique-ids",
-        help="Take each message id once: fail refuses a second one, succeed says that it is there.",
+        help="Take each message id once: fail refuses a duplicate, succeed reports it as stored.",
     ),
 ]
 IdPointer = Annotated[
@@ -54,7 +57,7 @@ IdPointer = Annotated[
     typer.Option(
         "--id-pointer",
         metavar="POINTER",
-        help="Where the id is inside a JSON message: /id. Without it: given with each append.",
+        help="Where the id is inside a JSON message: /id. Without it, each append names the id.",
     ),
 ]
 

@@ -79,26 +79,26 @@ def create(
             "--version",
             min=1,
             metavar="NUMBER",
-            help="Number these settings: a stream with older ones gets them, one with newer ones "
-            "stays as it is.",
+            help="Version of these settings: a stream with an older version gets them, one with a "
+            "newer version stays as it is.",
         ),
     ] = None,
     data: Annotated[
-        str | None, typer.Option("--data", metavar="MESSAGE", help="A first message.")
+        str | None, typer.Option("--data", metavar="MESSAGE", help="First message.")
     ] = None,
     closed: Annotated[
-        bool, typer.Option("--closed", help="Closed from the start, with --data as its content.")
+        bool, typer.Option("--closed", help="Create it closed, with --data as its content.")
     ] = False,
     if_missing: Annotated[
-        bool, typer.Option("--if-missing", help="Fine if it exists with the same configuration.")
+        bool, typer.Option("--if-missing", help="Succeed if it exists with the same settings.")
     ] = False,
     json: Json = False,
 ) -> None:
     """Create a stream.
 
-    It is an error (exit code 4) if there is one already, unless it has the
-    same settings and --if-missing is given, or --version says which settings
-    are newer. `headwater set` changes single settings.
+    If the stream exists, that is an error (exit code 4), unless it has the
+    same settings and --if-missing is given, or --version says which
+    settings are newer. To change individual settings, use `headwater set`.
 
     Examples:
 
@@ -157,7 +157,7 @@ def fork(
     ],
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="Path of the new stream.")],
     where: Annotated[
-        str | None, typer.Option("--at", metavar="WHERE", help=f"Part ways at: {GRAMMAR}.")
+        str | None, typer.Option("--at", metavar="WHERE", help=f"Where to fork: {GRAMMAR}.")
     ] = None,
     ttl: Ttl = None,
     expires_at: ExpiresAt = None,
@@ -166,9 +166,9 @@ def fork(
     durability: Durability = None,
     json: Json = False,
 ) -> None:
-    """Make a stream that shares the past of another.
+    """Create a stream that shares the history of another.
 
-    The new stream begins with what SOURCE has now, or had at --at, and then
+    The new stream starts with what SOURCE has now, or had at --at, and then
     goes its own way. Nothing is copied.
 
     Examples:
@@ -200,9 +200,10 @@ def fork(
 
 @with_target
 def close(target: Target, streams: remote.StreamPaths, json: Json = False) -> None:
-    """Close streams: they keep what they have and take no more.
+    """Close streams: they keep their messages and accept no more.
 
-    Readers that follow one reach its end. Closing a closed stream is fine.
+    Readers learn that they have reached the end. Closing a closed stream is
+    not an error.
 
     Examples:
 
@@ -222,8 +223,8 @@ def clear(
 ) -> None:
     """Drop all messages of streams and keep the streams.
 
-    Settings and producers stay, and groups continue with what comes next.
-    Nothing brings the messages back. Asks first, as `rm` does.
+    Settings and producers stay, and groups continue with the next message.
+    The messages cannot be brought back. Asks first, like `rm`.
 
     Examples:
 
@@ -244,18 +245,16 @@ def clear(
 def rm(
     target: Target,
     streams: remote.StreamPaths,
-    purge: Annotated[
-        bool, typer.Option("--purge", help="Keep nothing, so that nothing can be undeleted.")
-    ] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Keep nothing to undelete.")] = False,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Delete streams and all that is in them.
+    """Delete streams and everything in them.
 
-    Asks first. Without a terminal to ask on, it does nothing unless --yes
-    is given. A server may keep deleted streams for a while: see `undelete`.
-    With --purge it keeps neither these nor what was deleted at their paths
-    before.
+    Asks first. Without a terminal, it does nothing unless --yes is given. A
+    server may keep deleted streams for a while: see `undelete`. With
+    --purge, it keeps neither these streams nor earlier ones deleted at the
+    same paths.
 
     Examples:
 
@@ -277,8 +276,8 @@ def rm(
 def undelete(target: Target, streams: remote.DeletedPaths, json: Json = False) -> None:
     """Bring deleted streams back as they were.
 
-    A Headwater server keeps deleted streams for an hour, unless it was told
-    otherwise. `headwater ls --deleted` lists them.
+    By default, a Headwater server keeps deleted streams for an hour.
+    `headwater ls --deleted` lists them.
 
     Examples:
 

@@ -48,7 +48,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="A subscription.")]
 
 @app.callback()
 def _subscription() -> None:
-    """Wake webhooks and workers when streams have something new.
+    """Wake webhooks and workers when streams have new messages.
 
     Examples:
 
@@ -65,17 +65,19 @@ def create(
     name: Name,
     pattern: Annotated[
         str | None,
-        typer.Argument(metavar="PATTERN", help="Which streams: * is one segment, ** any number."),
+        typer.Argument(
+            metavar="PATTERN", help="Pattern of streams: * is one segment, ** any number."
+        ),
     ] = None,
     webhook: Annotated[
-        str | None, typer.Option("--webhook", metavar="URL", help="The https address to wake.")
+        str | None, typer.Option("--webhook", metavar="URL", help="The https address to call.")
     ] = None,
     wake_stream: Annotated[
         str | None,
         typer.Option(
             "--wake-stream",
             metavar="STREAM",
-            help="Or the stream that gets an event for each wake.",
+            help="Or the stream to which each wake appends an event.",
             autocompletion=remote.complete_stream,
         ),
     ] = None,
@@ -84,22 +86,24 @@ def create(
         typer.Option(
             "--stream",
             metavar="STREAM",
-            help="One more stream, by name; can be given several times.",
+            help="Another stream, by name; repeatable.",
             autocompletion=remote.complete_stream,
         ),
     ] = None,
     lease: Annotated[
         float | None,
         typer.Option(
-            "--lease", metavar="SECONDS", help="How long the worker that is woken may stay silent."
+            "--lease",
+            metavar="SECONDS",
+            help="How long a worker may hold a wake without reporting.",
         ),
     ] = None,
     description: Description = None,
     json: Json = False,
 ) -> None:
-    """Create a subscription. The same again is fine; it cannot be changed.
+    """Create a subscription. Repeating it is fine, but it cannot be changed.
 
-    Streams that are there begin at their end, others at their beginning.
+    Existing streams start at their end, later ones at their beginning.
 
     Examples:
 
@@ -126,10 +130,10 @@ def create(
 @with_target
 def ls(
     target: Target,
-    prefix: Annotated[str, typer.Option("--prefix", help="Only names that begin so.")] = "",
+    prefix: Annotated[str, typer.Option("--prefix", help="Only names that begin with this.")] = "",
     json: Json = False,
 ) -> None:
-    """List subscriptions: a table on a terminal, else one name a line.
+    """List subscriptions: a table on a terminal, otherwise one name per line.
 
     Examples:
 
@@ -151,7 +155,7 @@ def ls(
 @app.command()
 @with_target
 def info(target: Target, name: Name, json: Json = False) -> None:
-    """Show what is known about a subscription, and where it is in its streams.
+    """Show a subscription, and how far it got in each of its streams.
 
     Examples:
 
@@ -189,7 +193,7 @@ def info(target: Target, name: Name, json: Json = False) -> None:
 @app.command()
 @with_target
 def add(target: Target, name: Name, streams: remote.StreamPaths, json: Json = False) -> None:
-    """Name more streams. Those that are there begin at their end.
+    """Add streams by name. Existing ones start at their end.
 
     Examples:
 
@@ -205,7 +209,7 @@ def add(target: Target, name: Name, streams: remote.StreamPaths, json: Json = Fa
 @app.command()
 @with_target
 def drop(target: Target, name: Name, streams: remote.StreamPaths, json: Json = False) -> None:
-    """Take names of streams back. A stream that the pattern takes in stays.
+    """Remove streams by name. Streams that match the pattern stay.
 
     Examples:
 
@@ -229,24 +233,26 @@ def claim(
         typer.Option(
             "--exec",
             metavar="COMMAND",
-            help="Run this with the streams as JSON on stdin. 0 acknowledges them.",
+            help="Run this with the streams as JSON on stdin; exit code 0 acknowledges them.",
         ),
     ] = None,
     ack: Annotated[
-        bool, typer.Option("--ack", help="Without a command: acknowledge what is pending.")
+        bool, typer.Option("--ack", help="Acknowledge what is pending, without a command.")
     ] = False,
     worker: Annotated[
-        str | None, typer.Option("--worker", metavar="NAME", help="Who claims it.")
+        str | None,
+        typer.Option("--worker", metavar="NAME", help="Name of the worker that claims it."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Take the wake that is there, and see to it.
+    """Claim the pending wake and handle it.
 
-    With --exec, a command gets a line of JSON for each stream with something
-    to do: its `name`, the `acked_offset` and the `tail_offset`. If it ends with
-    0, everything up to there is acknowledged; otherwise the wake goes back,
-    and this exits with 1. Without --exec or --ack, the wake goes back at once.
-    Exits with 3 if there is nothing to do, and 4 if somebody is at it.
+    With --exec, a command gets a line of JSON for each stream with
+    something to do: its `name`, the `acked_offset` and the `tail_offset`.
+    If it exits with 0, everything up to the tail is acknowledged; otherwise
+    the wake is released, and this exits with 1. Without --exec or --ack,
+    the wake is released at once. Exits with 3 if there is nothing to do,
+    and with 4 if another worker has it.
 
     Examples:
 
@@ -296,7 +302,7 @@ def _run(command: str, links: list[LinkRecord]) -> int:
 @app.command()
 @with_target
 def keys(target: Target, json: Json = False) -> None:
-    """Show the public keys that requests to webhooks are signed with.
+    """Show the public keys for verifying requests to webhooks.
 
     Examples:
 
@@ -319,7 +325,7 @@ def rm(
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Delete a subscription. Its streams stay; its place in them is forgotten.
+    """Delete a subscription. Its streams stay, but its position in them is forgotten.
 
     Examples:
 

@@ -46,9 +46,11 @@ def top(
     prefix: Prefix = "",
     interval: Annotated[
         float,
-        typer.Option("--interval", min=0.1, max=3600, metavar="SECONDS", help="Look so often."),
+        typer.Option(
+            "--interval", min=0.1, max=3600, metavar="SECONDS", help="Time between refreshes."
+        ),
     ] = 2.0,
-    sort: Annotated[Order, typer.Option("--sort", help="What comes first.")] = "rate",
+    sort: Annotated[Order, typer.Option("--sort", help="Column to sort by.")] = "rate",
     rows: Annotated[
         int | None,
         typer.Option(
@@ -56,14 +58,14 @@ def top(
         ),
     ] = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Look twice, an interval apart, show it and end.")
+        bool, typer.Option("--once", help="Measure one interval, show it and exit.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Watch the streams of a server: messages and bytes a second.
+    """Watch the streams of a server: messages and bytes per second.
 
-    A table that is refreshed until Ctrl-C. With --json, one record per
-    look; with --once, the rates over one interval.
+    Shows a table that is refreshed until Ctrl-C. With --json, writes one
+    record per refresh; with --once, the rates over one interval.
 
     Examples:
 

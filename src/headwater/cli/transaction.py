@@ -21,18 +21,21 @@ def transaction(
     file: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[FILE]", exists=True, dir_okay=False, help="The messages; else from stdin."
+            metavar="[FILE]",
+            exists=True,
+            dir_okay=False,
+            help="File with the messages; by default, stdin.",
         ),
     ] = None,
     json: Json = False,
 ) -> None:
     """Append several messages to several streams, all or nothing.
 
-    Every line is a message: its `stream` and its `value`, or its `data` in
-    base64 for a stream that does not hold JSON. It may have an `id`, what to
-    do `on_duplicate` ("abort" or "succeed"), and a `producer` with its `id`,
-    `epoch` and `seq`. Or the input is one object, as POST /v1/transaction
-    takes it, which can also acknowledge messages of a group (`ack`).
+    Every line is a message with its `stream` and its `value`, or `data` in
+    base64 for a stream that does not hold JSON. It may have an `id`,
+    `on_duplicate` ("abort" or "succeed"), and a `producer` with its `id`,
+    `epoch` and `seq`. Or the input is one object, as for POST
+    /v1/transaction, which can also acknowledge messages of a group (`ack`).
 
     Examples:
 

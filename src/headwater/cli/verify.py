@@ -26,11 +26,11 @@ def verify(
     ],
     json: Json = False,
 ) -> None:
-    """Check everything that a data directory or a PostgreSQL database holds.
+    """Check everything in a data directory or a PostgreSQL database.
 
-    Walks every page, every stream and every append, and compares each with
-    its checksum. Safe while a server is running. Exits with 1 when
-    something is wrong; what it is and where is on stdout.
+    Checks every page, every stream and every append against its checksum.
+    Safe while a server is running. Exits with 1 if something is wrong, and
+    writes what and where to stdout.
 
     Examples:
 

@@ -30,13 +30,13 @@ def whoami(
         str | None,
         typer.Argument(
             metavar="[STREAM]",
-            help="Also say what is allowed on this stream.",
+            help="Also show what you may do with this stream.",
             autocompletion=remote.complete_stream,
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show who this is to the server, and what that allows.
+    """Show who you are to the server, and what you may do.
 
     Examples:
 

@@ -30,16 +30,20 @@ def append(
     file: Annotated[
         list[Path] | None,
         typer.Option(
-            "--file", exists=True, dir_okay=False, help="Read this instead of stdin; repeatable."
+            "--file",
+            exists=True,
+            dir_okay=False,
+            help="Read this file instead of stdin; repeatable.",
         ),
     ] = None,
     raw: Annotated[
-        bool, typer.Option("--raw", help="All input is one append, byte by byte, not lines.")
+        bool,
+        typer.Option("--raw", help="Send all input unchanged as one append, not line by line."),
     ] = False,
     producer: Annotated[
         str | None,
         typer.Option(
-            "--producer", metavar="ID", help="Write under this name, so that repeating is safe."
+            "--producer", metavar="ID", help="Write under this name, so that it is safe to repeat."
         ),
     ] = None,
     epoch: Annotated[
@@ -49,7 +53,7 @@ def append(
             min=0,
             metavar="NUMBER",
             help="Number of the input under that name: the same to repeat it, a higher one for "
-            "other input.",
+            "different input.",
             show_default=False,
         ),
     ] = None,
@@ -60,15 +64,15 @@ def append(
             min=1,
             max=100_000,
             metavar="COUNT",
-            help="Lines per request with --producer: faster, for input that is complete and stays "
-            "the same (default: 1).",
+            help="Lines per request with --producer. More is faster, but only for input that is "
+            "complete and does not change (default: 1).",
             show_default=False,
         ),
     ] = None,
     id: Annotated[
         str | None,
         typer.Option(
-            "--id", metavar="ID", help="The id of MESSAGE, in a stream that takes each id once."
+            "--id", metavar="ID", help="Id of MESSAGE, in a stream that takes each id once."
         ),
     ] = None,
     seq: Annotated[
@@ -83,17 +87,18 @@ def append(
     """Append messages to a stream.
 
     Without MESSAGE, every line of stdin is a message: a JSON value in a
-    JSON stream, a line of text (with its line feed) in any other. Lines are
-    sent as they come. With --raw, the whole input is one append; in a JSON
-    stream, the elements of a top-level array are then separate messages.
+    JSON stream, or a line of text (with its line feed) in any other. Lines
+    are sent as they arrive. With --raw, the whole input is one append; in a
+    JSON stream, the elements of a top-level array are then separate
+    messages.
 
-    With --producer and --epoch, the same command can be run again until it
+    With --producer and --epoch, you can run the same command again until it
     succeeds, even if its input has grown in the meantime, and every line is
-    stored once. Other input under the same ID needs a higher --epoch: a
-    date or a run number will do.
+    stored once. Different input under the same ID needs a higher --epoch,
+    such as a date or a run number.
 
-    With --id, a single message can be sent again: a stream made with
-    --unique-ids has it once.
+    With --id, you can send a single message again: a stream created with
+    --unique-ids stores it once.
 
     Examples:
 

@@ -22,7 +22,7 @@ def bench(
     target: Target,
     connections: Annotated[
         int,
-        typer.Option("-c", "--connections", min=1, max=1000, help="Appends under way at a time."),
+        typer.Option("-c", "--connections", min=1, max=1000, help="Appends in flight at a time."),
     ] = 10,
     streams: Annotated[
         int, typer.Option("-s", "--streams", min=1, max=10_000, help="Streams to write to.")
@@ -42,14 +42,14 @@ def bench(
         typer.Option(
             "--rate",
             min=0.1,
-            help="Appends a second, all together; latency then counts from when each was due. "
-            "Without it, as many as the connections can do.",
+            help="Appends per second in total; latency then counts from when each was due. "
+            "Default: as many as possible.",
         ),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Follow every stream (SSE) and time the delivery too.")
+        bool, typer.Option("--follow", help="Also follow every stream (SSE) and measure delivery.")
     ] = False,
-    prefix: Annotated[str, typer.Option("--prefix", help="Where to put the streams.")] = "bench",
+    prefix: Annotated[str, typer.Option("--prefix", help="Prefix for the streams.")] = "bench",
     keep: Annotated[bool, typer.Option("--keep", help="Keep the streams.")] = False,
     json: Json = False,
 ) -> None:
@@ -59,8 +59,8 @@ def bench(
     appends one message per request, prints how long that took, and deletes
     the streams. It stops at --count or --seconds, whichever comes first.
 
-    One process does all of it, so its own work is part of the figures and a
-    fast server may outrun it: then several at a time show more.
+    It runs in one process, so its own work is part of the figures, and a
+    fast server may outrun it. To measure more, run several at a time.
 
     Examples:
 

@@ -78,7 +78,7 @@ def consume(
             min=1,
             max=1000,
             metavar="COUNT",
-            help="How many commands to run at a time. Without it: 1.",
+            help="How many commands to run at a time. Default: 1.",
         ),
     ] = None,
     batch: Annotated[
@@ -88,7 +88,7 @@ def consume(
             min=1,
             max=1000,
             metavar="COUNT",
-            help="How many messages to fetch at once. Without it: as many as run at a time; "
+            help="How many messages to fetch at once. Default: as many as run at a time; "
             f"{_PRINT_BATCH} without --exec.",
         ),
     ] = None,
@@ -98,14 +98,14 @@ def consume(
     ] = None,
     until_empty: Annotated[
         bool,
-        typer.Option("--until-empty", "--once", help="End when there is nothing to hand out."),
+        typer.Option("--until-empty", "--once", help="Exit when there are no more messages."),
     ] = False,
     nack_delay: Annotated[
         str | None,
         typer.Option(
             "--nack-delay",
             metavar="TIME",
-            help=f"How long until a failed message is delivered again. Without it: {_NACK_DELAY}.",
+            help=f"How long until a failed message is delivered again. Default: {_NACK_DELAY}.",
         ),
     ] = None,
     reject_code: Annotated[
@@ -115,19 +115,19 @@ def consume(
             min=1,
             max=255,
             metavar="CODE",
-            help="The exit code by which the command rejects a message for good.",
+            help="Exit code with which the command rejects a message for good.",
         ),
     ] = None,
     name: Annotated[
         str | None,
         typer.Option(
-            "--name", metavar="NAME", help="The name of this member. Without it: host and process."
+            "--name", metavar="NAME", help="Name of this member. Default: host and process."
         ),
     ] = None,
     create: Annotated[
         bool,
         typer.Option(
-            "--create", help="Create the group if there is none, with the settings below."
+            "--create", help="Create the group if it does not exist, with the settings below."
         ),
     ] = False,
     start: Start = None,
@@ -136,27 +136,28 @@ def consume(
     dead_letter: DeadLetter = None,
     json: Json = False,
 ) -> None:
-    """Work on the messages of a group: print them, or run a command for each.
+    """Process the messages of a group: print them, or run a command for each.
 
-    Without --exec, messages are written to stdout, one a line if the stream
-    is JSON or text, and acknowledged when they are written.
+    Without --exec, messages are written to stdout, one per line if the
+    stream is JSON or text, and acknowledged once they are written.
 
-    With --exec, the command finds the message on its stdin, and
+    With --exec, the command gets the message on stdin, and
     HEADWATER_STREAM, HEADWATER_GROUP, HEADWATER_OFFSET,
     HEADWATER_MESSAGE_ID and HEADWATER_DELIVERIES in its environment. If it
-    ends with 0, the message is acknowledged. If it ends with --reject-code,
-    the message goes to the dead letters (or nowhere, if the group has
-    none). If it ends in any other way, the message is delivered again after
-    --nack-delay. While it runs, the message stays with it, however long it
-    takes. Its output is that of `consume`; with --json it goes to stderr.
+    exits with 0, the message is acknowledged. If it exits with
+    --reject-code, the message goes to the dead letters, or is dropped if
+    the group has none. If it ends in any other way, the message is
+    delivered again after --nack-delay. While it runs, the message stays
+    with it, however long it takes. Its output goes where `consume` writes;
+    with --json, it goes to stderr.
 
-    If the very first commands cannot be run at all (126 and 127, as shells
-    have it), `consume` gives the messages back and ends with 1. So it does
-    at the end of --max and --until-empty if a message failed.
+    If the very first commands cannot be run at all (exit codes 126 and
+    127), `consume` gives the messages back and exits with 1. It also exits
+    with 1 at the end of --max or --until-empty if a message failed.
 
-    Ctrl-C or SIGTERM lets the commands that run finish, and gives back what
-    was not begun as if it had never been handed out. A second one ends the
-    commands, too. The exit code is 130 after Ctrl-C and 0 after SIGTERM.
+    After Ctrl-C or SIGTERM, running commands finish, and messages that were
+    not started go back and do not count as delivered. A second one stops
+    the commands too. The exit code is 130 after Ctrl-C and 0 after SIGTERM.
 
     Examples:
 

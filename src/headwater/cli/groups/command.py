@@ -54,8 +54,8 @@ _PLACES_ALLOWED: Final = {"ignore_unknown_options": True}
 def _group() -> None:
     """Share the messages of a stream between workers.
 
-    A group hands out each message to one worker at a time, and again if it
-    is not acknowledged. `headwater consume` is such a worker.
+    A group gives each message to one worker at a time, and delivers it
+    again if it is not acknowledged. `headwater consume` is such a worker.
 
     Examples:
 
@@ -80,9 +80,10 @@ def ls(
     ] = None,
     json: Json = False,
 ) -> None:
-    """List the groups of a stream, or of all: a table on a terminal, else one name a line.
+    """List the groups of a stream, or of all: a table on a terminal, otherwise a name per line.
 
-    Without STREAM, a line is the stream, a tab and the name of the group.
+    Without STREAM, each line is the stream, a tab and the name of the
+    group.
 
     Examples:
 
@@ -110,7 +111,7 @@ def ls(
 def info(
     target: Target, stream: remote.StreamPath, group: remote.GroupName, json: Json = False
 ) -> None:
-    """Show what is known about a group: its place, its members, its settings.
+    """Show the position, members and settings of a group.
 
     Examples:
 
@@ -143,9 +144,9 @@ def lag(
 ) -> None:
     """Show how far groups are behind: messages, bytes and seconds.
 
-    Messages are those not acknowledged yet, whether handed out or not. The
-    bytes are all from the oldest of them on, and the seconds tell how old
-    that one is.
+    Messages are those not yet acknowledged, whether delivered or not. Bytes
+    are counted from the oldest of them to the end, and seconds are the age
+    of the oldest.
 
     Examples:
 
@@ -191,7 +192,7 @@ def create(
             "--max-in-flight",
             min=1,
             metavar="COUNT",
-            help="How many messages all members together may hold. Without it: 1000.",
+            help="How many messages all members together may hold. Default: 1000.",
         ),
     ] = None,
     order_by: Annotated[
@@ -199,21 +200,22 @@ def create(
         typer.Option(
             "--order-by",
             metavar="POINTER",
-            help="Keep the order of messages with the same value there: /customer.",
+            help="Keep messages with the same value at this pointer in order: /customer.",
         ),
     ] = None,
     ephemeral: Annotated[
-        bool, typer.Option("--ephemeral", help="Delete it when its last member is gone.")
+        bool, typer.Option("--ephemeral", help="Delete the group when its last member is gone.")
     ] = False,
     if_missing: Annotated[
-        bool, typer.Option("--if-missing", help="Succeed if it exists, and leave it as it is.")
+        bool,
+        typer.Option("--if-missing", help="Succeed if the group exists, and leave it as it is."),
     ] = False,
     update: Annotated[
         bool,
         typer.Option(
             "--update",
-            help="If there is one, give it these settings; what is not named stays. "
-            "It keeps its place.",
+            help="If the group exists, change these settings and keep the others. It keeps its "
+            "position.",
         ),
     ] = False,
     version: Annotated[
@@ -222,15 +224,15 @@ def create(
             "--version",
             min=1,
             metavar="NUMBER",
-            help="These are all settings of this version: applied if the group has an older one.",
+            help="Version of these settings; they are applied if the group has an older one.",
         ),
     ] = None,
     json: Json = False,
 ) -> None:
     """Create a group, or change its settings.
 
-    It is an error (exit code 4) if there is one already, unless --update,
-    --if-missing or --version says what to do then.
+    If the group exists, that is an error (exit code 4), unless --update,
+    --if-missing or --version says what to do.
 
     Examples:
 
@@ -276,10 +278,10 @@ def seek(
     to: Annotated[str, typer.Argument(metavar="TO", help=f"Where to continue: {PLACES}.")],
     json: Json = False,
 ) -> None:
-    """Move a group to another place: repeat messages, or skip some.
+    """Move a group to another position, to repeat or skip messages.
 
-    The group forgets what it has handed out: members can no longer
-    acknowledge it. On a terminal, you see the place that the group leaves.
+    The group forgets what it has delivered: members can no longer
+    acknowledge it. On a terminal, the old position is shown.
 
     Examples:
 
@@ -302,7 +304,7 @@ def seek(
 def pause(
     target: Target, stream: remote.StreamPath, group: remote.GroupName, json: Json = False
 ) -> None:
-    """Hand out nothing until `resume`. What is handed out may still be acknowledged.
+    """Deliver nothing until `resume`. Messages already delivered can still be acknowledged.
 
     Examples:
 
@@ -316,7 +318,7 @@ def pause(
 def resume(
     target: Target, stream: remote.StreamPath, group: remote.GroupName, json: Json = False
 ) -> None:
-    """Hand out messages again.
+    """Deliver messages again.
 
     Examples:
 
@@ -334,7 +336,7 @@ def rm(
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Delete a group and its place. The stream stays as it is.
+    """Delete a group and its position. The stream stays as it is.
 
     Asks first. Without a terminal to ask on, it does nothing unless --yes
     is given.

@@ -13,14 +13,14 @@ from headwater.client import Group, GroupInfo, GroupNotFound, Headwater, Stream
 
 Start = Annotated[
     str | None,
-    typer.Option("--start", metavar="WHERE", help=f"Where it begins: {PLACES}. Without it: first."),
+    typer.Option("--start", metavar="WHERE", help=f"Where it starts: {PLACES}. Default: first."),
 ]
 AckTimeout = Annotated[
     str | None,
     typer.Option(
         "--ack-timeout",
         metavar="TIME",
-        help="How long a member may keep a message before another gets it. Without it: 30s.",
+        help="How long a member may keep a message before another gets it. Default: 30s.",
     ),
 ]
 MaxDeliveries = Annotated[
@@ -29,7 +29,7 @@ MaxDeliveries = Annotated[
         "--max-deliveries",
         min=0,
         metavar="COUNT",
-        help="Give up a message after this many deliveries. Without it, or 0: never.",
+        help="Give up on a message after this many deliveries. Default: 0, never.",
     ),
 ]
 DeadLetter = Annotated[
@@ -37,7 +37,7 @@ DeadLetter = Annotated[
     typer.Option(
         "--dead-letter",
         metavar="STREAM",
-        help="The stream for what is given up or rejected. Without it, that is dropped.",
+        help="Stream for messages that are given up or rejected. Without it, they are dropped.",
         autocompletion=remote.complete_stream,
     ),
 ]

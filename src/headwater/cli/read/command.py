@@ -55,16 +55,18 @@ COUNT_MAX: Final = 10**15 - 1
 
 SinceTime = Annotated[
     str | None,
-    typer.Option("--since", metavar="TIME", help="Begin at 10m ago, or at 2026-01-31T12:00:00Z."),
+    typer.Option("--since", metavar="TIME", help="Start 10m ago, or at 2026-01-31T12:00:00Z."),
 ]
 UntilTime = Annotated[
     str | None,
-    typer.Option("--until", metavar="TIME", help="End before 5m ago, a moment, or an OFFSET."),
+    typer.Option("--until", metavar="TIME", help="Stop before 5m ago, a time, or an OFFSET."),
 ]
 Grep = Annotated[
     str | None,
     typer.Option(
-        "--grep", metavar="TEXT", help="Only what has this in it: a text, /regexp/ or /regexp/i."
+        "--grep",
+        metavar="TEXT",
+        help="Only messages that contain this: text, /regexp/ or /regexp/i.",
     ),
 ]
 FormatText = Annotated[
@@ -72,7 +74,7 @@ FormatText = Annotated[
     typer.Option("--format", metavar="FORMAT", help=f"{FORMATS}.", show_default=False),
 ]
 Timestamps = Annotated[
-    bool, typer.Option("-t", "--timestamps", help="Write the time in front of each message.")
+    bool, typer.Option("-t", "--timestamps", help="Write the time before each message.")
 ]
 Details = Annotated[
     bool,
@@ -89,7 +91,7 @@ def read(
         typer.Option(
             "--from",
             metavar="WHERE",
-            help=f"Begin at: {GRAMMAR} (default: start).",
+            help=f"Where to start: {GRAMMAR} (default: start).",
             show_default=False,
         ),
     ] = None,
@@ -108,7 +110,10 @@ def read(
     ] = None,
     grep: Grep = None,
     follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="At the end, wait for more, until it is closed.")
+        bool,
+        typer.Option(
+            "-f", "--follow", help="At the end, wait for more until the stream is closed."
+        ),
     ] = False,
     format: FormatText = None,
     timestamps: Timestamps = False,
@@ -117,20 +122,20 @@ def read(
 ) -> None:
     """Write a stream to stdout.
 
-    Begins at the start and ends at the present end. A JSON stream is
-    written one message a line, any other as the bytes that it is.
+    Reads from the start to the current end. A JSON stream is written one
+    message per line, any other stream as plain bytes.
 
     COUNT and -10 count messages in a JSON stream, lines in a text stream
-    and bytes in any other; with --grep, COUNT counts what was found.
-    --json writes one record a line, each with the position after it, where
-    --from continues. --details does the same with all that a Headwater
-    server knows of a message: its offset, when it was stored, the id it was
-    sent with and the producer that sent it.
+    and bytes in any other; with --grep, COUNT counts matches. --json writes
+    one record per line, each with the position after it, which you can pass
+    to --from. --details adds everything that a Headwater server knows about
+    a message: its offset, when it was stored, the id it was sent with and
+    the producer that sent it.
 
-    A --format with % in it is a template, with the letters that kcat has:
-    %s message, %S its size, %k key, %o offset, %t stream, %T time in
-    milliseconds, and also %d time as text and %i id. On a terminal, JSON is
-    coloured unless $NO_COLOR is set.
+    A --format with % in it is a template, with kcat's letters: %s message,
+    %S its size, %k key, %o offset, %t stream, %T time in milliseconds, and
+    also %d time as text and %i id. On a terminal, JSON is coloured unless
+    $NO_COLOR is set.
 
     Examples:
 
@@ -177,7 +182,7 @@ def tail(
     ] = None,
     where: Annotated[
         str | None,
-        typer.Option("--from", metavar="WHERE", help=f"Begin elsewhere instead: {GRAMMAR}."),
+        typer.Option("--from", metavar="WHERE", help=f"Where to start instead: {GRAMMAR}."),
     ] = None,
     since: SinceTime = None,
     grep: Grep = None,
@@ -189,10 +194,10 @@ def tail(
     details: Details = False,
     json: Json = False,
 ) -> None:
-    """Write the last messages of a stream, and then what comes.
+    """Write the last messages of a stream, then new ones as they arrive.
 
-    Ends with 0 when the stream is closed, and with 130 on Ctrl-C. What
-    --grep, --format and --details do, `headwater read --help` says. Of
+    Exits with 0 when the stream is closed, and with 130 on Ctrl-C. For
+    --grep, --format and --details, see `headwater read --help`. With
     several streams, each line begins with the stream and a tab.
 
     Examples:

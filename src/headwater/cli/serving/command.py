@@ -46,10 +46,10 @@ _HELP_COLUMNS_MAX: Final = 100
 def _serve(config: Path | None = None, help_all: bool = False, **flags: Any) -> None:
     """Run the server.
 
-    Every option can also be set in the environment (HEADWATER_PORT=4437) or
-    in a TOML file (port = 4437). Flags win over the environment, and the
-    environment over the file. Here are the options most people use;
-    --help-all shows the others too.
+    You can also set every option in the environment (HEADWATER_PORT=4437)
+    or in a TOML file (port = 4437). Flags take precedence over the
+    environment, and the environment over the file. These are the common
+    options; --help-all shows all of them.
 
     Examples:
 
@@ -73,10 +73,11 @@ def _up(
 ) -> None:
     """Run the server and keep tables of its streams: everything on one machine.
 
-    The pipelines archive, materialize and rollup run alongside the server, in
-    one Spark session on this machine. They read all JSON streams, including
-    those created later; `headwater sql` queries their tables. If they die, they
-    are restarted. If Spark or Java is missing, the server runs without them.
+    The pipelines archive, materialize and rollup run alongside the server,
+    in one Spark session on this machine. They read all JSON streams,
+    including those created later; `headwater sql` queries their tables. If
+    they die, they are restarted. Without Spark or Java, the server runs
+    without them.
 
     Ctrl-C stops everything cleanly, and the next start continues from there.
     All options of `headwater serve` work too; --help-all shows them.
@@ -224,7 +225,7 @@ up = _with_settings(
     _own_option(
         "pipelines",
         Annotated[
-            bool, typer.Option("--pipelines/--no-pipelines", help="Run the pipelines, or not.")
+            bool, typer.Option("--pipelines/--no-pipelines", help="Whether to run the pipelines.")
         ],
         True,
     ),
@@ -233,7 +234,7 @@ up = _with_settings(
         Annotated[
             bool,
             typer.Option(
-                "--demo", help="Write a little into demo/sales and demo/customers, for an hour."
+                "--demo", help="Write sample data to demo/sales and demo/customers for an hour."
             ),
         ],
         False,
@@ -250,8 +251,8 @@ up = _with_settings(
             typer.Option(
                 "--on-error",
                 metavar="|".join(ON_ERROR),
-                help="At a message that materialize has no place for: end the table of its "
-                "stream, or append it to a quarantine stream and go on.",
+                help="When a message does not fit into a table of materialize: stop that "
+                "stream's table, or append the message to a quarantine stream and continue.",
             ),
         ],
         "fail",

@@ -31,7 +31,7 @@ Row = tuple[Any, ...]
 def sql(
     question: Annotated[
         str | None,
-        typer.Argument(metavar="SQL", help="The question; without it, the tables are listed."),
+        typer.Argument(metavar="SQL", help="The query; without it, the tables are listed."),
     ] = None,
     root: Annotated[
         str,
@@ -42,13 +42,13 @@ def sql(
         ),
     ] = "lake",
     json: Json = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Write CSV, with a line of names.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Write CSV, with a header line.")] = False,
 ) -> None:
-    """Ask the tables that pipelines made, in SQL.
+    """Query the tables that pipelines made, with SQL.
 
-    Without Spark: this needs no Java and answers at once. A table is called by
-    the last part of its path (orders), by all of it (archive_shop_orders) or
-    by the path itself in quotes ("archive/shop.orders").
+    Needs neither Spark nor Java, and answers at once. Name a table by the
+    last part of its path (orders), by all of it (archive_shop_orders) or by
+    the path itself in quotes ("archive/shop.orders").
 
     Examples:
 
