@@ -10,12 +10,12 @@ from headwater.http.error_pages import TITLES, Explanation, explanations
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "errors.md"
 _HEAD = """# Errors
 
-Every code that a server answers with: when you meet it, and what to do.
-[HTTP](http.md#errors) says how an error looks. A server has these pages too, below `/errors/`, and
-each error names its own in the header `Link`.
+Every error code, when it occurs and what to do. For the format of errors, see
+[HTTP](http.md#errors). The server has these pages too, below `/errors/`, and each error names its
+page in the `Link` header.
 
-Other contracts have codes of their own, in capitals. What they have no name for has that of the
-first list, in capitals.
+Subscriptions, responses and documents have their own codes, in capitals. Any other error there has
+a code of the first list, in capitals.
 
 <!-- Written by make generate from src/headwater/http/error_pages.toml. -->
 """

@@ -64,26 +64,26 @@ def add_all(
 
 # Name, meaning, task of the log, and its figure; 0 for a task that this server does not run.
 _HISTORY_COUNTERS: Final = (
-    ("sealed_files", "Files of history written.", "sealing", "files"),
-    ("sealed_bytes", "Their size.", "sealing", "size_bytes"),
+    ("sealed_files", "History files written.", "sealing", "files"),
+    ("sealed_bytes", "Size of history files written.", "sealing", "size_bytes"),
     ("seal_failures", "Failed attempts to seal.", "sealing", "failures"),
-    ("compacted_files", "Files of history replaced by others.", "compacting", "files"),
-    ("compacted_bytes", "Bytes copied for it.", "compacting", "size_bytes"),
+    ("compacted_files", "History files replaced by compaction.", "compacting", "files"),
+    ("compacted_bytes", "Bytes copied by compaction.", "compacting", "size_bytes"),
     (
         "compaction_failures",
-        "Failed attempts to rewrite files of history.",
+        "Failed attempts to compact history files.",
         "compacting",
         "failures",
     ),
-    ("uploads", "Files uploaded.", "archiving", "uploads"),
-    ("uploaded_bytes", "Their size.", "archiving", "uploaded_bytes"),
+    ("uploads", "History files uploaded.", "archiving", "uploads"),
+    ("uploaded_bytes", "Size of history files uploaded.", "archiving", "uploaded_bytes"),
     ("upload_failures", "Failed attempts to upload history.", "archiving", "failures"),
 )
 
 
 def of_build(log: Log) -> Iterator[Metric]:
     about = {"version": __version__, "engine": log.engine.name}
-    yield InfoMetricFamily(f"{PREFIX}build", "Which Headwater this is.", value=about)
+    yield InfoMetricFamily(f"{PREFIX}build", "Version and engine of this server.", value=about)
 
 
 def of_writes(log: Log) -> Iterator[Metric]:
@@ -91,16 +91,18 @@ def of_writes(log: Log) -> Iterator[Metric]:
     yield counter("appends", "Appends committed.", figures.appends)
     yield counter("appended_bytes", "Bytes committed, in stored form.", figures.appended_bytes)
     yield counter("appended_messages", "Messages committed.", figures.messages)
-    yield histogram("commit_seconds", "Time of a commit, all in all.", figures.seconds)
+    yield histogram("commit_seconds", "Total time of a commit.", figures.seconds)
     yield histogram("commit_requests", "Requests answered by one commit.", figures.batch_requests)
     yield counter("commit_failures", "Commits that failed.", writer.failures)
     yield gauge("storage_full", "1 while the disk has no room for anything new.", writer.full)
     failures = {task.name: task.failures for task in log.watched()}
     failing = {task.name: int(task.is_failing) for task in log.watched()}
-    yield counters("task_failures", "Failures of what runs without a request.", "task", failures)
-    yield gauges("task_failing", "1 while such a task fails.", "task", failing)
-    yield gauge("queue_bytes", "Writes that wait for a commit.", writer.queued_bytes)
-    yield gauge("queue_bytes_max", "How many may wait (429 beyond).", log.limits.queue_bytes_max)
+    yield counters("task_failures", "Failures of background tasks.", "task", failures)
+    yield gauges("task_failing", "1 while this background task fails.", "task", failing)
+    yield gauge("queue_bytes", "Writes waiting for a commit.", writer.queued_bytes)
+    yield gauge(
+        "queue_bytes_max", "Limit of waiting writes (429 beyond).", log.limits.queue_bytes_max
+    )
     yield gauge("streams_in_memory", "Streams that are loaded.", log.streams_in_memory)
     yield gauge("hot_bytes", "Recent data kept in memory.", log.hot_bytes)
 
@@ -122,13 +124,13 @@ class Storage:
 
     def collect(self) -> Iterator[Metric]:
         yield histogram(
-            "sync_seconds", "Time to make a commit durable: fsync, mostly.", self._sync_seconds
+            "sync_seconds", "Time to make a commit durable, mostly fsync.", self._sync_seconds
         )
         yield gauges("disk_bytes", "Size of the files, by part.", "part", self._disk_bytes)
         yield from self._of_history()
         copies = self._replication
         yield gauge("replicas", "Replicas that commits wait for (PostgreSQL).", copies.replicas)
-        text = "What the slowest replica has not on its disk yet."
+        text = "What the slowest replica does not have on its disk yet."
         yield gauge("replication_lag_bytes", text, copies.lag_bytes)
 
     def _of_history(self) -> Iterator[Metric]:
@@ -136,9 +138,13 @@ class Storage:
         files = {"here": history.local_files, "object storage": history.remote_files}
         sizes = {"here": history.local_bytes, "object storage": history.remote_bytes}
         waiting_bytes = history.waiting_bytes if archiving else 0
-        yield gauges("history_files", "Files of history, by place.", "place", files)
-        yield gauges("history_bytes", "Their size, by place.", "place", sizes)
-        yield gauge("history_waiting_bytes", "Of these, not uploaded yet.", waiting_bytes)
+        yield gauges("history_files", "History files, by place.", "place", files)
+        yield gauges("history_bytes", "Size of history files, by place.", "place", sizes)
+        yield gauge(
+            "history_waiting_bytes",
+            "Size of history files that are not uploaded yet.",
+            waiting_bytes,
+        )
         for name, text, task, figure in _HISTORY_COUNTERS:
             yield counter(name, text, getattr(getattr(self._log, task), figure, 0))
         is_down = archiving is not None and archiving.is_failing
@@ -149,12 +155,14 @@ def of_reads(feeds: Feeds) -> Iterator[Metric]:
     figures = feeds.figures
     yield counters("reads", "Reads of streams, by kind.", "kind", figures.reads)
     yield gauges("readers", "Live readers now, by kind.", "kind", feeds.readers)
-    yield gauge("readers_catching_up", "Event readers that are fed from disk.", feeds.catching_up)
+    yield gauge(
+        "readers_catching_up", "Event readers that are reading from disk.", feeds.catching_up
+    )
     yield counter("events", "Events sent to event readers.", figures.events)
     yield counter("event_bytes", "Bytes sent to event readers.", figures.event_bytes)
     yield histogram(
         "delivery_seconds",
-        "From a commit to when all event readers at the tail of its stream were sent it.",
+        "Time from a commit until it was sent to all event readers at the tail of its stream.",
         figures.delivery_seconds,
     )
 
@@ -162,35 +170,35 @@ def of_reads(feeds: Feeds) -> Iterator[Metric]:
 def of_groups(groups: Groups) -> Iterator[Metric]:
     figures = groups.figures
     yield gauge("groups_in_memory", "Consumer groups that are loaded.", figures.loaded)
-    yield gauge("group_in_flight", "Messages that are with members now.", figures.in_flight)
+    yield gauge("group_in_flight", "Messages that members hold now.", figures.in_flight)
     yield gauge(
         "group_outstanding",
-        "Messages that were handed out or returned and are not settled.",
+        "Messages that were delivered or returned and are not settled.",
         figures.outstanding,
     )
     yield gauge(
         "group_lag_messages",
-        "Messages that are not settled, in the group that has most. Looks at 2,000 groups each"
-        " time, so with more it is late.",
+        "Unsettled messages in the group that has the most. Each scrape looks at 2,000 "
+        "groups, so with more it is late.",
         groups.lag_survey.look(),
     )
-    yield gauge("group_waiting_members", "Members that wait for messages.", figures.waiting)
-    yield counter("group_deliveries", "Messages handed out.", figures.deliveries)
-    yield counter("group_redeliveries", "Of these, not for the first time.", figures.redeliveries)
-    yield counters("group_settled", "Receipts used, by how.", "outcome", figures.settled)
+    yield gauge("group_waiting_members", "Members waiting for messages.", figures.waiting)
+    yield counter("group_deliveries", "Messages delivered.", figures.deliveries)
+    yield counter("group_redeliveries", "Messages delivered again.", figures.redeliveries)
+    yield counters("group_settled", "Receipts used, by action.", "outcome", figures.settled)
     yield counter("group_dead_letters", "Messages that were given up.", figures.dead_letters)
 
 
 # Name, meaning, and the figure of a pipeline that reported then.
 _PIPELINE_GAUGES: Final[tuple[tuple[str, str, Callable[[int, PipelineReport], float]], ...]] = (
-    ("lag_messages", "Messages not taken in yet.", lambda _, one: one.lag_messages or 0),
-    ("lag_seconds", "Age of the oldest of those.", lambda _, one: one.lag_s or 0),
-    ("failing", "1 from an error to the next batch.", lambda _, one: one.error is not None),
-    ("paused", "1 while it is paused.", lambda _, one: one.state == "paused"),
+    ("lag_messages", "Messages not processed yet.", lambda _, one: one.lag_messages or 0),
+    ("lag_seconds", "Age of the oldest unprocessed message.", lambda _, one: one.lag_s or 0),
+    ("failing", "1 from an error until the next batch.", lambda _, one: one.error is not None),
+    ("paused", "1 while the pipeline is paused.", lambda _, one: one.state == "paused"),
     ("quarantined_messages", "Messages in quarantine.", lambda _, one: one.quarantined or 0),
     (
         "reported_timestamp_seconds",
-        "When it last reported, which it does every five seconds.",
+        "When the pipeline last reported; it does every five seconds.",
         lambda at_ms, _: at_ms / 1000,
     ),
 )
@@ -208,23 +216,23 @@ def of_live(live: Live) -> Iterator[Metric]:
     lag, totals = figures.count(), figures.totals
     yield gauges(
         "live_streams",
-        "Streams that queries wait on, by how finely they are told.",
+        "Streams that queries wait on, by touch mode.",
         "mode",
         figures.modes,
     )
-    yield gauge("live_waiters", "Queries that wait.", live.waiters)
-    yield gauge("live_waiters_max", "How many may wait (429 beyond).", live.waiters_max)
-    yield gauge(
-        "live_lag_messages", "Messages not looked at yet, on the stream that has most.", lag
-    )
+    yield gauge("live_waiters", "Waiting queries.", live.waiters)
+    yield gauge("live_waiters_max", "Limit of waiting queries (429 beyond).", live.waiters_max)
+    yield gauge("live_lag_messages", "Unprocessed messages on the stream that has the most.", lag)
     yield gauge("live_templates", "Query shapes that are followed.", figures.templates)
-    yield counter("live_changes", "Changes looked at.", totals.changes)
-    yield counter("live_touches", "Keys of rows touched by them.", totals.fine_touches)
+    yield counter("live_changes", "Changes processed.", totals.changes)
+    yield counter("live_touches", "Row keys touched by changes.", totals.fine_touches)
     yield counter(
-        "live_coarse_changes", "Changes told only by their table.", totals.fallback_changes
+        "live_coarse_changes",
+        "Changes that touched only their table or template.",
+        totals.fallback_changes,
     )
     outcomes = {"touched": totals.touched, "timeout": totals.timeouts, "stale": totals.stale}
-    yield counters("live_waits", "Waits that ended, by how.", "outcome", outcomes)
+    yield counters("live_waits", "Waits that ended, by outcome.", "outcome", outcomes)
 
 
 def of_subscriptions(subscriptions: Subscriptions) -> Iterator[Metric]:
@@ -233,17 +241,15 @@ def of_subscriptions(subscriptions: Subscriptions) -> Iterator[Metric]:
     yield gauges("subscriptions", "Subscriptions, by the state of their wake.", "state", phases)
     yield gauge(
         "subscriptions_failing",
-        "Of these, those whose last wake could not be announced.",
+        "Subscriptions whose last wake could not be announced.",
         figures.failing,
     )
     yield gauge(
         "subscription_pending_streams",
-        "Streams with something that is not acknowledged, over all subscriptions.",
+        "Streams with unacknowledged messages, over all subscriptions.",
         figures.pending,
     )
-    yield counter(
-        "wakes_offered", "Wakes that went into wake streams.", subscriptions.wakes_offered
-    )
+    yield counter("wakes_offered", "Wakes appended to wake streams.", subscriptions.wakes_offered)
     yield counters("webhooks", "Requests to webhooks, by outcome.", "outcome", webhooks.posted)
     yield histogram("webhook_seconds", "Time of a request to a webhook.", webhooks.seconds)
 
@@ -259,8 +265,8 @@ def of_documents(figures: DocumentFigures) -> Iterator[Metric]:
         "reason",
         figures.stopped,
     )
-    yield gauge("document_compacting", "Documents that are or wait to be compacted.", compacting)
-    yield gauge("document_workers", "Processes that load a document.", workers)
+    yield gauge("document_compacting", "Documents being compacted, or waiting for it.", compacting)
+    yield gauge("document_workers", "Processes that are loading a document.", workers)
     yield histogram("document_compaction_seconds", "Time of a compaction.", figures.seconds)
 
 
@@ -269,13 +275,15 @@ def of_cluster(
 ) -> Iterator[Metric]:
     """Zeros where there is no cluster."""
     nodes, shards = (len(node.seen.nodes), len(node.shards)) if node else (0, 0)
-    yield gauge("cluster_nodes", "Nodes of the cluster, as this one sees it.", nodes)
+    yield gauge("cluster_nodes", "Nodes of the cluster that this one sees.", nodes)
     yield gauge("cluster_shards", "Shards that this node owns.", shards)
     good = node is not None and node.is_good
-    yield gauge("cluster_lease_good", "1 while nobody can have taken over this node.", good)
+    yield gauge(
+        "cluster_lease_good", "1 while no other node can have taken over from this one.", good
+    )
     taken, handed = (node.takeovers, node.handed_over) if node else (0, 0)
-    yield counter("cluster_takeovers", "Nodes that this one has found to be gone.", taken)
-    yield counter("cluster_handovers", "Shards that this node gave to another one.", handed)
+    yield counter("cluster_takeovers", "Nodes that this one found to be gone.", taken)
+    yield counter("cluster_handovers", "Shards that this node handed over.", handed)
     followed = len(relays) if relays is not None else 0
     yield gauge("cluster_relays", "Streams of other nodes that readers follow here.", followed)
     for name, text in _FORWARDS:
@@ -283,9 +291,9 @@ def of_cluster(
 
 
 _FORWARDS: Final = (
-    ("forwarded", "Requests that were passed on to the node that owns their stream."),
-    ("waited", "Those of them that had to wait for an owner."),
-    ("received", "Requests that came from other nodes."),
+    ("forwarded", "Requests forwarded to the node that owns their stream."),
+    ("waited", "Forwarded requests that had to wait for an owner."),
+    ("received", "Requests received from other nodes."),
 )
 
 
@@ -300,18 +308,24 @@ def of_access(server: Server, gate: Gate | None) -> Iterator[Metric]:
         "bodies": server.bodies.refusals,
     }
     yield counters("refusals", "Callers turned away, by reason.", "reason", refusals)
-    yield gauge("rate_accounts", "Callers whose rate is kept.", len(accounts or ()))
-    yield gauge("live_reads", "Event streams and requests that wait.", readers.live)
-    yield gauge("body_bytes", "Bodies of requests under way, in memory.", server.bodies.bytes)
-    yield gauge("unread_bytes", "Sent and not taken by slow peers.", readers.buffered_bytes)
+    yield gauge("rate_accounts", "Callers whose rate is tracked.", len(accounts or ()))
+    yield gauge("live_reads", "Event streams and waiting requests.", readers.live)
+    yield gauge("body_bytes", "Bodies of requests in progress, in memory.", server.bodies.bytes)
+    yield gauge(
+        "unread_bytes", "Data sent to slow peers that they have not read.", readers.buffered_bytes
+    )
 
 
 def of_traffic(server: Server) -> Iterator[Metric]:
     traffic = server.traffic
     yield gauge("connections", "Open connections.", server.connections)
-    yield gauge("connections_max", "How many may be open.", server.connections_max)
+    yield gauge("connections_max", "How many connections may be open.", server.connections_max)
     yield counter("connections_opened", "Connections accepted.", traffic.connections)
-    yield counter("readers_cut_off", "Event readers that did not read.", server.readers.cut_off)
+    yield counter(
+        "readers_cut_off",
+        "Event readers cut off because they did not read.",
+        server.readers.cut_off,
+    )
     requests = CounterMetricFamily(
         f"{PREFIX}requests",
         "Requests answered, by method, route and status.",
@@ -324,13 +338,13 @@ def of_traffic(server: Server) -> Iterator[Metric]:
     yield requests
     yield histograms(
         "request_seconds",
-        "Time to answer a request, those that wait for news left out.",
+        "Time to answer a request, except requests that wait for new data.",
         ("method", "route"),
         {key: seen for key, seen in seconds.items() if seen.count},
     )
     yield counters(
         "errors",
-        "Errors answered, by code; not a 404 to HEAD, which asks just that.",
+        "Errors answered, by code, except 404s to HEAD.",
         "code",
         traffic.errors,
     )
@@ -340,7 +354,7 @@ def of_responses(responses: Responses | None) -> Iterator[Metric]:
     ended = {"complete": 0, **{reason.value: 0 for reason in Reason}}
     yield gauge(
         "responses_under_way",
-        "Requests to upstreams that are being answered.",
+        "Requests to upstreams in progress.",
         responses.under_way if responses else 0,
     )
     yield counters(
@@ -351,7 +365,7 @@ def of_responses(responses: Responses | None) -> Iterator[Metric]:
     )
     yield counter(
         "responses_refused",
-        "Requests for a durable response that came to none.",
+        "Requests for a durable response that were refused or failed.",
         responses.refused if responses else 0,
     )
     yield counter(
