@@ -115,7 +115,7 @@ async def test_a_misfit_is_named(json_stream: AsyncStream, kind: type) -> None:
 
 
 async def test_what_is_no_json_value_is_refused_before_it_is_sent(json_stream: AsyncStream) -> None:
-    with pytest.raises(TypeError, match="object is no JSON value; use a dict, a dataclass"):
+    with pytest.raises(TypeError, match="object is not a JSON value; use a dict, a dataclass"):
         await json_stream.append({"a": object()})
     await json_stream.append({})
     with pytest.raises(NotImplementedError, match="use a dataclass"):

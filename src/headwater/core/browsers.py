@@ -39,8 +39,8 @@ def parse_origins(setting: str) -> frozenset[str] | None:
     for origin in origins:
         if _ORIGIN.fullmatch(origin) is None:
             raise ValueError(
-                f"{origin!r} is not an origin; write https://app.example.com, several "
-                "with commas between them, * for all or nothing for none"
+                f"{origin!r} is not an origin; write https://app.example.com, separate "
+                "several with commas, or write * for all or nothing for none"
             )
     return origins
 
@@ -54,7 +54,7 @@ def parse_hosts(setting: str) -> frozenset[str] | None:
         if _NAME.fullmatch(name) is None:
             raise ValueError(
                 f"{name!r} is not a host name; write streams.example.com without a port, "
-                "several with commas between them, or * for all"
+                "separate several with commas, or write * for all"
             )
     return names
 

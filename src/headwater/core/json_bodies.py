@@ -23,7 +23,7 @@ def decode_body(
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        raise refusal(f"the body does not fit: {error}") from None
+        raise refusal(f"the body is invalid: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise refusal("send a JSON object") from None
     except RecursionError:

@@ -33,8 +33,8 @@ def _plain(value: Any) -> Any:
     dump = getattr(type(value), "model_dump", None)
     if dump is None:
         raise TypeError(
-            f"{type(value).__name__} is no JSON value; use a dict, a dataclass, a msgspec struct "
-            "or a pydantic model"
+            f"{type(value).__name__} is not a JSON value; use a dict, a dataclass, a msgspec "
+            "struct or a pydantic model"
         )
     return dump(value, mode="json", by_alias=True)
 
@@ -62,7 +62,7 @@ def encode_append(data: Any, content_type: str) -> bytes:
     else:
         encoded = _encoder.encode(data)
     if not encoded:
-        raise ValueError("there is nothing to append: give at least one message or byte")
+        raise ValueError("there is nothing to append: pass at least one message or byte")
     return encoded
 
 

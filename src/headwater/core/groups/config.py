@@ -108,5 +108,5 @@ def parse_place(text: str) -> tuple[Anchor | Offset, int]:
     offset, slash, skip = text.partition("/")
     count = whole_number(skip, digits_max=15) if slash else 0
     if count is None:
-        raise InvalidOffset("after an offset, / and a number skip so many messages")
+        raise InvalidOffset("after an offset, / and a number skip that many messages")
     return parse_offset(offset), count

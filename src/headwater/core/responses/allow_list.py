@@ -80,8 +80,8 @@ def _parse_pattern(text: str) -> AddressPattern:
     found = _PATTERN.fullmatch(text)
     if found is None:
         raise ValueError(
-            f"{text!r} is not a pattern of addresses; write https://api.example.com/v1/*, several "
-            "with commas between them"
+            f"{text!r} is not a pattern of addresses; write https://api.example.com/v1/*, and "
+            "separate several with commas"
         )
     scheme, host = found["scheme"].lower(), found["host"].lower().strip("[]").rstrip(".")
     if not is_host(host.removeprefix(_BELOW)):
@@ -113,7 +113,9 @@ def find_allowed(
     """Which addresses the host of a target may stand for, if the target fits a pattern."""
     fitting = [pattern for pattern in patterns if pattern.fits(target)]
     if not fitting or _climbs(target.path):
-        raise UpstreamNotAllowed("Upstream-URL fits no pattern of the server's proxy_allow setting")
+        raise UpstreamNotAllowed(
+            "Upstream-URL matches no pattern of the server's proxy_allow setting"
+        )
     named = [*networks, *(network for pattern in fitting for network in pattern.names)]
 
     def allowed(address: Address) -> bool:

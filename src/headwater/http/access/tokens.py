@@ -121,7 +121,7 @@ class Tokens:
             grants = parse_grants(claims.get(self._policy.claim, {}))
         except InvalidPattern as error:
             raise Unauthorized(
-                f"the claim {self._policy.claim!r} of the token does not fit: {error.message}",
+                f"the claim {self._policy.claim!r} of the token is not valid: {error.message}",
                 sent=True,
             ) from None
         # Limits are counted by name; a token without a subject gets its own name.

@@ -50,7 +50,7 @@ class Leased:
                 await asyncio.shield(renewing)
         except TimeoutError:
             raise StorageUnavailable(
-                "this node cannot reach its database, which others may use meanwhile; ask another "
+                "this node cannot reach its database, so another may have taken over; ask another "
                 "node, or try again"
             ) from None
         return await resolved(self._handler(request))

@@ -180,7 +180,7 @@ class DocumentResource:
             answer = self._streams.get(request, document)
             return answer if isinstance(answer, Answer) else await answer
         if is_live:
-            raise InvalidQuery("the first updates were dropped; begin with offset=snapshot")
+            raise InvalidQuery("the first updates were dropped; start with offset=snapshot")
         (offset, pieces), is_all = found
         head = framing.write_number(sum(map(len, pieces)))
         headers: Headers = [

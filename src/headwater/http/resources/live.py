@@ -141,7 +141,7 @@ def _interest(body: WaitBody) -> Interest:
     for index, text in enumerate(body.template_ids_used):
         template = parse_key(text)
         if template is None:
-            raise InvalidBody(f"templateIdsUsed[{index}] is no template id: 16 hex digits")
+            raise InvalidBody(f"templateIdsUsed[{index}] is not a template id of 16 hex digits")
         templates.append(template)
     return Interest.of(body.keys, body.key_ids, templates, body.interest_mode)
 
