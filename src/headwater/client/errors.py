@@ -49,12 +49,12 @@ from headwater.core.numbers import whole_number
 
 
 class HeadwaterError(Exception):
-    """Base of everything this package raises on purpose.
+    """Base class of every error this package raises.
 
     Attributes:
-        in_doubt: True when the request may have been carried out although it failed for us, as
-            when a connection breaks before the answer arrives.
-        where: the path of what the failure is about, such as `/v1/stream/orders`.
+        in_doubt: True if the request may have succeeded although it failed here, as when a
+            connection breaks before the answer arrives.
+        where: the path that the error is about, such as `/v1/stream/orders`.
     """
 
     def __init__(self, message: str, *, in_doubt: bool = False, where: str = "") -> None:
@@ -74,7 +74,7 @@ class ResponseError(HeadwaterError):
         status: the HTTP status.
         code: the stable code of the error body, if the server sent one.
         headers: the answer's headers, names in lower case.
-        retry_after_s: seconds the server asked us to wait, if it did.
+        retry_after_s: how many seconds the server asked the client to wait, if it did.
         help_url: the page about this error, if the server names one.
         index: which publish of a transaction was refused, counted from 0.
     """
@@ -109,11 +109,11 @@ class ResponseError(HeadwaterError):
 
 
 class BadRequest(ResponseError):
-    """The server refuses the request as it stands; sending it again cannot help."""
+    """The server refused the request; sending it again will not help."""
 
 
 class TooLarge(BadRequest):
-    """The body is larger than the server takes; nothing was written."""
+    """The body is larger than the server accepts; nothing was written."""
 
 
 class Unauthorized(ResponseError):
@@ -142,7 +142,7 @@ class GroupNotFound(ResponseError):
 
 
 class LiveNotEnabled(ResponseError):
-    """Queries cannot wait on this stream: its profile does not say so."""
+    """Queries cannot wait on this stream: its profile does not enable it."""
 
 
 class SubscriptionNotFound(ResponseError):
@@ -154,15 +154,15 @@ class StreamGone(ResponseError):
 
 
 class Conflict(ResponseError):
-    """The request does not fit the stream's current state."""
+    """The request conflicts with the stream's current state."""
 
 
 class StreamExists(Conflict):
-    """The stream to be created is already there."""
+    """The stream already exists."""
 
 
 class ConfigConflict(StreamExists):
-    """The stream is there with another configuration, for example another content type."""
+    """The stream exists with another configuration, such as another content type."""
 
 
 class StreamClosed(Conflict):
@@ -189,14 +189,14 @@ class SequenceConflict(Conflict):
 
 
 class DuplicateId(Conflict):
-    """The stream takes each id once, and knows this one; nothing was written."""
+    """The stream takes each id once, and already has this one; nothing was written."""
 
 
 class StaleReceipt(Conflict):
-    """The message is no longer with this member of the group: someone else may have it.
+    """This member of the group no longer holds the message: another may have it.
 
-    Its time was over, or it is settled already. When `in_doubt` is True, an attempt whose answer
-    was lost may have settled it.
+    Its time was up, or it is already settled. If `in_doubt` is True, an attempt whose answer was
+    lost may have settled it.
 
     Attributes:
         receipts: which of several messages it was, by their receipts. The others were settled,
@@ -207,7 +207,7 @@ class StaleReceipt(Conflict):
 
 
 class Fenced(Conflict):
-    """The wake is over: it was done, given back, or its time ran out. Nothing was changed."""
+    """The wake is over: it was done, released, or its lease expired. Nothing was changed."""
 
 
 class AlreadyClaimed(Conflict):
@@ -232,7 +232,7 @@ class UpstreamRefused(ResponseError):
 
 
 class ServerUnavailable(ResponseError):
-    """The server, or something in front of it, could not do its work."""
+    """The server, or something in front of it, is unavailable."""
 
 
 class UnexpectedAnswer(ResponseError):
@@ -252,15 +252,15 @@ class ServerUnreachable(ConnectionFailed):
 
 
 class InvalidSignature(HeadwaterError):
-    """A request to a webhook is not from the server that it claims to be from, or too old."""
+    """A request to a webhook is not from the server it claims to be from, or is too old."""
 
 
 class UnknownSigningKey(InvalidSignature):
-    """The key is not among those that were fetched; there may be a new one."""
+    """The key is not among those that were fetched; the server may have a new one."""
 
 
 class NotSupported(HeadwaterError):
-    """The server speaks the public protocol, and does not offer this beyond it."""
+    """The server only speaks the public protocol, which does not include this."""
 
 
 class ResponseIncomplete(HeadwaterError):
@@ -278,7 +278,7 @@ class ResponseIncomplete(HeadwaterError):
 
 
 class InvalidMessage(HeadwaterError):
-    """A stored message is not what the reader was told to expect."""
+    """A stored message does not match the expected type."""
 
 
 class BufferFull(HeadwaterError):

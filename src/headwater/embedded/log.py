@@ -64,7 +64,7 @@ class ReadResult:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What a subscriber is told: data, or that the stream is closed or deleted."""
+    """What a subscriber gets: data, or the news that the stream is closed or deleted."""
 
     kind: Literal["data", "closed", "deleted"]
     next_offset: str
@@ -93,7 +93,7 @@ class Subscription:
 
 
 class EmbeddedLog(AsyncHeadwater):
-    """The streams of a data directory, or of nothing but memory, in your own process.
+    """The streams of a data directory, or streams in memory, in your own process.
 
         async with headwater.open("data") as log:
             orders = log.stream("orders")
@@ -101,11 +101,11 @@ class EmbeddedLog(AsyncHeadwater):
             await orders.append({"id": 1})
             print(await orders.read_json())
 
-    Everything that `AsyncHeadwater` has is here, and works as it does with a server: `stream`, with
-    its producers, groups and live queries, `streams`, `transaction`, `subscription`. Only webhooks
-    are not sent, because nothing listens for their answers.
+    It has everything that `AsyncHeadwater` has, and works as with a server: `stream`, with its
+    producers, groups and live queries, `streams`, `transaction`, `subscription`. Only webhooks are
+    not sent, because nothing listens for their answers.
 
-    The methods below that take a path are the short way to the same streams.
+    The methods below that take a path are shortcuts to the same streams.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -118,7 +118,7 @@ class EmbeddedLog(AsyncHeadwater):
         return self._parts.log
 
     async def aclose(self) -> None:
-        """Finish what was begun, and let go of the directory. Once is enough."""
+        """Finish what is in progress, and release the directory. You can call it more than once."""
         await self._parts.stop(super().aclose)
 
     async def create(
@@ -133,7 +133,7 @@ class EmbeddedLog(AsyncHeadwater):
         retention: Retention | None = None,
         durability: Literal["synced", "relaxed"] = "synced",
     ) -> CreateReply:
-        """Create a stream, or confirm that it exists with this very configuration.
+        """Create a stream, or confirm that it exists with this configuration.
 
         Appends to a `relaxed` one return before their commit, which follows at once.
         """
@@ -159,7 +159,7 @@ class EmbeddedLog(AsyncHeadwater):
         ttl_s: int | None = None,
         expires_at: str | None = None,
     ) -> CreateReply:
-        """Create a stream that reads as its source up to an offset and goes its own way then."""
+        """Create a stream that shares its source up to an offset and then goes its own way."""
         command = Create(
             path=check_path(path),
             lifetime=parse_lifetime(None if ttl_s is None else str(ttl_s), expires_at),
@@ -178,8 +178,8 @@ class EmbeddedLog(AsyncHeadwater):
     ) -> AppendReply:
         """Append bytes or text; in a JSON stream, any JSON value.
 
-        There, a list is several messages, as it is over HTTP, and bytes are JSON text; `[[1, 2]]`
-        is one message that is an array.
+        In a JSON stream, a list is several messages, as over HTTP, and bytes are JSON text; `[[1,
+        2]]` is one message that is an array.
 
         `producer` is an id, an epoch and a sequence number: sent again, it is stored once.
         """
@@ -191,13 +191,13 @@ class EmbeddedLog(AsyncHeadwater):
         return await self._log.append(path, command)
 
     async def close(self, path: str) -> AppendReply:
-        """Close a stream for good. Closing it again is no error."""
+        """Close a stream for good. Closing it again is not an error."""
         return await self._log.append(path, Append(close=True))
 
     async def delete(self, path: str, *, purge: bool = False) -> None:
         """Delete a stream. It can be undeleted for as long as `Limits.undelete_grace_s` says.
 
-        With `purge`, nothing is kept, not even of what was deleted at its path before.
+        With `purge`, nothing is kept, not even what was deleted at its path before.
         """
         await (self._log.purge if purge else self._log.delete)(path)
 
@@ -206,11 +206,11 @@ class EmbeddedLog(AsyncHeadwater):
         return await self._log.grace.undelete(check_path(path))
 
     async def clear(self, path: str) -> str:
-        """Drop all messages and keep the stream; returns where it begins from then on."""
+        """Drop all messages and keep the stream; returns where it now begins."""
         return str(await clear(self._log, self._parts.groups, path))
 
     async def read(self, path: str, offset: str = BEGINNING) -> ReadResult:
-        """One chunk from an offset on; go on at its `next_offset` until it is `up_to_date`."""
+        """One chunk from an offset; continue at its `next_offset` until it is `up_to_date`."""
         return _result(await self._log.read(path, parse_offset(offset)))
 
     async def list(
@@ -219,7 +219,7 @@ class EmbeddedLog(AsyncHeadwater):
         return await self._log.list_streams(prefix, after, limit)
 
     async def subscribe(self, path: str, offset: str, callback: Callback) -> Subscription:
-        """Call back with everything past an offset, now and from now on.
+        """Call back with everything after an offset, stored and new.
 
         The callback gets an `Update`. One call at a time: the next waits until the callback, if it
         is a coroutine, is done. After `closed` or `deleted` there is nothing more.

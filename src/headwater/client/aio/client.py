@@ -45,22 +45,21 @@ class AsyncHeadwater:
             await greetings.append("hello")
             print(await greetings.read_text())
 
-    Connections are pooled and shared by everything that the client hands out, so one client per
-    server is enough. It belongs to the event loop that it is first used on.
+    Connections are pooled and shared by everything the client creates, so one client per server is
+    enough. It belongs to the event loop that it is first used on.
 
     Args:
-        url: the server's address. Streams are below `/v1/stream`, unless the address has a path
-            of its own. Without one, the server is the one that the `headwater` command would
-            use: `STREAM_URL`, the current context, or the default port of this machine, with the
-            token and the certificates that go with it.
+        url: the server's address. Streams are below `/v1/stream`, unless the address has a path of
+            its own. Without an address, it is the server that the `headwater` command would use:
+            `STREAM_URL`, the current context, or the default port on this machine, with the token
+            and the certificates that belong to it.
         token: a bearer token, or a function (plain or async) that returns the current one.
-        headers: sent with every request to the server. A value may be a function, as the token
-            may be one.
+        headers: sent with every request to the server. A value may be a function, like the token.
         params: query parameters, in the same way.
         timeouts: how long to wait for the server.
-        retry: how long to try again when the server cannot be reached or is busy.
-        verify: how to check TLS certificates: True, the path of a file with the certificates that
-            may vouch for the server, an `ssl.SSLContext`, or False not to check.
+        retry: how long to retry when the server cannot be reached or is busy.
+        verify: how to check TLS certificates: True, the path of a file with CA certificates to
+            trust, an `ssl.SSLContext`, or False not to check.
         transport: another way to the server, instead of httpx.
         context: a server by the name that `headwater ctx add` gave it, instead of an address.
     """
@@ -106,20 +105,21 @@ class AsyncHeadwater:
         headers: Values | None = None,
         params: Values | None = None,
     ) -> AsyncStream:
-        """A handle for the stream at a path, whether or not there is one yet.
+        """A handle for the stream at a path, which does not have to exist yet.
 
         Args:
             path: the stream's path on the server, or the whole address of a stream anywhere. The
                 client's token, headers and parameters go to its own server only.
             content_type: of an existing stream; saves a request before the first append.
-            headers: sent with every request about this stream, as those of the client are.
+            headers: sent with every request for this stream, like those of the client.
             params: query parameters, in the same way.
         """
         sender = self._sender.accompanied(headers=headers, params=params)
         return AsyncStream(sender, self._root, path, content_type=content_type)
 
     async def streams(self, prefix: str = "", *, deleted: bool = False) -> list[StreamSummary]:
-        """All streams whose path begins so, by path; or the deleted ones that can be undeleted."""
+        """All streams with this prefix, sorted by path; or the deleted ones that can be
+        undeleted."""
         found: list[StreamSummary] = []
         after: str | None = ""
         while after is not None:
@@ -131,7 +131,7 @@ class AsyncHeadwater:
     async def stream_page(
         self, prefix: str = "", *, after: str = "", limit: int = PAGE, deleted: bool = False
     ) -> StreamPage:
-        """A part of the list of streams: those after `after`, at most `limit`."""
+        """A page of the list of streams: those after `after`, at most `limit`."""
         request = list_request(self._root, prefix, after, limit, deleted=deleted)
         page = await self._sender.ask(request, StreamPage)
         return check_deleted(page) if deleted else page
@@ -139,16 +139,16 @@ class AsyncHeadwater:
     def transaction(self) -> AsyncTransaction:
         """A transaction that publishes to any number of streams, all or nothing.
 
-        To acknowledge a message in the same step, begin it with `AsyncMessage.transaction`.
+        To acknowledge a message in the same step, start with `AsyncMessage.transaction`.
         """
         return AsyncTransaction(self._sender, self._root)
 
     def subscription(self, name: str) -> AsyncSubscription:
-        """A handle for the subscription of a name, whether or not there is one yet."""
+        """A handle for the subscription with this name, which does not have to exist yet."""
         return AsyncSubscription(self._sender, self._root, name)
 
     async def subscriptions(self, prefix: str = "") -> list[SubscriptionInfo]:
-        """The server's subscriptions by name, without their streams."""
+        """The server's subscriptions, sorted by name, without their streams."""
         found: list[SubscriptionInfo] = []
         after: str | None = ""
         while after is not None:
@@ -159,7 +159,7 @@ class AsyncHeadwater:
         return found
 
     async def webhook_keys(self) -> WebhookKeys:
-        """The keys that requests to webhooks are signed with."""
+        """The keys for verifying requests to webhooks."""
         answer = await self._sender.perform(Request("GET", jwks_url(self._root)))
         return WebhookKeys(answer.response.body)
 
@@ -172,17 +172,17 @@ class AsyncHeadwater:
         json: Any = None,
         body: bytes | None = None,
     ) -> AsyncDurableResponse:
-        """Have the server make a request elsewhere and keep the answer while it arrives.
+        """Make the server send a request elsewhere and store the answer as it arrives.
 
-        Returns when the upstream has begun to answer. The request is made once, whatever happens
-        to our connection. The server has to allow the address (`--proxy-allow`).
+        Returns when the upstream starts to answer. The request is made once, whatever happens to
+        this connection. The server has to allow the address (`--proxy-allow`).
 
         Args:
             url: the address to fetch.
             method: GET, POST, PUT, PATCH or DELETE.
             headers: for the upstream. `Authorization` goes there too; the client's token does not.
-            json: a body, encoded here.
-            body: a body as it is.
+            json: a body, to be encoded as JSON.
+            body: a body, sent unchanged.
 
         Raises:
             UpstreamRefused: the upstream answered with an error.
@@ -210,11 +210,11 @@ class AsyncHeadwater:
     ) -> Response:
         """Send any other request to the server and return its answer; errors are raised.
 
-        For anything without its own method, such as the metrics of a server:
+        Use it for anything without its own method, such as a server's metrics:
 
             answer = await client.request("GET", "/metrics")
 
-        GET and HEAD are tried again when that can help, other methods are not.
+        GET and HEAD are retried when that can help; other methods are not.
         """
         request = Request(
             method,

@@ -25,7 +25,7 @@ WAIT_S: Final = 25.0
 
 
 class AsyncConsumer:
-    """The messages of a group, as they come. It ends when it is closed, or empty if so asked.
+    """The messages of a group as they arrive, until it is closed or, if you ask for it, empty.
 
         group = stream.group("workers")
         await group.ensure()
@@ -35,9 +35,10 @@ class AsyncConsumer:
                     await handle(message.value)
                 break
 
-    What was fetched and not handed out goes back to the group, uncounted, when the block is left,
-    when the iteration is cancelled, and when nothing refers to the iterator. Lost
-    connections and restarts of the server are ridden out; what it raises is final.
+    Messages that were fetched but not given to you go back to the group, and do not count as
+    delivered. That happens when you leave the block, when the iteration is cancelled, and when
+    nothing refers to the iterator. It survives lost connections and server restarts; an error it
+    raises is final.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class AsyncConsumer:
         return message
 
     async def aclose(self) -> None:
-        """Stop, and give back what was not handed out. What was is still with us."""
+        """Stop, and give back messages you have not received. Those you have stay with you."""
         self._inbox.closed = True
         await self._inbox.give_back()
 

@@ -31,7 +31,7 @@ from headwater.client.protocol.streams import Request, Response
 
 
 class AsyncGroup:
-    """A group hands the messages of a stream to its members, each to one member at a time.
+    """A group gives the messages of a stream to its members, each to one member at a time.
 
         group = client.stream("orders").group("workers")
         await client.stream("orders").ensure(content_type="application/json")
@@ -40,7 +40,7 @@ class AsyncGroup:
             async with message:
                 print(message.value)
 
-    Making a handle costs nothing and sends nothing.
+    Creating a handle sends nothing.
     """
 
     def __init__(self, link: GroupLink) -> None:
@@ -72,21 +72,21 @@ class AsyncGroup:
         order_by: str | None = None,
         version: int | None = None,
     ) -> GroupInfo:
-        """Create the group, or give it these settings. What is not named stays as it is.
+        """Create the group, or change its settings. Settings you leave out stay as they are.
 
         Args:
-            durable: keep the group's place across restarts (the default).
-            start: where a new group begins: `"first"` (the default), `"latest"`, an offset or a
-                position that a reader has saved.
-            max_in_flight: how many messages may be with members at a time; 1000 by default.
+            durable: keep the group's position across restarts (the default).
+            start: where a new group starts: `"first"` (the default), `"latest"`, an offset or a
+                saved position of a reader.
+            max_in_flight: how many messages members may hold at a time; 1000 by default.
             ack_timeout_s: how long a member may keep a message; 30 seconds by default.
-            max_deliveries: after so many deliveries a message is given up; never by default.
-            dead_letter: the stream that takes what is given up.
-            order_by: a JSON pointer to a key. Messages with the same key are handed out one
-                after the other, in order.
-            version: the version of these settings. With it, they are all of them, and what is not
-                named has its default. They are applied if the group has an older version; with a
-                newer one nothing changes, and the answer shows what holds. The same version with
+            max_deliveries: give up on a message after this many deliveries; never by default.
+            dead_letter: the stream for messages that are given up.
+            order_by: a JSON pointer to a key. Messages with the same key are delivered one at a
+                time, in order.
+            version: the version of these settings. With a version, settings you leave out get their
+                defaults. They are applied if the group has an older version. If it has a newer one,
+                nothing changes, and the answer shows the settings in force. The same version with
                 other settings is a `Conflict` that names the difference.
         """
         settings = {
@@ -108,7 +108,7 @@ class AsyncGroup:
         return self._learned(answer.response)
 
     async def delete(self) -> None:
-        """Remove the group; `GroupNotFound` if there is none. The stream stays as it is."""
+        """Delete the group; `GroupNotFound` if there is none. The stream stays as it is."""
         try:
             await self._sender.perform(Request("DELETE", self._link.url))
         except GroupNotFound as error:
@@ -117,18 +117,18 @@ class AsyncGroup:
                 raise
 
     async def seek(self, to: str | Position) -> None:
-        """Go on at `"first"`, `"latest"`, an offset, or a position that a reader has saved.
+        """Continue at `"first"`, `"latest"`, an offset, or a saved position of a reader.
 
-        Everything handed out is forgotten.
+        The group forgets all current deliveries.
         """
         await self._sender.perform(action_request(self._link.url, "seek", {"to": str(to)}))
 
     async def pause(self) -> None:
-        """Hand out nothing until `resume`."""
+        """Deliver nothing until `resume`."""
         await self._sender.perform(action_request(self._link.url, "pause"))
 
     async def resume(self) -> None:
-        """Hand out messages again."""
+        """Deliver messages again."""
         await self._sender.perform(action_request(self._link.url, "resume"))
 
     # --- Work ------------------------------------------------------------------------------------
@@ -144,11 +144,11 @@ class AsyncGroup:
         """Ask for messages, and wait for the first one if there are none.
 
         Args:
-            consumer: who asks; a random name that belongs to this handle by default.
-            max: at most so many (up to 1000).
+            consumer: the name of the member; by default, a random name that belongs to this handle.
+            max: how many messages at most (up to 1000).
             wait_s: how long to wait (up to 60).
-            ack: messages that are done, to be acknowledged first, in the same request. Those that
-                are no longer ours are left out, as with `ignore_stale`.
+            ack: messages to acknowledge first, in the same request. Stale ones are left out, as
+                with `ignore_stale`.
         """
         done = self._own(ack)
         request = fetch_request(
@@ -168,10 +168,11 @@ class AsyncGroup:
         ]
 
     async def ack(self, messages: Iterable[AsyncMessage], *, ignore_stale: bool = False) -> None:
-        """All of these are done, in one request.
+        """Acknowledge all of these in one request.
 
-        Raises `StaleReceipt` if some are no longer ours, unless `ignore_stale`; its `receipts`
-        tell which. The others are done all the same. So it is with `nack`, `reject` and `extend`.
+        Raises `StaleReceipt` if you no longer hold some of them, unless `ignore_stale`; its
+        `receipts` say which. The others are still acknowledged. `nack`, `reject` and `extend` work
+        the same way.
         """
         if held := self._own(messages):
             await settle_all(self._link, held, "ack", ignore_stale=ignore_stale)
@@ -184,7 +185,7 @@ class AsyncGroup:
         count: bool = True,
         ignore_stale: bool = False,
     ) -> None:
-        """Give messages back, to be delivered again; see `AsyncMessage.nack`."""
+        """Give messages back so that they are delivered again; see `AsyncMessage.nack`."""
         if held := self._own(messages):
             await settle_all(
                 self._link,
@@ -196,14 +197,14 @@ class AsyncGroup:
             )
 
     async def reject(self, messages: Iterable[AsyncMessage], *, ignore_stale: bool = False) -> None:
-        """Nobody can work on these: they go to the dead letters at once."""
+        """Send these straight to the dead letters, because nobody can process them."""
         if held := self._own(messages):
             await settle_all(self._link, held, "reject", ignore_stale=ignore_stale)
 
     async def extend(
         self, messages: Iterable[AsyncMessage], s: float, *, ignore_stale: bool = False
     ) -> None:
-        """Keep messages for so many seconds from now."""
+        """Keep messages for this many seconds from now."""
         if held := self._own(messages):
             await extend_all(self._link, held, s, ignore_stale=ignore_stale)
 
@@ -219,19 +220,19 @@ class AsyncGroup:
         batch: int | None = None,
         until_empty: bool = False,
     ) -> AsyncConsumer:
-        """Messages as they come, without an end.
+        """Messages as they arrive, without end.
 
-        The next one comes when fewer than `concurrency` are unsettled, so settle them, or
-        start a task for each.
+        You get the next one when fewer than `concurrency` are unsettled, so settle each before you
+        ask for the next, or start a task for each.
 
         Args:
-            consumer: who asks; a new random name by default.
-            concurrency: how many messages may be handed out and not settled at a time. One whose
-                time is over does not count any more.
-            batch: how many to fetch at once; as many as `concurrency` by default. Those that wait
-                here have their time extended, and go back when the iteration ends.
-            until_empty: end when there is nothing to hand out and everything that was is settled,
-                instead of waiting for more.
+            consumer: the name of the member; a new random name by default.
+            concurrency: how many messages may be unsettled at a time. A message whose time is up no
+                longer counts.
+            batch: how many to fetch at once; as many as `concurrency` by default. The client
+                extends the time of waiting messages, and gives them back when the iteration ends.
+            until_empty: end when there are no more messages and all are settled, instead of waiting
+                for more.
         """
         if concurrency < 1 or (batch is not None and batch < 1):
             raise ValueError("concurrency and batch must be at least 1")

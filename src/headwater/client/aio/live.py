@@ -47,7 +47,7 @@ class AsyncLiveStream:
             print(count)
             break
 
-    Making one costs nothing and sends nothing.
+    Creating one sends nothing.
     """
 
     def __init__(self, sender: Sender, url: str) -> None:
@@ -96,19 +96,19 @@ class AsyncLiveStream:
     ) -> AsyncLiveQuery[Any]:
         """Run a query, and again whenever its result may have changed.
 
-        What it waits on follows from the shape of the query. No change is missed; now and then
-        it runs without need.
+        What it waits on follows from the shape of the query. No change is missed, but the query may
+        sometimes run unnecessarily.
 
         Args:
             run: the query, a function (plain or async) that asks your database.
             entity: the table, as in the `type` of its change records.
             where: the fields that the query compares for equality, with their values.
-            project: the other fields that the result depends on, sort order included. None means
-                that it may depend on all of them.
+            project: the other fields that the result depends on, including the sort order. None
+                means that it may depend on all of them.
             membership_only: the result depends only on which rows match, as a count does.
             encodings: for fields whose encoding is not what their value's type says.
-            ttl_s: how long the server follows the shape when nobody asks; its default if None.
-            wait_s: how long one request waits. Shorter than proxies on the way allow.
+            ttl_s: how long the server follows an unused shape; its default if None.
+            wait_s: how long one request waits. Keep it shorter than proxies in between allow.
         """
         if wait_s <= 0:
             raise ValueError("wait_s must be more than 0")
@@ -136,10 +136,10 @@ class AsyncLiveStream:
         return profile(answer.response)
 
     async def meta(self, *, settle: bool = False, timeout_s: float = 30.0) -> LiveMeta:
-        """The present cursor, and how the live side is doing.
+        """The current cursor, and how the live queries are doing.
 
-        With `settle`, the cursor is past everything appended before, unless that takes
-        longer than `timeout_s`: look at `settled`.
+        With `settle`, the cursor is past everything appended before, unless that takes longer than
+        `timeout_s`: check `settled`.
         """
         request = meta_request(self._url, settle=settle, timeout_s=timeout_s)
         return live_meta((await self._sender.perform(request)).response)
@@ -147,7 +147,7 @@ class AsyncLiveStream:
     async def activate(
         self, templates: Iterable[Template], *, ttl_s: float | None = None
     ) -> Activation:
-        """Have query shapes followed, for as long as somebody waits with them and `ttl_s` more."""
+        """Make the server follow query shapes, until `ttl_s` after the last wait with them."""
         request = activate_request(self._url, templates, ttl_s=ttl_s)
         return activation((await self._sender.perform(request)).response)
 
@@ -168,15 +168,15 @@ class AsyncLiveStream:
 
         Args:
             keys: what to wait on, for example `keyset(…).keys`.
-            cursor: where to wait from: from `meta`, or from the wait before this one.
+            cursor: where to wait from: a cursor from `meta` or from the previous wait.
             timeout_s: how long to wait.
             key_ids: keys in their short form.
             coarse: the keys are those of tables.
-            exact: refuse keys that could be taken for others (at most 16, none in short form).
-            templates_used: the ids of the shapes that the keys belong to. Without them a change
-                may wake the wait that has nothing to do with it.
-            declare: shapes to be followed, if they are not yet.
-            ttl_s: how long those are followed when nobody asks.
+            exact: refuse ambiguous keys (at most 16, none in short form).
+            templates_used: the ids of the shapes that the keys belong to. Without them, unrelated
+                changes may end the wait.
+            declare: shapes for the server to follow, if it does not yet.
+            ttl_s: how long the server follows them when unused.
         """
         interest = {
             "keys": [*keys],
@@ -196,12 +196,12 @@ class AsyncLiveStream:
 class AsyncLiveQuery(Generic[T]):
     """The results of a query: the first at once, the next when it may have changed.
 
-    Restarts of the server and lost connections are ridden out: the query is then run again. What
-    it raises is final, except what your own query raises: the iteration can go on after that, and
-    begins with running the query again. The same holds after a cancellation.
+    It survives server restarts and lost connections by running the query again. An error it raises
+    is final, unless your own query raised it: then you can continue the iteration, which runs the
+    query again. The same holds after a cancellation.
 
-    While the caller works on a result nothing is waited for and nothing is missed: the next step
-    takes up all that happened since the query was run.
+    While you work on a result, nothing waits and nothing is missed: the next step covers everything
+    that happened since the query ran.
     """
 
     def __init__(

@@ -33,15 +33,15 @@ T = TypeVar("T")
 
 
 class AsyncTransaction:
-    """Messages to be published together, and maybe one to be acknowledged with them.
+    """Messages to publish together, and optionally one to acknowledge with them.
 
         transaction = client.transaction()
         transaction.publish("orders", {"id": 1, "item": "tea"})
         transaction.publish("orders", {"id": 2, "item": "cake"})
         await transaction.commit()
 
-    Either everything happens or nothing. `async with` commits at the end of the block, unless an
-    exception leaves it.
+    Either everything happens or nothing. `async with` commits at the end of the block, unless the
+    block raises.
     """
 
     def __init__(
@@ -71,14 +71,14 @@ class AsyncTransaction:
         """Add a message. Nothing is sent before `commit`.
 
         Args:
-            stream: the path of the stream, which must be there.
-            message: bytes for a stream that does not hold JSON, else any JSON value.
+            stream: the path of the stream, which must exist.
+            message: any JSON value, or bytes for a stream that does not hold JSON.
             id: the message's id, for streams that take ids from outside the message.
-            on_duplicate: whether an id that the stream knows is a reason to `"abort"`
-                everything, or as good as stored (`"succeed"`). By default the stream says:
-                one made with `unique_ids="succeed"` takes it as stored.
-            producer: id, epoch and sequence number, counted per stream as those of an append.
-                What the stream has from this producer already is a duplicate and not stored again.
+            on_duplicate: whether an id that the stream knows should `"abort"` everything or count
+                as stored (`"succeed"`). By default the stream decides: one created with
+                `unique_ids="succeed"` treats it as stored.
+            producer: id, epoch and sequence number, counted per stream like those of an append.
+                What the stream already has from this producer is not stored again.
         """
         if self._committed:
             raise RuntimeError("the transaction is committed")
@@ -89,14 +89,14 @@ class AsyncTransaction:
         )
 
     async def commit(self) -> Committed:
-        """Do it all. When this raises, nothing was done (unless the error is `in_doubt`).
+        """Commit everything. If this raises, nothing was done (unless the error is `in_doubt`).
 
-        A message to be acknowledged that is no longer ours is a `StaleReceipt`, a known id a
-        `DuplicateId`, a producer out of step a `SequenceConflict` or `StaleEpoch`. The `index` of
-        the error tells which publish it was.
+        If you no longer hold a message to acknowledge, this raises `StaleReceipt`; for a known id,
+        `DuplicateId`; for a producer out of step, `SequenceConflict` or `StaleEpoch`. The error's
+        `index` says which publish it was.
 
-        After a lost answer it is tried again only if that cannot publish anything twice: if there
-        is a message to acknowledge, or every publish has a producer.
+        After a lost answer, it is retried only if that cannot publish anything twice: if there is a
+        message to acknowledge, or every publish has a producer.
         """
         if self._committed:
             raise RuntimeError("the transaction is committed")
@@ -116,15 +116,15 @@ class AsyncTransaction:
 
 
 class AsyncMessage:
-    """A message that is with us until it is settled or its time is over.
+    """A message that you hold until you settle it or its time is up.
 
         for message in await stream.group("workers").fetch(max=10):
             async with message:
                 await handle(message.value)
 
-    At the end of the block the message is acknowledged. After an exception it is given back, to
-    be delivered again. While the block runs, its time is extended as often as necessary. What was
-    settled inside the block stays as it is.
+    At the end of the block, the message is acknowledged. After an exception, it is given back and
+    delivered again. While the block runs, its time is extended as often as necessary. If you settle
+    it inside the block, that stands.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class AsyncMessage:
 
     @property
     def id(self) -> str:
-        """The id that the message was given or has inside, else its number in the stream."""
+        """The id that the message was sent with or contains, otherwise its number in the stream."""
         return self._delivered.id
 
     @property
@@ -155,22 +155,22 @@ class AsyncMessage:
 
     @property
     def producer(self) -> DeliveredProducer | None:
-        """The idempotent producer that the message came from, if it did."""
+        """The idempotent producer that sent the message, if one did."""
         return self._delivered.producer
 
     @property
     def offset(self) -> str:
-        """Where the append that the message came with begins."""
+        """Where the message's append begins."""
         return self._delivered.offset
 
     @property
     def deliveries(self) -> int:
-        """How many times the message has been handed out, this time included."""
+        """How many times the message has been delivered, including this time."""
         return self._delivered.deliveries
 
     @property
     def receipt(self) -> str:
-        """The name of this very delivery."""
+        """The name of this delivery."""
         return self._delivered.receipt
 
     @property
@@ -182,7 +182,7 @@ class AsyncMessage:
 
     @property
     def value(self) -> Any:
-        """The message's JSON value, decoded when asked for. `InvalidMessage` if it has none."""
+        """The message's JSON value, decoded on first use. `InvalidMessage` if it has none."""
         if self._value is NOTHING:
             self._value = self.as_(Any)
         return self._value
@@ -201,34 +201,34 @@ class AsyncMessage:
 
     @property
     def settled(self) -> bool:
-        """Whether the message is known to be out of our hands."""
+        """Whether you are known to no longer hold the message."""
         return self._lease.settled or self._lease.lost
 
     async def ack(self, *, ignore_stale: bool = False) -> None:
-        """The message is done and never comes back.
+        """Acknowledge the message: it is done and never comes back.
 
-        Raises `StaleReceipt` if the message is no longer ours, unless `ignore_stale`.
+        Raises `StaleReceipt` if you no longer hold the message, unless `ignore_stale`.
         """
         await self._settle("ack", ignore_stale)
 
     async def nack(
         self, delay_s: float = 0.0, *, count: bool = True, ignore_stale: bool = False
     ) -> None:
-        """Give the message back, to be delivered again.
+        """Give the message back so that it is delivered again.
 
         Args:
-            delay_s: not before this many seconds from now.
+            delay_s: deliver it no sooner than this many seconds from now.
             count: whether this delivery counts towards the group's `max_deliveries`.
-            ignore_stale: do not mind if the message is no longer ours.
+            ignore_stale: do not raise if you no longer hold the message.
         """
         await self._settle("nack", ignore_stale, delay_ms=milliseconds(delay_s), count=count)
 
     async def reject(self, *, ignore_stale: bool = False) -> None:
-        """Nobody can work on this message: it goes to the dead letters at once."""
+        """Send the message straight to the dead letters, because nobody can process it."""
         await self._settle("reject", ignore_stale)
 
     async def extend(self, s: float, *, ignore_stale: bool = False) -> None:
-        """Keep the message for so many seconds from now."""
+        """Keep the message for this many seconds from now."""
         await extend_all(self._link, [self], s, ignore_stale=ignore_stale)
 
     def transaction(self) -> AsyncTransaction:

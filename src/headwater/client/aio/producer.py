@@ -42,9 +42,9 @@ class ProducerOptions:
         linger_s: how long a message may wait for others to share its request.
         max_batch_bytes: a batch is sent when it has this many bytes.
         max_batch_messages: … or this many messages.
-        max_in_flight: how many requests may be under way at a time.
-        max_buffer_bytes: how much may wait, sent or not, before `append` has to.
-        retry: how long to try again. When it gives up, the producer stops.
+        max_in_flight: how many requests may be in flight at a time.
+        max_buffer_bytes: how much may be unconfirmed, sent or not, before `append` waits.
+        retry: how long to retry. When it gives up, the producer stops.
     """
 
     linger_s: float = 0.005
@@ -67,12 +67,12 @@ class AsyncProducer:
                 await producer.append(order)
 
     `append` returns as soon as the message is in the buffer, and waits while the buffer is full.
-    What it returns tells when the message is stored. It may be ignored: leaving the block (or
-    `flush`) waits for everything and raises what went wrong.
+    Its result tells you when the message is stored. You can ignore it: leaving the block (or
+    `flush`) waits for everything and raises if anything failed.
 
-    A failure that repetition cannot cure stops the producer: the messages after it fail as well,
-    because writing them would leave a hole. Whether a failed message may have been stored all the
-    same is told by its error's `in_doubt`.
+    A failure that retrying cannot fix stops the producer: the messages after it fail too, because
+    writing them would leave a gap. The error's `in_doubt` says whether a failed message may still
+    have been stored.
     """
 
     def __init__(
@@ -134,8 +134,8 @@ class AsyncProducer:
     async def append(self, message: Any) -> AsyncDelivery:
         """Put a message into the buffer, waiting while it is full.
 
-        A list is several messages, as for `Stream.append`; they are stored together.
-        If this is cancelled, the message has not been taken.
+        A list is several messages, as for `Stream.append`; they are stored together. If this is
+        cancelled, the message has not been accepted.
         """
         if self._loop is None:
             await self._prepare()
@@ -172,7 +172,7 @@ class AsyncProducer:
             raise error
 
     async def close(self) -> None:
-        """Flush, then take no more messages. The stream stays open for others."""
+        """Flush, then accept no more messages. The stream stays open for others."""
         if self._closed:
             return
         self._closed = True

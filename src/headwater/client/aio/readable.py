@@ -47,9 +47,9 @@ Since = datetime | timedelta
 class AsyncReadableStream:
     """What can be read of a stream: the part of `AsyncStream` that changes nothing.
 
-    Reading begins at an offset or a saved position. Instead, `last` begins at the last so many
-    messages (appends, in a stream of bytes), and `since` at what was stored at a moment or later:
-    a datetime with a time zone, or a timedelta before now. Both are Headwater's own.
+    Reading starts at an offset or a saved position. Instead, `last` starts at the last messages
+    (appends, in a stream of bytes), and `since` at a time: a datetime with a time zone, or a
+    timedelta before now. Only Headwater servers support these two.
     """
 
     def __init__(
@@ -84,15 +84,15 @@ class AsyncReadableStream:
         return self._learned(stream_info(answer.response))
 
     async def details(self) -> StreamDetails:
-        """Everything that the server has to say about the stream."""
+        """Everything that the server knows about the stream."""
         return await self._sender.ask(details_request(self._url), StreamDetails)
 
     async def position(self, *, time: datetime | None = None, last: int | None = None) -> Position:
-        """Where to begin reading.
+        """Where to start reading.
 
         Args:
-            time: at what was stored at that moment or later. Needs a time zone.
-            last: at the last so many messages; appends, in a stream of bytes.
+            time: at the first message stored at this time or later. Needs a time zone.
+            last: at this many messages before the end; appends, in a stream of bytes.
         """
         if (time is None) == (last is None):
             raise ValueError("give time or last, one of the two")
@@ -101,9 +101,9 @@ class AsyncReadableStream:
     async def reach(
         self, offset: str = START, *, messages: int | None = None, size_bytes: int | None = None
     ) -> Reach:
-        """How far a read from an offset gets with so many messages or bytes.
+        """How far a read from an offset gets with this many messages or bytes.
 
-        Without a limit it gets to the present end, which tells how much there is.
+        Without a limit, it gets to the current end, which tells you how much there is.
         """
         request = position_request(self._url, offset=offset, messages=messages, bytes=size_bytes)
         return await self._sender.ask(request, Reach)
@@ -116,13 +116,13 @@ class AsyncReadableStream:
         max_bytes: int | None = None,
         files: bool = True,
     ) -> Ranges:
-        """A part of the stream cut into ranges, to be read side by side.
+        """A part of the stream, split into ranges that can be read in parallel.
 
         Args:
             offset: where the part begins.
-            until: where it ends; the present end by default.
-            max_bytes: about how large a range may be; any size by default.
-            files: also cut where files of history begin and end, and name those files. Such cuts
+            until: where it ends; the current end by default.
+            max_bytes: approximate size of a range; any size by default.
+            files: also split where history files begin and end, and name those files. Such ranges
                 change over time; others are the same whenever you ask.
         """
         request = ranges_request(self._url, offset, until, max_bytes, files=files)
@@ -136,7 +136,7 @@ class AsyncReadableStream:
         return bulk(await self._sender.extra(request))
 
     async def wait(self, offset: str, timeout_s: float) -> bool:
-        """Wait until something follows an offset or the stream is closed; False if nothing does."""
+        """Wait until there is something after an offset or the stream is closed; False if not."""
         request = read_request(self._url, offset=offset, live="long-poll")
         try:
             async with asyncio.timeout(timeout_s):
@@ -147,7 +147,7 @@ class AsyncReadableStream:
 
     @property
     def snapshots(self) -> AsyncSnapshots:
-        """The states of this stream that the server keeps for new readers."""
+        """The states of this stream that the server stores for new readers."""
         return AsyncSnapshots(self._sender, self._url)
 
     # --- Reading ---------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class AsyncReadableStream:
         last: int | None = None,
         since: Since | None = None,
     ) -> AsyncReader:
-        """Read from an offset or a saved position to the present end."""
+        """Read from an offset or a saved position to the current end."""
         return self._reader(offset, last, since, live=None)
 
     def follow(
@@ -170,7 +170,7 @@ class AsyncReadableStream:
         since: Since | None = None,
         live: Live = "long-poll",
     ) -> AsyncReader:
-        """Read from an offset or a saved position on, and wait for what comes.
+        """Read from an offset or a saved position, then wait for more.
 
         Ends when the stream is closed. `live` chooses how to wait: `"long-poll"` works through
         every proxy, `"sse"` costs less per message. Both yield the same.
@@ -184,7 +184,7 @@ class AsyncReadableStream:
         last: int | None = None,
         since: Since | None = None,
     ) -> bytes:
-        """Everything from an offset to the present end, as bytes."""
+        """Everything from an offset to the current end, as bytes."""
         reader = self.read(offset, last=last, since=since)
         return b"".join([piece async for piece in reader.bytes()])
 
@@ -195,7 +195,7 @@ class AsyncReadableStream:
         last: int | None = None,
         since: Since | None = None,
     ) -> str:
-        """Everything from an offset to the present end, as text."""
+        """Everything from an offset to the current end, as text."""
         reader = self.read(offset, last=last, since=since)
         return "".join([piece async for piece in reader.text()])
 
@@ -224,10 +224,10 @@ class AsyncReadableStream:
         since: Since | None = None,
         type: Any = Any,
     ) -> list[Any]:
-        """All messages from an offset to the present end.
+        """All messages from an offset to the current end.
 
-        With a `type` (a dataclass, a msgspec struct, a pydantic model, …) that is what they are; an
-        `InvalidMessage` names the first one that does not fit.
+        With a `type` (a dataclass, a msgspec struct, a pydantic model, …) they are converted to it;
+        an `InvalidMessage` names the first one that does not match.
         """
         reader = self.read(offset, last=last, since=since)
         try:
@@ -265,10 +265,10 @@ class AsyncReadableStream:
         follow: bool = False,
         type: Any = Any,
     ) -> AsyncRecords[Any]:
-        """Messages with their offsets, times, ids and producers, to the present end or on and on.
+        """Messages with their offsets, times, ids and producers, to the current end or without end.
 
-        Only Headwater has them (`NotSupported` elsewhere). `follow` waits for what comes, and ends
-        when the stream is closed; `type` is as for `read_json`.
+        Only Headwater servers have them (`NotSupported` elsewhere). `follow` waits for more, and
+        ends when the stream is closed; `type` works as in `read_json`.
         """
         start, begin = self._start(offset, last, since)
         return AsyncRecords(

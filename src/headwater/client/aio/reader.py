@@ -31,19 +31,19 @@ Begin = Callable[[], Awaitable[Position]]
 
 
 class AsyncReader:
-    """One pass over a stream, from a position to its end or for as long as it lives.
+    """One pass over a stream, from a position to its end, or for as long as the stream exists.
 
     Iterate over the reader itself for batches, or over one of `messages`, `text`, `bytes` and
-    `changes` for items. Nothing is requested before the first item is asked for.
+    `changes` for items. Nothing is requested before you ask for the first item.
 
         async with stream.follow(saved_position) as reader:
             async for message in reader.messages():
                 await handle(message)
                 save(str(reader.position))
 
-    Cancelling at any moment loses nothing: `position` is always after the last item that was
-    yielded, and the same reader can be asked again. The reader rides out lost connections and
-    busy servers by itself; what it raises is final.
+    You can cancel at any time and lose nothing: `position` is always after the last item that was
+    yielded, and you can use the same reader again. The reader survives lost connections and busy
+    servers; an error it raises is final.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class AsyncReader:
         return self._session.close_reason if self.closed else None
 
     async def next_batch(self, timeout_s: float | None = None) -> Batch | None:
-        """The next batch; None at the end. Raises `TimeoutError` when nothing came in time."""
+        """The next batch; None at the end. Raises `TimeoutError` if nothing arrived in time."""
         if self._items is not None:
             raise RuntimeError("this reader yields items; open another one for batches")
         async with asyncio.timeout(timeout_s):
@@ -112,16 +112,16 @@ class AsyncReader:
     def messages(self, type: Any = Any) -> AsyncItems[Any]:
         """The JSON messages one by one.
 
-        With a `type` (a dataclass, a msgspec struct, a pydantic model, …) that is what they are; an
-        `InvalidMessage` names the first one that does not fit.
+        With a `type` (a dataclass, a msgspec struct, a pydantic model, …) they are converted to it;
+        an `InvalidMessage` names the first one that does not match.
         """
         return self._as_items(UnpackMessages(type))
 
     def text(self) -> AsyncItems[str]:
-        """The stream as pieces of text, never cut inside a character.
+        """The stream as pieces of text, never split inside a character.
 
-        A server splits text into lines to send it as events, so over `live="sse"` every line
-        end arrives as a line feed.
+        A server splits text into lines to send it as events, so over `live="sse"` every line break
+        arrives as a line feed.
         """
         return self._as_items(UnpackText())
 
@@ -134,7 +134,7 @@ class AsyncReader:
         return self._as_items(UnpackChanges(state))
 
     async def aclose(self) -> None:
-        """Let go of the connection. The reader may be used again; it would connect again."""
+        """Release the connection. You can use the reader again; it reconnects."""
         connection, self._connection, self._events = self._connection, None, None
         if connection is not None:
             await connection.aclose()

@@ -27,7 +27,7 @@ from headwater.core.payloads import encode_append, encode_body
 
 
 class AsyncStream(AsyncWritableStream):
-    """One stream on a server. Making a handle costs nothing and sends nothing.
+    """One stream on a server. Creating a handle sends nothing.
 
     orders = client.stream("orders")
     await orders.ensure(content_type="application/json")
@@ -57,13 +57,13 @@ class AsyncStream(AsyncWritableStream):
         Args:
             content_type: `application/json` (the default) for messages, anything else for bytes.
             ttl_s: seconds without access after which the stream expires.
-            expires_at: the instant (RFC 3339) at which it expires instead.
-            retention_s: what is older than so many seconds goes.
-            retention_bytes: what does not fit into so many bytes goes, the oldest first.
+            expires_at: the time (RFC 3339) at which it expires instead.
+            retention_s: drop messages older than this many seconds.
+            retention_bytes: drop the oldest messages beyond this many bytes.
             durability: `relaxed` to acknowledge appends before their commit, which follows at once;
                 a crash may lose the last of them. `synced` is the default.
-            unique_ids: take each message once, by its id. One that is there already is a
-                `DuplicateId` (`fail`) or as good as stored (`succeed`).
+            unique_ids: take each message once, by its id. A duplicate raises `DuplicateId` (`fail`)
+                or counts as stored (`succeed`).
             id_pointer: a JSON pointer to the id in each message, such as `/id`. Without one, the
                 id is an argument of `append`.
             closed: create it closed, with `data` as its whole content.
@@ -107,7 +107,7 @@ class AsyncStream(AsyncWritableStream):
         version: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> StreamInfo:
-        """Create the stream unless it is there with the same configuration.
+        """Create the stream unless it exists with the same configuration.
 
         Servers that keep a configuration version apply newer settings to an existing stream when
         `version` is higher than the one they have, and change nothing otherwise.
@@ -130,8 +130,8 @@ class AsyncStream(AsyncWritableStream):
     async def delete(self, *, purge: bool = False) -> None:
         """Delete the stream; `StreamNotFound` if there is none.
 
-        Headwater keeps it for a while, so that it can be undeleted. With `purge`, nothing is kept,
-        of this stream or of those that were deleted at its path before.
+        Headwater keeps it for a while, so that you can undelete it. With `purge`, nothing is kept,
+        neither of this stream nor of streams deleted at its path before.
         """
         params = {"purge": "true"} if purge else {}
         try:
@@ -154,12 +154,12 @@ class AsyncStream(AsyncWritableStream):
         durability: Durability | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> AsyncStream:
-        """Make a new stream at `path` that begins with this one's content.
+        """Create a new stream at `path` that starts with this one's content.
 
         Args:
             path: the path of the new stream.
             offset: how much to share; everything that is there now by default.
-            sub_offset: so many messages (bytes, outside JSON) of the next append as well.
+            sub_offset: this many messages (bytes, if not JSON) of the next append as well.
             ttl_s: as for `create`; the source's by default.
             expires_at: as for `create`; the source's by default.
             retention_s: as for `create`; the source's does not count.
@@ -183,9 +183,9 @@ class AsyncStream(AsyncWritableStream):
         return fork
 
     async def clear(self) -> str:
-        """Drop all messages and keep the stream; returns the offset where it begins from then on.
+        """Drop all messages and keep the stream; returns the offset where it now begins.
 
-        Settings and producers stay, and groups continue from there. Nothing brings the messages
+        Settings and producers stay, and groups continue from there. The messages cannot be brought
         back.
         """
         return next_offset(await self._sender.extra(clear_request(self._url)))
@@ -193,8 +193,8 @@ class AsyncStream(AsyncWritableStream):
     async def undelete(self) -> None:
         """Bring the deleted stream back as it was, if the server still keeps it.
 
-        `StreamNotFound` if it does not; `Conflict` if there is another stream at the path by now,
-        or if the source of a fork has not what the fork needs.
+        `StreamNotFound` if it does not; `Conflict` if another stream has taken the path, or if the
+        source of a fork no longer has what the fork needs.
         """
         try:
             next_offset(await self._sender.extra(undelete_request(self._url)))
@@ -207,7 +207,7 @@ class AsyncStream(AsyncWritableStream):
     # --- Groups and live queries -----------------------------------------------------------------
 
     def group(self, name: str) -> AsyncGroup:
-        """A handle for a group that works on this stream, whether or not there is one yet."""
+        """A handle for a group of this stream, which does not have to exist yet."""
         return AsyncGroup(GroupLink(self._sender, self._root, self._path, self._url, name))
 
     async def groups(self) -> list[GroupInfo]:

@@ -26,15 +26,16 @@ from headwater.client.protocol.subscriptions import (
 
 
 class AsyncClaim:
-    """A wake that this worker holds until it is done, gives it back, or is silent for too long.
+    """A wake that this worker holds until it is done, gives it back, or does not report for too
+    long.
 
         async with await client.subscription("mail").claim() as claim:
             for linked in claim.pending:
                 stream = client.stream(linked.path)
                 print(await stream.read_json(offset=linked.acked_offset))
 
-    At the end of the block everything that the claim showed is acknowledged, but for streams that
-    were acknowledged within it. If it ends with an exception, the wake goes back.
+    At the end of the block, everything that the claim listed is acknowledged, except streams that
+    were acknowledged within it. After an exception, the wake is released.
     """
 
     def __init__(self, sender: Sender, url: str, claimed: Claimed) -> None:
@@ -56,17 +57,17 @@ class AsyncClaim:
 
     @property
     def lease_ttl_s(self) -> float:
-        """How long the worker may be silent; each `ack` starts it over."""
+        """How long the worker may go without reporting; each `ack` starts it over."""
         return self._claimed.lease_ttl_ms / 1000
 
     @property
     def streams(self) -> tuple[LinkedStream, ...]:
-        """The linked streams, those with something to do first."""
+        """The linked streams, those with pending messages first."""
         return self._claimed.streams
 
     @property
     def pending(self) -> tuple[LinkedStream, ...]:
-        """The streams with something to do."""
+        """The streams with pending messages."""
         return tuple(stream for stream in self.streams if stream.has_pending)
 
     async def ack(self, acks: Mapping[str, str] | None = None, *, done: bool = False) -> bool:
@@ -84,7 +85,7 @@ class AsyncClaim:
         return next_wake(answer.response)
 
     async def release(self) -> None:
-        """Give the wake back undone, so that another worker can have it."""
+        """Give the wake back unfinished, so that another worker can have it."""
         fields = {"wake_id": self.wake_id, "generation": self.generation}
         request = action_request(self._url, "release", fields, token=self._claimed.token)
         try:
@@ -112,7 +113,7 @@ class AsyncClaim:
 
 
 class AsyncSubscription:
-    """Someone is woken when streams have something new.
+    """Wakes a webhook or a worker when streams have new messages.
 
         mail = client.subscription("mail")
         await mail.create(pattern="inbox/*", wake_stream="mail-wakes")
@@ -146,14 +147,14 @@ class AsyncSubscription:
         lease_ttl_s: float | None = None,
         description: str | None = None,
     ) -> SubscriptionInfo:
-        """Create the subscription, or find it with the same settings.
+        """Create the subscription, unless it exists with the same settings.
 
         Args:
-            webhook: the https address to wake.
-            wake_stream: or the stream to put an event into for each wake, for workers to claim.
-            pattern: which streams it is about: `*` is one segment of a path, `**` any number.
+            webhook: the https address to call.
+            wake_stream: or the stream to which each wake appends an event, for workers to claim.
+            pattern: which streams to watch: `*` is one segment of a path, `**` any number.
             streams: more streams, by name.
-            lease_ttl_s: how long whoever is woken may be silent; 30 seconds by default.
+            lease_ttl_s: how long a worker may go without reporting; 30 seconds by default.
             description: what it is for.
         """
         request = create_request(
@@ -173,7 +174,7 @@ class AsyncSubscription:
         return subscription_info(answer.response)
 
     async def delete(self) -> None:
-        """Remove it; `SubscriptionNotFound` if there is none. The streams stay as they are."""
+        """Delete it; `SubscriptionNotFound` if there is none. The streams stay as they are."""
         try:
             await self._sender.perform(Request("DELETE", self._url))
         except SubscriptionNotFound as error:
@@ -182,22 +183,22 @@ class AsyncSubscription:
                 raise
 
     async def add_streams(self, paths: Iterable[str]) -> None:
-        """Name more streams. Those that are there begin at their end."""
+        """Add streams by name. Existing ones start at their end."""
         fields = {"streams": list(paths)}
         await self._sender.perform(action_request(self._url, "streams", fields))
 
     async def remove_stream(self, path: str) -> None:
-        """Take a name back. A stream that the pattern takes in stays."""
+        """Remove a stream by name. A stream that matches the pattern stays."""
         url = f"{self._url}/streams/{quote(path, safe='')}"
         await self._sender.perform(Request("DELETE", url))
 
     async def claim(self, worker: str | None = None) -> AsyncClaim:
-        """Take the wake that is there.
+        """Claim the pending wake.
 
-        Raises `NoPendingWork` if there is nothing to do, `AlreadyClaimed` if someone is at it.
+        Raises `NoPendingWork` if there is nothing to do, `AlreadyClaimed` if another worker has it.
 
         Args:
-            worker: who claims; a random name that belongs to this handle by default.
+            worker: the name of the worker; by default, a random name that belongs to this handle.
         """
         fields = {"worker": worker or self._worker}
         # If the answer is lost, so is the token, and asking again would say that we hold it.

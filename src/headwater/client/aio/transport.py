@@ -48,7 +48,7 @@ class Timeouts:
 
     Attributes:
         connect_s: to establish a connection.
-        answer_s: between two signs of life during an ordinary request.
+        answer_s: between two pieces of data during an ordinary request.
         long_poll_s: for the answer to a long-poll. Longer than the server holds one (30 s).
         sse_silence_s: without a byte on an event stream, where a server sends keep-alives.
     """

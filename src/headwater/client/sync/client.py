@@ -28,22 +28,21 @@ class Headwater(BlockingContext[AsyncHeadwater]):
             greetings.append("hello")
             print(greetings.read_text())
 
-    Connections are pooled and shared by everything that the client hands out, so one client per
-    server is enough. It may be used from several threads; a reader, from one at a time.
+    Connections are pooled and shared by everything the client creates, so one client per server is
+    enough. It belongs to the event loop that it is first used on.
 
     Args:
-        url: the server's address. Streams are below `/v1/stream`, unless the address has a path
-            of its own. Without one, the server is the one that the `headwater` command would
-            use: `STREAM_URL`, the current context, or the default port of this machine, with the
-            token and the certificates that go with it.
+        url: the server's address. Streams are below `/v1/stream`, unless the address has a path of
+            its own. Without an address, it is the server that the `headwater` command would use:
+            `STREAM_URL`, the current context, or the default port on this machine, with the token
+            and the certificates that belong to it.
         token: a bearer token, or a function (without arguments) that returns the current one.
-        headers: sent with every request to the server. A value may be a function, as the token
-            may be one.
+        headers: sent with every request to the server. A value may be a function, like the token.
         params: query parameters, in the same way.
         timeouts: how long to wait for the server.
-        retry: how long to try again when the server cannot be reached or is busy.
-        verify: how to check TLS certificates: True, the path of a file with the certificates that
-            may vouch for the server, an `ssl.SSLContext`, or False not to check.
+        retry: how long to retry when the server cannot be reached or is busy.
+        verify: how to check TLS certificates: True, the path of a file with CA certificates to
+            trust, an `ssl.SSLContext`, or False not to check.
         transport: another way to the server, instead of httpx.
         context: a server by the name that `headwater ctx add` gave it, instead of an address.
     """
@@ -87,13 +86,13 @@ class Headwater(BlockingContext[AsyncHeadwater]):
         headers: Values | None = None,
         params: Values | None = None,
     ) -> Stream:
-        """A handle for the stream at a path, whether or not there is one yet.
+        """A handle for the stream at a path, which does not have to exist yet.
 
         Args:
             path: the stream's path on the server, or the whole address of a stream anywhere. The
                 client's token, headers and parameters go to its own server only.
             content_type: of an existing stream; saves a request before the first append.
-            headers: sent with every request about this stream, as those of the client are.
+            headers: sent with every request for this stream, like those of the client.
             params: query parameters, in the same way.
         """
         return Stream(
@@ -102,7 +101,8 @@ class Headwater(BlockingContext[AsyncHeadwater]):
         )
 
     def streams(self, prefix: str = "", *, deleted: bool = False) -> list[StreamSummary]:
-        """All streams whose path begins so, by path; or the deleted ones that can be undeleted."""
+        """All streams with this prefix, sorted by path; or the deleted ones that can be
+        undeleted."""
         return self._portal.call(self._async.streams(prefix, deleted=deleted))
 
     def stream_page(
@@ -113,7 +113,7 @@ class Headwater(BlockingContext[AsyncHeadwater]):
         limit: int = PAGE,
         deleted: bool = False,
     ) -> StreamPage:
-        """A part of the list of streams: those after `after`, at most `limit`."""
+        """A page of the list of streams: those after `after`, at most `limit`."""
         return self._portal.call(
             self._async.stream_page(prefix, after=after, limit=limit, deleted=deleted)
         )
@@ -121,20 +121,20 @@ class Headwater(BlockingContext[AsyncHeadwater]):
     def transaction(self) -> Transaction:
         """A transaction that publishes to any number of streams, all or nothing.
 
-        To acknowledge a message in the same step, begin it with `Message.transaction`.
+        To acknowledge a message in the same step, start with `Message.transaction`.
         """
         return Transaction(self._portal, self._async.transaction())
 
     def subscription(self, name: str) -> Subscription:
-        """A handle for the subscription of a name, whether or not there is one yet."""
+        """A handle for the subscription with this name, which does not have to exist yet."""
         return Subscription(self._portal, self._async.subscription(name))
 
     def subscriptions(self, prefix: str = "") -> list[SubscriptionInfo]:
-        """The server's subscriptions by name, without their streams."""
+        """The server's subscriptions, sorted by name, without their streams."""
         return self._portal.call(self._async.subscriptions(prefix))
 
     def webhook_keys(self) -> WebhookKeys:
-        """The keys that requests to webhooks are signed with."""
+        """The keys for verifying requests to webhooks."""
         return self._portal.call(self._async.webhook_keys())
 
     def durable_request(
@@ -146,17 +146,17 @@ class Headwater(BlockingContext[AsyncHeadwater]):
         json: Any = None,
         body: bytes | None = None,
     ) -> DurableResponse:
-        """Have the server make a request elsewhere and keep the answer while it arrives.
+        """Make the server send a request elsewhere and store the answer as it arrives.
 
-        Returns when the upstream has begun to answer. The request is made once, whatever happens
-        to our connection. The server has to allow the address (`--proxy-allow`).
+        Returns when the upstream starts to answer. The request is made once, whatever happens to
+        this connection. The server has to allow the address (`--proxy-allow`).
 
         Args:
             url: the address to fetch.
             method: GET, POST, PUT, PATCH or DELETE.
             headers: for the upstream. `Authorization` goes there too; the client's token does not.
-            json: a body, encoded here.
-            body: a body as it is.
+            json: a body, to be encoded as JSON.
+            body: a body, sent unchanged.
 
         Raises:
             UpstreamRefused: the upstream answered with an error.
@@ -189,11 +189,11 @@ class Headwater(BlockingContext[AsyncHeadwater]):
     ) -> Response:
         """Send any other request to the server and return its answer; errors are raised.
 
-        For anything without its own method, such as the metrics of a server:
+        Use it for anything without its own method, such as a server's metrics:
 
             answer = client.request("GET", "/metrics")
 
-        GET and HEAD are tried again when that can help, other methods are not.
+        GET and HEAD are retried when that can help; other methods are not.
         """
         return self._portal.call(
             self._async.request(method, path, params=params, json=json, headers=headers)

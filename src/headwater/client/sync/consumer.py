@@ -10,7 +10,7 @@ from headwater.client.sync.portal import BlockingContext
 
 
 class Consumer(BlockingContext[AsyncConsumer]):
-    """The messages of a group, as they come. It ends when it is closed, or empty if so asked.
+    """The messages of a group as they arrive, until it is closed or, if you ask for it, empty.
 
         group = stream.group("workers")
         group.ensure()
@@ -20,9 +20,10 @@ class Consumer(BlockingContext[AsyncConsumer]):
                     handle(message.value)
                 break
 
-    What was fetched and not handed out goes back to the group, uncounted, when the block is left,
-    when the iteration is interrupted, and when nothing refers to the iterator. Lost
-    connections and restarts of the server are ridden out; what it raises is final.
+    Messages that were fetched but not given to you go back to the group, and do not count as
+    delivered. That happens when you leave the block, when the iteration is interrupted, and when
+    nothing refers to the iterator. It survives lost connections and server restarts; an error it
+    raises is final.
     """
 
     def __iter__(self) -> Self:
@@ -35,5 +36,5 @@ class Consumer(BlockingContext[AsyncConsumer]):
         return Message(self._portal, message)
 
     def close(self) -> None:
-        """Stop, and give back what was not handed out. What was is still with us."""
+        """Stop, and give back messages you have not received. Those you have stay with you."""
         self._portal.call(self._async.aclose())

@@ -13,7 +13,7 @@ from headwater.client.sync.portal import Blocking
 
 
 class Group(Blocking[AsyncGroup]):
-    """A group hands the messages of a stream to its members, each to one member at a time.
+    """A group gives the messages of a stream to its members, each to one member at a time.
 
         group = client.stream("orders").group("workers")
         client.stream("orders").ensure(content_type="application/json")
@@ -22,7 +22,7 @@ class Group(Blocking[AsyncGroup]):
             with message:
                 print(message.value)
 
-    Making a handle costs nothing and sends nothing.
+    Creating a handle sends nothing.
     """
 
     @property
@@ -47,21 +47,21 @@ class Group(Blocking[AsyncGroup]):
         order_by: str | None = None,
         version: int | None = None,
     ) -> GroupInfo:
-        """Create the group, or give it these settings. What is not named stays as it is.
+        """Create the group, or change its settings. Settings you leave out stay as they are.
 
         Args:
-            durable: keep the group's place across restarts (the default).
-            start: where a new group begins: `"first"` (the default), `"latest"`, an offset or a
-                position that a reader has saved.
-            max_in_flight: how many messages may be with members at a time; 1000 by default.
+            durable: keep the group's position across restarts (the default).
+            start: where a new group starts: `"first"` (the default), `"latest"`, an offset or a
+                saved position of a reader.
+            max_in_flight: how many messages members may hold at a time; 1000 by default.
             ack_timeout_s: how long a member may keep a message; 30 seconds by default.
-            max_deliveries: after so many deliveries a message is given up; never by default.
-            dead_letter: the stream that takes what is given up.
-            order_by: a JSON pointer to a key. Messages with the same key are handed out one
-                after the other, in order.
-            version: the version of these settings. With it, they are all of them, and what is not
-                named has its default. They are applied if the group has an older version; with a
-                newer one nothing changes, and the answer shows what holds. The same version with
+            max_deliveries: give up on a message after this many deliveries; never by default.
+            dead_letter: the stream for messages that are given up.
+            order_by: a JSON pointer to a key. Messages with the same key are delivered one at a
+                time, in order.
+            version: the version of these settings. With a version, settings you leave out get their
+                defaults. They are applied if the group has an older version. If it has a newer one,
+                nothing changes, and the answer shows the settings in force. The same version with
                 other settings is a `Conflict` that names the difference.
         """
         return self._portal.call(
@@ -82,22 +82,22 @@ class Group(Blocking[AsyncGroup]):
         return self._portal.call(self._async.info())
 
     def delete(self) -> None:
-        """Remove the group; `GroupNotFound` if there is none. The stream stays as it is."""
+        """Delete the group; `GroupNotFound` if there is none. The stream stays as it is."""
         self._portal.call(self._async.delete())
 
     def seek(self, to: str | Position) -> None:
-        """Go on at `"first"`, `"latest"`, an offset, or a position that a reader has saved.
+        """Continue at `"first"`, `"latest"`, an offset, or a saved position of a reader.
 
-        Everything handed out is forgotten.
+        The group forgets all current deliveries.
         """
         self._portal.call(self._async.seek(to))
 
     def pause(self) -> None:
-        """Hand out nothing until `resume`."""
+        """Deliver nothing until `resume`."""
         self._portal.call(self._async.pause())
 
     def resume(self) -> None:
-        """Hand out messages again."""
+        """Deliver messages again."""
         self._portal.call(self._async.resume())
 
     def fetch(
@@ -111,11 +111,11 @@ class Group(Blocking[AsyncGroup]):
         """Ask for messages, and wait for the first one if there are none.
 
         Args:
-            consumer: who asks; a random name that belongs to this handle by default.
-            max: at most so many (up to 1000).
+            consumer: the name of the member; by default, a random name that belongs to this handle.
+            max: how many messages at most (up to 1000).
             wait_s: how long to wait (up to 60).
-            ack: messages that are done, to be acknowledged first, in the same request. Those that
-                are no longer ours are left out, as with `ignore_stale`.
+            ack: messages to acknowledge first, in the same request. Stale ones are left out, as
+                with `ignore_stale`.
         """
         found = self._portal.call(
             self._async.fetch(
@@ -128,10 +128,11 @@ class Group(Blocking[AsyncGroup]):
         return [Message(self._portal, each) for each in found]
 
     def ack(self, messages: Iterable[Message], *, ignore_stale: bool = False) -> None:
-        """All of these are done, in one request.
+        """Acknowledge all of these in one request.
 
-        Raises `StaleReceipt` if some are no longer ours, unless `ignore_stale`; its `receipts`
-        tell which. The others are done all the same. So it is with `nack`, `reject` and `extend`.
+        Raises `StaleReceipt` if you no longer hold some of them, unless `ignore_stale`; its
+        `receipts` say which. The others are still acknowledged. `nack`, `reject` and `extend` work
+        the same way.
         """
         self._portal.call(
             self._async.ack([each._async for each in messages], ignore_stale=ignore_stale)
@@ -145,7 +146,7 @@ class Group(Blocking[AsyncGroup]):
         count: bool = True,
         ignore_stale: bool = False,
     ) -> None:
-        """Give messages back, to be delivered again; see `Message.nack`."""
+        """Give messages back so that they are delivered again; see `Message.nack`."""
         self._portal.call(
             self._async.nack(
                 [each._async for each in messages],
@@ -156,13 +157,13 @@ class Group(Blocking[AsyncGroup]):
         )
 
     def reject(self, messages: Iterable[Message], *, ignore_stale: bool = False) -> None:
-        """Nobody can work on these: they go to the dead letters at once."""
+        """Send these straight to the dead letters, because nobody can process them."""
         self._portal.call(
             self._async.reject([each._async for each in messages], ignore_stale=ignore_stale)
         )
 
     def extend(self, messages: Iterable[Message], s: float, *, ignore_stale: bool = False) -> None:
-        """Keep messages for so many seconds from now."""
+        """Keep messages for this many seconds from now."""
         self._portal.call(
             self._async.extend([each._async for each in messages], s, ignore_stale=ignore_stale)
         )
@@ -182,19 +183,19 @@ class Group(Blocking[AsyncGroup]):
         batch: int | None = None,
         until_empty: bool = False,
     ) -> Consumer:
-        """Messages as they come, without an end.
+        """Messages as they arrive, without end.
 
-        The next one comes when fewer than `concurrency` are unsettled, so settle them, or
-        hand them to threads.
+        You get the next one when fewer than `concurrency` are unsettled, so settle each before you
+        ask for the next, or hand them to threads.
 
         Args:
-            consumer: who asks; a new random name by default.
-            concurrency: how many messages may be handed out and not settled at a time. One whose
-                time is over does not count any more.
-            batch: how many to fetch at once; as many as `concurrency` by default. Those that wait
-                here have their time extended, and go back when the iteration ends.
-            until_empty: end when there is nothing to hand out and everything that was is settled,
-                instead of waiting for more.
+            consumer: the name of the member; a new random name by default.
+            concurrency: how many messages may be unsettled at a time. A message whose time is up no
+                longer counts.
+            batch: how many to fetch at once; as many as `concurrency` by default. The client
+                extends the time of waiting messages, and gives them back when the iteration ends.
+            until_empty: end when there are no more messages and all are settled, instead of waiting
+                for more.
         """
         return Consumer(
             self._portal,

@@ -19,12 +19,12 @@ class Producer(BlockingContext[AsyncProducer]):
                 producer.append(order)
 
     `append` returns as soon as the message is in the buffer, and waits while the buffer is full.
-    What it returns tells when the message is stored. It may be ignored: leaving the block (or
-    `flush`) waits for everything and raises what went wrong.
+    Its result tells you when the message is stored. You can ignore it: leaving the block (or
+    `flush`) waits for everything and raises if anything failed.
 
-    A failure that repetition cannot cure stops the producer: the messages after it fail as well,
-    because writing them would leave a hole. Whether a failed message may have been stored all the
-    same is told by its error's `in_doubt`.
+    A failure that retrying cannot fix stops the producer: the messages after it fail too, because
+    writing them would leave a gap. The error's `in_doubt` says whether a failed message may still
+    have been stored.
     """
 
     @property
@@ -40,8 +40,8 @@ class Producer(BlockingContext[AsyncProducer]):
     def append(self, message: Any) -> Delivery:
         """Put a message into the buffer, waiting while it is full.
 
-        A list is several messages, as for `Stream.append`; they are stored together.
-        If this is interrupted, the message has not been taken.
+        A list is several messages, as for `Stream.append`; they are stored together. If this is
+        cancelled, the message has not been accepted.
         """
         if self._async._loop is None:
             self._portal.call(self._async._prepare())
@@ -69,7 +69,7 @@ class Producer(BlockingContext[AsyncProducer]):
         self._portal.call(self._async.flush())
 
     def close(self) -> None:
-        """Flush, then take no more messages. The stream stays open for others."""
+        """Flush, then accept no more messages. The stream stays open for others."""
         self._portal.call(self._async.close())
 
     def close_stream(self, final: Any = NOTHING) -> Receipt:

@@ -20,9 +20,9 @@ T = TypeVar("T")
 class ReadableStream(Blocking[AsyncReadableStream]):
     """What can be read of a stream: the part of `Stream` that changes nothing.
 
-    Reading begins at an offset or a saved position. Instead, `last` begins at the last so many
-    messages (appends, in a stream of bytes), and `since` at what was stored at a moment or later:
-    a datetime with a time zone, or a timedelta before now. Both are Headwater's own.
+    Reading starts at an offset or a saved position. Instead, `last` starts at the last messages
+    (appends, in a stream of bytes), and `since` at a time: a datetime with a time zone, or a
+    timedelta before now. Only Headwater servers support these two.
     """
 
     @property
@@ -45,15 +45,15 @@ class ReadableStream(Blocking[AsyncReadableStream]):
         return self._portal.call(self._async.head())
 
     def details(self) -> StreamDetails:
-        """Everything that the server has to say about the stream."""
+        """Everything that the server knows about the stream."""
         return self._portal.call(self._async.details())
 
     def position(self, *, time: datetime | None = None, last: int | None = None) -> Position:
-        """Where to begin reading.
+        """Where to start reading.
 
         Args:
-            time: at what was stored at that moment or later. Needs a time zone.
-            last: at the last so many messages; appends, in a stream of bytes.
+            time: at the first message stored at this time or later. Needs a time zone.
+            last: at this many messages before the end; appends, in a stream of bytes.
         """
         return self._portal.call(self._async.position(time=time, last=last))
 
@@ -64,9 +64,9 @@ class ReadableStream(Blocking[AsyncReadableStream]):
         messages: int | None = None,
         size_bytes: int | None = None,
     ) -> Reach:
-        """How far a read from an offset gets with so many messages or bytes.
+        """How far a read from an offset gets with this many messages or bytes.
 
-        Without a limit it gets to the present end, which tells how much there is.
+        Without a limit, it gets to the current end, which tells you how much there is.
         """
         return self._portal.call(
             self._async.reach(offset, messages=messages, size_bytes=size_bytes)
@@ -80,13 +80,13 @@ class ReadableStream(Blocking[AsyncReadableStream]):
         max_bytes: int | None = None,
         files: bool = True,
     ) -> Ranges:
-        """A part of the stream cut into ranges, to be read side by side.
+        """A part of the stream, split into ranges that can be read in parallel.
 
         Args:
             offset: where the part begins.
-            until: where it ends; the present end by default.
-            max_bytes: about how large a range may be; any size by default.
-            files: also cut where files of history begin and end, and name those files. Such cuts
+            until: where it ends; the current end by default.
+            max_bytes: approximate size of a range; any size by default.
+            files: also split where history files begin and end, and name those files. Such ranges
                 change over time; others are the same whenever you ask.
         """
         return self._portal.call(
@@ -107,12 +107,12 @@ class ReadableStream(Blocking[AsyncReadableStream]):
         )
 
     def wait(self, offset: str, timeout_s: float) -> bool:
-        """Wait until something follows an offset or the stream is closed; False if nothing does."""
+        """Wait until there is something after an offset or the stream is closed; False if not."""
         return self._portal.call(self._async.wait(offset, timeout_s))
 
     @property
     def snapshots(self) -> Snapshots:
-        """The states of this stream that the server keeps for new readers."""
+        """The states of this stream that the server stores for new readers."""
         return Snapshots(self._portal, self._async.snapshots)
 
     def read(
@@ -122,7 +122,7 @@ class ReadableStream(Blocking[AsyncReadableStream]):
         last: int | None = None,
         since: Since | None = None,
     ) -> Reader:
-        """Read from an offset or a saved position to the present end."""
+        """Read from an offset or a saved position to the current end."""
         return Reader(self._portal, self._async.read(offset, last=last, since=since))
 
     def follow(
@@ -133,7 +133,7 @@ class ReadableStream(Blocking[AsyncReadableStream]):
         since: Since | None = None,
         live: Live = "long-poll",
     ) -> Reader:
-        """Read from an offset or a saved position on, and wait for what comes.
+        """Read from an offset or a saved position, then wait for more.
 
         Ends when the stream is closed. `live` chooses how to wait: `"long-poll"` works through
         every proxy, `"sse"` costs less per message. Both yield the same.
@@ -147,7 +147,7 @@ class ReadableStream(Blocking[AsyncReadableStream]):
         last: int | None = None,
         since: Since | None = None,
     ) -> bytes:
-        """Everything from an offset to the present end, as bytes."""
+        """Everything from an offset to the current end, as bytes."""
         return self._portal.call(self._async.read_bytes(offset, last=last, since=since))
 
     def read_text(
@@ -157,7 +157,7 @@ class ReadableStream(Blocking[AsyncReadableStream]):
         last: int | None = None,
         since: Since | None = None,
     ) -> str:
-        """Everything from an offset to the present end, as text."""
+        """Everything from an offset to the current end, as text."""
         return self._portal.call(self._async.read_text(offset, last=last, since=since))
 
     @overload
@@ -185,10 +185,10 @@ class ReadableStream(Blocking[AsyncReadableStream]):
         since: Since | None = None,
         type: Any = Any,
     ) -> list[Any]:
-        """All messages from an offset to the present end.
+        """All messages from an offset to the current end.
 
-        With a `type` (a dataclass, a msgspec struct, a pydantic model, …) that is what they are; an
-        `InvalidMessage` names the first one that does not fit.
+        With a `type` (a dataclass, a msgspec struct, a pydantic model, …) they are converted to it;
+        an `InvalidMessage` names the first one that does not match.
         """
         return self._portal.call(self._async.read_json(offset, last=last, since=since, type=type))
 
@@ -220,10 +220,10 @@ class ReadableStream(Blocking[AsyncReadableStream]):
         follow: bool = False,
         type: Any = Any,
     ) -> Records[Any]:
-        """Messages with their offsets, times, ids and producers, to the present end or on and on.
+        """Messages with their offsets, times, ids and producers, to the current end or without end.
 
-        Only Headwater has them (`NotSupported` elsewhere). `follow` waits for what comes, and ends
-        when the stream is closed; `type` is as for `read_json`.
+        Only Headwater servers have them (`NotSupported` elsewhere). `follow` waits for more, and
+        ends when the stream is closed; `type` works as in `read_json`.
         """
         return Records(
             self._portal,

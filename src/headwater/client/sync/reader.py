@@ -13,19 +13,19 @@ T = TypeVar("T")
 
 
 class Reader(BlockingContext[AsyncReader]):
-    """One pass over a stream, from a position to its end or for as long as it lives.
+    """One pass over a stream, from a position to its end, or for as long as the stream exists.
 
     Iterate over the reader itself for batches, or over one of `messages`, `text`, `bytes` and
-    `changes` for items. Nothing is requested before the first item is asked for.
+    `changes` for items. Nothing is requested before you ask for the first item.
 
         with stream.follow(saved_position) as reader:
             for message in reader.messages():
                 handle(message)
                 save(str(reader.position))
 
-    An interrupt at any moment loses nothing: `position` is always after the last item that was
-    yielded, and the same reader can be asked again. The reader rides out lost connections and
-    busy servers by itself; what it raises is final.
+    You can cancel at any time and lose nothing: `position` is always after the last item that was
+    yielded, and you can use the same reader again. The reader survives lost connections and busy
+    servers; an error it raises is final.
     """
 
     @property
@@ -49,7 +49,7 @@ class Reader(BlockingContext[AsyncReader]):
         return self._async.close_reason
 
     def next_batch(self, timeout_s: float | None = None) -> Batch | None:
-        """The next batch; None at the end. Raises `TimeoutError` when nothing came in time."""
+        """The next batch; None at the end. Raises `TimeoutError` if nothing arrived in time."""
         return self._portal.call(self._async.next_batch(timeout_s))
 
     def __iter__(self) -> Self:
@@ -68,16 +68,16 @@ class Reader(BlockingContext[AsyncReader]):
     def messages(self, type: Any = Any) -> Items[Any]:
         """The JSON messages one by one.
 
-        With a `type` (a dataclass, a msgspec struct, a pydantic model, …) that is what they are; an
-        `InvalidMessage` names the first one that does not fit.
+        With a `type` (a dataclass, a msgspec struct, a pydantic model, …) they are converted to it;
+        an `InvalidMessage` names the first one that does not match.
         """
         return Items(self._portal, self._async.messages(type))
 
     def text(self) -> Items[str]:
-        """The stream as pieces of text, never cut inside a character.
+        """The stream as pieces of text, never split inside a character.
 
-        A server splits text into lines to send it as events, so over `live="sse"` every line
-        end arrives as a line feed.
+        A server splits text into lines to send it as events, so over `live="sse"` every line break
+        arrives as a line feed.
         """
         return Items(self._portal, self._async.text())
 
@@ -90,7 +90,7 @@ class Reader(BlockingContext[AsyncReader]):
         return Items(self._portal, self._async.changes(state))
 
     def close(self) -> None:
-        """Let go of the connection. The reader may be used again; it would connect again."""
+        """Release the connection. You can use the reader again; it reconnects."""
         self._portal.call(self._async.aclose())
 
 

@@ -14,7 +14,7 @@ from headwater.client.sync.writable import WritableStream
 
 
 class Stream(WritableStream):
-    """One stream on a server. Making a handle costs nothing and sends nothing.
+    """One stream on a server. Creating a handle sends nothing.
 
     orders = client.stream("orders")
     orders.ensure(content_type="application/json")
@@ -44,13 +44,13 @@ class Stream(WritableStream):
         Args:
             content_type: `application/json` (the default) for messages, anything else for bytes.
             ttl_s: seconds without access after which the stream expires.
-            expires_at: the instant (RFC 3339) at which it expires instead.
-            retention_s: what is older than so many seconds goes.
-            retention_bytes: what does not fit into so many bytes goes, the oldest first.
+            expires_at: the time (RFC 3339) at which it expires instead.
+            retention_s: drop messages older than this many seconds.
+            retention_bytes: drop the oldest messages beyond this many bytes.
             durability: `relaxed` to acknowledge appends before their commit, which follows at once;
                 a crash may lose the last of them. `synced` is the default.
-            unique_ids: take each message once, by its id. One that is there already is a
-                `DuplicateId` (`fail`) or as good as stored (`succeed`).
+            unique_ids: take each message once, by its id. A duplicate raises `DuplicateId` (`fail`)
+                or counts as stored (`succeed`).
             id_pointer: a JSON pointer to the id in each message, such as `/id`. Without one, the
                 id is an argument of `append`.
             closed: create it closed, with `data` as its whole content.
@@ -87,7 +87,7 @@ class Stream(WritableStream):
         version: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> StreamInfo:
-        """Create the stream unless it is there with the same configuration.
+        """Create the stream unless it exists with the same configuration.
 
         Servers that keep a configuration version apply newer settings to an existing stream when
         `version` is higher than the one they have, and change nothing otherwise.
@@ -110,8 +110,8 @@ class Stream(WritableStream):
     def delete(self, *, purge: bool = False) -> None:
         """Delete the stream; `StreamNotFound` if there is none.
 
-        Headwater keeps it for a while, so that it can be undeleted. With `purge`, nothing is kept,
-        of this stream or of those that were deleted at its path before.
+        Headwater keeps it for a while, so that you can undelete it. With `purge`, nothing is kept,
+        neither of this stream nor of streams deleted at its path before.
         """
         self._portal.call(self._async.delete(purge=purge))
 
@@ -128,12 +128,12 @@ class Stream(WritableStream):
         durability: Durability | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Stream:
-        """Make a new stream at `path` that begins with this one's content.
+        """Create a new stream at `path` that starts with this one's content.
 
         Args:
             path: the path of the new stream.
             offset: how much to share; everything that is there now by default.
-            sub_offset: so many messages (bytes, outside JSON) of the next append as well.
+            sub_offset: this many messages (bytes, if not JSON) of the next append as well.
             ttl_s: as for `create`; the source's by default.
             expires_at: as for `create`; the source's by default.
             retention_s: as for `create`; the source's does not count.
@@ -159,9 +159,9 @@ class Stream(WritableStream):
         )
 
     def clear(self) -> str:
-        """Drop all messages and keep the stream; returns the offset where it begins from then on.
+        """Drop all messages and keep the stream; returns the offset where it now begins.
 
-        Settings and producers stay, and groups continue from there. Nothing brings the messages
+        Settings and producers stay, and groups continue from there. The messages cannot be brought
         back.
         """
         return self._portal.call(self._async.clear())
@@ -169,13 +169,13 @@ class Stream(WritableStream):
     def undelete(self) -> None:
         """Bring the deleted stream back as it was, if the server still keeps it.
 
-        `StreamNotFound` if it does not; `Conflict` if there is another stream at the path by now,
-        or if the source of a fork has not what the fork needs.
+        `StreamNotFound` if it does not; `Conflict` if another stream has taken the path, or if the
+        source of a fork no longer has what the fork needs.
         """
         self._portal.call(self._async.undelete())
 
     def group(self, name: str) -> Group:
-        """A handle for a group that works on this stream, whether or not there is one yet."""
+        """A handle for a group of this stream, which does not have to exist yet."""
         return Group(self._portal, self._async.group(name))
 
     def groups(self) -> list[GroupInfo]:

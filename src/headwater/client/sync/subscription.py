@@ -10,15 +10,16 @@ from headwater.client.sync.portal import Blocking, BlockingContext
 
 
 class Claim(BlockingContext[AsyncClaim]):
-    """A wake that this worker holds until it is done, gives it back, or is silent for too long.
+    """A wake that this worker holds until it is done, gives it back, or does not report for too
+    long.
 
         with client.subscription("mail").claim() as claim:
             for linked in claim.pending:
                 stream = client.stream(linked.path)
                 print(stream.read_json(offset=linked.acked_offset))
 
-    At the end of the block everything that the claim showed is acknowledged, but for streams that
-    were acknowledged within it. If it ends with an exception, the wake goes back.
+    At the end of the block, everything that the claim listed is acknowledged, except streams that
+    were acknowledged within it. After an exception, the wake is released.
     """
 
     @property
@@ -33,17 +34,17 @@ class Claim(BlockingContext[AsyncClaim]):
 
     @property
     def lease_ttl_s(self) -> float:
-        """How long the worker may be silent; each `ack` starts it over."""
+        """How long the worker may go without reporting; each `ack` starts it over."""
         return self._async.lease_ttl_s
 
     @property
     def streams(self) -> tuple[LinkedStream, ...]:
-        """The linked streams, those with something to do first."""
+        """The linked streams, those with pending messages first."""
         return self._async.streams
 
     @property
     def pending(self) -> tuple[LinkedStream, ...]:
-        """The streams with something to do."""
+        """The streams with pending messages."""
         return self._async.pending
 
     def ack(self, acks: Mapping[str, str] | None = None, *, done: bool = False) -> bool:
@@ -56,7 +57,7 @@ class Claim(BlockingContext[AsyncClaim]):
         return self._portal.call(self._async.ack(acks, done=done))
 
     def release(self) -> None:
-        """Give the wake back undone, so that another worker can have it."""
+        """Give the wake back unfinished, so that another worker can have it."""
         self._portal.call(self._async.release())
 
     def __repr__(self) -> str:
@@ -64,7 +65,7 @@ class Claim(BlockingContext[AsyncClaim]):
 
 
 class Subscription(Blocking[AsyncSubscription]):
-    """Someone is woken when streams have something new.
+    """Wakes a webhook or a worker when streams have new messages.
 
         mail = client.subscription("mail")
         mail.create(pattern="inbox/*", wake_stream="mail-wakes")
@@ -92,14 +93,14 @@ class Subscription(Blocking[AsyncSubscription]):
         lease_ttl_s: float | None = None,
         description: str | None = None,
     ) -> SubscriptionInfo:
-        """Create the subscription, or find it with the same settings.
+        """Create the subscription, unless it exists with the same settings.
 
         Args:
-            webhook: the https address to wake.
-            wake_stream: or the stream to put an event into for each wake, for workers to claim.
-            pattern: which streams it is about: `*` is one segment of a path, `**` any number.
+            webhook: the https address to call.
+            wake_stream: or the stream to which each wake appends an event, for workers to claim.
+            pattern: which streams to watch: `*` is one segment of a path, `**` any number.
             streams: more streams, by name.
-            lease_ttl_s: how long whoever is woken may be silent; 30 seconds by default.
+            lease_ttl_s: how long a worker may go without reporting; 30 seconds by default.
             description: what it is for.
         """
         return self._portal.call(
@@ -118,24 +119,24 @@ class Subscription(Blocking[AsyncSubscription]):
         return self._portal.call(self._async.info())
 
     def delete(self) -> None:
-        """Remove it; `SubscriptionNotFound` if there is none. The streams stay as they are."""
+        """Delete it; `SubscriptionNotFound` if there is none. The streams stay as they are."""
         self._portal.call(self._async.delete())
 
     def add_streams(self, paths: Iterable[str]) -> None:
-        """Name more streams. Those that are there begin at their end."""
+        """Add streams by name. Existing ones start at their end."""
         self._portal.call(self._async.add_streams(paths))
 
     def remove_stream(self, path: str) -> None:
-        """Take a name back. A stream that the pattern takes in stays."""
+        """Remove a stream by name. A stream that matches the pattern stays."""
         self._portal.call(self._async.remove_stream(path))
 
     def claim(self, worker: str | None = None) -> Claim:
-        """Take the wake that is there.
+        """Claim the pending wake.
 
-        Raises `NoPendingWork` if there is nothing to do, `AlreadyClaimed` if someone is at it.
+        Raises `NoPendingWork` if there is nothing to do, `AlreadyClaimed` if another worker has it.
 
         Args:
-            worker: who claims; a random name that belongs to this handle by default.
+            worker: the name of the worker; by default, a random name that belongs to this handle.
         """
         return Claim(self._portal, self._portal.call(self._async.claim(worker)))
 

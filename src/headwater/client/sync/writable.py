@@ -31,20 +31,20 @@ class WritableStream(ReadableStream):
         id: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Receipt:
-        """Append a message: any JSON value in a JSON stream, else bytes or text.
+        """Append a message: any JSON value in a JSON stream, otherwise bytes or text.
 
         Dataclasses, msgspec structs and pydantic models are JSON values too.
 
-        Without an id it is tried again only if it cannot have been written yet. When the answer is
-        lost, the error's `in_doubt` is True; a producer is the way around that.
+        Without an id, it is retried only if it cannot have been written yet. If the answer is lost,
+        the error's `in_doubt` is True; to avoid that, use a producer.
 
         Args:
-            message: the message. In a JSON stream, a list is several messages, as it is over HTTP,
-                and bytes are JSON text; `[[1, 2]]` is one message that is an array.
+            message: the message. In a JSON stream, a list is several messages, as over HTTP, and
+                bytes are JSON text; `[[1, 2]]` is one message that is an array.
             close: close the stream in the same step.
             seq: a `Stream-Seq`, which must sort after the one before.
-            id: the message's id, for a stream that takes each id once. With an id the request is
-                tried again even if it may have been written: the stream sorts that out.
+            id: the message's id, for a stream that takes each id once. With an id, the request is
+                retried even if it may have been written: the stream recognises the duplicate.
             headers: further headers for this request.
         """
         return self._portal.call(
@@ -59,8 +59,8 @@ class WritableStream(ReadableStream):
     ) -> Receipt | None:
         """Append many messages in as few requests as their size allows.
 
-        One request is written whole or not at all, several are not. The receipt is the last
-        one; None if there were no messages.
+        Each request is stored whole or not at all, but several requests are not. Returns the last
+        receipt; None if there were no messages.
         """
         if max_batch_bytes < 1:
             raise ValueError("max_batch_bytes must be at least 1")
@@ -86,9 +86,9 @@ class WritableStream(ReadableStream):
     ) -> Receipt:
         """Append messages in one request, under a producer's epoch and number chosen by you.
 
-        It is written whole or not at all, and once, however often it is sent: it is tried again
-        when that can help, and may be repeated after a failure. For programs that derive these
-        numbers from what they read; all others are better off with `producer`.
+        It is stored whole or not at all, and once, however often it is sent: it is retried when
+        that can help, and you can repeat it after a failure. Use it in programs that derive these
+        numbers from what they read; otherwise, use `producer`.
 
         Args:
             messages: at least one; each as for `append`.
@@ -98,7 +98,7 @@ class WritableStream(ReadableStream):
         return self._portal.call(self._async.append_tagged(messages, tag, seq=seq))
 
     def close(self) -> Receipt:
-        """Close the stream: it keeps its content and takes no more. May be repeated."""
+        """Close the stream: it keeps its content and accepts no more. You can repeat it."""
         return self._portal.call(self._async.close())
 
     def producer(
@@ -112,11 +112,11 @@ class WritableStream(ReadableStream):
         """A producer that writes every message exactly once, in order and in batches.
 
         Args:
-            producer_id: who writes; a new random name by default.
-            epoch: the number of this incarnation; a new one, above all before, by default, which
-                fences earlier incarnations off. With a number of your own, batch n of it is stored
-                once whatever is in it, so repeat the same batches or choose a higher number.
-            auto_claim: when fenced off, take over again with a higher epoch.
+            producer_id: the name of the producer; a new random name by default.
+            epoch: the number of this run. By default it is higher than all before, which locks out
+                earlier runs. With a number of your own, batch n is stored once whatever it
+                contains, so repeat the same batches or choose a higher number.
+            auto_claim: when locked out, take over again with a higher epoch.
             options: batching, buffering and patience.
         """
         return Producer(
