@@ -50,7 +50,7 @@ test: need-node $(DEV_STAMP) $(NODE_STAMP) $(BROWSER_STAMP) ## Run every test, o
 
 # What is left to chance, and how to repeat it, is said in tests/support/seeds.py.
 explore: SEED := $(or $(SEED),$(shell date +%s))
-explore: need-node $(DEV_STAMP) $(NODE_STAMP) $(BROWSER_STAMP) ## Run tests with choices that no run has made yet (SEED=7 repeats them)
+explore: need-node $(DEV_STAMP) $(NODE_STAMP) $(BROWSER_STAMP) ## Run tests with new random choices (SEED=7 repeats them)
 	EXPLORE_SEED=$(SEED) $(BIN)/python -m pytest --numprocesses logical --hypothesis-seed $(SEED) $(ARGS)
 
 # Servers that tests start are measured too. Slower than `make test`, and never a reason to fail.
@@ -74,10 +74,10 @@ fmt: $(DEV_STAMP) ## Format the code and fix what the linter can fix
 	$(BIN)/ruff check --fix --exit-zero --quiet .
 	$(BIN)/ruff format .
 
-generate: $(DEV_STAMP) ## Write what is made from the code: the blocking client, tables of the docs
+generate: $(DEV_STAMP) ## Write what is generated from the code: the blocking client, tables in the docs
 	$(BIN)/python -m scripts.generate $(ARGS)
 
-tour: need-node $(DEV_STAMP) $(BROWSER_STAMP) ## Take the pictures of the console for the docs, while its tests run
+tour: need-node $(DEV_STAMP) $(BROWSER_STAMP) ## Take the screenshots of the console for the docs, while its tests run
 	HEADWATER_TOUR=$(CURDIR)/docs/images/console $(BIN)/python -m pytest $(BROWSER)/test_console_pages.py \
 		$(BROWSER)/test_console_journeys.py $(ARGS)
 
@@ -90,7 +90,7 @@ sim: $(DEV_STAMP) ## Run the seeded simulation (SEED=7)
 attack: $(DEV_STAMP) ## Attack a server in every known way at once (MINUTES=10)
 	$(BIN)/python -m tests.attack $(or $(MINUTES),10) $(ARGS)
 
-cluster: $(DEV_STAMP) ## Run three PostgreSQL, three nodes and some load, to break parts of
+cluster: $(DEV_STAMP) ## Run three PostgreSQL servers, three nodes and some load, and break parts of them
 	@exec $(BIN)/python -m tests.cluster.demo $(ARGS)
 
 nemesis: $(DEV_STAMP) $(if $(PATRONI),$(PATRONI_STAMP)) ## Kill, pause and cut off parts of a cluster (SEED=7 MINUTES=10 PATRONI=1)
@@ -110,7 +110,7 @@ package: $(DEV_STAMP) ## Build the wheel and the source distribution into dist/
 IMAGE_PYTHON = 3.13
 IMAGE_PLATFORM ?= manylinux_2_28_$(shell uname -m)
 
-wheels: package ## Gather the wheel and all that it needs into dist/wheels, for an image
+wheels: package ## Collect the wheel and everything it needs in dist/wheels, for an image
 	rm -rf dist/wheels && mkdir -p dist/wheels && cp dist/*.whl dist/wheels
 	$(BIN)/python -m pip download --quiet --no-deps --require-hashes --only-binary :all: \
 		--python-version $(IMAGE_PYTHON) --platform $(IMAGE_PLATFORM) --platform manylinux_2_17_$(shell uname -m) \
@@ -119,7 +119,7 @@ wheels: package ## Gather the wheel and all that it needs into dist/wheels, for 
 image: wheels ## Build the container image from the wheels, without a network
 	docker build --network none --file deploy/Dockerfile --tag headwater:$$($(BIN)/headwater --version | cut -d' ' -f2) .
 
-formula: package ## Write a Homebrew formula for the source distribution; URL= where it will be
+formula: package ## Write a Homebrew formula for the source distribution (URL= where it will be)
 	$(BIN)/python -m scripts.homebrew_formula --url "$(URL)" dist/*.tar.gz > dist/headwater.rb
 
 clean: ## Remove installs and caches; ./data and ./lake are kept
@@ -137,7 +137,7 @@ COMPILE = $(UV) pip compile --quiet $(UPGRADE) --universal --python-version 3.11
 LOCK_NOTE := \# Locked versions and hashes. Refresh with `make lock`; do not edit by hand.
 
 # What is locked stays as it is, unless a dependency forbids it or `make lock UPGRADE=--upgrade` asks for the newest.
-lock: need-python need-node ## Bring requirements/*.txt and the npm locks in line (UPGRADE=--upgrade)
+lock: need-python need-node ## Update requirements/*.txt and the npm locks (UPGRADE=--upgrade)
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/pip install --quiet --no-input --upgrade uv
 	cp requirements/run.txt requirements/spark.txt requirements/dev.txt requirements/patroni.txt build/lock/

@@ -10,7 +10,7 @@ from headwater.cli.records.fields import Name, Record, doc
 class ProblemRecord(Record):
     """Something wrong in a data directory."""
 
-    where: A[str, doc("the place")]
+    where: A[str, doc("the position")]
     what: A[str, doc("the problem")]
 
 
@@ -28,7 +28,7 @@ class SegmentRecord(Record):
     name: A[str, doc("its name")]
     bytes: A[int, doc("its size")]
     needed_bytes: A[int, doc("how much of that streams still need")]
-    streams: A[int, doc("how many streams have something in it")]
+    streams: A[int, doc("how many streams have data in it")]
     extents: A[int, doc("how many pieces of streams it holds")]
     created_at: A[str, doc("when it was written")]
     place: A[
@@ -48,7 +48,7 @@ class CompactRecord(Record):
     """What became of the files that were rewritten."""
 
     files_before: A[int, doc("how many there were")]
-    files_after: A[int, doc("how many took their place")]
+    files_after: A[int, doc("how many replaced them")]
     bytes_before: A[int, doc("their size before")]
     bytes_after: A[int, doc("their size now")]
 
@@ -59,7 +59,7 @@ class MissingRecord(Record):
     name: Name
     bytes: A[int, doc("how many bytes are missing")]
     messages: A[int, doc("how many messages are missing")]
-    all: A[bool, doc("whether the stream is missing as a whole")]
+    all: A[bool, doc("whether the whole stream is missing")]
 
 
 class RestoreRecord(Record):
@@ -68,30 +68,30 @@ class RestoreRecord(Record):
     path: A[str, doc("where it is")]
     streams: A[int, doc("how many streams there are")]
     bytes: A[int, doc("how much data they have")]
-    as_of: A[str, doc("when what was restored was written down")]
-    missing: A[list[MissingRecord], doc("what is missing of what there was then")]
+    as_of: A[str, doc("when the restored state was written")]
+    missing: A[list[MissingRecord], doc("what is missing from that state")]
 
 
 class BackupRecord(Record):
     """A backup that was made."""
 
     path: A[str, doc("where it is")]
-    created_at: A[str, doc("the moment whose state it holds")]
+    created_at: A[str, doc("the time of the state it holds")]
     bytes: A[int, doc("its size")]
     streams: A[int, doc("how many streams it holds")]
-    headwater: A[str, doc("the version that made it")]
+    headwater: A[str, doc("the version that created it")]
 
 
 class CopyRecord(Record):
     """Everything that was copied."""
 
-    source: A[str, doc("where from, without user and password")]
-    target: A[str, doc("where to, without user and password")]
-    streams: A[int, doc("how many streams, deleted ones that are kept included")]
+    source: A[str, doc("the source, without user and password")]
+    target: A[str, doc("the target, without user and password")]
+    streams: A[int, doc("how many streams, including deleted ones that are kept")]
     appends: A[int, doc("how many appends they have")]
     bytes: A[int, doc("how large those are")]
     rows: A[dict[str, int], doc("how many rows each table has")]
-    digest: A[str, doc("what all rows come to; the same for the same content")]
+    digest: A[str, doc("a digest of all rows; the same for the same content")]
 
 
 class FindingRecord(Record):

@@ -13,7 +13,7 @@ def doc(text: str) -> Meta:
 
 
 Name = A[str, doc("the stream's path")]
-Closed = A[bool, doc("whether it takes no more messages")]
+Closed = A[bool, doc("whether it is closed")]
 
 
 class Record(msgspec.Struct, kw_only=True):

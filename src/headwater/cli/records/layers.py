@@ -20,13 +20,13 @@ class LiveRecord(Record):
     """How the live side of a stream is doing."""
 
     name: Name
-    cursor: A[str, doc("the present moment, to wait from")]
-    settled: A[bool, doc("whether everything that was appended is before the cursor")]
-    mode: A[str, doc("how precise the server is at present")]
+    cursor: A[str, doc("the current moment, to wait from")]
+    settled: A[bool, doc("whether the cursor is past everything that was appended")]
+    mode: A[str, doc("how precise the server currently is")]
     templates: A[int, doc("how many query shapes are followed")]
-    waiters: A[int, doc("how many waits are under way")]
-    lag_messages: A[int, doc("messages that are appended and not looked at yet")]
-    memory_bytes: A[int, doc("what its memory of the past takes, about")]
+    waiters: A[int, doc("how many waits are in progress")]
+    lag_messages: A[int, doc("appended messages that are not processed yet")]
+    memory_bytes: A[int, doc("approximate memory used for past touches")]
 
 
 class TemplateRecord(Record):
@@ -65,12 +65,12 @@ class DocumentRemovalRecord(Record):
 class ResponseRecord(Record):
     """An answer that the server keeps."""
 
-    url: A[str, doc("its signed address: whoever has it can read it")]
-    content_type: A[str | None, doc("what the upstream called it")]
+    url: A[str, doc("its signed address: anyone who has it can read the response")]
+    content_type: A[str | None, doc("the content type from the upstream")]
 
 
 class ResponseEndRecord(Record):
     """An answer that was ended."""
 
     url: A[str, doc("its address")]
-    removed: A[bool, doc("whether what had arrived is gone, too")]
+    removed: A[bool, doc("whether what had arrived was dropped too")]

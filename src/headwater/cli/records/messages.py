@@ -21,7 +21,7 @@ class ValueRecord(Record):
 class TextRecord(Record):
     """A line of a text stream."""
 
-    text: A[str, doc("the line, without its end")]
+    text: A[str, doc("the line, without its line break")]
     next: Next
 
 
@@ -35,8 +35,8 @@ class DataRecord(Record):
 class MessageRecord(Record):
     """A message with what the server knows of it, as `read --details` writes it."""
 
-    offset: A[str, doc("the offset of the append that it came in")]
-    index: A[int, doc("its place in that append, from 0 on")]
+    offset: A[str, doc("the offset of its append")]
+    index: A[int, doc("its index in that append, from 0")]
     time: A[str | None, doc("when it was stored")]
     id: A[str | None, doc("the `Message-Id` that it was sent with")]
     producer_id: A[str | None, doc("who sent it, if that was an idempotent producer")]
@@ -60,9 +60,9 @@ class MessageDataRecord(MessageRecord):
 class DeliveryRecord(Record):
     """Base of what `consume` writes."""
 
-    id: A[str, doc("the message's own id where it has one inside, else its number")]
-    offset: A[str, doc("where the append that it came with begins")]
-    deliveries: A[int, doc("how many times it has been handed out, this time included")]
+    id: A[str, doc("the message's own id if it contains one, otherwise its number")]
+    offset: A[str, doc("where its append begins")]
+    deliveries: A[int, doc("how many times it has been delivered, including this time")]
 
 
 class DeliveredValueRecord(DeliveryRecord):

@@ -13,8 +13,8 @@ class RateRecord(Record):
     name: Name
     messages: A[int, doc("how many messages it has")]
     bytes: A[int, doc("its size")]
-    messages_per_s: A[float, doc("messages a second since the last look")]
-    bytes_per_s: A[float, doc("bytes a second since the last look")]
+    messages_per_s: A[float, doc("messages per second since the last refresh")]
+    bytes_per_s: A[float, doc("bytes per second since the last refresh")]
     closed: Closed
 
 
@@ -22,9 +22,9 @@ class TopRecord(Record):
     """One look at a server."""
 
     at: A[str, doc("when it was taken")]
-    interval_s: A[float, doc("the time since the last look")]
-    messages_per_s: A[float, doc("messages a second, all streams together")]
-    bytes_per_s: A[float, doc("bytes a second, all streams together")]
+    interval_s: A[float, doc("the time since the last refresh")]
+    messages_per_s: A[float, doc("messages per second, all streams together")]
+    bytes_per_s: A[float, doc("bytes per second, all streams together")]
     streams: A[list[RateRecord], doc("the streams, sorted as asked")]
 
 
@@ -32,10 +32,10 @@ class LatencyRecord(Record):
     """How long something took, over many times."""
 
     count: A[int, doc("how many there were")]
-    per_s: A[float, doc("how many a second")]
-    p50_ms: A[float, doc("half took at most this long, in milliseconds")]
-    p90_ms: A[float, doc("nine of ten")]
-    p99_ms: A[float, doc("99 of a hundred")]
+    per_s: A[float, doc("how many per second")]
+    p50_ms: A[float, doc("median, in milliseconds")]
+    p90_ms: A[float, doc("90th percentile")]
+    p99_ms: A[float, doc("99th percentile")]
     max_ms: A[float, doc("the longest")]
 
 
@@ -43,7 +43,7 @@ class BenchRecord(Record):
     """The result of a benchmark."""
 
     url: A[str, doc("the server")]
-    connections: A[int, doc("appends under way at a time")]
+    connections: A[int, doc("appends in flight at a time")]
     streams: A[int, doc("streams written to")]
     message_bytes: A[int, doc("size of each message")]
     seconds: A[float, doc("how long it ran")]
@@ -62,7 +62,7 @@ class KeyRecord(Record):
     read: A[list[str], doc("patterns of streams that it may read")]
     write: A[list[str], doc("patterns of streams that it may write")]
     delete: A[list[str], doc("patterns of streams that it may delete")]
-    admin: A[list[str], doc("patterns of streams that it may do all of this with")]
+    admin: A[list[str], doc("patterns of streams that it may read, write and delete")]
     created_at: A[str | None, doc("when it was made")]
     expires_at: A[str | None, doc("when it ends; null if it does not")]
 
@@ -70,7 +70,7 @@ class KeyRecord(Record):
 class NewKeyRecord(KeyRecord):
     """A key that was just made."""
 
-    key: A[str, doc("the key itself, shown this once")]
+    key: A[str, doc("the key itself, shown only once")]
 
 
 class ContextRecord(Record):
@@ -79,19 +79,19 @@ class ContextRecord(Record):
     name: A[str, doc("its name")]
     url: A[str, doc("the server's address")]
     has_token: A[bool, doc("whether it has a token")]
-    current: A[bool, doc("whether commands use it without being told")]
+    current: A[bool, doc("whether commands use it by default")]
 
 
 class NodeRecord(Record):
     """A node of a cluster."""
 
-    id: A[int, doc("its number, new every time that it joins")]
-    name: A[str, doc("the machine and process, for people")]
+    id: A[int, doc("its number, new each time it joins")]
+    name: A[str, doc("the machine and process")]
     address: A[str | None, doc("where other nodes reach it")]
-    epoch: A[int, doc("raised when it does not know how a commit of its own ended")]
-    lease_ms: A[int, doc("how long it keeps others out without a sign of life")]
-    draining: A[bool, doc("whether it hands over what it owns")]
-    labels: A[list[str], doc("what it was started with, such as region=eu")]
+    epoch: A[int, doc("raised when the outcome of one of its commits is unknown")]
+    lease_ms: A[int, doc("how long others wait without a heartbeat before they take over")]
+    draining: A[bool, doc("whether it is handing over what it owns")]
+    labels: A[list[str], doc("its labels, such as region=eu")]
     shards: A[int, doc("how many shards it owns")]
 
 
@@ -106,9 +106,9 @@ class HealthRecord(Record):
 class CallerRecord(Record):
     """Who is calling, and what they may do."""
 
-    access: A[bool, doc("whether the server has access control; if not, all is allowed")]
+    access: A[bool, doc("whether the server has access control; if not, everything is allowed")]
     name: A[str | None, doc("the name of the key or the subject of the token")]
     expires_at: A[str | None, doc("when it ends; null if it does not")]
-    administers: A[bool, doc("whether it may do what concerns the whole server")]
+    administers: A[bool, doc("whether it may manage the whole server")]
     grants: A[dict[str, list[str]], doc("by permission, the patterns of streams")]
     stream: A[dict[str, object] | None, doc("with STREAM: what is allowed on it")]

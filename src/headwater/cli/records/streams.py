@@ -17,20 +17,22 @@ class StreamRecord(Record):
     next_offset: NextOffset
     closed: Closed
     messages: A[int | None, doc("how many messages it has; appends, unless it is JSON")]
-    bytes: A[int | None, doc("its size, with what a fork shares with its source")]
+    bytes: A[int | None, doc("its size, including what a fork shares with its source")]
     created_at: A[str | None, doc("when it was created")]
     ttl_s: A[int | None, doc("seconds without access after which it expires")]
-    expires_at: A[str | None, doc("when it expires, if that was fixed")]
+    expires_at: A[str | None, doc("when it expires, if it has a fixed expiry")]
 
 
 class DetailRecord(StreamRecord):
     """One stream, with all that is known about it."""
 
     url: A[str, doc("its address")]
-    retention_s: A[int | None, doc("seconds after which what it has goes")]
-    retention_bytes: A[int | None, doc("how much of what it has it keeps")]
-    durability: A[str | None, doc("`relaxed` if it acknowledges before the commit, else `synced`")]
-    forked_from: A[str | None, doc("the path of the stream that it is a fork of")]
+    retention_s: A[int | None, doc("age in seconds after which messages are dropped")]
+    retention_bytes: A[int | None, doc("size beyond which the oldest messages are dropped")]
+    durability: A[
+        str | None, doc("`relaxed` if it acknowledges before the commit, otherwise `synced`")
+    ]
+    forked_from: A[str | None, doc("the path of its source, if it is a fork")]
     forks: A[int | None, doc("how many forks it has")]
     producers: A[int | None, doc("how many idempotent producers have written to it")]
     readers: A[int | None, doc("how many are following it now")]
@@ -58,7 +60,7 @@ class ClearRecord(Record):
 
     name: Name
     url: A[str, doc("its address")]
-    next_offset: A[str, doc("where it begins from now on")]
+    next_offset: A[str, doc("where it now begins")]
 
 
 class RemovalRecord(Record):
@@ -74,8 +76,8 @@ class AppendRecord(Record):
     name: Name
     messages: A[int, doc("messages in the input")]
     bytes: A[int, doc("their size")]
-    duplicates: A[int, doc("how many of them an earlier run had stored already")]
-    next_offset: A[str | None, doc("the offset after the last one; null if the server hid it")]
+    duplicates: A[int, doc("how many of them an earlier run had already stored")]
+    next_offset: A[str | None, doc("the offset after the last one; null if the server did not say")]
     closed: A[bool, doc("whether the stream was closed as well")]
 
 
@@ -91,12 +93,14 @@ class SettingsRecord(Record):
     """The settings of a stream, after a change."""
 
     name: Name
-    version: A[int, doc("the number of these settings")]
+    version: A[int, doc("the version of these settings")]
     ttl_s: A[int | None, doc("seconds without access after which it expires")]
-    expires_at: A[str | None, doc("when it expires, if that was fixed")]
-    retention_s: A[int | None, doc("seconds after which what it has goes")]
-    retention_bytes: A[int | None, doc("how much of what it has it keeps")]
-    durability: A[str | None, doc("`relaxed` if it acknowledges before the commit, else `synced`")]
+    expires_at: A[str | None, doc("when it expires, if it has a fixed expiry")]
+    retention_s: A[int | None, doc("age in seconds after which messages are dropped")]
+    retention_bytes: A[int | None, doc("size beyond which the oldest messages are dropped")]
+    durability: A[
+        str | None, doc("`relaxed` if it acknowledges before the commit, otherwise `synced`")
+    ]
     unique_ids: A[str | None, doc("`fail` or `succeed` if it takes each id once")]
     description: A[str | None, doc("what it is for")]
 
@@ -109,7 +113,7 @@ class RangeRecord(Record):
     messages: A[int, doc("how many messages it has")]
     bytes: A[int, doc("its size")]
     first_at: A[str | None, doc("when its first message was stored")]
-    file: A[str | None, doc("the file of history that holds it; null while it is in the database")]
+    file: A[str | None, doc("the history file that holds it; null while it is in the database")]
 
 
 class SnapshotRecord(Record):
@@ -119,7 +123,7 @@ class SnapshotRecord(Record):
     offset: A[str, doc("where it was taken, and where a reader continues")]
     content_type: A[str, doc("its media type")]
     bytes: A[int, doc("its size")]
-    created_at: A[str | None, doc("when it was left at the server")]
+    created_at: A[str | None, doc("when it was stored on the server")]
 
 
 class SnapshotRemovalRecord(Record):
@@ -135,7 +139,7 @@ class PublishedRecord(Record):
 
     stream: Name
     offset: A[str | None, doc("the offset after it")]
-    duplicate: A[bool, doc("whether the stream had it already")]
+    duplicate: A[bool, doc("whether the stream already had it")]
 
 
 class TransactionRecord(Record):

@@ -11,10 +11,10 @@ class LinkRecord(Record):
     """A stream of a subscription."""
 
     name: Name
-    explicit: A[bool, doc("whether it was named; else the pattern takes it in")]
+    explicit: A[bool, doc("whether it was added by name; otherwise the pattern matches it")]
     acked_offset: A[str, doc("the last offset that was acknowledged; -1 if none was")]
     tail_offset: A[str, doc("the offset after its last message")]
-    pending: A[bool, doc("whether there is something to do between the two")]
+    pending: A[bool, doc("whether there are pending messages between the two")]
 
 
 class SubscriptionRecord(Record):
@@ -22,18 +22,18 @@ class SubscriptionRecord(Record):
 
     name: A[str, doc("its name")]
     type: A[str, doc("`webhook` or `pull-wake`")]
-    pattern: A[str | None, doc("which streams it takes in")]
-    webhook: A[str | None, doc("the address that is woken")]
+    pattern: A[str | None, doc("which streams it reads")]
+    webhook: A[str | None, doc("the address that is called")]
     wake_stream: A[str | None, doc("the stream that gets an event for each wake")]
-    lease_s: A[float, doc("how long the worker that is woken may stay silent")]
+    lease_s: A[float, doc("how long a worker may go without reporting")]
     description: A[str | None, doc("what it is for")]
     status: A[str, doc("`active`, or `failed` while waking fails and is tried again")]
     state: A[str, doc("`idle`, `due`, `offered` or `leased`")]
     generation: A[int, doc("how many wakes there were")]
-    holder: A[str | None, doc("the worker that has claimed the wake")]
+    holder: A[str | None, doc("the worker that claimed the wake")]
     failures: A[int, doc("how often waking has failed in a row")]
     streams_total: A[int, doc("how many streams it is linked to")]
-    streams_pending: A[int, doc("how many of them have something to do")]
+    streams_pending: A[int, doc("how many of them have pending messages")]
     streams: A[list[LinkRecord], doc("those streams; empty in a list of subscriptions")]
 
 
@@ -56,6 +56,6 @@ class WakeRecord(Record):
     name: A[str, doc("the subscription")]
     wake_id: A[str, doc("names the wake")]
     generation: A[int, doc("its number")]
-    streams: A[list[LinkRecord], doc("the streams with something to do")]
+    streams: A[list[LinkRecord], doc("the streams with pending messages")]
     outcome: A[str, doc("`acked` or `released`")]
     exit_code: A[int | None, doc("how the command ended; null without one")]
