@@ -188,7 +188,7 @@ def test_tail_begins_with_the_last_ten(run: Run, client: Headwater, json_stream:
     assert run("tail", json_stream, "--no-follow", "-n", "3").lines == ["22", "23", "24"]
     assert run("tail", json_stream, "--no-follow", "-n", "0").lines == []
     assert len(run("tail", json_stream, "--no-follow", "--from", "start").lines) == 25
-    assert "give one of" in run("tail", json_stream, "-n", "1", "--from", "start", code=2).err
+    assert "use one of" in run("tail", json_stream, "-n", "1", "--from", "start", code=2).err
 
 
 def test_tail_of_bytes_begins_with_what_is_new(run: Run, bytes_stream: str) -> None:

@@ -41,7 +41,7 @@ def test_whole_and_damaged(
     assert run("verify", str(data), "--json").record == {"ok": True, "problems": []}
     with on_terminal("verify", str(data), env=process_environment) as terminal:
         assert terminal.end() == 0
-    assert "all whole" in terminal.screen
+    assert "all intact" in terminal.screen
 
     (database,) = (file for file in data.iterdir() if file.read_bytes()[:6] == b"SQLite")
     content = database.read_bytes()

@@ -62,10 +62,10 @@ def api(
       headwater api /v1/stream/orders -X HEAD -i
     """
     if not path.startswith("/"):
-        raise usage(f"{path!r} is no path; it begins with /")
+        raise usage(f"{path!r} is not a path; it must begin with /")
     verb = (method or ("GET" if data is None else "POST")).upper()
     if verb not in METHODS:
-        raise usage(f"{method!r} is no method; use one of {', '.join(METHODS)}")
+        raise usage(f"{method!r} is not a method; use one of {', '.join(METHODS)}")
     params = dict(parse_pair(one, "=", "parameter", "NAME=VALUE") for one in query or [])
     headers = dict(map(parse_header, header or []))
     body = None if data is None else _json(data)

@@ -147,7 +147,7 @@ def _of_backup(source: Path, data: Path) -> RestoreRecord:
     from headwater.store.restoring import restore_backup
 
     manifest = follow(f"restoring {data}", restore_backup(source, data))
-    say(f"everything in {source} was whole")
+    say(f"everything in {source} is intact")
     if manifest.elsewhere:
         say(elsewhere_notice(manifest.elsewhere))
     return RestoreRecord(

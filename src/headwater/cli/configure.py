@@ -76,7 +76,7 @@ def set_(
       headwater set orders --description 'what customers want'
     """
     if ttl not in (None, NONE) and expires_at not in (None, NONE):
-        raise usage("give --ttl or --expires-at, not both")
+        raise usage("use --ttl or --expires-at, not both")
     changes: dict[str, str | None] = {}
     if keep is not None:
         changes["Stream-Retention-Seconds"] = _number(keep, seconds_of)

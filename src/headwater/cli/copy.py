@@ -58,7 +58,9 @@ def copy(
       headwater copy data postgresql://db/headwater --history-store s3://bucket/prefix
     """
     if not is_address(source) and not is_address(target):
-        raise usage("one of both has to be postgresql://…; `headwater backup` copies a directory")
+        raise usage(
+            "one of the two has to be postgresql://…; `headwater backup` copies a directory"
+        )
     with _explained(), _sources(source, history_store) as reading, _targets(target) as writing:
         copied = _follow(f"copying {shown(source)}", reading, writing)
     _say_what_stays(source, target)
@@ -126,7 +128,7 @@ def _remote(url: str) -> Remote:
 
 def _say_files(files: int) -> None:
     if files:
-        say(f"{files:,} files of history become rows")
+        say(f"{files:,} history files become rows")
 
 
 @contextmanager

@@ -106,7 +106,7 @@ def rm(
 def _url(client: Headwater, document: str) -> str:
     service, slash, path = document.partition("/")
     if not slash or not service or not path:
-        raise usage(f"{document!r} is no document; write SERVICE/PATH, as in editor/notes")
+        raise usage(f"{document!r} is not a document; write SERVICE/PATH, as in editor/notes")
     below = f"/v1/yjs/{quote(service, safe='')}/docs/{quote(path)}"
     return urljoin(f"{remote.server_url(client)}/", below)
 

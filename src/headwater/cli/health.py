@@ -84,7 +84,7 @@ def _probe_here(path: str, timeout_s: float) -> tuple[Target, tuple[int, bytes]]
     """A server with TLS hangs up on a client that does not start with it."""
     port = os.environ.get("HEADWATER_PORT", str(DEFAULT_PORT))
     if not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
-        raise usage(f"$HEADWATER_PORT is {port!r}, which is no port")
+        raise usage(f"$HEADWATER_PORT is {port!r}, which is not a port")
     plain = Target(f"http://127.0.0.1:{port}")
     try:
         return plain, _probe(plain, path, timeout_s)

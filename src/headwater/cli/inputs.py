@@ -77,7 +77,7 @@ def parse_pair(text: str, sign: str, what: str, form: str) -> tuple[str, str]:
     """A name and a value with a sign between them."""
     name, found, value = text.partition(sign)
     if not found or not name.strip():
-        raise usage(f"{text!r} is no {what}; write {form}")
+        raise usage(f"{text!r} is not a {what}; write {form}")
     return name.strip(), value.strip()
 
 

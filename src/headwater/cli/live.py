@@ -228,7 +228,7 @@ def wait(
 def _condition(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise usage(f"{text!r} is no condition; write FIELD=VALUE")
+        raise usage(f"{text!r} is not a condition; write FIELD=VALUE")
     try:
         return name, msgspec.json.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError):

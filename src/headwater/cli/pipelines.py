@@ -134,7 +134,7 @@ def run(
     if on_error not in ON_ERROR:
         raise usage(f"--on-error is {' or '.join(ON_ERROR)}, not {on_error!r}")
     if (stream is None) == (pattern is None):
-        raise usage("give --stream or --pattern, one of the two")
+        raise usage("use --stream or --pattern, one of the two")
     options = _options(target)
     if stream is not None:
         options["stream"] = stream

@@ -73,12 +73,12 @@ def parse_where(text: str, *, now_ms: int | None = None) -> Where:
     if text.startswith("-"):
         last = whole_number(text[1:], digits_max=15)
         if last is None:
-            raise usage(f"{text!r} is no place to begin; use {GRAMMAR}")
+            raise usage(f"{text!r} is not a position; use {GRAMMAR}")
         return Last(last)
     if text.startswith("@"):
         return Since(_moment_ms(text[1:], now_ms))
     if not text or not text.isprintable() or " " in text:
-        raise usage(f"{text!r} is no place to begin; use {GRAMMAR}")
+        raise usage(f"{text!r} is not a position; use {GRAMMAR}")
     return At(text)
 
 
@@ -112,7 +112,7 @@ def locate(client: Headwater, stream: Stream, where: Where, unit: Unit) -> Posit
         try:
             return Position.parse(where.text)
         except ValueError:
-            raise usage(f"{where.text!r} is no place to begin; use {GRAMMAR}") from None
+            raise usage(f"{where.text!r} is not a position; use {GRAMMAR}") from None
     if isinstance(where, Since):
         position = remote.find_time(stream, where.at_ms)
         if position is None:

@@ -45,7 +45,7 @@ def presign(
     """
     milliseconds = parse_span_ms(expires)
     if milliseconds % 1000 or not milliseconds:
-        raise usage(f"{expires!r} does not do; an address lasts for whole seconds")
+        raise usage(f"{expires!r} is not valid; an address lasts for whole seconds")
     with target.connect(stream=stream) as client:
         path = remote.open_stream(client, stream).path
         body = {"stream": path, "expires_s": milliseconds // 1000}

@@ -32,7 +32,7 @@ def parse_span_ms(text: str) -> int:
         raise usage(f"{text!r} is not a length of time; write 30s, 5m, 1h30m, 2d or 1w")
     span = sum(int(count) * _UNITS_MS[unit] for count, unit in _PART.findall(text[:100]))
     if span > _SPAN_MAX_MS:
-        raise usage(f"{text!r} is too long; a thousand years will do")
+        raise usage(f"{text!r} is too long; use at most a thousand years")
     return span
 
 
@@ -71,5 +71,5 @@ def parse_moment(text: str, also: str = "") -> datetime:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise usage(f"{text!r} is no moment; write {also}2026-01-31T12:00:00Z with its zone")
+        raise usage(f"{text!r} is not a time; write {also}2026-01-31T12:00:00Z with its zone")
     return moment

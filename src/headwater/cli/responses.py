@@ -148,7 +148,9 @@ def rm(target: Target, address: Address, json: Json = False) -> None:
 
 def _open(client: Headwater, address: str) -> DurableResponse:
     if not address.startswith(("http://", "https://")):
-        raise usage(f"{address!r} is no address of an answer; take the one that `fetch` said")
+        raise usage(
+            f"{address!r} is not the address of an answer; use the one that `fetch` printed"
+        )
     return client.durable_response(address)
 
 

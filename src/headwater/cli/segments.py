@@ -207,7 +207,7 @@ def verify(
         raise CliError(f"{len(problems):,} of {checked:,} files are not whole")
     if not json:
         write_line("ok")
-    say(f"{checked:,} of {len(rows):,} files looked at: all whole")
+    say(f"{checked:,} of {len(rows):,} files checked: all intact")
 
 
 def _needed(noted: Noted, remote: Remote | None) -> list[SegmentRow]:

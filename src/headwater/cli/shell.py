@@ -99,7 +99,7 @@ class Shell(TyperGroup):
             raise
         except UnicodeEncodeError as error:
             # Arguments may have bytes that are no text, and nothing can be called so.
-            say(f"{error.object!r} is no text; it has bytes that mean nothing")
+            say(f"{error.object!r} is not valid text")
             raise typer.Exit(ExitCode.USAGE) from None
         except OSError as error:
             say(_os_error(error))

@@ -132,7 +132,7 @@ def put(
     """
     kind = TYPES.get(type, type)
     if "/" not in kind:
-        raise usage(f"{type!r} is no type; use json, text, bytes or a media type like image/png")
+        raise usage(f"{type!r} is not a type; use json, text, bytes or a media type like image/png")
     data = read_whole([file] if file else [])
     with target.connect(stream=stream) as client:
         handle = remote.open_stream(client, stream)

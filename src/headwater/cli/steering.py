@@ -137,7 +137,7 @@ def reset(
     with target.connect(stream=stream) as client:
         known = {one.name: one for one in _reports(client)}.get(name)
         if known is not None and known.kind == "snapshot":
-            raise usage("a snapshot has no place of its own to reset")
+            raise usage("a snapshot has no position of its own to reset")
         place: To
         if isinstance(where, At) and where.text in _ENDS and stream is None:
             place = "earliest" if where.text == START else "latest"

@@ -68,7 +68,7 @@ def seconds_of(span: str | None) -> int | None:
         return None
     seconds = parse_seconds(span)
     if not seconds.is_integer():
-        raise usage(f"{span!r} is too fine; it is counted in whole seconds")
+        raise usage(f"{span!r} is too precise; use whole seconds")
     return int(seconds)
 
 
@@ -77,6 +77,6 @@ def moment_of(expires_at: str | None, ttl: str | None) -> str | None:
     if expires_at is None:
         return None
     if ttl is not None:
-        raise usage("give --ttl or --expires-at, not both")
+        raise usage("use --ttl or --expires-at, not both")
     parse_moment(expires_at)
     return expires_at

@@ -112,7 +112,7 @@ def create(
     """
     kind = TYPES.get(type, type)
     if "/" not in kind:
-        raise usage(f"{type!r} is no type; use json, text, bytes or a media type like image/png")
+        raise usage(f"{type!r} is not a type; use json, text, bytes or a media type like image/png")
     first: dict[str, Any] = {} if data is None else {"data": _first_message(data, Unit.of(kind))}
     if version is not None and (first or closed):
         raise usage("--version is about settings; append --data afterwards")

@@ -111,9 +111,9 @@ def create(
       headwater subscription create jobs --stream jobs/urgent --wake-stream job-wakes
     """
     if (webhook is None) == (wake_stream is None):
-        raise usage("give --webhook or --wake-stream, one of the two")
+        raise usage("use --webhook or --wake-stream, one of the two")
     if pattern is None and not streams:
-        raise usage("give a PATTERN or --stream, or both")
+        raise usage("use PATTERN or --stream, or both")
     with target.connect() as client:
         info = _open(client, name).create(
             webhook=webhook,
@@ -260,7 +260,7 @@ def claim(
       headwater subscription claim jobs --exec ./work.sh
     """
     if command is not None and ack:
-        raise usage("give --exec or --ack, not both")
+        raise usage("use --exec or --ack, not both")
     with target.connect() as client:
         try:
             taken = _open(client, name).claim(worker)

@@ -49,7 +49,7 @@ class Target(Server):
         except HeadwaterError as error:
             raise explain(error, url=self.url, stream=stream, group=group) from error
         except httpx.InvalidURL as error:
-            raise usage(f"this is no part of an address: {error}") from error
+            raise usage(f"this cannot be part of an address: {error}") from error
         except ValueError as error:
             # What the client refuses before it sends anything: a header that cannot be one.
             if type(error) is not ValueError:

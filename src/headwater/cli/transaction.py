@@ -73,7 +73,7 @@ def _body(text: bytes) -> dict[str, Any]:
         try:
             part = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise usage(f"line {number} is no message of a transaction: {error}") from None
+            raise usage(f"line {number} is not a message of a transaction: {error}") from None
         if "stream" not in part or not part.keys() & {"value", "data"}:
             raise usage(f"line {number} needs a stream and a value, or data")
         publish.append(part)

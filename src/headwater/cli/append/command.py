@@ -112,7 +112,7 @@ def append(
     if (id is not None or seq is not None) and (message is None or producer is not None):
         raise usage("--id and --seq are for one MESSAGE, without --producer")
     if message is not None and (files or raw):
-        raise usage("give MESSAGE, --file or --raw, not several of them")
+        raise usage("use MESSAGE, --file or --raw, not several of them")
     if producer is None and (epoch is not None or batch is not None):
         raise usage("--epoch and --batch belong to --producer")
     if producer is not None and epoch is None:
@@ -121,7 +121,7 @@ def append(
             "is for other input"
         )
     if producer is not None and not (producer.isascii() and producer.isprintable()):
-        raise usage("the ID of a producer is a name in ASCII")
+        raise usage("the ID of a producer must be an ASCII name")
     with target.connect(stream=stream) as client:
         # Is it there, and what is it made of? This fails quickly; the rest is patient.
         info = remote.open_stream(client, stream).head()

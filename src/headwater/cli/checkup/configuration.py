@@ -79,7 +79,7 @@ def unknown_variables() -> Iterator[tuple[str, str]]:
 
 def _environment() -> Iterator[Finding]:
     for name, advice in unknown_variables():
-        yield hint("environment", f"{name} is no setting and is ignored", advice)
+        yield hint("environment", f"{name} is not a setting and is ignored", advice)
 
 
 def _invalid(error: ValidationError) -> Iterator[Finding]:

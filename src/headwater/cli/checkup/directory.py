@@ -87,9 +87,9 @@ def check(directory: Path, use: Use) -> Iterator[Finding]:
 def _missing(directory: Path) -> Finding:
     parent = next(parent for parent in directory.absolute().parents if parent.exists())
     if os.access(parent, os.W_OK | os.X_OK):
-        return ok("directory", f"{directory} is not there yet; a server would make it")
+        return ok("directory", f"{directory} does not exist yet; a server would create it")
     advice = f"make it, and give it to the user that runs the server; {parent} is not writable"
-    return problem("directory", f"{directory} is not there", advice)
+    return problem("directory", f"{directory} does not exist", advice)
 
 
 def _permissions(directory: Path) -> Iterator[Finding]:
@@ -114,7 +114,7 @@ def _permissions(directory: Path) -> Iterator[Finding]:
 
 def _lock(directory: Path, use: Use) -> Finding:
     if not use.held:
-        return ok("lock", f"nobody uses {directory}")
+        return ok("lock", f"{directory} is not in use")
     return ok("lock", f"process {use.holder} uses {directory}; another server could not start here")
 
 
@@ -131,7 +131,7 @@ def _space(directory: Path) -> Iterator[Finding]:
     else:
         yield ok("space", f"{size(free)} left, {size(used)} in use")
     if about.f_files and not about.f_favail:
-        yield problem("space", "no more files can be made on this disk", "remove some (inodes)")
+        yield problem("space", "no more files can be created on this disk", "remove some (inodes)")
 
 
 def _history_bytes(directory: Path) -> int:
@@ -143,15 +143,15 @@ def _filesystem(directory: Path) -> Iterator[Finding]:
     if kind in _REMOTE or kind.startswith("fuse."):
         yield problem(
             "file system",
-            f"{directory} lies on {kind}, which does not keep locks and memory maps in step",
-            "use a disk of this machine",
+            f"{directory} is on {kind}, which does not keep locks and memory maps consistent",
+            "use a local disk",
         )
     elif kind in _VOLATILE:
         advice = "use a disk; or serve with --memory, if that is meant"
-        yield hint("file system", f"{directory} lies on {kind}: a reboot empties it", advice)
+        yield hint("file system", f"{directory} is on {kind}: a reboot empties it", advice)
     elif kind == "overlay":
         advice = "mount a volume there"
-        yield hint("file system", f"{directory} goes when its container goes", advice)
+        yield hint("file system", f"{directory} is deleted with its container", advice)
     elif kind:
         yield ok("file system", kind)
 
@@ -221,7 +221,7 @@ def _database(directory: Path) -> Iterator[Finding]:
             advice = "restore it from a backup"
             yield problem("database", f"{path} is gone, but its log is there", advice)
         else:
-            yield ok("database", "none yet; a server would make it")
+            yield ok("database", "none yet; a server would create it")
         return
     try:
         with closing(open_reader(path)) as connection:
@@ -239,10 +239,10 @@ def _content(connection: apsw.Connection, path: Path) -> Iterator[Finding]:
         yield hint(
             "database",
             f"written by an older headwater (schema {version}, now {SCHEMA_VERSION})",
-            "the next start changes it, and older versions cannot read it then: back it up first",
+            "the next start migrates it, and older versions cannot read it then: back it up first",
         )
     else:
-        yield ok("database", f"schema {version}, its log is whole")
+        yield ok("database", f"schema {version}, its log is intact")
     log_bytes = disk_bytes(path)["wal"]
     if log_bytes > _LOG_BYTES_MAX:
         advice = "someone reads for very long: a backup, a verify, or a process that hangs"
@@ -255,7 +255,7 @@ def _content(connection: apsw.Connection, path: Path) -> Iterator[Finding]:
         advice = "run `headwater verify` for all of it; restore from a backup"
         yield problem("data", f"{found.where}: {found.what}", advice)
     if not problems:
-        yield ok("data", "a sample is whole; `headwater verify` checks everything")
+        yield ok("data", "a sample is intact; `headwater verify` checks everything")
     newest = newest_append_ms(connection)
     ahead_ms = newest - time.time() * 1000
     if ahead_ms > _AHEAD_MS:

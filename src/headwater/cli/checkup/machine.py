@@ -77,7 +77,7 @@ def _port(settings: Settings, *, in_use: bool) -> Finding:
         )[0]
     except OSError as error:
         advice = "use --host with an address of this machine"
-        return problem("address", f"{settings.host} means nothing here: {error.strerror}", advice)
+        return problem("address", f"{settings.host} cannot be used here: {error.strerror}", advice)
     with socket.socket(kind, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -164,6 +164,6 @@ def _clock() -> Iterator[Finding]:
     if now < _BUILT:
         yield problem(
             "clock",
-            f"it says {now:%Y-%m-%d}, which cannot be",
+            f"it says {now:%Y-%m-%d}, which cannot be right",
             "set the clock: TTLs, expiry and leases go by it",
         )

@@ -167,7 +167,7 @@ class Worker:
         if self._tally.signal is None:
             self._tally.signal = received
             if self._tasks and sys.stderr.isatty():
-                say("finishing what has begun; once more ends it")
+                say("finishing what has started; repeat to stop it")
             self._stop()
             return
         self._handler.abort()

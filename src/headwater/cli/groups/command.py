@@ -102,7 +102,7 @@ def ls(
         record=lambda one: group_record(*one),
         line=lambda one: one[1].name if stream is not None else f"{one[0]}\t{one[1].name}",
         table=lambda groups: group_table(groups, with_streams=stream is None),
-        nothing=f"no groups; make one with `headwater group create {stream or 'STREAM'} NAME`",
+        nothing=f"no groups; create one with `headwater group create {stream or 'STREAM'} NAME`",
     )
 
 
@@ -173,7 +173,7 @@ def lag(
     elif groups:
         console().print(lag_table(groups))
     elif is_terminal():
-        say(f"no groups; make one with `headwater group create {path} NAME`")
+        say(f"no groups; create one with `headwater group create {path} NAME`")
 
 
 @app.command()
@@ -243,7 +243,7 @@ def create(
       headwater group create orders packers --version 2 --ack-timeout 10m
     """
     if if_missing + update + (version is not None) > 1:
-        raise usage("give one of --if-missing, --update and --version")
+        raise usage("use one of --if-missing, --update and --version")
     with target.connect(stream=stream, group=group) as client:
         handle = remote.open_stream(client, stream)
         opened = remote.open_group(handle, group)

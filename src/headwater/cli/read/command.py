@@ -148,10 +148,10 @@ def read(
       headwater read orders --format csv > orders.csv
     """
     if follow and until is not None:
-        raise usage("give --follow or --until, not both")
+        raise usage("use --follow or --until, not both")
     begin, end = _begin(where, since, At(START)), None if until is None else parse_until(until)
     if isinstance(begin, Since) and isinstance(end, Since) and begin.at_ms > end.at_ms:
-        raise usage("--until lies before --since; swap them")
+        raise usage("--until is before --since; swap them")
     wanted = Wanted(
         begin=begin,
         until=end,
@@ -210,7 +210,7 @@ def tail(
       headwater tail orders --no-follow    # like tail without -f
     """
     if last is not None and (where is not None or since is not None):
-        raise usage("give one of -n, --from and --since")
+        raise usage("use one of -n, --from and --since")
     wanted = Wanted(
         begin=_begin(where, since, None if last is None else Last(last)),
         until=None,
@@ -228,7 +228,7 @@ def tail(
             (path, _plan(client, remote.open_stream(client, path), wanted)) for path in streams
         ]
     if any(plan.in_bulk for _, plan in plans):
-        raise usage("of several streams, a template has %t, %s, %S and %k")
+        raise usage("with several streams, a template can have %t, %s, %S and %k")
     followed = [Followed(path, plan.unit, plan.format, plan.start) for path, plan in plans]
     follow_several(target, followed, wanted.grep, follow=follow)
 
@@ -247,7 +247,7 @@ class Wanted:
 
 def _begin(where: str | None, since: str | None, default: Where | None) -> Where | None:
     if where is not None and since is not None:
-        raise usage("give --from or --since, not both")
+        raise usage("use --from or --since, not both")
     if since is not None:
         return parse_since(since)
     return default if where is None else parse_where(where)
@@ -263,7 +263,7 @@ def _format(format: str | None, *, json: bool, details: bool, timestamps: bool) 
     if given == ["json", "details"]:
         return "details"
     if len(given) > 1:
-        raise usage("give one of --format, --json, --details and --timestamps")
+        raise usage("use one of --format, --json, --details and --timestamps")
     return given[0] if given else "lines"
 
 

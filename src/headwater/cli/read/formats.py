@@ -107,7 +107,7 @@ def make_format(text: str, unit: Unit, stream: str, *, colours: bool) -> Format:
                 lambda item: _time(item) + b" " + paint(_shown(item, unit)) + b"\n", detailed=True
             )
     if "%" not in text:
-        raise usage(f"{text!r} is no format; use {GRAMMAR}")
+        raise usage(f"{text!r} is not a format; use {GRAMMAR}")
     return _template(text, unit, stream)
 
 
@@ -162,7 +162,9 @@ def _escaped(escape: str, text: str) -> bytes:
     if escape.startswith("x") and len(escape) == 3:
         return bytes([int(escape[1:], 16)])
     if escape not in _ESCAPES:
-        raise usage(f"'\\{escape}' in {text!r} is no escape; use \\n, \\t, \\r, \\0, \\x1f or \\\\")
+        raise usage(
+            f"'\\{escape}' in {text!r} is not an escape; use \\n, \\t, \\r, \\0, \\x1f or \\\\"
+        )
     return _ESCAPES[escape]
 
 
@@ -299,7 +301,7 @@ def make_filter(text: str | None) -> Callable[[bytes], bool] | None:
     if text is None:
         return None
     if not text:
-        raise usage("--grep needs a text to look for")
+        raise usage("--grep needs text to look for")
     body, slash, flags = text[1:].rpartition("/")
     if not text.startswith("/") or not slash:
         wanted = text.encode(errors="surrogateescape")
@@ -313,5 +315,5 @@ def _matcher(body: str, flags: str) -> Callable[[bytes], bool]:
     try:
         pattern = re.compile(body, re.IGNORECASE if flags else 0)
     except (re.error, RecursionError, OverflowError) as error:
-        raise usage(f"/{body}/ is no regular expression: {error}") from None
+        raise usage(f"/{body}/ is not a regular expression: {error}") from None
     return lambda data: pattern.search(data.decode(errors="replace")) is not None

@@ -59,7 +59,7 @@ def sql(
       headwater sql "SELECT * FROM rollup ORDER BY window_start" --csv > rollup.csv
     """
     if json and as_csv:
-        raise usage("give --json or --csv, not both")
+        raise usage("use --json or --csv, not both")
     try:
         import deltalake  # noqa: F401 - before anything is said about tables
         import duckdb  # noqa: F401
