@@ -87,6 +87,15 @@ async def test_the_answer_is_there_in_the_same_turn_and_the_next_may_follow() ->
         assert found.lines == b"Stream-Up-To-Date: true\r\n"
 
 
+@pytest.mark.parametrize("said", [{}, {b"host": b"there"}])
+async def test_the_owner_is_told_one_host(said: dict[bytes, bytes]) -> None:
+    """What came in HTTP/1.0 need not name one; what is passed on is HTTP/1.1."""
+    bench = Bench()
+    bench.send(Request("GET", b"/v1/stream/s", b"", said))
+    hosts = [line for line in bench.wire.sent.split(b"\r\n") if line.startswith(b"host:")]
+    assert hosts == [b"host: " + said.get(b"host", b"localhost")]
+
+
 async def test_chunks_are_waited_for() -> None:
     bench = Bench()
     answer = bench.send(a_read())

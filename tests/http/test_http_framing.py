@@ -244,9 +244,10 @@ def test_http_1_0_closes_by_default(client: Client) -> None:
     assert client.get(path).body == b"hello"
 
 
-def test_http_1_0_without_a_host(client: Client) -> None:
+@pytest.mark.parametrize("more", [b"", b"Connection: Upgrade\r\nUpgrade: h2c\r\n"])
+def test_http_1_0_without_a_host(client: Client, more: bytes) -> None:
     with client.wire() as wire:
-        wire.send(b"GET /healthz HTTP/1.0\r\n\r\n")
+        wire.send(b"GET /healthz HTTP/1.0\r\n%b\r\n" % more)
         assert wire.reply().status == 200
         assert wire.is_at_end()
 
@@ -292,36 +293,43 @@ NONSENSE = [
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # a TLS handshake
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     b"GET /healthz HTTP/9.9\r\n\r\n",
-    b"get /healthz HTTP/1.1\r\n\r\n",
-    b"BREW /healthz HTTP/1.1\r\n\r\n",
-    b"GET /health z HTTP/1.1\r\n\r\n",
-    b"GET /\x00 HTTP/1.1\r\n\r\n",
-    b"GET /healthz HTTP/1.1\r\nNo colon\r\n\r\n",
-    b"GET /healthz HTTP/1.1\r\nBad name: x\r\n\r\n",
-    b"GET /healthz HTTP/1.1\r\nBad : x\r\n\r\n",
-    b"GET /healthz HTTP/1.1\r\n: x\r\n\r\n",
-    b"GET /healthz HTTP/1.1\r\nX: a\x00b\r\n\r\n",
-    b"GET /healthz HTTP/1.1\r\nX: a\rb\r\n\r\n",
-    b"POST /healthz HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-    b"POST /healthz HTTP/1.1\r\nContent-Length: +5\r\n\r\nhello",
-    b"POST /healthz HTTP/1.1\r\nContent-Length: 5x\r\n\r\nhello",
-    b"POST /healthz HTTP/1.1\r\nContent-Length: \r\n\r\n",
-    b"POST /healthz HTTP/1.1\r\nContent-Length: " + b"9" * 30 + b"\r\n\r\n",
-    b"POST /healthz HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
-    b"POST /healthz HTTP/1.1\r\nContent-Length: 5, 5\r\n\r\nhello",
-    b"POST /healthz HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    b"POST /healthz HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
-    b"POST /healthz HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\nhello",
-    b"POST /healthz HTTP/1.1\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
-    b"POST /healthz HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    b"get /healthz HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"BREW /healthz HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET /health z HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET /\x00 HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET /healthz HTTP/1.1\r\nHost: a\r\nNo colon\r\n\r\n",
+    b"GET /healthz HTTP/1.1\r\nHost: a\r\nBad name: x\r\n\r\n",
+    b"GET /healthz HTTP/1.1\r\nHost: a\r\nBad : x\r\n\r\n",
+    b"GET /healthz HTTP/1.1\r\nHost: a\r\n: x\r\n\r\n",
+    b"GET /healthz HTTP/1.1\r\nHost: a\r\nX: a\x00b\r\n\r\n",
+    b"GET /healthz HTTP/1.1\r\nHost: a\r\nX: a\rb\r\n\r\n",
+    b"POST /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
+    b"POST /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: +5\r\n\r\nhello",
+    b"POST /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 5x\r\n\r\nhello",
+    b"POST /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: \r\n\r\n",
+    b"POST /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: " + b"9" * 30 + b"\r\n\r\n",
+    b"POST /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
+    b"POST /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 5, 5\r\n\r\nhello",
+    b"POST /healthz HTTP/1.1\r\nHost: a\r\n"
+    b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"POST /healthz HTTP/1.1\r\nHost: a\r\n"
+    b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+    b"POST /healthz HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\nhello",
+    b"POST /healthz HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+    b"POST /healthz HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
     b"POST /healthz HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: "
     b"chunked\r\n\r\n0\r\n\r\n",
+    b"GET /healthz HTTP/1.1\r\n\r\n",
+    b"GET /healthz HTTP/1.1\r\nX-Host: a\r\n\r\n",
+    b"GET http://localhost/healthz HTTP/1.1\r\n\r\n",
+    b"GET /healthz HTTP/1.1\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
     b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: other.example\r\n\r\n",
     b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nhost: localhost\r\n\r\n",
-    b"POST /healthz HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\nhello",
-    b"POST /healthz HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nhello\r\n0\r\n\r\n",
-    b"POST /healthz HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloXX0\r\n\r\n",
-    b"POST /healthz HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + b"f" * 20 + b"\r\nx\r\n",
+    b"POST /healthz HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\nhello",
+    b"POST /healthz HTTP/1.1\r\nHost: a\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n-5\r\nhello\r\n0\r\n\r\n",
+    b"POST /healthz HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloXX0\r\n\r\n",
+    b"POST /healthz HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + b"f" * 20 + b"\r\nx\r\n",
 ]
 
 

@@ -166,7 +166,7 @@ async def test_a_head_that_drips_behind_another_request(place: Place) -> None:
 
 async def test_a_body_that_stops(place: Place) -> None:
     peer = await place.open(only(body_s=SHORT_S))
-    peer.send(b"POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\nhalf")
+    peer.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf")
     assert await peer.is_cut()
 
 
@@ -191,7 +191,7 @@ async def test_idle_is_not_the_same_as_a_slow_head(place: Place) -> None:
 @pytest.mark.parametrize("target", [b"/large", b"/file"])
 async def test_an_answer_that_is_not_read(place: Place, target: bytes) -> None:
     peer = await place.open(only(write_s=SHORT_S))
-    peer.send(b"GET %b HTTP/1.1\r\n\r\n" % target)
+    peer.send(b"GET %b HTTP/1.1\r\nHost: a\r\n\r\n" % target)
     # Nothing more is taken from the socket than what fits into the buffer of the reader.
     await asyncio.sleep(5 * SHORT_S)
     received = 0
@@ -214,7 +214,7 @@ async def test_a_file_that_is_read_slowly(place: Place, monkeypatch: pytest.Monk
 
 async def read_slowly(place: Place, now_and_then_s: float) -> None:
     peer = await place.open(only(write_s=4 * now_and_then_s, head_s=now_and_then_s))
-    peer.send(b"GET /file HTTP/1.1\r\n\r\n")
+    peer.send(b"GET /file HTTP/1.1\r\nHost: a\r\n\r\n")
     await peer.reader.readuntil(b"\r\n\r\n")
     received = 0
     while received < 50_000_000:
@@ -227,7 +227,7 @@ async def read_slowly(place: Place, now_and_then_s: float) -> None:
 async def test_a_file_that_has_become_shorter_ends_the_connection(place: Place) -> None:
     """The length was said already; what is missing must not be made up."""
     peer = await place.open(only())
-    peer.send(b"GET /file HTTP/1.1\r\n\r\n")
+    peer.send(b"GET /file HTTP/1.1\r\nHost: a\r\n\r\n")
     await peer.reader.readuntil(b"\r\n\r\n")
     place.handler.file.truncate(1_000)
     with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
@@ -237,7 +237,7 @@ async def test_a_file_that_has_become_shorter_ends_the_connection(place: Place) 
 async def test_the_server_may_take_its_time(place: Place) -> None:
     """Time-outs are for peers. A request that is being answered is left alone."""
     peer = await place.open(only(head_s=STALL_S, body_s=SHORT_S, idle_s=STALL_S))
-    peer.send(b"GET /later HTTP/1.1\r\n\r\n")
+    peer.send(b"GET /later HTTP/1.1\r\nHost: a\r\n\r\n")
     other = await place.open(only())
     assert await other.is_cut()
     assert place.handler.later is not None
@@ -247,7 +247,7 @@ async def test_the_server_may_take_its_time(place: Place) -> None:
 
 async def test_events_may_rest(place: Place) -> None:
     peer = await place.open(only(head_s=STALL_S, body_s=SHORT_S, idle_s=STALL_S))
-    peer.send(b"GET /events HTTP/1.1\r\n\r\n")
+    peer.send(b"GET /events HTTP/1.1\r\nHost: a\r\n\r\n")
     assert await peer.reader.readuntil(b"begun")
     other = await place.open(only())
     assert await other.is_cut()
@@ -259,7 +259,7 @@ async def test_events_may_rest(place: Place) -> None:
 @pytest.mark.parametrize("target", [b"/later", b"/events"])
 async def test_handlers_hear_of_a_peer_that_goes(place: Place, target: bytes) -> None:
     peer = await place.open(only())
-    peer.send(b"GET %b HTTP/1.1\r\n\r\n" % target)
+    peer.send(b"GET %b HTTP/1.1\r\nHost: a\r\n\r\n" % target)
     async with asyncio.timeout(PATIENCE_S):
         await place.handler.asked.wait()
         peer.reset()

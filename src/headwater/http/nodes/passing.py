@@ -342,6 +342,9 @@ def _said(request: Request) -> bytes:
 def _lines(request: Request, without: bytes = b"") -> bytes:
     query = b"?" + request.query if request.query else b""
     lines = [b"%b %b%b HTTP/1.1\r\n" % (request.method.encode(), request.path, query)]
+    if b"host" not in request.headers:
+        # It came in HTTP/1.0, which can do without, or from this node itself.
+        lines.append(b"host: localhost\r\n")
     lines += [
         b"%b: %b\r\n" % (name, value)
         for name, value in request.headers.items()

@@ -194,7 +194,8 @@ class RequestReader:
                 self._parser = httptools.HttpRequestParser(self)
 
     def _without_upgrade(self, request: Request) -> bytes:
-        lines = [b"%b %b HTTP/1.1" % (request.method.encode(), self._url)]
+        version = b"1.0" if self.http_1_0 else b"1.1"
+        lines = [b"%b %b HTTP/%b" % (request.method.encode(), self._url, version)]
         lines += [
             b"%b: %b" % header for header in self._headers.items() if header[0] not in _NOT_REPEATED
         ]
@@ -235,6 +236,8 @@ class RequestReader:
         elif self._headers.get(b"transfer-encoding", b"chunked").strip().lower() != b"chunked":
             # What else was done to the body would be stored as it is.
             self._refuse(plain_error(400, "malformed_http", "a body may be chunked, no more"))
+        elif b"host" not in self._headers and not self.http_1_0:
+            self._refuse(plain_error(400, "malformed_http", "the request names no host"))
 
     # ── Bodies that are still to come ────────────────────────────────────────────────────────
 
@@ -301,16 +304,16 @@ class RequestReader:
 
     def on_headers_complete(self) -> None:
         self.steps += 1
+        parser = self._parser
+        self.http_1_0 = parser.get_http_version() == "1.0"
         if not self._refused:
             self._check_head()
         if self._refused:
             return
-        parser = self._parser
         path, _, query = self._url.partition(b"?")
         request = Request(parser.get_method().decode("ascii"), path, query, self._headers)
         request.keep_alive = parser.should_keep_alive()
         self._request = request
-        self.http_1_0 = parser.get_http_version() == "1.0"
         self._upgrading = parser.should_upgrade()
         self._length = int(self._headers.get(b"content-length", 0))
         if self._length > self._body_max:
