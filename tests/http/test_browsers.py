@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
+from contextlib import nullcontext
 
 import pytest
 
+from headwater.core.content_types import media_type
+from headwater.core.errors import JsonRequired
+from headwater.http.browsers import Browsers
+from headwater.http.messages import Request
 from headwater.http.routes import ROUTES
+from headwater.http.routes.matching import locate
 from tests.conftest import StartServer
 from tests.http.client import JSON, TEXT, Client
 from tests.http.wire import Reply
@@ -97,6 +104,23 @@ def test_pages_say_that_json_is_json(start_server: StartServer, target: str) -> 
             reply = wire.request("POST", target, content_type, b"{}")
             assert code(reply) == (400, "invalid_body")
         assert code(wire.request("POST", target, PAGE | JSON, b"{}")) == (400, "invalid_body")
+
+
+def test_what_pages_call_their_bodies_is_not_remembered_at_any_length() -> None:
+    """It is looked at before anyone has to say who they are."""
+    browsers, match = Browsers(None, None), locate(b"/v1/transaction")
+    for ending, refused in ((b"/json" + b" " * 9_000, False), (b"/" + b"x" * 9_000, True)):
+        headers = {b"origin": b"http://a", b"content-type": b"application" + ending}
+        media_type.cache_clear()
+        tracemalloc.start()
+        for number in range(100):
+            request = Request("POST", b"", b"", {**headers}, b"{}")
+            request.headers[b"content-type"] += b"%d" % number if refused else b";%d" % number
+            with pytest.raises(JsonRequired) if refused else nullcontext():
+                browsers.check(request, match)
+        kept, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert kept < 100_000
 
 
 def test_what_was_set_up_is_let_in(start_server: StartServer) -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from headwater.core.errors import InvalidPath
 from headwater.core.paths import check_path
-from headwater.http.paths import decode_path, origin_form
-from headwater.http.routes.matching import RESOURCES
+from headwater.http.paths import decode_path, decode_segments, origin_form
+from headwater.http.routes.matching import RESOURCES, _known_control, locate
 from headwater.http.routes.route import STREAM
 from tests.http.client import TEXT, Client, error_code, fresh
 
@@ -173,6 +173,25 @@ def test_fixed_resources_are_read_only(client: Client, target: str, method: str)
     assert {name.strip() for name in reply.headers["Allow"].split(",")} >= {"GET", "HEAD"}
 
 
+LONG = b"a/_b" * 3_500
+ROOTS = [b"/v1/stream/", b"/v1/stream/__ds/", b"/v1/proxy/", b"/v1/yjs/a/docs/", b"/", b"http://a/"]
+
+
+@pytest.mark.parametrize("root", ROOTS, ids=repr)
+def test_a_target_that_can_be_none_is_not_even_decoded(root: bytes) -> None:
+    """Who sends it is not known yet, and to decode it takes longer than to send it."""
+    with pytest.raises(InvalidPath):
+        locate(root + b"%41" + LONG)
+
+
+@pytest.mark.parametrize("size, kept", [(100, 1), (5_000, 0)])
+def test_long_targets_are_not_remembered(size: int, kept: int) -> None:
+    """Thousands of them, of people who need not say who they are, would fill the memory."""
+    before = _known_control.cache_info().misses
+    assert locate(b"/v1/stream/" + LONG[:size] + b"/_details").resource.path.endswith("/_details")
+    assert _known_control.cache_info().misses - before == kept
+
+
 def test_what_belongs_to_a_stream_has_a_name_that_no_stream_may_have() -> None:
     """Or a log without HTTP could make a stream that nobody can reach over HTTP."""
     for path in RESOURCES:
@@ -204,6 +223,20 @@ def test_what_belongs_to_a_stream_has_a_name_that_no_stream_may_have() -> None:
 )
 def test_decoding(raw: bytes, expected: str) -> None:
     assert decode_path(raw) == expected
+
+
+@pytest.mark.parametrize(
+    "raw, expected",
+    [
+        (b"a/b", ["a", "b"]),
+        (b"a%2Fb/c", ["a/b", "c"]),
+        (b"%41%2fb//", ["A/b", "", ""]),
+        (b"%C3%A9/%25", ["é", "%"]),
+        (b"", [""]),
+    ],
+)
+def test_decoding_segments(raw: bytes, expected: list[str]) -> None:
+    assert decode_segments(raw) == expected
 
 
 @pytest.mark.parametrize("raw", [b"\xff", b"%FF", b"%C3", b"a/%80", b"a%2Fb", b"a%2f"])

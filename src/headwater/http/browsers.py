@@ -7,6 +7,7 @@ from typing import Final
 from headwater.core import content_types
 from headwater.core.browsers import is_foreign, is_own_host
 from headwater.core.errors import CrossSite, JsonRequired, UnknownHost
+from headwater.core.limits import CONTENT_TYPE_CHARS_MAX
 from headwater.http.access.rules import Need
 from headwater.http.headers import CONTENT_TYPE
 from headwater.http.messages import Request
@@ -49,7 +50,8 @@ class Browsers:
                 raise CrossSite(origin)
         route = match.resource.routes.get(request.method)
         if request.body and route is not None and route.takes_only_json:
-            content_type = _text(request, CONTENT_TYPE) or ""
+            # No more than what can count: what it is found to be is remembered.
+            content_type = (_text(request, CONTENT_TYPE) or "")[:CONTENT_TYPE_CHARS_MAX]
             if not content_types.is_json(content_type):
                 raise JsonRequired
 

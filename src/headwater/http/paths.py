@@ -8,6 +8,7 @@ from urllib.parse import unquote_to_bytes
 import httptools
 
 from headwater.core.errors import InvalidPath
+from headwater.core.limits import PATH_BYTES_MAX
 
 STREAM_ROOT: Final = b"/v1/stream/"
 STREAM_ALIAS: Final = b"/v1/streams/"
@@ -17,25 +18,30 @@ SUBSCRIPTIONS_ROOT: Final = b"/v1/stream/__ds/"
 PROXY_ROOT: Final = b"/v1/proxy/"
 PROBES: Final = ("/healthz", "/readyz")
 """Answered without rate limits, however full the server is."""
+TARGET_BYTES_MAX: Final = 3 * 2 * PATH_BYTES_MAX
+"""The longest path of a stream and as much again after it, all of it percent-encoded."""
+_ENCODED_SLASH: Final = b"%2f"
 PROBE_TARGETS: Final = frozenset(path.encode() for path in PROBES)
 
 
 def decode_path(raw: bytes) -> str:
-    """Undo percent-encoding, segment by segment, so that an encoded slash is not a separator."""
+    """Undo percent-encoding; an encoded slash is not a separator, and has no place in a path."""
     try:
         if b"%" not in raw:
             return raw.decode("ascii")
-        segments = [unquote_to_bytes(segment).decode("utf-8") for segment in raw.split(b"/")]
+        path = unquote_to_bytes(raw).decode("utf-8")
     except UnicodeDecodeError:
         raise InvalidPath("the path is not valid percent-encoded UTF-8") from None
-    if any("/" in segment for segment in segments):
+    if _ENCODED_SLASH in raw.lower():
         raise InvalidPath("a path segment cannot contain an encoded slash")
-    return "/".join(segments)
+    return path
 
 
 def decode_segments(raw: bytes) -> list[str]:
     """The segments of a path, where an encoded slash is part of one."""
     try:
+        if _ENCODED_SLASH not in raw.lower():
+            return unquote_to_bytes(raw).decode("utf-8").split("/")
         return [unquote_to_bytes(segment).decode("utf-8") for segment in raw.split(b"/")]
     except UnicodeDecodeError:
         raise InvalidPath("the path is not valid percent-encoded UTF-8") from None

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from headwater.core.documents.addresses import stream_of
+from headwater.core.errors import InvalidPath
 from headwater.core.limits import CONTROL_BODY_BYTES_MAX
 from headwater.core.paths import CONTROL_ROOT
 from headwater.http.access.rules import Args, Need
@@ -31,6 +32,7 @@ from headwater.http.paths import (
     STREAM_ALIAS,
     STREAM_ROOT,
     SUBSCRIPTIONS_ROOT,
+    TARGET_BYTES_MAX,
     decode_path,
     decode_segments,
     origin_form,
@@ -136,6 +138,9 @@ _OF_LAYERS: Final = [(root, _below(root.decode())) for root in _LAYER_ROOTS]
 
 
 def locate(target: bytes, documents_root: bytes = DOCUMENTS_ROOT) -> Match:
+    if len(target) > TARGET_BYTES_MAX:
+        # Strangers are asked who they are after this, and decoding takes longer than sending it.
+        raise InvalidPath("no path is as long as this one")
     target = target if target[:1] == b"/" else origin_form(target)
     if target.startswith(STREAM_ROOT):
         return _locate_stream(target[len(STREAM_ROOT) :])
@@ -169,13 +174,12 @@ def _locate_stream(raw: bytes) -> Match:
         return _reserved(decode_segments(raw[len(_RESERVED_ROOT) :]))
     path = decode_path(raw)
     if "/_" in path or "/touch/" in path or path.startswith(CONTROL_ROOT):
-        return _control(path)
+        return (_known_control if len(path) <= _KNOWN_CHARS_MAX else _control)(path)
     return Match(STREAM_RESOURCE, (path,))
 
 
-@lru_cache(maxsize=1024)
 def _control(path: str) -> Match:
-    """A control resource of a stream. Members of a group ask for the same again and again."""
+    """A control resource of a stream."""
     segments = path.split("/")
     if segments[0] == CONTROL_ROOT:
         return Match(RESERVED)
@@ -186,6 +190,11 @@ def _control(path: str) -> Match:
             if args is not None:
                 return Match(resource, ("/".join(segments[:rest]), *args))
     return Match(STREAM_RESOURCE, (path,))
+
+
+# Members of a group ask for the same again and again. Strangers can ask for anything.
+_KNOWN_CHARS_MAX: Final = 512
+_known_control = lru_cache(maxsize=1024)(_control)
 
 
 def _reserved(segments: list[str]) -> Match:
