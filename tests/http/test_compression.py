@@ -12,7 +12,11 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headwater.core.limits import KIB
+from headwater.core.stream import StreamConfig
 from headwater.http.compression import ENCODERS, choose_encoding, is_compressible
+from headwater.http.reads import ChunkBody
+from headwater.service.chunks import Chunk
 from tests.http.client import JSON, TEXT, Client
 
 DECODERS: dict[str, Callable[[bytes], bytes]] = {
@@ -43,6 +47,22 @@ def test_a_compressed_read_says_the_same(client: Client, encoding: str, repeat: 
     assert DECODERS[encoding](packed.body) == plain.body == LINE * repeat
     for name in ("Content-Type", "Stream-Next-Offset", "Stream-Up-To-Date", "Cache-Control"):
         assert packed.headers[name] == plain.headers[name]
+
+
+async def test_hundreds_of_readers_at_once_do_not_stop_everyone_else() -> None:
+    """Each is answered in the same turn of the loop, where little must be done for one."""
+    sizes: list[int] = []
+
+    async def offload(encode: Callable[[bytes], bytes], body: bytes) -> bytes:
+        sizes.append(len(body))
+        return encode(body)
+
+    config = StreamConfig(1, "s", "text/plain", 0)
+    for size in (8 * KIB, 8 * KIB + 1):
+        body = ChunkBody(Chunk(config, 0, size, [b"x" * size], True, False))
+        packed = body.packed("gzip", offload)
+        assert gzip.decompress(packed if isinstance(packed, bytes) else await packed) == body.plain
+    assert sizes == [8 * KIB + 1]
 
 
 @pytest.mark.parametrize("encoding", DECODERS)

@@ -329,7 +329,9 @@ NONSENSE = [
     b"POST /healthz HTTP/1.1\r\nHost: a\r\n"
     b"Transfer-Encoding: chunked\r\n\r\n-5\r\nhello\r\n0\r\n\r\n",
     b"POST /healthz HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloXX0\r\n\r\n",
-    b"POST /healthz HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + b"f" * 20 + b"\r\nx\r\n",
+    b"POST /healthz HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    + b"f" * 20
+    + b"\r\nx\r\n",
 ]
 
 

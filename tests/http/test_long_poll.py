@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
+from collections.abc import Callable
 from contextlib import ExitStack
 
+import brotli  # type: ignore[import-untyped]  # it has no stubs
 import pytest
 
+from headwater.core.stream import StreamConfig
+from headwater.http.feeds.long_poll import LongPoll
+from headwater.http.feeds.readers import Cursors
+from headwater.http.messages import Request, Response
 from headwater.http.reads import CATCH_UP_CACHE
+from headwater.service.chunks import Chunk
+from headwater.service.following import Update
 from tests.http.client import CLOSE, JSON, TEXT, Client, error_code, eventually, fresh
 from tests.http.wire import request_bytes
 
@@ -87,6 +96,32 @@ def test_everyone_who_waits_is_told(client: Client) -> None:
         client.post(path, b"news", TEXT)
         assert {wire.reply().body for wire in waiting} == {b"news"}
     eventually(lambda: client.readers(path) == 0)
+
+
+@pytest.mark.parametrize("size", [2_000, 200_000])
+async def test_everyone_is_sent_the_same_body(size: int) -> None:
+    """However they ask: a body for each of ten thousand would fill any memory."""
+    config = StreamConfig(1, "s", "application/json", 0)
+    chunk = Chunk(config, 0, size, [b'"%b",' % (b"x" * (size - 3))], True, False)
+    packed = []
+
+    async def offload(encode: Callable[[bytes], bytes], body: bytes) -> bytes:
+        packed.append(len(body))
+        return encode(body)
+
+    update, polls = Update([chunk]), []
+    for number in range(30):
+        encodings = (b"identity", b"br;q=1.%d" % number, b"gzip, x%d" % number)[number % 3]
+        headers = {b"accept-encoding": encodings, b"if-none-match": b'"%d"' % number}
+        request = Request("GET", b"/", b"", headers)
+        polls.append(LongPoll(request, 0, number, Cursors(lambda: 0), offload))
+        polls[-1].take(update)
+    answers = [await one.answer for one in polls]
+    bodies = [answer.body for answer in answers if isinstance(answer, Response)]
+    assert bodies[0] == b'["%b"]' % (b"x" * (size - 3))
+    assert brotli.decompress(bodies[1]) == gzip.decompress(bodies[2]) == bodies[0]
+    assert len({id(body) for body in bodies}) == 3
+    assert packed in ([], [size + 1] * 2)
 
 
 def test_the_connection_can_be_used_again(client: Client) -> None:

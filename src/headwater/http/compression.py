@@ -15,7 +15,7 @@ from headwater.core.content_types import media_type
 
 MINIMUM_BYTES: Final = 1024
 # Above this, compressing takes long enough to be moved off the event loop.
-INLINE_BYTES_MAX: Final = 32 * 1024
+INLINE_BYTES_MAX: Final = 8 * 1024
 
 _COMPRESSIBLE: Final = frozenset(
     {

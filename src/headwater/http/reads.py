@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from headwater.core import cursors, etags, json_mode
@@ -78,7 +79,31 @@ def chunk_headers(chunk: Chunk) -> Headers:
     return headers
 
 
-def chunk_body(chunk: Chunk) -> bytes | FileBody:
+class ChunkBody:
+    """A chunk as it is sent: made once, and once in each encoding, however many are sent it."""
+
+    __slots__ = ("_packed", "plain")
+
+    def __init__(self, chunk: Chunk) -> None:
+        self.plain = _plain(chunk)
+        self._packed: dict[str, bytes | asyncio.Future[bytes]] = {}
+
+    def packed(self, encoding: str, offload: Offload) -> bytes | asyncio.Future[bytes]:
+        """In an encoding; large ones are made on a thread."""
+        found = self._packed.get(encoding)
+        if found is None:
+            encode, plain = compression.ENCODERS[encoding], self.plain
+            if isinstance(plain, FileBody):
+                found = asyncio.ensure_future(offload(lambda: encode(plain.read())))
+            elif len(plain) > compression.INLINE_BYTES_MAX:
+                found = asyncio.ensure_future(offload(encode, plain))
+            else:
+                found = encode(plain)
+            self._packed[encoding] = found
+        return found
+
+
+def _plain(chunk: Chunk) -> bytes | FileBody:
     pieces = chunk.bodies if chunk.pieces is None else chunk.pieces
     in_memory = [piece for piece in pieces if isinstance(piece, bytes)]
     if len(in_memory) == len(pieces):
@@ -114,6 +139,7 @@ def read_response(
     cursor: int | None,
     offload: Offload,
     offset: Anchor | Offset | None = None,
+    body: ChunkBody | None = None,
 ) -> Response | Awaitable[Response]:
     """A chunk as a response: conditional, cacheable as far as that is safe, compressed."""
     config = chunk.config
@@ -134,7 +160,7 @@ def read_response(
     if_none_match = request.headers.get(names.IF_NONE_MATCH)
     if if_none_match is not None and etags.matches(if_none_match.decode("latin-1"), tag):
         return Response(304, headers)
-    return compressed(request, Response(200, headers, chunk_body(chunk)), offload)
+    return _with_body(request, Response(200, headers), body or ChunkBody(chunk), offload)
 
 
 def now_response(chunk: Chunk) -> Response:
@@ -147,10 +173,11 @@ def now_response(chunk: Chunk) -> Response:
     return Response(200, headers, b"[]" if chunk.config.is_json else b"")
 
 
-def compressed(
-    request: Request, response: Response, offload: Offload
+def _with_body(
+    request: Request, response: Response, body: ChunkBody, offload: Offload
 ) -> Response | Awaitable[Response]:
-    """Encode the body as the client likes it; large ones on a thread."""
+    """The body as the client likes it."""
+    response.body = body.plain
     content_type = response.headers[0][1]
     accepted = request.headers.get(names.ACCEPT_ENCODING)
     if accepted is None or len(response.body) < compression.MINIMUM_BYTES:
@@ -161,16 +188,13 @@ def compressed(
     if encoding is None:
         return response
     response.headers.append(("Content-Encoding", encoding))
-    encode, body = compression.ENCODERS[encoding], response.body
-    if isinstance(body, FileBody) or len(body) > compression.INLINE_BYTES_MAX:
-        return _compress_on_thread(response, encode, offload)
-    response.body = encode(body)
+    packed = body.packed(encoding, offload)
+    if not isinstance(packed, bytes):
+        return _when_packed(response, packed)
+    response.body = packed
     return response
 
 
-async def _compress_on_thread(
-    response: Response, encode: Callable[[bytes], bytes], offload: Offload
-) -> Response:
-    body = response.body
-    response.body = await offload(lambda: encode(body if isinstance(body, bytes) else body.read()))
+async def _when_packed(response: Response, packed: Awaitable[bytes]) -> Response:
+    response.body = await packed
     return response

@@ -1,6 +1,7 @@
 """Long-poll: one answer for a request that waits at the tail.
 
-`service.polls` knows who waits and whom to wake. Equal requests share one response.
+`service.polls` knows who waits and whom to wake. Equal requests share one response, and all of them
+one body: thousands may wait, and each may ask in a way of its own.
 """
 
 from __future__ import annotations
@@ -12,10 +13,20 @@ from headwater.http.answers import NO_STORE
 from headwater.http.errors import error_response
 from headwater.http.feeds.readers import Cursors
 from headwater.http.messages import Answer, Request, Response
-from headwater.http.reads import Offload, chunk_headers, read_response
+from headwater.http.reads import ChunkBody, Offload, chunk_headers, read_response
 from headwater.service.chunks import Chunk
 from headwater.service.feeds import Feed
 from headwater.service.following import Update
+
+
+class _Shared:
+    """What all who waited for the same chunk have in common."""
+
+    __slots__ = ("answers", "body")
+
+    def __init__(self, chunk: Chunk) -> None:
+        self.body = ChunkBody(chunk)
+        self.answers: dict[tuple[object, ...], Response | asyncio.Future[Response]] = {}
 
 
 class LongPoll:
@@ -55,13 +66,13 @@ class LongPoll:
         self.answer.cancel()
 
     def take(self, update: Update) -> None:
-        if update.shared is None:
-            update.shared = {}
-        answers: dict[tuple[object, ...], Response | asyncio.Future[Response]] = update.shared
+        shared: _Shared | None = update.shared
+        if shared is None:
+            shared = update.shared = _Shared(update.chunks[0])
         kind = self._kind
-        if kind not in answers:
-            answers[kind] = self._render(update.chunks[0])
-        answer = answers[kind]
+        answer = shared.answers.get(kind)
+        if answer is None:
+            answer = shared.answers[kind] = self._render(update.chunks[0], shared.body)
         if isinstance(answer, Response):
             self._settle(answer)
         else:
@@ -72,9 +83,9 @@ class LongPoll:
         headers = self._request.headers
         return self._cursor, headers.get(b"accept-encoding"), headers.get(b"if-none-match")
 
-    def _render(self, chunk: Chunk) -> Response | asyncio.Future[Response]:
+    def _render(self, chunk: Chunk, body: ChunkBody) -> Response | asyncio.Future[Response]:
         cursor = self._cursors.after(self._cursor)
-        answer = read_response(self._request, chunk, cursor, self._offload)
+        answer = read_response(self._request, chunk, cursor, self._offload, body=body)
         return answer if isinstance(answer, Response) else asyncio.ensure_future(answer)
 
     def nothing_new(self, at_tail: Chunk) -> None:
