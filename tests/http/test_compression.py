@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import zlib
 from collections.abc import Callable
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 from headwater.core.limits import KIB
 from headwater.core.stream import StreamConfig
 from headwater.http.compression import ENCODERS, choose_encoding, is_compressible
-from headwater.http.reads import ChunkBody
+from headwater.http.messages import Request, Response
+from headwater.http.reads import ChunkBody, Packing, read_response
 from headwater.service.chunks import Chunk
 from tests.http.client import JSON, TEXT, Client
 
@@ -49,20 +51,61 @@ def test_a_compressed_read_says_the_same(client: Client, encoding: str, repeat: 
         assert packed.headers[name] == plain.headers[name]
 
 
-async def test_hundreds_of_readers_at_once_do_not_stop_everyone_else() -> None:
-    """Each is answered in the same turn of the loop, where little must be done for one."""
-    sizes: list[int] = []
+class Threads:
+    """Stands in for threads that take their time."""
 
-    async def offload(encode: Callable[[bytes], bytes], body: bytes) -> bytes:
-        sizes.append(len(body))
-        return encode(body)
+    def __init__(self) -> None:
+        self.asked: list[Callable[[], bytes]] = []
+        self.done = asyncio.Event()
 
-    config = StreamConfig(1, "s", "text/plain", 0)
-    for size in (8 * KIB, 8 * KIB + 1):
-        body = ChunkBody(Chunk(config, 0, size, [b"x" * size], True, False))
-        packed = body.packed("gzip", offload)
-        assert gzip.decompress(packed if isinstance(packed, bytes) else await packed) == body.plain
-    assert sizes == [8 * KIB + 1]
+    async def __call__(self, pack: Callable[[], bytes]) -> bytes:
+        self.asked.append(pack)
+        await self.done.wait()
+        return pack()
+
+
+def chunk_of(size: int) -> Chunk:
+    half = b"x" * (size // 2)
+    bodies = [half, half + b"x" * (size % 2)]
+    return Chunk(StreamConfig(1, "s", "text/plain", 0), 0, size, bodies, True, False)
+
+
+async def test_the_loop_compresses_only_what_is_small() -> None:
+    """Hundreds may ask at once, and everyone else waits for all of them."""
+    threads = Threads()
+    packing = Packing(threads)
+    small, large = ChunkBody(chunk_of(8 * KIB)), ChunkBody(chunk_of(8 * KIB + 1))
+    assert gzip.decompress(small.packed("gzip", packing)) == small.plain  # type: ignore[arg-type]
+    later = large.packed("gzip", packing)
+    assert isinstance(later, asyncio.Future)
+    threads.done.set()
+    assert gzip.decompress(await later) == large.plain
+
+
+async def test_who_would_have_to_wait_long_is_sent_it_as_it_is() -> None:
+    """Others need the threads too, and nothing is put together for those who wait."""
+    threads = Threads()
+    packing = Packing(threads)
+    request = Request("GET", b"/", b"", {b"accept-encoding": b"gzip"})
+    answers = [read_response(request, chunk_of(100_000), None, packing) for _ in range(200)]
+    at_once = [answer for answer in answers if isinstance(answer, Response)]
+    later = [asyncio.ensure_future(one) for one in answers if not isinstance(one, Response)]
+    assert len(at_once) > 100
+    assert {answer.body for answer in at_once} == {b"x" * 100_000}
+    assert not any(name == "Content-Encoding" for one in at_once for name, _ in one.headers)
+    await asyncio.sleep(0)
+    assert len(threads.asked) <= 2
+    # Those who hang up make room for others.
+    later.pop().cancel()
+    threads.done.set()
+    for answer in await asyncio.gather(*later):
+        assert ("Content-Encoding", "gzip") in answer.headers
+        assert isinstance(answer.body, bytes)
+        assert gzip.decompress(answer.body) == b"x" * 100_000
+    after = read_response(request, chunk_of(100_000), None, packing)
+    assert not isinstance(after, Response)
+    assert ("Content-Encoding", "gzip") in (await after).headers
+    assert packing._begun == 0
 
 
 @pytest.mark.parametrize("encoding", DECODERS)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
 
 from headwater.core import cursors, etags, json_mode
 from headwater.core.errors import InvalidOffset, InvalidQuery
@@ -20,7 +22,10 @@ CATCH_UP_CACHE = "public, max-age=60, stale-while-revalidate=300"
 HISTORY_CACHE = "public, max-age=31536000, immutable"
 _LIVE_MODES = ("long-poll", "sse")
 
-Offload = Callable[..., Awaitable[bytes]]
+# How many bodies are compressed at once: everyone else needs threads too.
+_PACKED_AT_ONCE: Final = 2
+# How many may wait for that. Whoever comes then is sent the body as it is, which takes no thread.
+_PACKED_LATER_MAX: Final = 32
 
 
 class ReadQuery:
@@ -79,28 +84,63 @@ def chunk_headers(chunk: Chunk) -> Headers:
     return headers
 
 
+class Packing:
+    """Compresses large bodies on threads."""
+
+    def __init__(self, in_thread: Callable[[Callable[[], bytes]], Awaitable[bytes]]) -> None:
+        self._in_thread = in_thread
+        self._turns = asyncio.Semaphore(_PACKED_AT_ONCE)
+        self._begun = 0
+
+    def begin(self, pack: Callable[[], bytes]) -> asyncio.Future[bytes] | None:
+        """What it comes to, later; None if there is too much to do already."""
+        if self._begun >= _PACKED_AT_ONCE + _PACKED_LATER_MAX:
+            return None
+        self._begun += 1
+        packed = asyncio.ensure_future(self._pack(pack))
+        packed.add_done_callback(self._ended)
+        return packed
+
+    async def _pack(self, pack: Callable[[], bytes]) -> bytes:
+        async with self._turns:
+            return await self._in_thread(pack)
+
+    def _ended(self, packed: asyncio.Future[bytes]) -> None:
+        self._begun -= 1
+
+
 class ChunkBody:
     """A chunk as it is sent: made once, and once in each encoding, however many are sent it."""
 
-    __slots__ = ("_packed", "plain")
+    __slots__ = ("_chunk", "_packed", "_plain", "size")
 
     def __init__(self, chunk: Chunk) -> None:
-        self.plain = _plain(chunk)
+        self.size = chunk.end - chunk.start + chunk.config.is_json
+        self._chunk = chunk
+        self._plain: bytes | FileBody | None = None
         self._packed: dict[str, bytes | asyncio.Future[bytes]] = {}
 
-    def packed(self, encoding: str, offload: Offload) -> bytes | asyncio.Future[bytes]:
-        """In an encoding; large ones are made on a thread."""
+    @property
+    def plain(self) -> bytes | FileBody:
+        if self._plain is None:
+            self._plain = _plain(self._chunk)
+        return self._plain
+
+    def packed(self, encoding: str, packing: Packing) -> bytes | asyncio.Future[bytes] | None:
+        """In an encoding, as soon as that can be had; None if it cannot."""
         found = self._packed.get(encoding)
         if found is None:
-            encode, plain = compression.ENCODERS[encoding], self.plain
-            if isinstance(plain, FileBody):
-                found = asyncio.ensure_future(offload(lambda: encode(plain.read())))
-            elif len(plain) > compression.INLINE_BYTES_MAX:
-                found = asyncio.ensure_future(offload(encode, plain))
-            else:
-                found = encode(plain)
-            self._packed[encoding] = found
+            # A large body is put together when it is its turn: many copies of it may be waiting.
+            pack = partial(self._pack, compression.ENCODERS[encoding])
+            is_large = self.size > compression.INLINE_BYTES_MAX
+            found = packing.begin(pack) if is_large else pack()
+            if found is not None:
+                self._packed[encoding] = found
         return found
+
+    def _pack(self, encode: Callable[[bytes], bytes]) -> bytes:
+        plain = self.plain
+        return encode(plain if isinstance(plain, bytes) else plain.read())
 
 
 def _plain(chunk: Chunk) -> bytes | FileBody:
@@ -137,7 +177,7 @@ def read_response(
     request: Request,
     chunk: Chunk,
     cursor: int | None,
-    offload: Offload,
+    packing: Packing,
     offset: Anchor | Offset | None = None,
     body: ChunkBody | None = None,
 ) -> Response | Awaitable[Response]:
@@ -160,7 +200,7 @@ def read_response(
     if_none_match = request.headers.get(names.IF_NONE_MATCH)
     if if_none_match is not None and etags.matches(if_none_match.decode("latin-1"), tag):
         return Response(304, headers)
-    return _with_body(request, Response(200, headers), body or ChunkBody(chunk), offload)
+    return _with_body(request, Response(200, headers), body or ChunkBody(chunk), packing)
 
 
 def now_response(chunk: Chunk) -> Response:
@@ -174,25 +214,29 @@ def now_response(chunk: Chunk) -> Response:
 
 
 def _with_body(
-    request: Request, response: Response, body: ChunkBody, offload: Offload
+    request: Request, response: Response, body: ChunkBody, packing: Packing
 ) -> Response | Awaitable[Response]:
     """The body as the client likes it."""
-    response.body = body.plain
-    content_type = response.headers[0][1]
-    accepted = request.headers.get(names.ACCEPT_ENCODING)
-    if accepted is None or len(response.body) < compression.MINIMUM_BYTES:
-        return response
-    if not compression.is_compressible(content_type):
-        return response
-    encoding = compression.choose_encoding(accepted.decode("latin-1"))
-    if encoding is None:
+    encoding, packed = _encoding(request, response.headers[0][1], body.size), None
+    if encoding is not None:
+        packed = body.packed(encoding, packing)
+    if encoding is None or packed is None:
+        response.body = body.plain
         return response
     response.headers.append(("Content-Encoding", encoding))
-    packed = body.packed(encoding, offload)
     if not isinstance(packed, bytes):
         return _when_packed(response, packed)
     response.body = packed
     return response
+
+
+def _encoding(request: Request, content_type: str, size: int) -> str | None:
+    accepted = request.headers.get(names.ACCEPT_ENCODING)
+    if accepted is None or size < compression.MINIMUM_BYTES:
+        return None
+    if not compression.is_compressible(content_type):
+        return None
+    return compression.choose_encoding(accepted.decode("latin-1"))
 
 
 async def _when_packed(response: Response, packed: Awaitable[bytes]) -> Response:

@@ -13,7 +13,7 @@ from headwater.http.answers import NO_STORE
 from headwater.http.errors import error_response
 from headwater.http.feeds.readers import Cursors
 from headwater.http.messages import Answer, Request, Response
-from headwater.http.reads import ChunkBody, Offload, chunk_headers, read_response
+from headwater.http.reads import ChunkBody, Packing, chunk_headers, read_response
 from headwater.service.chunks import Chunk
 from headwater.service.feeds import Feed
 from headwater.service.following import Update
@@ -32,7 +32,7 @@ class _Shared:
 class LongPoll:
     """A request that waits."""
 
-    __slots__ = ("_cursor", "_cursors", "_offload", "_request", "answer", "position", "timer")
+    __slots__ = ("_cursor", "_cursors", "_packing", "_request", "answer", "position", "timer")
 
     def __init__(
         self,
@@ -40,12 +40,12 @@ class LongPoll:
         position: int,
         cursor: int | None,
         cursors: Cursors,
-        offload: Offload,
+        packing: Packing,
     ) -> None:
         self._request = request
         self._cursor = cursor
         self._cursors = cursors
-        self._offload = offload
+        self._packing = packing
         self.position = position
         self.timer: asyncio.TimerHandle | None = None
         self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -85,7 +85,7 @@ class LongPoll:
 
     def _render(self, chunk: Chunk, body: ChunkBody) -> Response | asyncio.Future[Response]:
         cursor = self._cursors.after(self._cursor)
-        answer = read_response(self._request, chunk, cursor, self._offload, body=body)
+        answer = read_response(self._request, chunk, cursor, self._packing, body=body)
         return answer if isinstance(answer, Response) else asyncio.ensure_future(answer)
 
     def nothing_new(self, at_tail: Chunk) -> None:

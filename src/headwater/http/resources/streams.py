@@ -28,7 +28,7 @@ from headwater.http.feeds.readers import Cursors, SseReader
 from headwater.http.messages import Answer, Deferred, EventStream, Headers, Request, Response, Sink
 from headwater.http.paths import STREAM_ROOT, decode_path, origin_form
 from headwater.http.queries import flag_in, query_of
-from headwater.http.reads import ReadQuery, chunk_headers, now_response, read_response
+from headwater.http.reads import Packing, ReadQuery, chunk_headers, now_response, read_response
 from headwater.service.chunks import Chunk
 from headwater.service.clearing import clear
 from headwater.service.entries import Entry
@@ -63,6 +63,7 @@ class StreamResource:
         self._heartbeat = heartbeat
         self._long_poll_timeout_s = long_poll_timeout_s
         self._cursors = Cursors(log.clock)
+        self._packing = Packing(log.in_thread)
         self.layer: Layer | None = None
         self.followed = log.entry
         """Finds a stream to read live; in a cluster, streams of other nodes too."""
@@ -175,15 +176,15 @@ class StreamResource:
             cursor = self._cursors.after(query.cursor)
             if chunk.is_empty:
                 return nothing_new(chunk, cursor)
-            return read_response(request, chunk, cursor, self._log.in_thread)
+            return read_response(request, chunk, cursor, self._packing)
         if query.offset is Anchor.TAIL:
             return now_response(chunk)
-        return read_response(request, chunk, None, self._log.in_thread, query.offset)
+        return read_response(request, chunk, None, self._packing, query.offset)
 
     def _poll(self, request: Request, entry: Entry, cursor: int | None) -> Awaitable[Answer]:
         view = self._log.view(entry)
         feed = self._feeds.of(entry, view)
-        poll = LongPoll(request, view.tail, cursor, self._cursors, self._log.in_thread)
+        poll = LongPoll(request, view.tail, cursor, self._cursors, self._packing)
         return poll.wait(feed, self._long_poll_timeout_s)
 
     def _events(self, entry: Entry, position: int, cursor: int | None) -> EventStream:
