@@ -345,6 +345,37 @@ def test_json_that_is_deep_or_huge_does_not_stop_the_page(console: Console, shop
     assert console.page.evaluate("return document.querySelectorAll('*').length") < 2_000
 
 
+def test_messages_of_ten_megabytes(console: Console, shop: Shop) -> None:
+    shop.put("vast", "text/plain")
+    shop.append("vast", b"<b>" + b"x" * 10_000_000, "text/plain")
+    shop.put("vast/json")
+    shop.append("vast/json", b'["%b"]' % (b"y" * 10_000_000), "application/json")
+    for path in ("vast", "vast%2Fjson"):
+        console.show(f"#/stream/{path}", "the last 1")
+        console.page.click(".message summary")
+        console.sees("download it to see all")
+
+
+@pytest.mark.slow
+def test_thousands_of_streams(browser: Browser) -> None:
+    with ServerProcess("--memory") as server:
+        shop, console = Shop(server.url), Console(browser, server.url)
+        for number in range(3_000):
+            shop.put(f"crowd/{number:05}")
+        for place, text in (
+            ("#/live", "Live"),
+            ("#/", "crowd/00009"),
+            ("#/streams", "crowd/00099"),
+        ):
+            console.show(place, text)
+            assert console.page.evaluate("return document.querySelectorAll('*').length") < 3_000
+        for last in ("crowd/00199", "crowd/00299"):
+            console.press("More")
+            console.sees(last)
+        shop.http.close()
+        console.close()
+
+
 def test_what_is_too_long_for_a_page_is_searched_and_saved_whole(
     console: Console, shop: Shop, tmp_path: Path
 ) -> None:

@@ -94,6 +94,74 @@ def test_a_page(console: Console, name: str) -> None:
     console.check()
 
 
+EVIL = (
+    "javascript:stolen=1;",
+    '"><x-evil onclick=stolen=1><img src=x onerror=globalThis.stolen=1>',
+)
+# Every text that the server says: a link if it were one, and markup if it were parsed. What the
+# console asks with next is taken for what it was before.
+DISTORT = """
+  const [before, after] = args.evil;
+  const marks = args.evil.map(encodeURIComponent);
+  const asked = (url) => marks.reduce((to, mark) => to.replaceAll(mark, ""), url);
+  const kept = /offset|tail|kind|_at$|created|profile/;
+  const evil = (value, name) => {
+    if (Array.isArray(value)) return value.map((one) => evil(one, name));
+    if (value && typeof value === "object")
+      return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, evil(one, key)]));
+    if (typeof value !== "string" || kept.test(name)) return value;
+    return before + value + after;
+  };
+  const line = (text) => {
+    try { return JSON.stringify(evil(JSON.parse(text), "")); } catch { return text; }
+  };
+  await context.addInitScript(() => {
+    globalThis.refused = [];
+    addEventListener("securitypolicyviolation", (event) => refused.push(event.violatedDirective));
+  });
+  await page.route(/\\/(v1|readyz|openapi)/, async (route) => {
+    try {
+      const response = await route.fetch({ url: asked(route.request().url()) });
+      const text = await response.text();
+      const lines = response.headers()["content-type"]?.includes("ndjson");
+      const body = lines ? text.split("\\n").map(line).join("\\n") : line(text);
+      await route.fulfill({ response, body });
+    } catch { await route.abort().catch(() => {}); }
+  });
+"""
+# What could only be there if something was parsed, ran, or leads out of the page.
+PARSED = """
+  const all = [...document.querySelectorAll("*")];
+  const listens = /^(on|style$)/;
+  const known = /^(#|icon.svg$|style.css$|main.js$|blob:)/;
+  const foreign = "x-evil, main script, main iframe, main img:not(.picture)";
+  const leads = (one) => one.getAttribute("href") ?? one.getAttribute("src");
+  return {
+    evil: all.filter((one) => one.matches(foreign)).length,
+    links: all.map(leads).filter((to) => to !== null && !known.test(to)),
+    listening: all.flatMap((one) => one.getAttributeNames().filter((name) => listens.test(name))),
+    stolen: globalThis.stolen ?? null,
+    refused,
+  };
+"""
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_nothing_that_a_server_says_becomes_a_part_of_the_page(
+    browser: Browser, url: str, name: str
+) -> None:
+    console = Console(browser, url)
+    console.page.run(DISTORT, evil=EVIL)
+    console.show(PAGES[name][0])
+    text = {"account": "You", "nowhere": "Not found"}.get(name, "<x-evil onclick=")
+    shown = "return document.querySelector('main').innerText.includes(args.text)"
+    console.page.wait_for(shown, text=text)
+    console.page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+    nothing: dict[str, object] = {"evil": 0, "links": [], "listening": [], "stolen": None}
+    assert console.page.evaluate(PARSED) == nothing | {"refused": []}
+    console.page.close()
+
+
 def cluster_of(*nodes: int, counter: int) -> str:
     """What a cluster says of itself; four shards are shared out among its nodes."""
     address, shards = "http://10.0.0.{}:4437", range(4)

@@ -41,8 +41,11 @@ def test_the_page_may_load_nothing_from_elsewhere(client: Client) -> None:
     page = client.send("GET", "/console/")
     assert page.status == 200
     assert page.headers["content-type"] == "text/html; charset=utf-8"
-    assert "default-src 'none'" in page.headers["content-security-policy"]
-    assert "script-src 'self';" in page.headers["content-security-policy"]
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "script-src 'self';" in policy
+    assert "require-trusted-types-for 'script'; trusted-types 'none'" in policy
+    assert "unsafe" not in policy
     assert b"http" not in page.body
     assert not re.search(rb"<script(?! type=\"module\" src=)|<style| style=| on\w+=", page.body)
 
