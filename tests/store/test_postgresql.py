@@ -164,6 +164,23 @@ def test_a_connection_that_broke_while_idle_costs_nothing(
     assert engine._ownership.epoch == database.query("SELECT epoch FROM nodes")[0][0]
 
 
+def test_nothing_is_read_on_connections_from_before_the_lease_had_to_reconnect(
+    engine: PostgresqlEngine, database: EngineDatabase
+) -> None:
+    """They may lead to a primary that is none any more, and has not noticed yet."""
+    assert content(engine) == b"before"
+    kept, readers = engine._keeper._kept, engine._readers
+    before = set(readers._idle)
+    assert before
+    lease = kept._connection
+    assert lease is not None
+    database.query(f"SELECT pg_terminate_backend({lease.info.backend_pid}, 10000)")
+    until(lambda: _succeeds(engine._keeper.look) and kept._connection is not lease)
+    assert before.isdisjoint(readers._idle)
+    assert all(connection.closed for connection in before)
+    assert content(engine) == b"before"
+
+
 def under_way(
     engine: PostgresqlEngine, database: EngineDatabase, thread: ThreadPoolExecutor, event: str
 ) -> tuple[Future[None], int]:

@@ -234,13 +234,21 @@ class Database:
 class KeptConnection:
     """A connection that is made when it is needed, and again after it was lost."""
 
-    def __init__(self, database: Database, connection: Connection | None = None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        connection: Connection | None = None,
+        renewed: Callable[[], None] = lambda: None,
+    ) -> None:
         self._database = database
         self._connection = connection
+        self._renewed = renewed
+        """Told before a new one is used."""
 
     def connected(self) -> Connection:
         if self._connection is None:
             self._connection = self._database.connect()
+            self._renewed()
         return self._connection
 
     def hang_up(self) -> None:

@@ -77,6 +77,7 @@ class PostgresqlEngine:
             self._readers.query,
             self._writer,
             lost,
+            self._readers.reset,
         )
         self._own = own = (
             f" AND shard IN (SELECT id FROM shards WHERE node_id = {self._ownership.id})"

@@ -73,10 +73,13 @@ class Membership:
         query: Query,
         writer: Writer,
         lost: Callable[[], None],
+        renewed: Callable[[], None],
     ) -> None:
         self._database = database
         self._ownership = ownership
-        self._kept = KeptConnection(database, connection)
+        # What was lost may have been the primary. It must not be read from, as if nothing were,
+        # under a lease that another one has given.
+        self._kept = KeptConnection(database, connection, renewed)
         self._query = query
         self._writer = writer
         self._lost = lost
