@@ -45,6 +45,8 @@ def loaded(engine: Engine, path: str) -> StreamState:
     by_id = engine.streams.load_id(found.state.config.id)
     assert by_id is not None
     assert by_id.state == found.state
+    seen = engine.streams.look(path)
+    assert seen == replace(found.state, producers={}, producer_count=0)
     return found.state
 
 
@@ -69,6 +71,7 @@ def test_figures_follow_what_is_committed(streams: CommittedStreams) -> None:
 def test_an_empty_engine_holds_nothing(engine: Engine) -> None:
     assert engine.streams.next_id() == 1
     assert engine.streams.load("s") is None
+    assert engine.streams.look("s") is None
     assert engine.streams.load_id(1) is None
     assert engine.streams.producer(1, "p") is None
     assert engine.appends.append_at(1, 0) is None

@@ -55,10 +55,27 @@ def read_pieces(engine: Engine, spans: list[Span], max_bytes: int) -> tuple[list
     """Pieces, and whether all of them are history. Small parts of files are read at once."""
     pieces = _read_spans(engine.appends.read_pieces, spans, max_bytes)
     is_history = not any(isinstance(piece, bytes) for piece in pieces)
+    return sendable(pieces), is_history
+
+
+def sendable(pieces: list[Piece]) -> list[Piece]:
     return [
         piece.read() if isinstance(piece, FileRange) and len(piece) < SENT_BYTES_MIN else piece
         for piece in pieces
-    ], is_history
+    ]
+
+
+def known_pieces(engine: Engine, spans: list[Span], max_bytes: int) -> list[Piece] | None:
+    """The same pieces without asking the database, if they were read before."""
+    first = spans[0]
+    pieces = engine.appends.known_pieces(first, max_bytes)
+    if pieces is None:
+        return None
+    size = sum(map(len, pieces))
+    if len(spans) > 1 and size == first.end - first.start and size < max_bytes:
+        # There is room for some of what comes after the seam.
+        return None
+    return pieces
 
 
 def read_frames(engine: Engine, spans: list[Span], max_bytes: int) -> list[Frame]:

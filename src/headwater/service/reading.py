@@ -18,6 +18,7 @@ from headwater.core.retention import locate
 from headwater.service.chunks import (
     SENT_BYTES_MIN,
     Chunk,
+    known_pieces,
     make_chunk,
     read_bodies,
     read_frames,
@@ -137,13 +138,8 @@ class ReadingLog:
         view = self.view(entry)
         position = locate(view.config, offset, view.tail)
         spans = view.config.lineage.spans(position, view.tail)
-        first, most = spans[0], self.limits.chunk_bytes_max
-        pieces = self.engine.appends.known_pieces(first, most)
+        pieces = known_pieces(self.engine, spans, self.limits.chunk_bytes_max)
         if pieces is None or min(map(len, pieces)) < SENT_BYTES_MIN:
-            return None
-        size = sum(map(len, pieces))
-        if len(spans) > 1 and size == first.end - first.start and size < most:
-            # There is room for some of what comes after the seam.
             return None
         return make_chunk(view, position, [], pieces, is_history=True)
 

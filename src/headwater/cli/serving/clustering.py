@@ -82,10 +82,16 @@ class Clustering:
         from headwater.http.nodes.hinting import Channels
         from headwater.http.nodes.own_requests import OwnRequests
         from headwater.http.nodes.relaying import Relay
+        from headwater.http.nodes.sealed_answers import SealedAnswers
+        from headwater.service.sealed_reads import SealedReads
+        from headwater.store.history.remote import RemoteHistory
 
         forwarding = self._forwarding = Forwarding(
             app, self.node, self._secret, streams.limits.answer_bytes_max
         )
+        if isinstance(streams.engine.history, RemoteHistory):
+            reads = SealedReads(streams, forwarding.patience_s)
+            forwarding.sealed = SealedAnswers(reads, resources.streams)
         self.relay = Relay(streams, self.node, forwarding.forward, forwarding.patience_s)
         resources.streams.followed = resources.follow.followed = self.relay.entry
         self.node.on_look.append(self._forwarding.looked)

@@ -33,6 +33,7 @@ from headwater.http.messages import (
 from headwater.http.nodes.links import LinkBroken
 from headwater.http.nodes.liveness import Liveness
 from headwater.http.nodes.passing import NODE, Passing, may_wait
+from headwater.http.nodes.sealed_answers import SealedAnswers
 from headwater.http.nodes.subscription_list import SubscriptionList
 from headwater.http.paths import PROXY_ROOT, STREAM_ALIAS, STREAM_ROOT, SUBSCRIPTIONS_ROOT
 from headwater.http.routes.matching import locate
@@ -61,6 +62,8 @@ class ForwardFigures:
         """Those of them that had to wait for an owner."""
         self.received = 0
         """Requests that came from other nodes."""
+        self.history_reads = 0
+        """Reads of other nodes' streams that were answered here, from object storage."""
 
 
 class Forwarding:
@@ -80,11 +83,15 @@ class Forwarding:
         self._roots = (STREAM_ROOT, STREAM_ALIAS, PROXY_ROOT, app.documents_root)
         """Below these, a path of a request stands for one stream and what belongs to it."""
         app.elsewhere = self._known
+        self.sealed: SealedAnswers | None = None
+        """Where there is object storage, answers what lies there of other nodes' streams."""
 
     def _known(self, request: Request) -> Deferred | Awaitable[Answer] | None:
         shard = self._places.get(request.path)
         if shard is None or request.hops or _is_live(request) or shard in self._node.shards:
             return None
+        if self.sealed is not None and self.sealed.may_have(request):
+            return self._read_or_forward(request, shard)
         owner = self._node.seen.owner(shard)
         if owner is not None and owner.id != self._node.id and owner.address is not None:
             again = partial(self._again, request, shard)
@@ -126,7 +133,16 @@ class Forwarding:
         try:
             return await reply
         except OwnedElsewhere as error:
-            return await self.forward(request, error.shard)
+            return await self._read_or_forward(request, error.shard)
+
+    async def _read_or_forward(self, request: Request, shard: int) -> Answer:
+        if self.sealed is not None and self.sealed.may_have(request):
+            answer = await self.sealed.answer(request)
+            if answer is not None:
+                self.figures.history_reads += 1
+                self._note(request, shard)
+                return answer
+        return await self.forward(request, shard)
 
     def recognise(self, request: Request) -> None:
         if NODE in request.headers:

@@ -294,6 +294,7 @@ _FORWARDS: Final = (
     ("forwarded", "Requests forwarded to the node that owns their stream."),
     ("waited", "Forwarded requests that had to wait for an owner."),
     ("received", "Requests received from other nodes."),
+    ("history_reads", "Reads of other nodes' streams answered here, from object storage."),
 )
 
 

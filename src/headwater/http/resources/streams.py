@@ -167,16 +167,23 @@ class StreamResource:
     def _read(
         self, request: Request, entry: Entry, query: ReadQuery, chunk: Chunk
     ) -> Answer | Awaitable[Answer]:
-        self._feeds.figures.reads[query.live or "catch-up"] += 1
+        if query.live is None:
+            return self.caught_up(request, query, chunk)
+        self._feeds.figures.reads[query.live] += 1
         if query.live == "sse":
             return self._events(entry, chunk.start, query.cursor)
-        if query.live == "long-poll":
-            if chunk.is_empty and not chunk.closed:
-                return self._poll(request, entry, query.cursor)
-            cursor = self._cursors.after(query.cursor)
-            if chunk.is_empty:
-                return nothing_new(chunk, cursor)
-            return read_response(request, chunk, cursor, self._packing)
+        if chunk.is_empty and not chunk.closed:
+            return self._poll(request, entry, query.cursor)
+        cursor = self._cursors.after(query.cursor)
+        if chunk.is_empty:
+            return nothing_new(chunk, cursor)
+        return read_response(request, chunk, cursor, self._packing)
+
+    def caught_up(
+        self, request: Request, query: ReadQuery, chunk: Chunk
+    ) -> Response | Awaitable[Response]:
+        """The answer to a plain read, whoever owns the stream."""
+        self._feeds.figures.reads["catch-up"] += 1
         if query.offset is Anchor.TAIL:
             return now_response(chunk)
         return read_response(request, chunk, None, self._packing, query.offset)

@@ -97,6 +97,9 @@ class Streams(Protocol):
 
         Raises OwnedElsewhere if another node owns it, as everything does that loads a stream."""
 
+    def look(self, path: str) -> StreamState | None:
+        """The stream at a path as it is stored now, whoever owns it, without its producers."""
+
     def load_id(self, stream_id: int) -> LoadedStream | None:
         """A stream by id."""
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from heapq import nsmallest
 from itertools import islice
 
 from headwater.core.expiry import touch_interval_ms
 from headwater.core.producers import ProducerState
+from headwater.core.stream import StreamState
 from headwater.core.subscriptions.state import StreamTail
 from headwater.store.engine.streams import (
     DeletedStream,
@@ -31,6 +33,10 @@ class Streams:
         with self._tables.lock:
             stream_id = self._tables.ids.get(path)
             return None if stream_id is None else self.load_id(stream_id)
+
+    def look(self, path: str) -> StreamState | None:
+        loaded = self.load(path)
+        return None if loaded is None else replace(loaded.state, producers={}, producer_count=0)
 
     def load_id(self, stream_id: int) -> LoadedStream | None:
         with self._tables.lock:

@@ -81,6 +81,10 @@ class Streams:
     def load(self, path: str) -> LoadedStream | None:
         return self._load("path = ? AND status < 2", path)
 
+    def look(self, path: str) -> StreamState | None:
+        found = self._query(f"SELECT {self._states}path = ? AND status < 2", (path,))
+        return _read_state(found[0]) if found else None
+
     def load_id(self, stream_id: int) -> LoadedStream | None:
         return self._load("id = ? AND status < 2", stream_id)
 
