@@ -86,13 +86,14 @@ def test_what_a_server_says_is_one_harmless_line(run: Run, status: int, code: in
     [
         *("info s", "append s 1", "append s 1 --producer p --epoch 0", "create s", "read s"),
         *("set s --keep 1d", "whoami", "presign s", "subscription keys", "pipeline ls"),
-        *("cluster status", "ls", "close s", "fork s t", "group ls s"),
+        *("cluster status", "ls", "close s", "fork s t", "group ls s", "group ls", "transaction"),
     ],
 )
 def test_a_web_server_is_no_stream_server(run: Run, line: str) -> None:
     """It answers everything with 200. Nothing was stored, and nothing is shown as a stream."""
     with refusing_server(200) as (url, _):
-        ran = run(*line.split(), STREAM_URL=url, code=1)
+        stdin = '{"stream": "s", "value": 1}'
+        ran = run(*line.split(), stdin=stdin, STREAM_URL=url, code=1)
         assert ran.out == ""
         assert len(ran.err.splitlines()) == 1
         assert "unexpected" not in ran.err

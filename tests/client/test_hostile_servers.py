@@ -13,6 +13,7 @@ from headwater.client import (
     AsyncHeadwater,
     ConnectionFailed,
     HeadwaterError,
+    InvalidMessage,
     RateLimited,
     RetryPolicy,
     ServerUnavailable,
@@ -76,6 +77,9 @@ ANSWERS = {
     ),
     "bad chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
     "teapot": http("418 I'm a teapot", b"\xff\xfe", Content_Type=JSON),
+    "a bomb of nesting in a refusal": http(
+        "404 No", b'{"error":' * 100_000, Content_Type=JSON, Stream_Next_Offset="0_1"
+    ),
     "odd error": http("500 No", b'{"error": [[[]]]}', Content_Type=JSON),
 }
 
@@ -166,3 +170,49 @@ async def test_a_redirect_to_another_host_gets_no_credentials(status: str) -> No
             with pytest.raises(HeadwaterError):
                 await client.stream("s", content_type=JSON).append(1)
         assert stolen == []
+
+
+@pytest.mark.parametrize(
+    "page", [b'{"streams": [], "next": ""}', b'{"subscriptions": [], "next": ""}']
+)
+async def test_pages_that_lead_nowhere_have_an_end(page: bytes) -> None:
+    async with (
+        hostile(http("200 OK", page, Content_Type=JSON)) as (url, seen),
+        AsyncHeadwater(url, retry=SOON) as client,
+        asyncio.timeout(PATIENCE_S),
+    ):
+        with pytest.raises(UnexpectedAnswer, match="leads back"):
+            await (client.streams() if b"streams" in page else client.subscriptions())
+    assert len(seen) == 1
+
+
+async def test_records_that_get_no_further_have_an_end() -> None:
+    answer = http("200 OK", Content_Type="application/x-ndjson", Stream_Next_Offset="0_1")
+    async with (
+        hostile(answer) as (url, seen),
+        AsyncHeadwater(url, retry=SOON) as client,
+        asyncio.timeout(PATIENCE_S),
+    ):
+        with pytest.raises(UnexpectedAnswer, match="no further"):
+            async for _ in client.stream("s").records("0_1"):
+                pass
+    assert len(seen) == 1
+
+
+async def test_what_are_no_keys_is_an_error_of_the_client() -> None:
+    async with (
+        hostile(http("200 OK", b'{"keys": 1}', Content_Type=JSON)) as (url, _),
+        AsyncHeadwater(url, retry=SOON) as client,
+    ):
+        with pytest.raises(UnexpectedAnswer, match="no keys"):
+            await client.webhook_keys()
+
+
+async def test_a_message_that_is_nested_too_deeply_is_an_error_of_the_client() -> None:
+    deep = b"[" * 5_000 + b"]" * 5_000
+    async with (
+        hostile(http("200 OK", deep, Content_Type=JSON, Stream_Next_Offset="0_1")) as (url, _),
+        AsyncHeadwater(url, retry=SOON) as client,
+    ):
+        with pytest.raises(InvalidMessage, match="unreadable"):
+            await client.stream("s", content_type=JSON).read_json()

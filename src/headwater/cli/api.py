@@ -11,6 +11,7 @@ from headwater.cli.exits import usage
 from headwater.cli.inputs import parse_header, parse_pair, read_argument
 from headwater.cli.output import is_terminal, stdout, write_line
 from headwater.cli.target import Target, with_target
+from headwater.client.protocol.values import UNREADABLE
 
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
@@ -85,6 +86,6 @@ def _json(data: str) -> msgspec.Raw:
     text = read_argument(data)
     try:
         msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise usage(f"the body is not JSON: {error}") from None
     return msgspec.Raw(text)

@@ -14,6 +14,7 @@ import msgspec
 
 from headwater.cli.exits import CliError, ExitCode, usage
 from headwater.cli.units import Unit
+from headwater.client.protocol.values import UNREADABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def check_json(text: bytes, where: str) -> bytes:
     try:
         text.decode()
         msgspec.json.decode(text, type=msgspec.Raw)
-    except (UnicodeDecodeError, msgspec.DecodeError) as error:
+    except UNREADABLE as error:
         raise BadLine(
             f"{where} is not JSON ({error}); plain text needs a stream made with --type text",
             ExitCode.USAGE,

@@ -20,6 +20,7 @@ from headwater.cli.quantities import parse_seconds
 from headwater.cli.records import LiveRecord, ProfileRecord, TemplateRecord, WaitRecord
 from headwater.cli.target import Target, with_target
 from headwater.client import Template, keyset
+from headwater.client.protocol.values import UNREADABLE
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -231,5 +232,5 @@ def _condition(text: str) -> tuple[str, Any]:
         raise usage(f"{text!r} is not a condition; write FIELD=VALUE")
     try:
         return name, msgspec.json.decode(value)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return name, value

@@ -11,8 +11,10 @@ import typer
 from headwater.cli.exits import usage
 from headwater.cli.inputs import read_whole
 from headwater.cli.output import Json, report
-from headwater.cli.records import PublishedRecord, TransactionRecord
+from headwater.cli.records import TransactionRecord
 from headwater.cli.target import Target, with_target
+from headwater.client.protocol.streams import decoded
+from headwater.client.protocol.values import UNREADABLE
 
 
 @with_target
@@ -46,10 +48,7 @@ def transaction(
     body = _body(read_whole([file] if file else []))
     with target.connect() as client:
         answer = client.request("POST", "/v1/transaction", json=body)
-    done = msgspec.json.decode(answer.body)
-    record = TransactionRecord(
-        acked=done["acked"], published=[PublishedRecord(**one) for one in done["published"]]
-    )
+        record = decoded(answer, TransactionRecord)
     streams = len({one.stream for one in record.published})
     report(
         record,
@@ -62,7 +61,7 @@ def _body(text: bytes) -> dict[str, Any]:
     """The body of the request. Values stay the JSON text that they are."""
     try:
         whole = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         whole = {}  # several lines, or nonsense
     if whole and "stream" not in whole:
         return whole
@@ -72,7 +71,7 @@ def _body(text: bytes) -> dict[str, Any]:
             continue
         try:
             part = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise usage(f"line {number} is not a message of a transaction: {error}") from None
         if "stream" not in part or not part.keys() & {"value", "data"}:
             raise usage(f"line {number} needs a stream and a value, or data")

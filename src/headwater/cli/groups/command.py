@@ -33,6 +33,8 @@ from headwater.cli.shell import say
 from headwater.cli.streams import Yes, confirm
 from headwater.cli.target import Target, with_target
 from headwater.client import GroupInfo, Stream
+from headwater.client.protocol.extensions import following
+from headwater.client.protocol.streams import decoded
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -365,11 +367,11 @@ def _all_groups(target: Target) -> list[tuple[str, GroupInfo]]:
     with target.connect() as client:
         while after is not None:
             answer = client.request("GET", "/v1/groups", params={"after": str(after)})
-            page = msgspec.json.decode(answer.body, type=_GroupsPage)
+            page = decoded(answer, _GroupsPage)
             for one in page.streams:
                 groups = sorted(client.stream(one.stream).groups(), key=lambda group: group.name)
                 found += [(one.stream, group) for group in groups]
-            after = page.next
+            after = following(after, page.next)
     return found
 
 

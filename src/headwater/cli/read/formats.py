@@ -238,7 +238,7 @@ def _key(item: Item, unit: Unit) -> str:
         return ""
     try:
         key = _KEYED.decode(item.data).key
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return ""  # no object, or its key is something else
     return "" if key is None else str(key)
 

@@ -20,11 +20,12 @@ from headwater.client.protocol.extensions import (
     StreamPage,
     StreamSummary,
     check_deleted,
+    following,
     list_request,
 )
 from headwater.client.protocol.responses import address_of, upstream_request
 from headwater.client.protocol.retry import RetryPolicy
-from headwater.client.protocol.streams import Request, Response, merged
+from headwater.client.protocol.streams import Request, Response, merged, unexpected
 from headwater.client.protocol.subscriptions import (
     SubscriptionInfo,
     WebhookKeys,
@@ -32,6 +33,7 @@ from headwater.client.protocol.subscriptions import (
     subscription_page,
     subscriptions_url,
 )
+from headwater.client.protocol.values import UNREADABLE
 from headwater.contexts import check_ca, find_server
 from headwater.core.content_types import JSON
 
@@ -134,6 +136,7 @@ class AsyncHeadwater:
         """A page of the list of streams: those after `after`, at most `limit`."""
         request = list_request(self._root, prefix, after, limit, deleted=deleted)
         page = await self._sender.ask(request, StreamPage)
+        following(after, page.next)
         return check_deleted(page) if deleted else page
 
     def transaction(self) -> AsyncTransaction:
@@ -154,14 +157,18 @@ class AsyncHeadwater:
         while after is not None:
             params = {"prefix": prefix, "after": after, "limit": "1000"}
             request = Request("GET", subscriptions_url(self._root), params=params)
-            page, after = subscription_page((await self._sender.perform(request)).response)
+            page, next = subscription_page((await self._sender.perform(request)).response)
             found += page
+            after = following(after, next)
         return found
 
     async def webhook_keys(self) -> WebhookKeys:
         """The keys for verifying requests to webhooks."""
         answer = await self._sender.perform(Request("GET", jwks_url(self._root)))
-        return WebhookKeys(answer.response.body)
+        try:
+            return WebhookKeys(answer.response.body)
+        except UNREADABLE as error:
+            raise unexpected(answer.response, f"these are no keys: {error}") from None
 
     async def durable_request(
         self,

@@ -12,7 +12,7 @@ from headwater.client.aio.sender import Sender
 from headwater.client.errors import HeadwaterError
 from headwater.client.protocol.batch import Position
 from headwater.client.protocol.records import Line, Record, lines_of, records_request
-from headwater.client.protocol.streams import read_request
+from headwater.client.protocol.streams import read_request, unexpected
 
 T = TypeVar("T")
 
@@ -73,7 +73,10 @@ class AsyncRecords(Generic[T]):
                 read_request(self._url, offset=self._next.offset, live="long-poll")
             )
         response = await self._sender.extra(records_request(self._url, self._next.offset))
+        asked = self._next.offset
         found, self._next = lines_of(response, self._next.skip)
+        if self._next.offset == asked and not response.up_to_date:
+            raise unexpected(response, f"asked from {asked} on, and got no further")
         self._ready = iter(found)
         self._up_to_date, self._closed = response.up_to_date, response.closed
         return True

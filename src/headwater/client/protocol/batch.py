@@ -18,7 +18,7 @@ import msgspec
 
 from headwater.client.errors import InvalidMessage
 from headwater.client.protocol.streams import START
-from headwater.client.protocol.values import decode, list_decoder
+from headwater.client.protocol.values import UNREADABLE, decode, list_decoder
 from headwater.core.content_types import is_json
 
 T = TypeVar("T")
@@ -135,7 +135,7 @@ class Batch:
                 if len(self.payloads) == 1:
                     return decoder.decode(self.payloads[0])
                 return [message for payload in self.payloads for message in decoder.decode(payload)]
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise self._misfit(type, error) from error
 
     def _misfit(self, type: Any, error: Exception) -> InvalidMessage:

@@ -13,10 +13,17 @@ from urllib.parse import urljoin
 
 import msgspec
 
-from headwater.client.errors import BadRequest, NotSupported, ResponseError, StreamNotFound
+from headwater.client.errors import (
+    BadRequest,
+    NotSupported,
+    ResponseError,
+    StreamNotFound,
+    UnexpectedAnswer,
+)
 from headwater.client.protocol.addresses import DEFAULT_ROOT
 from headwater.client.protocol.batch import Position
 from headwater.client.protocol.streams import START, Request, Response
+from headwater.client.protocol.values import UNREADABLE
 
 PAGE: Final = 1_000
 BULK_BYTES: Final = 8 << 20
@@ -26,6 +33,8 @@ _WHOLE: Final = 2**40
 """More bytes than a range can have: do not cut by size."""
 
 T = TypeVar("T")
+Key = TypeVar("Key", str, int)
+"""What pages are in order of."""
 
 
 class StreamSummary(msgspec.Struct):
@@ -214,7 +223,7 @@ def parse(response: Response, type: type[T]) -> T:
     """The body of a granted request."""
     try:
         return msgspec.json.decode(response.body, type=type)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise NotSupported("the server does not offer this") from error
 
 
@@ -223,6 +232,13 @@ def not_supported(error: ResponseError) -> NotSupported | None:
     if isinstance(error, StreamNotFound | BadRequest) and error.code is None:
         return NotSupported("the server does not offer this", where=error.where)
     return None
+
+
+def following(after: Key, next: Key | None) -> Key | None:
+    """Where the page after this one begins; without an order, there would be no end to them."""
+    if next is not None and next <= after:
+        raise UnexpectedAnswer(f"the page after {after!r} leads back to {next!r}", status=200)
+    return next
 
 
 def check_deleted(page: StreamPage) -> StreamPage:

@@ -44,6 +44,7 @@ from headwater.client.protocol.streams import (
     read_request,
     unexpected,
 )
+from headwater.client.protocol.values import UNREADABLE
 from headwater.core.content_types import is_json, media_type
 from headwater.core.numbers import whole_number
 
@@ -221,7 +222,7 @@ class EventSession:
     def _step(self, data: bytes) -> Step:
         try:
             control = msgspec.json.decode(data, type=_Control)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise unexpected(self._response, f"a control event is unreadable: {error}") from error
         payloads, self._payloads = tuple(self._payloads), []
         return Step(

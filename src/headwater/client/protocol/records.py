@@ -17,7 +17,7 @@ from headwater.client.protocol.batch import Position
 from headwater.client.protocol.extensions import next_offset
 from headwater.client.protocol.groups import DeliveredProducer
 from headwater.client.protocol.streams import Request, Response
-from headwater.client.protocol.values import decode
+from headwater.client.protocol.values import UNREADABLE, decode
 
 T = TypeVar("T")
 
@@ -118,7 +118,7 @@ def lines_of(response: Response, skip: int = 0) -> tuple[list[tuple[Line, Positi
     """Each message with the place after it, the first `skip` left out; and where to continue."""
     try:
         lines = _LINES.decode_lines(response.body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise NotSupported("the server does not tell times and ids of messages") from error
     end = Position(next_offset(response))
     found = [*zip(lines, [*(line.place for line in lines[1:]), end], strict=False)]

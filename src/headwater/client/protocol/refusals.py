@@ -31,6 +31,7 @@ from headwater.client.errors import (
 )
 from headwater.client.protocol.addresses import origin_of
 from headwater.client.protocol.streams import Request, Response
+from headwater.client.protocol.values import UNREADABLE
 from headwater.core.content_types import JSON, media_type
 from headwater.core.numbers import whole_number
 
@@ -132,7 +133,7 @@ def _error_body(response: Response) -> tuple[str | None, str, int | None]:
     if kind == JSON:
         try:
             body: Any = msgspec.json.decode(response.body)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             return None, "", None
         error = body.get("error") if isinstance(body, dict) else None
         if not isinstance(error, dict):

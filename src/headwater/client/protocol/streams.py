@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from headwater.client.errors import UnexpectedAnswer
+from headwater.client.protocol.values import UNREADABLE
 from headwater.core.limits import PRODUCER_ID_CHARS_MAX, PRODUCER_NUMBER_MAX
 from headwater.core.numbers import whole_number
 
@@ -380,7 +381,7 @@ def decoded(response: Response, kind: type[T]) -> T:
     """The JSON body of a granted request."""
     try:
         return msgspec.json.decode(response.body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise unexpected(response, f"the answer is not what was asked for: {error}") from None
 
 

@@ -15,6 +15,7 @@ import msgspec
 from headwater.client.errors import InvalidSignature, UnknownSigningKey
 from headwater.client.protocol.groups import milliseconds
 from headwater.client.protocol.streams import Request, Response, decoded
+from headwater.client.protocol.values import UNREADABLE
 from headwater.core.content_types import JSON
 from headwater.core.numbers import whole_number
 
@@ -313,7 +314,7 @@ class WebhookKeys:
         _check(key, signed, f"{sent_s}.".encode() + body)
         try:
             return msgspec.json.decode(body, type=WebhookWake)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise InvalidSignature(f"the request is genuine but no wake: {error}") from None
 
 

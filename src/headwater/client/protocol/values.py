@@ -8,11 +8,14 @@ is known by its methods.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from headwater.client.errors import InvalidMessage
+
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises about text that is not JSON, or JSON that is nested too deeply."""
 
 
 def decode(data: bytes | msgspec.Raw, type: Any, what: str) -> Any:
@@ -23,7 +26,7 @@ def decode(data: bytes | msgspec.Raw, type: Any, what: str) -> Any:
     """
     try:
         return _decoder(type).decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         kind = "JSON" if type is Any else getattr(type, "__name__", str(type))
         raise InvalidMessage(f"{what} is not {kind}: {error}") from error
 
