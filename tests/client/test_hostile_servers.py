@@ -21,7 +21,7 @@ from headwater.client import (
     UnexpectedAnswer,
 )
 from headwater.client.protocol.refusals import retry_after_s
-from headwater.client.protocol.streams import ProducerTag
+from headwater.client.protocol.streams import ProducerTag, Request
 
 PATIENCE_S = 60
 SOON = RetryPolicy(base_delay_s=0.01, max_delay_s=0.02, give_up_after_s=0.3)
@@ -216,3 +216,24 @@ async def test_a_message_that_is_nested_too_deeply_is_an_error_of_the_client() -
     ):
         with pytest.raises(InvalidMessage, match="unreadable"):
             await client.stream("s", content_type=JSON).read_json()
+
+
+@pytest.mark.parametrize("encoding", ["br", "gzip, gzip", "GZIP,br", "x"])
+async def test_only_encodings_that_were_asked_for_are_unpacked(encoding: str) -> None:
+    """A kilobyte of the others can be gigabytes of memory."""
+    answer = http("200 OK", b"", Content_Type=JSON, Content_Encoding=encoding)
+    async with (
+        hostile(answer) as (url, seen),
+        AsyncHeadwater(url, retry=SOON) as client,
+        asyncio.timeout(PATIENCE_S),
+    ):
+        with pytest.raises(UnexpectedAnswer, match="nobody asked"):
+            await client.stream("s").read_json()
+        with pytest.raises(UnexpectedAnswer, match="nobody asked"):
+            await client._sender.open(Request("GET", f"{url}/v1/stream/s"))
+    assert not any(
+        b"br" in line
+        for head in seen
+        for line in head.lower().split(b"\r\n")
+        if line.startswith(b"accept-encoding")
+    )

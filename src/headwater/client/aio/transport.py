@@ -30,6 +30,10 @@ from headwater.client.protocol.streams import (
 CONNECTIONS_MAX: Final = 1_000
 KEEPALIVE_S: Final = 20.0
 
+# Others, and one on top of another, could unpack a few bytes to more than there is memory for,
+# before anyone can count it.
+_ENCODINGS: Final = ("gzip", "deflate", "identity")
+
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 # What can go wrong before a request has left us, so that it cannot have had an effect.
@@ -141,6 +145,11 @@ class HttpxTransport:
                 answer = await pool.client.send(self._build(pool, request), stream=True)
             except (httpx.HTTPError, httpx.StreamError) as error:
                 raise failure_of(request, error) from error
+            try:
+                _check_encoding(answer)
+            except HeadwaterError:
+                await answer.aclose()
+                raise
             return _HttpxOpenResponse(request, answer, stack.pop_all())
 
     async def distrust(self) -> None:
@@ -190,8 +199,16 @@ def _tls_context(verify: Any) -> ssl.SSLContext:
     return httpx.create_ssl_context(verify=verify)
 
 
+def _check_encoding(answer: httpx.Response) -> None:
+    encoding = answer.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in _ENCODINGS:
+        response = Response(answer.status_code, dict(answer.headers))
+        raise unexpected(response, f"nobody asked for an answer encoded as {encoding!r}")
+
+
 async def _whole(answer: httpx.Response) -> Response:
     """An answer with its body, unless that is larger than any server means it to be."""
+    _check_encoding(answer)
     response = Response(answer.status_code, dict(answer.headers))
     pieces, size = [], 0
     async for piece in answer.aiter_bytes():
@@ -210,6 +227,7 @@ class _Pool:
     def __init__(self, tls: ssl.SSLContext) -> None:
         self.requests = 0
         self.client = httpx.AsyncClient(
+            headers={"Accept-Encoding": "gzip, deflate"},
             http2=True,  # negotiated by TLS; plain connections stay with HTTP/1.1
             verify=tls,
             # Never through a proxy; an IPv6 address is bracketed in a URL.
