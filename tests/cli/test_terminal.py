@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+import unicodedata
 
 import pytest
 
@@ -42,6 +43,67 @@ def test_names_are_shown_as_they_are(
     with on_terminal("group", "ls", env=process_environment, columns=1_000) as terminal:
         assert terminal.end() == 0
     assert stream.path in terminal.screen.split()
+
+
+# A new title for the window, red (with one byte and with two), a bell, and a line overwritten.
+EVIL = "\x1b]0;title\x07 \x1b[31m \x9b31m \x7f over\rwritten é\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("read",),
+        ("tail", "--no-follow"),
+        ("read", "--grep", "over"),
+        ("read", "--json"),
+        ("read", "--details"),
+        ("read", "--format", "csv"),
+        ("read", "--format", "%o %s\\n"),
+        ("read", "--timestamps"),
+        ("consume", "g", "--max", "1"),
+        ("api",),
+    ],
+    ids=" ".join,
+)
+def test_messages_do_not_drive_the_terminal(
+    process_environment: dict[str, str], client: Headwater, text_stream: str, words: tuple[str, ...]
+) -> None:
+    stream = client.stream(text_stream)
+    stream.append(EVIL)
+    stream.group("g").ensure()
+    name = f"/v1/stream/{text_stream}" if words == ("api",) else text_stream
+    line = (words[0], name, *words[1:])
+    with on_terminal(*line, env=process_environment, columns=1_000) as terminal:
+        assert terminal.end() == 0, terminal.screen
+    _check_harmless(terminal.written)
+    if words != ("read", "--details"):  # which has it in base64
+        assert "é" in terminal.screen
+        assert "\\u001b]0;title" in terminal.screen
+
+
+def test_a_key_does_not_drive_the_terminal(
+    process_environment: dict[str, str], client: Headwater, json_stream: str
+) -> None:
+    client.stream(json_stream).append({"key": EVIL})
+    line = ("read", json_stream, "--format", "%k %s\\n")
+    with on_terminal(*line, env=process_environment, columns=1_000) as terminal:
+        assert terminal.end() == 0, terminal.screen
+    _check_harmless(terminal.written)
+
+
+def test_escapes_of_a_template_are_meant(
+    process_environment: dict[str, str], client: Headwater, text_stream: str
+) -> None:
+    client.stream(text_stream).append("one\n")
+    line = ("read", text_stream, "--format", "\\x1b[1m%s\\x1b[0m\\n")
+    with on_terminal(*line, env=process_environment) as terminal:
+        assert terminal.end() == 0
+    assert b"\x1b[1mone\x1b[0m" in terminal.written
+
+
+def _check_harmless(written: bytes) -> None:
+    text = written.decode().replace("\r\n", "\n")
+    assert not [c for c in text if unicodedata.category(c) == "Cc" and c not in "\n\t"], text
 
 
 def test_rm_asks(process_environment: dict[str, str], client: Headwater, json_stream: str) -> None:

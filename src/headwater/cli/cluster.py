@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from headwater.cli.exits import CliError, ExitCode
+from headwater.cli.exits import CliError, ExitCode, one_line
 from headwater.cli.output import Json, console, new_table, write_json
 from headwater.cli.records import NodeRecord
 from headwater.cli.shell import say
@@ -158,12 +158,12 @@ def status(target: Target, json: Json = False) -> None:
     for node in records:
         table.add_row(
             str(node.id),
-            node.address or "-",
+            one_line(node.address or "-"),
             str(node.shards),
             f"{node.lease_ms} ms",
             "draining" if node.draining else "ready",
-            ", ".join(node.labels) or "-",
-            node.name,
+            one_line(", ".join(node.labels) or "-"),
+            one_line(node.name),
         )
     console().print(table)
     for one in seen["bindings"]:

@@ -143,8 +143,8 @@ def _range_table(records: list[RangeRecord]) -> Table:
     table = new_table("FROM", "UNTIL", "#MESSAGES", "#SIZE", "FIRST", "FILE", folding=2)
     for one in records:
         first = _moment(one.first_at)
-        row = (f"{one.messages:,}", size(one.bytes), first, one.file or "database")
-        table.add_row(one.offset, one.until, *row)
+        row = (f"{one.messages:,}", size(one.bytes), first, one_line(one.file or "database"))
+        table.add_row(one_line(one.offset), one_line(one.until), *row)
     return table
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
+import re
 import select
 import signal
 import stat
@@ -14,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, Protocol, Self, TypeVar
 
 import msgspec
 import typer
@@ -37,8 +39,47 @@ Json = Annotated[
 ]
 
 
-def stdout() -> BinaryIO:
-    return sys.stdout.buffer
+# What a terminal obeys, but for tabs and the ends of lines.
+_OBEYED: Final = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+
+class Output(Protocol):
+    def write(self, data: bytes, /) -> object: ...
+    def flush(self) -> None: ...
+
+
+def stdout() -> Output:
+    """Where data goes. What others wrote must not drive the terminal that it is shown on."""
+    return _SCREEN if is_terminal() else sys.stdout.buffer
+
+
+def harmless(data: bytes) -> bytes:
+    """Data as it can be shown on a terminal.
+
+    >>> harmless(b"a\\tb\\x1b[31m\\xff")
+    b'a\\tb\\\\u001b[31m\\\\xff'
+    """
+    return _without_controls(data.decode(errors="backslashreplace"))
+
+
+def _without_controls(text: str) -> bytes:
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
+
+
+class _Screen:
+    """Stdout on a terminal. Pieces may end anywhere, even within a character."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+
+    def write(self, data: bytes) -> None:
+        sys.stdout.buffer.write(_without_controls(self._decoder.decode(data)))
+
+    def flush(self) -> None:
+        sys.stdout.buffer.flush()
+
+
+_SCREEN: Final = _Screen()
 
 
 def is_terminal() -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from headwater.cli import remote
-from headwater.cli.exits import usage
+from headwater.cli.exits import one_line, usage
 from headwater.cli.inputs import read_whole
 from headwater.cli.output import (
     Json,
@@ -171,5 +171,6 @@ def rm(
 def _table(records: list[SnapshotRecord]) -> Table:
     table = new_table("OFFSET", "TYPE", "#SIZE", "CREATED")
     for one in records:
-        table.add_row(one.offset, one.content_type, size(one.bytes), one.created_at)
+        row = (one_line(one.content_type), size(one.bytes), one.created_at)
+        table.add_row(one_line(one.offset), *row)
     return table

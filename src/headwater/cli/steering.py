@@ -237,8 +237,8 @@ def _table(found: list[PipelineReportRecord]) -> Table:
     )
     for one in found:
         table.add_row(
-            one.name,
-            one.state if _is_awake(one) or one.state == "ended" else f"{one.state}?",
+            one_line(one.name),
+            one_line(one.state if _is_awake(one) or one.state == "ended" else f"{one.state}?"),
             f"{one.rows_per_s:,.0f}",
             f"{one.batch_ms} ms",
             "-" if one.lag_messages is None else f"{one.lag_messages:,}",

@@ -382,8 +382,8 @@ def _table(found: list[SubscriptionInfo]) -> Table:
             one_line(info.name),
             one_line(info.pattern or ""),
             one_line(info.webhook or info.wake_stream or ""),
-            info.status,
-            info.state,
+            one_line(info.status),
+            one_line(info.state),
             f"{info.streams_total:,}",
             f"{info.streams_pending:,}",
         )

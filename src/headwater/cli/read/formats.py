@@ -28,7 +28,7 @@ from typing import Final
 import msgspec
 
 from headwater.cli.exits import usage
-from headwater.cli.output import instant, on_one_line
+from headwater.cli.output import harmless, instant, is_terminal, on_one_line
 from headwater.cli.positions import show
 from headwater.cli.records import (
     DataRecord,
@@ -79,7 +79,8 @@ class Format:
 
 def make_format(text: str, unit: Unit, stream: str, *, colours: bool) -> Format:
     """What `--format` asks for, in a stream of this unit."""
-    paint = _paint if colours and unit is Unit.MESSAGE else _plain
+    shown = clean()
+    paint = _paint if colours and unit is Unit.MESSAGE else shown
     match text:
         case "lines":
             if unit is Unit.MESSAGE and colours:
@@ -90,10 +91,10 @@ def make_format(text: str, unit: Unit, stream: str, *, colours: bool) -> Format:
                 return Format(None)
             return Format(lambda item: paint(msgspec.json.format(item.data, indent=2)) + b"\n")
         case "json":
-            paint = _paint if colours else _plain
+            paint = _paint if colours else shown
             return Format(lambda item: paint(msgspec.json.encode(_record(item, unit))) + b"\n")
         case "details":
-            paint = _paint if colours else _plain
+            paint = _paint if colours else shown
             return Format(
                 lambda item: paint(msgspec.json.encode(_detailed(item, unit))) + b"\n",
                 detailed=True,
@@ -101,7 +102,7 @@ def make_format(text: str, unit: Unit, stream: str, *, colours: bool) -> Format:
             )
         case "csv":
             head = _csv_row(CSV_COLUMNS)
-            return Format(lambda item: _csv_item(item, unit), detailed=True, head=head)
+            return Format(lambda item: shown(_csv_item(item, unit)), detailed=True, head=head)
         case "time":
             return Format(
                 lambda item: _time(item) + b" " + paint(_shown(item, unit)) + b"\n", detailed=True
@@ -151,9 +152,10 @@ def _template(text: str, unit: Unit, stream: str) -> Format:
             raise usage(f"%{letter} means nothing in a format; use %s %S %k %o %t %i %T %d or %%")
     parts.append(text[end:].encode(errors="surrogateescape"))
     kept = [part for part in parts if part != b""]
+    shown = clean()
 
     def render(item: Item) -> bytes:
-        return b"".join(part if isinstance(part, bytes) else part(item) for part in kept)
+        return b"".join(part if isinstance(part, bytes) else shown(part(item)) for part in kept)
 
     return Format(render, detailed=detailed)
 
@@ -267,12 +269,11 @@ _TOKEN: Final = re.compile(
     rb"|(?P<flag>true|false)|(?P<null>null)"
 )
 _COLOURS: Final = {"number": b"36", "flag": b"33", "null": b"90"}
-# DEL, and the control characters of eight bits: a terminal may obey them.
-_CONTROLS: Final = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
 
 
-def _plain(text: bytes) -> bytes:
-    return text
+def clean() -> Callable[[bytes], bytes]:
+    """What has to be done with the words of others before stdout can show them."""
+    return harmless if is_terminal() else bytes
 
 
 def _paint(text: bytes) -> bytes:
@@ -281,8 +282,7 @@ def _paint(text: bytes) -> bytes:
     >>> _paint(b'{"a": 1}')
     b'{\\x1b[34;1m"a"\\x1b[0m: \\x1b[36m1\\x1b[0m}'
     """
-    safe = _CONTROLS.sub(lambda found: f"\\u{ord(found[0].decode()):04x}".encode(), text)
-    return _TOKEN.sub(_painted, safe)
+    return _TOKEN.sub(_painted, harmless(text))
 
 
 def _painted(found: re.Match[bytes]) -> bytes:

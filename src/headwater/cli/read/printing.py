@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from headwater.cli.output import on_one_line, stdout
-from headwater.cli.read.formats import Format, Item, Render
+from headwater.cli.read.formats import Format, Item, Render, clean
 from headwater.cli.units import Unit, after
 from headwater.client import Batch, Position
 from headwater.client.protocol.records import Line
@@ -102,7 +103,8 @@ class ItemPrinter(Printer):
             self.items += 1
             if self._left is not None:
                 self._left -= 1
-            stdout().write(self._render(item))
+            # Colours, and what a template says, are meant for the terminal.
+            sys.stdout.buffer.write(self._render(item))
 
     def put_piece(self, item: Item, at: Callable[[int], Position]) -> None:
         """Write the lines that end in a piece of text."""
@@ -137,7 +139,7 @@ class ItemPrinter(Printer):
         self.position = _position(batch, taken, len(data))
         if taken:
             self.bytes += taken
-            stdout().write(self._render(Item(data[:taken], self.position)))
+            sys.stdout.buffer.write(self._render(Item(data[:taken], self.position)))
 
 
 class LineCutter:
@@ -173,9 +175,10 @@ class LineCutter:
 
 
 def _as_it_is(unit: Unit) -> Render:
+    shown = clean()
     if unit is Unit.MESSAGE:
-        return lambda item: on_one_line(item.data) + b"\n"
-    return lambda item: item.data
+        return lambda item: shown(on_one_line(item.data)) + b"\n"
+    return lambda item: shown(item.data)
 
 
 def _position(batch: Batch, taken: int, total: int) -> Position:
