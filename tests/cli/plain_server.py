@@ -8,7 +8,7 @@ from __future__ import annotations
 import http.client
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
@@ -84,6 +84,38 @@ def refusing_server(status: int) -> Iterator[tuple[str, list[str | None]]]:
     seen: list[str | None] = []
     with _serving(type("Refuse", (_Refuse,), {"status": status, "seen": seen})) as url:
         yield url, seen
+
+
+@contextmanager
+def answering_server(body: bytes, content_type: str = "application/json") -> Iterator[str]:
+    """A server that answers everything with this."""
+
+    def handle_any(self: _Forward) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self._answer(200, [("Content-Type", content_type)], body)
+
+    methods = dict.fromkeys(("do_GET", "do_HEAD", "do_PUT", "do_POST", "do_DELETE"), handle_any)
+    with _serving(type("Answer", (_Forward,), methods)) as url:
+        yield url
+
+
+@contextmanager
+def trickling_server() -> Iterator[str]:
+    """A server whose answers come byte by byte, and never end."""
+    over = threading.Event()
+
+    def handle_any(self: _Forward) -> None:
+        with suppress(OSError):
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+            while not over.wait(0.05):
+                self.wfile.write(b"y")
+
+    methods = dict.fromkeys(("do_GET", "do_HEAD", "do_PUT", "do_POST", "do_DELETE"), handle_any)
+    with _serving(type("Trickle", (_Forward,), methods)) as url:
+        try:
+            yield url
+        finally:
+            over.set()
 
 
 @contextmanager

@@ -5,11 +5,13 @@ from __future__ import annotations
 import socket
 import time
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
 from headwater.cli.main import app
 from tests.cli.conftest import Complete, Run
+from tests.cli.plain_server import answering_server, trickling_server
 from tests.support.server import free_port
 
 
@@ -48,6 +50,31 @@ def test_a_server_that_does_not_answer_is_not_waited_for(complete: Complete) -> 
         assert complete("headwater read a", STREAM_URL=url) == []
         # Other commands wait for 30 s, and then try again.
         assert time.monotonic() - begun < 25
+
+
+def test_a_server_that_trickles_is_not_waited_for(complete: Complete) -> None:
+    with trickling_server() as url:
+        assert complete("headwater read a", STREAM_URL=url) == []
+
+
+def test_names_that_a_shell_would_take_apart_are_not_offered(complete: Complete) -> None:
+    """zsh evaluates what it is offered, and bash puts it on the line as it is."""
+    fine = ["a/fine-1", "a/x:y", "é"]
+    odd = [
+        "a$(touch${IFS}x)",
+        "a\\$(x)",
+        "`x`",
+        "a b",
+        "*",
+        "x;y",
+        "\x1b[31m",
+        "a'b",
+        "--url=x",
+        "",
+    ]
+    page = {"streams": [{"name": name} for name in (*fine, *odd)]}
+    with answering_server(msgspec.json.encode(page)) as url:
+        assert complete("headwater read ", STREAM_URL=url) == fine
 
 
 def test_contexts(complete: Complete, run: Run) -> None:

@@ -5,12 +5,14 @@ Other servers have no details and no positions, and commands do without them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
+from headwater.cli.deadlines import within
 from headwater.cli.exits import CliError, usage
 from headwater.cli.output import instant
 from headwater.cli.records import DeletedRecord, DetailRecord, StreamRecord
@@ -29,7 +31,9 @@ from headwater.client import (
 )
 
 PAGE: Final = 1_000
-COMPLETION_S: Final = 0.5
+COMPLETION_S: Final = 2.0
+# What a shell takes as it is. It would take other names apart, and zsh runs what it finds in them.
+_OFFERED: Final = re.compile(r"[\w./:@%+=,][\w./:@%+=,-]*")
 
 T = TypeVar("T")
 
@@ -182,8 +186,12 @@ def _complete(ctx: typer.Context, names: Callable[[Headwater], list[str]]) -> li
     given = {**ctx.find_root().params, **{k: v for k, v in ctx.params.items() if v}}
     try:
         target = find_target(**{name: given.get(name) for name in OPTIONS})
-        with target.connect(patience_s=0, timeout_s=COMPLETION_S) as client:
-            return names(client)
+
+        def ask() -> list[str]:
+            with target.connect(patience_s=0, timeout_s=COMPLETION_S) as client:
+                return names(client)
+
+        return [name for name in within(COMPLETION_S, ask) if _OFFERED.fullmatch(name)]
     except Exception:
         return []  # a completion that fails must not disturb the line being typed
 
