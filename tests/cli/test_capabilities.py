@@ -13,6 +13,7 @@ import pytest
 
 from headwater.client import Headwater, StateProtocol, TouchSettings
 from tests.cli.conftest import Run, Spawn
+from tests.cli.plain_server import answering_server, trickling_server
 from tests.support.server import ServerProcess, free_port
 
 # ── Settings ─────────────────────────────────────────────────────────────────────────────────
@@ -286,6 +287,20 @@ def test_health(run: Run) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
     assert "cannot reach" in run("health", STREAM_URL=nowhere, code=6).err
     run("health", "--timeout", "soon", code=2)
+    run("health", "--timeout", "200000d")
+
+
+def test_the_health_of_a_server_that_trickles(run: Run) -> None:
+    with trickling_server() as url:
+        run("health", "--timeout", "300ms", STREAM_URL=url, code=6)
+
+
+@pytest.mark.parametrize("said", [b'{"problems": [1]}', b"[" * 100_000, b'{"status": "\\u001b"}'])
+def test_the_health_of_a_server_that_makes_no_sense(run: Run, said: bytes) -> None:
+    with answering_server(said) as url:
+        ran = run("health", STREAM_URL=url, code=1 if said.startswith(b"[") else 0)
+        assert "\x1b" not in ran.out
+        assert "unexpected" not in ran.err
 
 
 def test_whoami_without_access_control(run: Run, json_stream: str) -> None:

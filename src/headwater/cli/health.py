@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 import msgspec
 import typer
 
-from headwater.cli.exits import CliError, ExitCode, usage
+from headwater.cli.deadlines import within
+from headwater.cli.exits import CliError, ExitCode, one_line, usage
 from headwater.cli.output import Json, write_json, write_line
 from headwater.cli.quantities import parse_seconds
 from headwater.cli.records import HealthRecord
@@ -20,6 +21,7 @@ from headwater.cli.target import Target, with_target
 from headwater.contexts import check_ca
 
 DEFAULT_PORT: Final = 4437
+TIMEOUT_S_MAX: Final = 86_400.0
 
 
 @with_target
@@ -56,28 +58,31 @@ def health(
       headwater health --here --alive --timeout 500ms
     """
     path = "/healthz" if alive else "/readyz"
-    timeout_s = parse_seconds(timeout) or 0.001
+    timeout_s = min(parse_seconds(timeout) or 0.001, TIMEOUT_S_MAX)
     if here:
         target, (status, body) = _probe_here(path, timeout_s)
     else:
         status, body = _probe(target, path, timeout_s)
     try:
         said = msgspec.json.decode(body, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise CliError(f"{target.url} does not answer like a stream server") from None
     if status != 200:
         error = said.get("error", {})
         why = error.get("message", "") if isinstance(error, dict) else ""
         raise CliError(f"{target.url} is not ready: {why or f'it answered {status}'}")
+    problems = said.get("problems")
     record = HealthRecord(
-        url=target.url, status=str(said.get("status")), problems=said.get("problems", {})
+        url=target.url,
+        status=one_line(str(said.get("status"))),
+        problems=problems if isinstance(problems, dict) else {},
     )
     if json:
         write_json(record)
         return
     write_line(record.status)
     for name, problem in record.problems.items():
-        write_line(f"  {name}: {problem}")
+        write_line(f"  {one_line(f'{name}: {problem}')}")
 
 
 def _probe_here(path: str, timeout_s: float) -> tuple[Target, tuple[int, bytes]]:
@@ -104,10 +109,14 @@ def _probe(target: Target, path: str, timeout_s: float) -> tuple[int, bytes]:
         connection = http.client.HTTPSConnection(url.netloc, timeout=timeout_s, context=tls)
     else:
         connection = http.client.HTTPConnection(url.netloc, timeout=timeout_s)
-    try:
+
+    def ask() -> tuple[int, bytes]:
         connection.request("GET", url.path.rstrip("/") + path)
         answer = connection.getresponse()
         return answer.status, answer.read(1 << 20)
+
+    try:
+        return within(timeout_s, ask)
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise CliError(f"cannot reach {target.url}: {reason}", ExitCode.UNAVAILABLE) from None
