@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from headwater.client import Headwater, StreamNotFound
 from tests.cli.conftest import Run
-from tests.cli.plain_server import plain_server
+from tests.cli.plain_server import answering_server, plain_server
 
 
 def test_create_makes_a_json_stream_unless_told_otherwise(run: Run, path: str) -> None:
@@ -285,3 +286,10 @@ def test_names_of_the_server_options_in_front(run: Run, base_url: str, json_stre
     nowhere = "http://127.0.0.1:1"
     ran = run("--url", base_url, "info", json_stream, "--json", STREAM_URL=nowhere)
     assert ran.record["name"] == json_stream
+
+
+@pytest.mark.parametrize("at_ms", [10**19, -(10**17), 10**18])
+def test_times_that_no_calendar_has_are_not_shown(run: Run, at_ms: int) -> None:
+    page = {"streams": [{"name": "s", "created": at_ms}]}
+    with answering_server(msgspec.json.encode(page)) as url:
+        assert run("ls", "--json", STREAM_URL=url).record["created_at"] is None

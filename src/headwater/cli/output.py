@@ -174,7 +174,7 @@ def _shown(value: object) -> str:
 
 
 def instant(at_ms: int | None) -> str | None:
-    """Milliseconds since 1970 as RFC 3339 in UTC.
+    """Milliseconds since 1970 as RFC 3339 in UTC; None also for what no calendar has.
 
     >>> instant(1_767_225_600_000)
     '2026-01-01T00:00:00Z'
@@ -182,7 +182,10 @@ def instant(at_ms: int | None) -> str | None:
     if at_ms is None:
         return None
     precision = "seconds" if at_ms % 1000 == 0 else "milliseconds"
-    moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    try:
+        moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
     return moment.isoformat(timespec=precision).replace("+00:00", "Z")
 
 

@@ -256,8 +256,7 @@ def _without_end(line: bytes) -> bytes:
 
 
 def _time(item: Item) -> bytes:
-    moment = instant(item.about.timestamp)
-    assert moment is not None
+    moment = instant(item.about.timestamp) or "-"
     # Of one width, so that what follows is a column.
     return (moment if "." in moment else moment.replace("Z", ".000Z")).encode()
 
