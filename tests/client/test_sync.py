@@ -304,3 +304,24 @@ def test_an_interrupt_is_clean_and_the_reader_goes_on(
     assert output == f"interrupted at {receipt.next_offset}\n2\n"
     assert problems == ""
     assert process.returncode == 0
+
+
+def test_an_interrupt_does_not_wait_for_a_name_server() -> None:
+    """What never answers is still being asked when the process ends."""
+    program = """
+import _thread, socket, threading
+
+def ask(*_, **__):
+    _thread.interrupt_main()
+    threading.Event().wait()
+
+socket.getaddrinfo = ask
+from headwater.client import Headwater
+
+try:
+    Headwater("http://nowhere.example").streams()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+    assert (done.stdout, done.stderr, done.returncode) == (b"interrupted\n", b"", 0)

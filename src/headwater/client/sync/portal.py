@@ -11,7 +11,7 @@ import asyncio
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, Self, TypeVar
 
@@ -22,11 +22,29 @@ A = TypeVar("A")
 C = TypeVar("C", bound=AbstractAsyncContextManager[Any])
 
 
+class _Lookups(ThreadPoolExecutor):
+    """Where the loop looks up names. Nobody waits for that at exit: it can take minutes."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        outcome: Future[T] = Future()
+
+        def run() -> None:
+            if outcome.set_running_or_notify_cancel():
+                try:
+                    outcome.set_result(fn(*args, **kwargs))
+                except BaseException as error:
+                    outcome.set_exception(error)
+
+        threading.Thread(target=run, name="headwater-lookup", daemon=True).start()
+        return outcome
+
+
 class Portal:
     """A running event loop. It ends with `close`, or when nobody refers to the portal any more."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._loop.set_default_executor(_Lookups())
         # The thread knows the loop but not the portal, so that the portal can be collected.
         self._thread = threading.Thread(
             target=_run_loop, args=(self._loop,), name="headwater-client", daemon=True
