@@ -106,6 +106,13 @@ def test_a_server_that_is_not_there(run: Run) -> None:
     assert "http://127.0.0.1:1" in ran.err
 
 
+@pytest.mark.parametrize(
+    "line", ["ls --url http://xn--", "health --url http://a..b", f"health --url http://{'a' * 300}"]
+)
+def test_a_host_that_cannot_be_one(run: Run, line: str) -> None:
+    assert "is not the address of a host" in run(*line.split(), code=2).err
+
+
 def test_one_line() -> None:
     assert one_line("a\n  b\tc\x1b[1m\x00") == "a b c [1m "
 

@@ -117,6 +117,8 @@ def _probe(target: Target, path: str, timeout_s: float) -> tuple[int, bytes]:
 
     try:
         return within(timeout_s, ask)
+    except UnicodeError as error:
+        raise usage(f"{target.url!r} is not the address of a host: {error}") from None
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise CliError(f"cannot reach {target.url}: {reason}", ExitCode.UNAVAILABLE) from None

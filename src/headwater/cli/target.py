@@ -50,6 +50,11 @@ class Target(Server):
             raise explain(error, url=self.url, stream=stream, group=group) from error
         except httpx.InvalidURL as error:
             raise usage(f"this cannot be part of an address: {error}") from error
+        except UnicodeError as error:
+            # The host name is invalid. Other errors of encoding say themselves what is wrong.
+            if isinstance(error, UnicodeEncodeError | UnicodeDecodeError):
+                raise
+            raise usage(f"{self.url!r} is not the address of a host: {error}") from error
         except ValueError as error:
             # What the client refuses before it sends anything: a header that cannot be one.
             if type(error) is not ValueError:
