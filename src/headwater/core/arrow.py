@@ -1,15 +1,15 @@
-"""A frame as rows of Arrow: every message with its place and time, and with its producer.
+"""A frame as Arrow rows: every message with its offset, time and producer.
 
-The server and those who read files of history by themselves both use this, so that a message is the
-same row whichever way it came. Nothing here is done message by message but finding where they end,
-and not even that if each append is one message.
+Both the server and clients that read history files directly use this, so a message becomes the same
+row either way. The only work per message is finding where it ends, and not even that if each append
+is one message.
 
 - `offset`     of the message's append
 - `index`      its place in that append
 - `timestamp`  when it was stored
 - `value`      JSON text, or bytes
-- `producer_id`, `producer_epoch`, `producer_seq`  on request, null where there was no producer
-- `message_id` that a header gave, on request, null where there was none
+- `producer_id`, `producer_epoch`, `producer_seq`  on request, null without a producer
+- `message_id` from a header, on request, null if there was none
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def schema_of(*, json: bool, headers: bool) -> Any:
 def rows_of(frame: Frame, first: Offset, *, json: bool, headers: bool) -> Any:
     """A record batch of a frame's messages.
 
-    `first` is the offset that the frame begins at: where a fork parts from its source, that one
-    names another run than those after it.
+    `first` is the offset where the frame begins. At the point where a fork leaves its source, it
+    names another run than the offsets after it.
     """
     of_appends = [_tokens(frame, first), _times(frame)]
     if headers:
@@ -64,7 +64,7 @@ def rows_of(frame: Frame, first: Offset, *, json: bool, headers: bool) -> Any:
 
 
 def places_of(frame: Frame, first: Offset, *, headers: bool) -> Any:
-    """The same without the values, which nobody has to look for then; None for a cut append."""
+    """The same without the values, which then need not be located; None for a cut append."""
     if frame.starts[-1] - frame.starts[0] != len(frame.data):
         return None
     index, parents = _spread(_begins(frame, frame.messages), frame.messages)
@@ -79,7 +79,7 @@ def places_of(frame: Frame, first: Offset, *, headers: bool) -> Any:
 
 
 def _messages(frame: Frame) -> tuple[Any, Any, Any]:
-    """Of each message its place in its append, its text, and the number of its append."""
+    """For each message: its place in its append, its text, and the number of its append."""
     sizes = _numbers(pa.int32(), frame.message_sizes())
     index, parents = _spread(_begins(frame, len(sizes)), len(sizes))
     ends = pc.cumulative_sum(pc.add(sizes, pa.scalar(1, pa.int32())))
@@ -87,7 +87,7 @@ def _messages(frame: Frame) -> tuple[Any, Any, Any]:
 
 
 def _spread(begins: Any, messages: int) -> tuple[Any, Any]:
-    """Of each message its place in its append and the number of that append."""
+    """For each message: its place in its append, and the number of that append."""
     numbers = pa.arange(0, messages)
     parents = pc.list_parent_indices(pa.ListArray.from_arrays(begins, numbers))
     return pc.subtract(numbers, begins.take(parents)).cast(pa.int32()), parents
@@ -106,9 +106,9 @@ def _numbers(kind: Any, values: array[int]) -> Any:
 
 
 def _begins(frame: Frame, messages: int) -> Any:
-    """With which message each append begins, and how many there are.
+    """The index of the first message of each append, and the total count.
 
-    The last append may have been cut, so what it has is what the others leave.
+    The last append may have been cut, so it has whatever the others leave.
     """
     firsts = _numbers(pa.uint32(), frame.firsts)
     begins = pc.subtract(firsts, firsts[0]).cast(pa.int32())[:-1]
@@ -124,14 +124,14 @@ def _slices(frame: Frame, ends: Any) -> Any:
 
 
 def _cut(frame: Frame, ends: Any) -> Any:
-    """Messages of JSON, without the commas after them."""
+    """JSON messages, without the commas after them."""
     return pc.binary_slice(_slices(frame, ends), 0, -1).view(pa.string())
 
 
 def _tokens(frame: Frame, first: Offset) -> Any:
     positions = _numbers(pa.uint32(), frame.starts)[1:-1].cast(pa.int64())
-    # A number with one digit more than a token has room for shows all of its zeros, and its first
-    # digit makes way for the run.
+    # A number with one digit more than a token holds keeps all its zeros, and the run replaces its
+    # first digit.
     wide = pc.add(positions, POSITION_MAX + 1 + frame.origin).cast(pa.string())
     rest = pc.binary_replace_slice(wide, 0, 1, format_offset(frame.run, 0)[:-WIDTH])
     return pa.concat_arrays([pa.array([str(first)], pa.string()), rest])

@@ -1,20 +1,20 @@
-"""What web pages may do with a server.
+"""What web pages may do to a server.
 
-Any page that a person looks at can have their browser send requests to any server that the browser
-can reach, this one on their own machine included. Access control stops that: pages have no key. A
-server without it has to tell pages from programs, by what browsers say and pages cannot change:
+Any web page can make the browser send requests to any server that the browser can reach, including
+this one on the user's own machine. Access control stops that: pages have no key. A server without
+it has to tell pages from programs, by headers that browsers set and pages cannot change:
 
-- **Host.** A page whose own name is made to point here (DNS rebinding) is of the same origin as
-  this server, as far as its browser can tell. But it sends that name. So without access control
-  `Host` must be an IP address, `localhost`, or a name that was set up.
+- **Host.** A page whose own name is made to point here (DNS rebinding) has the same origin as this
+  server, as far as the browser can tell. But it sends that name. So without access control `Host`
+  must be an IP address, `localhost`, or a configured name.
 - **Origin.** A request that changes something and comes from a page of another origin is refused,
-  unless that origin was set up. `Sec-Fetch-Site` says so too, and some requests have only that.
-  What a page of another origin merely reads it does not get to see, since it is told no
+  unless that origin is configured. `Sec-Fetch-Site` says the same, and some requests have only
+  that. A page of another origin cannot see what it reads, since it gets no
   `Access-Control-Allow-Origin`. With the origin `*`, pages of every origin may do everything.
-- **Content-Type.** A page can send text to any server without asking first, but not JSON. So where
-  a body is JSON, browsers have to say so.
+- **Content-Type.** A page can send text to any server without a preflight request, but not JSON. So
+  where a body is JSON, browsers have to declare it.
 
-Programs that are no browsers send neither `Origin` nor `Sec-Fetch-Site`, and are not asked.
+Programs other than browsers send neither `Origin` nor `Sec-Fetch-Site`, and are not checked.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OWN_SITE: Final = frozenset({"same-origin", "none"})
 
 
 def parse_origins(setting: str) -> frozenset[str] | None:
-    """The origins of a list with commas; None for all of them."""
+    """The origins in a comma-separated list; None for all of them."""
     if setting.strip() == EVERYONE:
         return None
     origins = frozenset(origin.strip() for origin in setting.split(",") if origin.strip())
@@ -46,7 +46,7 @@ def parse_origins(setting: str) -> frozenset[str] | None:
 
 
 def parse_hosts(setting: str) -> frozenset[str] | None:
-    """The names of a list with commas; None for all of them."""
+    """The names in a comma-separated list; None for all of them."""
     if setting.strip() == EVERYONE:
         return None
     names = frozenset(name.strip().lower() for name in setting.split(",") if name.strip())
@@ -60,7 +60,7 @@ def parse_hosts(setting: str) -> frozenset[str] | None:
 
 
 def is_own_host(host: str, names: Iterable[str]) -> bool:
-    """Whether a `Host` header names this server in a way that no one else can."""
+    """Whether a `Host` header names this server in a way that nobody else can."""
     found = _HOST.fullmatch(host)
     if found is None:
         return False
@@ -75,10 +75,10 @@ def is_own_host(host: str, names: Iterable[str]) -> bool:
 
 
 def is_foreign(origin: str | None, site: str | None, host: str, known: Iterable[str]) -> bool:
-    """Whether a request comes from a page of another origin that was not set up."""
+    """Whether a request comes from a page of another origin that is not configured."""
     if origin is not None and origin in known:
         return False
     if site is not None:
         return site not in _OWN_SITE
-    # Browsers that do not say it: the page is our own if its host is the one that was asked.
+    # Browsers without that header: the page is our own if its host is the requested one.
     return origin is not None and origin.partition("://")[2] != host

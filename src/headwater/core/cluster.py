@@ -1,22 +1,23 @@
-"""Nodes that share a database: which shard a path lives in, who is gone, who should have what.
+"""Nodes that share a database: which shard a path belongs to, which nodes are gone, and which node
+should own what.
 
-- The database has a fixed number of shards. A stream lives in one of them all its life: in that of
-  its path's hash, or, if it was made for another stream (a fork, a dead-letter stream), in that of
-  the other one, so that whatever changes together has one owner. A subscription lives in the shard
-  of its name's hash, whatever streams it follows, so the nodes share them evenly. What pipelines
-  report of themselves is kept by the owner of one shard, in memory.
-- A node shows that it lives by raising a counter, three times per lease. Another node may only take
-  it for gone if it has itself seen the counter stand still for the whole lease, by its own clock:
-  from after the answer that first showed it to before the question that last did. The node's own
-  lease counts from before it asked for the counter to be raised. So it is over by then, and clocks
-  of two machines are never compared.
+- The database has a fixed number of shards. A stream never changes its shard: it is that of its
+  path's hash, or, if the stream was made for another (a fork, a dead-letter stream), that of the
+  other stream, so that streams that change together have one owner. A subscription is in the shard
+  of its name's hash, whatever streams it follows, so the nodes share them evenly. The owner of one
+  fixed shard keeps pipeline reports, in memory.
+- A node shows that it is alive by raising a counter, three times per lease. Another node may
+  consider it gone only after seeing the counter stand still for a whole lease, by its own clock:
+  from after the answer that first showed the value to before the query that last did. The node's
+  own lease counts from before it sent the request to raise the counter. So that lease has ended by
+  then, and clocks of two machines are never compared.
 - Shards are spread evenly over the nodes that want some, and as few as possible change hands: each
-  node has the number that is its due, or one more. Everybody comes to the same plan by itself. A
-  node takes what is free and due to it, and gives away what it has beyond its due.
-- Nodes carry labels, and a prefix of paths can be bound to one. Some shards have that label then:
-  new streams below the prefix go into those, all others into shards without a label. Shards with a
-  label are for the nodes that carry it, and for all nodes while none of them is there. The longest
-  prefix counts. A stream that exists stays where it is.
+  node gets its share, or one more. Every node computes the same plan on its own. A node takes free
+  shards up to its share, and gives away what exceeds it.
+- Nodes carry labels, and a path prefix can be bound to one. Some shards then have that label: new
+  streams below the prefix go into those, all others into shards without a label. Shards with a
+  label are for the nodes that carry it, and for all nodes while there is no such node. The longest
+  prefix wins. An existing stream stays where it is.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from typing import Final, NamedTuple
 SHARDS_DEFAULT: Final = 32
 SHARDS_MAX: Final = 1024
 UNLABELLED: Final = 0
-"""The shard that never gets a label, so that there is one for what is bound to none."""
+"""The shard that never gets a label, so that there is always one for unbound paths."""
 LABELS_MAX: Final = 16
 _LABEL: Final = re.compile(r"[A-Za-z0-9._-]{1,64}=[A-Za-z0-9._-]{1,64}")
 
 
 def parse_labels(text: str) -> frozenset[str]:
-    """Labels with commas between them, each `name=value`."""
+    """Comma-separated labels, each `name=value`."""
     labels = frozenset(one.strip() for one in text.split(",") if one.strip())
     for label in labels:
         if _LABEL.fullmatch(label) is None:
@@ -47,8 +48,9 @@ def parse_labels(text: str) -> frozenset[str]:
 
 
 def shard_of(name: str, shards: int) -> int:
-    """The shard of a subscription, and of a path that has no other reason to be anywhere. The
-    database knows the same rule (`home` in `headwater.store.postgresql.schema`)."""
+    """The shard of a subscription, and of a path that nothing else places. The database has the
+    same rule (`home` in `headwater.store.postgresql.schema`).
+    """
     return int.from_bytes(sha256(name.encode()).digest()[:4], "big") % shards
 
 
@@ -58,7 +60,7 @@ class NodeSeen(NamedTuple):
     id: int
     name: str
     address: str | None
-    """Where other nodes reach it; None if it wants the database for itself."""
+    """Where other nodes reach it; None if it has the database to itself."""
     epoch: int
     counter: int
     lease_ms: int
@@ -69,13 +71,13 @@ class NodeSeen(NamedTuple):
 class ShardSeen(NamedTuple):
     id: int
     epoch: int
-    """Raised whenever it changes hands."""
+    """Raised whenever the shard changes hands."""
     node_id: int | None
     label: str | None = None
 
 
 class Binding(NamedTuple):
-    """New streams below a prefix are for nodes with a label."""
+    """New streams below a prefix go to nodes with a label."""
 
     prefix: str
     label: str
@@ -92,7 +94,7 @@ class ClusterSeen(NamedTuple):
     bindings: tuple[Binding, ...] = ()
 
     def home(self, path: str) -> int:
-        """The shard that a new stream goes into, if it has no other reason to be anywhere."""
+        """The shard for a new stream that nothing else places."""
         if not self.bindings:
             return shard_of(path, len(self.shards))
         covering = [binding for binding in self.bindings if binding.covers(path)]
@@ -106,7 +108,7 @@ class ClusterSeen(NamedTuple):
         return shard_of(name, len(self.shards))
 
     def of_pipelines(self) -> int:
-        """The shard whose owner keeps what pipelines report."""
+        """The shard whose owner keeps pipeline reports."""
         return shard_of("pipelines", len(self.shards))
 
     def node(self, node_id: int | None) -> NodeSeen | None:
@@ -117,7 +119,7 @@ class ClusterSeen(NamedTuple):
 
 
 class Sightings:
-    """What one node has seen of the others, and since when nothing has moved."""
+    """What one node has seen of the others, and since when each counter has not moved."""
 
     def __init__(self, lease_ms: int) -> None:
         self._lease_ms = lease_ms
@@ -126,7 +128,7 @@ class Sightings:
     def note(
         self, nodes: Iterable[NodeSeen], asked_s: float, answered_s: float
     ) -> tuple[NodeSeen, ...]:
-        """Those that are gone, by what was asked and answered at these moments."""
+        """The nodes that are gone, given when the query was sent and when it was answered."""
         known, self._since = self._since, {}
         gone: list[NodeSeen] = []
         for node in nodes:
@@ -147,8 +149,9 @@ def plan(
     labels: Mapping[int, str | None] | None = None,
     carried: Mapping[int, Set[str]] | None = None,
 ) -> dict[int, int]:
-    """Who should own each shard; nothing if there is nobody who wants any. `labels` are those of
-    shards, `carried` those of nodes."""
+    """Who should own each shard; empty if no node wants any. `labels` are those of shards,
+    `carried` those of nodes.
+    """
     wanting = sorted(set(nodes))
     planned: dict[int, int] = {}
     if not wanting:
@@ -156,7 +159,7 @@ def plan(
     groups: dict[str | None, dict[int, int | None]] = {}
     for shard, owner in sorted(owners.items()):
         groups.setdefault((labels or {}).get(shard), {})[shard] = owner
-    # Those without a label last: they make up for what the others leave uneven.
+    # Shards without a label last: they even out what the others leave uneven.
     for label in sorted(groups, key=lambda one: (one is None, one or "")):
         fitting = [node for node in wanting if label in (carried or {}).get(node, ())]
         load = dict.fromkeys(wanting, 0)
@@ -168,13 +171,13 @@ def plan(
 
 
 def _spread(owners: Mapping[int, int | None], load: Mapping[int, int]) -> dict[int, int]:
-    """Share shards out among nodes that have something already."""
+    """Distribute shards among nodes that may own some already."""
     held: dict[int, list[int]] = {node: [] for node in load}
     for shard, owner in owners.items():
         if owner in held:
             held[owner].append(shard)
-    # One after the other to whoever has least; those that hold the most keep one more than the
-    # others, so fewer change hands.
+    # One at a time to the node with the fewest; those that own the most get the odd one, so that
+    # fewer change hands.
     due = dict.fromkeys(load, 0)
     least = [(count, -count - len(held[node]), node) for node, count in load.items()]
     heapify(least)

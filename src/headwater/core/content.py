@@ -1,4 +1,4 @@
-"""What an append stores: the body in stored form, its messages counted, their ids where wanted."""
+"""What an append stores: the body in stored form, its message count, and ids where needed."""
 
 from __future__ import annotations
 
@@ -37,20 +37,22 @@ class Content(msgspec.Struct, frozen=True):
 
     @classmethod
     def with_ids(cls, messages: Sequence[bytes], ids: tuple[str, ...], duplicates: int = 0) -> Self:
-        """Messages in stored form, each with what separates it from the next."""
+        """Messages in stored form, each with the separator after it."""
         starts = accumulate(map(len, messages[:-1]), initial=0)
         return cls(b"".join(messages), len(messages), ids, tuple(starts), duplicates)
 
     @classmethod
     def named(cls, body: bytes, message_id: str, *, is_unique: bool) -> Self:
-        """A single message with an id from a header."""
+        """A single message with the id from a header."""
         ids, starts = ((message_id,), (0,)) if is_unique else ((), ())
         return cls(body, 1, ids, starts, message_id=message_id)
 
     def without_duplicates(
         self, config: StreamConfig, is_known: IsKnown, mode: Mode | None = None
     ) -> Content:
-        """Leave out what the stream holds already, or refuse, as the stream is set up."""
+        """Drop messages whose ids the stream has, or refuse the append, as the stream is
+        configured.
+        """
         rule = config.unique_ids
         assert rule is not None
         new, duplicates = split_new(self.ids, is_known)
@@ -122,7 +124,7 @@ def read_content(
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """A body that was read before the decision, which may come to another stream than expected."""
+    """A body parsed before the decision, which may turn out to be about another stream."""
 
     config: StreamConfig
     outcome: Content | StreamError
@@ -147,7 +149,7 @@ class Prepared(msgspec.Struct, frozen=True):
             return cls(config, error)
 
     def fits(self, config: StreamConfig) -> bool:
-        """Whether a body would be read in the same way."""
+        """Whether a stream of this configuration would parse the body in the same way."""
         return self.config is config or (
             self.config.is_json == config.is_json
             and self.config.unique_ids == config.unique_ids

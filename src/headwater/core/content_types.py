@@ -1,8 +1,8 @@
 """Content types.
 
-A stream keeps the content type it was created with, as sent. Two content types are the same when
-their media types are, without regard to case or to parameters such as `charset`: clients add
-those on their own. `application/json` switches a stream to JSON mode.
+A stream keeps the content type it was created with, as sent. Two content types are equal when their
+media types are, ignoring case and parameters such as `charset`, which clients add on their own.
+`application/json` switches a stream to JSON mode.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _INERT: Final = frozenset({JSON, DEFAULT, "text/plain", "text/csv", "application
 _INERT_KINDS: Final = ("image/", "audio/", "video/")
 
 _TOKEN = r"[A-Za-z0-9!#$%&'*+\-.^_`|~]+"
-# A parameter section is echoed in responses, so it may hold nothing but visible ASCII and blanks.
+# Parameters are echoed in responses, so they may hold only visible ASCII and blanks.
 _CONTENT_TYPE = re.compile(rf"{_TOKEN}/{_TOKEN}[ \t]*(;[\x20-\x7e\t]*)?")
 
 
 @lru_cache(maxsize=1024)
 def media_type(content_type: str | None) -> str:
-    """The part that counts when two content types are compared; nothing for none."""
+    """The part that is compared; empty for None."""
     return (content_type or "").partition(";")[0].strip().lower()
 
 
@@ -48,9 +48,9 @@ def is_json(content_type: str | None) -> bool:
 
 @lru_cache(maxsize=1024)
 def is_inert(content_type: str) -> bool:
-    """Whether a browser only shows it: nothing in it can be run, whoever wrote it.
+    """Whether a browser only displays it and can run nothing in it, whoever wrote it.
 
-    What is not known to be so is treated as a document that may hold scripts.
+    Unknown types are treated as documents that may contain scripts.
     """
     media = media_type(content_type)
     return media in _INERT or (media.startswith(_INERT_KINDS) and not media.endswith("+xml"))

@@ -1,12 +1,12 @@
 """Durability: when an append is acknowledged.
 
 `synced`, the default: when the commit that holds it is on disk. `relaxed`: when it is decided,
-before that commit, which follows at once. Either way nobody reads what is not committed, appends
-are committed in the order in which they were acknowledged, and each of them as a whole. So a crash
-may take the last moments of a relaxed stream, and never leaves a gap or half a message.
+before that commit, which follows at once. Either way, only committed data can be read, and appends
+are committed whole and in the order they were acknowledged. So a crash may lose the last moments of
+a relaxed stream, but never leaves a gap or half a message.
 
-If a commit fails, what was acknowledged on it is void like everything else in it: the state is
-loaded again, and a producer that continues is told which sequence is expected.
+If a commit fails, the appends acknowledged with it are void like everything else in it: the state
+is loaded again, and a producer that continues learns which sequence is expected.
 
 Closing is final, and always synced.
 """

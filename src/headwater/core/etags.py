@@ -1,8 +1,8 @@
 """Entity tags.
 
 The tag of a read is `"{path}:{start}:{end}"`, the path in base64, with `:c` before the closing
-quote when the read reaches the end of a closed stream. Start and end carry the id of this very
-stream (not of the run they lie in), so the tag changes when a path is deleted and created again,
+quote when the read reaches the end of a closed stream. Start and end carry the id of the stream
+itself, not of the run they belong to, so the tag changes when a path is deleted and created again,
 whatever the new stream holds.
 """
 
@@ -20,7 +20,7 @@ def etag(stream_id: int, path: str, start: int, end: int, *, closed: bool) -> st
 
 
 def matches(if_none_match: str, tag: str) -> bool:
-    """Weak comparison against a list of tags, as If-None-Match asks for."""
+    """Weak comparison with a list of tags, as If-None-Match requires."""
     if if_none_match.strip() == "*":
         return True
     return any(

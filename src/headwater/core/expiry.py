@@ -1,12 +1,12 @@
 """How long a stream lives.
 
-A time to live (`Stream-TTL`, whole seconds) slides: every read or write starts it again, HEAD
-does not. An expiry (`Stream-Expires-At`, RFC 3339) is an instant and never moves. A stream has one
-of the two or neither.
+A time to live (`Stream-TTL`, whole seconds) slides: every read or write restarts it, HEAD does not.
+An expiry (`Stream-Expires-At`, RFC 3339) is an instant and never moves. A stream has one of the two
+or neither.
 
-The moment of the last access lives in memory and reaches the disk only now and then, because a
-read must not cost a commit. What is on disk may lag by `touch_interval_ms`, and whoever loads a
-stream allows for that lag, so a crash can lengthen a life a little but never shorten it.
+The time of the last access is in memory and only written to disk now and then, because a read must
+not cost a commit. The stored time may lag by `touch_interval_ms`. Loading a stream allows for that
+lag, so a crash can lengthen its life a little but never shorten it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Lifetime:
         return self.ttl_s == other.ttl_s and self.expires_at_ms == other.expires_at_ms
 
     def may_end_before(self, other: Lifetime) -> bool:
-        """Whether a stream may end earlier than with the other."""
+        """Whether a stream may end earlier with this than with the other."""
         if self.is_forever or self.same_as(other):
             return False
         if self.ttl_s is not None and other.ttl_s is not None:
@@ -84,16 +84,16 @@ def _instant_ms(text: str) -> int:
     if _RFC3339.fullmatch(text) is None:
         raise problem
     try:
-        # The library's fraction is limited to microseconds; finer digits do not matter here.
+        # `fromisoformat` takes at most microseconds; finer digits do not matter here.
         moment = datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", text.upper()))
     except ValueError:
         raise problem from None
-    # Counted in whole numbers: a float of seconds is a millisecond off now and then.
+    # In integers: a float of seconds is sometimes a millisecond off.
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 def touch_interval_ms(lifetime: Lifetime) -> int:
-    """How stale the stored moment of the last access may get."""
+    """How stale the stored time of the last access may get."""
     if lifetime.ttl_s is None:
         return 0
     return min(60_000, max(250, lifetime.ttl_s * 1000 // 8))

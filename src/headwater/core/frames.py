@@ -1,12 +1,13 @@
-"""Frames: many appends of one run at once, as columns instead of objects.
+"""Frames: many appends of one run, as columns instead of objects.
 
-Whoever reads in bulk wants a million messages, and an object for each of them costs more than
-everything else. A frame has the stored bytes of its appends in a row and an array for each of
-their properties. The arrays of positions and of message numbers have one entry more than there are
-appends, so each entry and the next are where an append begins and ends.
+Bulk readers want a million messages, and an object for each would cost more than everything else. A
+frame holds the stored bytes of its appends contiguously, and an array for each of their properties.
+The arrays of positions and message numbers have one entry more than there are appends, so each
+entry and the next are where an append begins and ends.
 
-A fork may inherit only the first part of an append. Then the bytes of a frame end before its
-arrays say so, and how many messages of the last append that leaves is for whoever takes it apart.
+A fork may inherit only the first part of an append. The bytes of a frame then end before its arrays
+say so, and the code that splits the frame has to find out how many messages of the last append are
+left.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Stamps:
 
     names: Sequence[str]
     who: array[int]
-    """For each append the place of its producer in the names, from 1 on; 0 if it has none."""
+    """For each append the index of its producer in the names, from 1; 0 for none."""
     epochs: array[int]
     seqs: array[int]
 
@@ -42,18 +43,18 @@ class Frame:
     run: int
     data: bytes
     origin: int
-    """The position that those in `starts` are counted from."""
+    """The position that `starts` is relative to."""
     starts: array[int]
     firsts: array[int]
-    """Numbers of messages, counted from any."""
+    """Message numbers, from an arbitrary start."""
     times: array[int]
     stamps: Stamps | None = None
     ids: Sequence[str | None] | None = None
-    """The ids that headers gave to appends; None if there are none."""
+    """Ids that headers gave to appends; None if there are none."""
 
     @classmethod
     def of(cls, appends: Sequence[Appended], end: int) -> Frame:
-        """The same appends, at least one, cut at a position if the last one ends after it."""
+        """A frame of at least one append, cut at `end` if the last one ends after it."""
         first, last = appends[0], appends[-1]
         origin, number = first.start, first.first_message
         starts = array("I", [one.start - origin for one in appends])
@@ -93,17 +94,17 @@ class Frame:
 
     @property
     def has_single_messages(self) -> bool:
-        """Whether each append is one message. None has less."""
+        """Whether each append is one message. None has fewer."""
         return self.messages == self.appends
 
     def bodies(self) -> Iterator[bytes]:
-        """The stored bytes of one append after the other."""
+        """The stored bytes of each append."""
         first = self.starts[0]
         for number in range(self.appends):
             yield self.data[self.starts[number] - first : self.starts[number + 1] - first]
 
     def message_sizes(self) -> array[int]:
-        """How long each message of JSON is, taken apart in strides that fit a cache."""
+        """The length of each JSON message, computed in strides that fit a cache."""
         sizes = array("i")
         begin, first, message = 0, self.starts[0], self.firsts[0]
         for number in range(1, self.appends + 1):

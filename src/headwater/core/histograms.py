@@ -1,8 +1,8 @@
-"""Counts by size: how often something took how long, or was how large.
+"""Histograms: counts by duration or size.
 
 Bounds are fixed when a histogram is made, and a value counts in the first bucket whose bound it
-does not pass, so that observing costs one search in a short tuple and two additions. What it is
-good for is decided elsewhere: nothing here knows about time.
+does not exceed, so observing costs one search in a short tuple and two additions. Nothing here
+knows about time or units.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Histogram:
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = tuple(bounds)
         self.counts = [0] * (len(bounds) + 1)
-        """By bucket, not added up; the last one is for what passes all bounds."""
+        """By bucket, not cumulative; the last one is for values beyond all bounds."""
         self.total = 0.0
         """The sum of all values."""
 
@@ -36,7 +36,7 @@ class Histogram:
         return sum(self.counts)
 
     def add(self, other: Histogram) -> None:
-        """Take in what another one with the same bounds has seen."""
+        """Add the counts of another histogram with the same bounds."""
         self.counts = [
             mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)
         ]

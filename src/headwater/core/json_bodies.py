@@ -1,7 +1,6 @@
-"""Bodies that are JSON and mean something to the server: settings, commands, reports.
+"""JSON bodies that the server interprets: settings, commands, reports.
 
-Whatever is sent, it is what was expected or it is refused; nothing that a parser may say gets any
-further than here.
+A body has the expected type or is refused; no parser error gets past this module.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ B = TypeVar("B")
 def decode_body(
     body: bytes, kind: type[B], refusal: Callable[[str], StreamError] = InvalidBody
 ) -> B:
-    """The body as an object of a kind."""
+    """Decode a body as a type."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:

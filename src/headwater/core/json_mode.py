@@ -1,16 +1,16 @@
 """JSON mode: a stream of JSON values whose bytes are kept exactly as sent.
 
-A body must be one strict JSON text in UTF-8 without a byte order mark. Escapes that make half of a
-surrogate pair are refused too: they stand for no character, and most readers choke on them. One
+A body must be one strict JSON text in UTF-8 without a byte order mark. Escapes for half of a
+surrogate pair are refused too: they stand for no character, and most readers fail on them. One
 level of a top-level array is flattened: each element is a message. Anything else is a single
 message.
 
-Messages are stored one after the other, each followed by a comma. That way any run of stored
+Messages are stored one after the other, each followed by a comma. So any sequence of stored
 messages becomes a JSON array by dropping the last comma and adding brackets, and the end of every
 message is a position in the stream.
 
-An append has a limited number of messages. The parser makes an object of each, and keeps other
-threads waiting, so a large body is taken in pieces; see `headwater.core.large_json`.
+The number of messages in an append is limited. The parser makes an object of each and blocks other
+threads meanwhile, so a large body is parsed in pieces; see `headwater.core.large_json`.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def encode(
 ) -> tuple[bytes, int]:
     """Turn a request body into its stored form and the number of messages in it.
 
-    Only creating a stream may come with no messages (`allow_empty`).
+    Only creating a stream may come without messages (`allow_empty`).
     """
     check_utf8(body)
     if body.lstrip(_WHITESPACE)[:1] != b"[":
         return b"".join((_parse(_ONE, body), b",")), 1
-    # No message is shorter than one byte and the comma after it.
+    # A message takes at least one byte and the comma after it.
     if len(body) > min(2 * messages_max, _LARGE_BYTES):
         stored, count = _encode_large(body, messages_max)
     else:
@@ -62,7 +62,7 @@ def encode(
 
 
 def _encode_large(body: bytes, messages_max: int) -> tuple[bytes, int]:
-    """The same piece by piece. If there are too many messages, the rest is only validated."""
+    """The same in pieces. Once there are too many messages, the rest is only validated."""
     stored: list[bytes] = []
     count = 0
     for messages in _parse_large(body):
@@ -76,7 +76,7 @@ def _encode_large(body: bytes, messages_max: int) -> tuple[bytes, int]:
 
 
 def _parse_large(body: bytes) -> Iterator[list[msgspec.Raw]]:
-    """The messages of an array, a piece at a time."""
+    """The messages of an array, one piece at a time."""
     first = start = body.index(b"[")
     while len(body) - start > 2 * _WINDOW_BYTES and (piece := _guess(body, start)):
         start, messages = piece
@@ -92,7 +92,7 @@ def _parse_large(body: bytes) -> Iterator[list[msgspec.Raw]]:
 
 
 def _guess(body: bytes, start: int) -> tuple[int, list[msgspec.Raw]] | None:
-    """The messages up to a place to cut, and the place, if one can be guessed."""
+    """The messages up to a cut, and the cut, if one can be guessed."""
     for cut in large_json.guesses(body, start, _WINDOW_BYTES):
         with suppress(msgspec.DecodeError, RecursionError):
             if messages := _MANY.decode(large_json.piece(body, start, cut)):
@@ -108,7 +108,7 @@ def _joined(messages: list[msgspec.Raw]) -> tuple[bytes, int]:
 
 
 def _parse(decoder: msgspec.json.Decoder[R], text: bytes, start: int = 0) -> R:
-    """Parse a body, or a piece of it that begins at some place."""
+    """Parse a body, or a piece of it that begins at `start`."""
     try:
         return decoder.decode(text)
     except msgspec.DecodeError as error:
@@ -122,16 +122,16 @@ def _parse(decoder: msgspec.json.Decoder[R], text: bytes, start: int = 0) -> R:
 
 
 def decode(stored: bytes) -> list[bytes]:
-    """Take stored bytes apart into messages."""
+    """Split stored bytes into messages."""
     try:
         return [bytes(message) for message in _MANY.decode(as_array(stored))]
     except RecursionError:
-        # How deep the parser can go depends on its caller's stack: `encode` had more to spare.
+        # How deep the parser can go depends on the caller's stack: `encode` had more left.
         return _split(stored)
 
 
 def sizes(stored: bytes) -> array[int]:
-    """How long each of the messages is that `decode` gives."""
+    """The length of each message that `decode` returns."""
     try:
         return array("i", map(len, _MANY.decode(as_array(stored))))
     except RecursionError:
@@ -139,7 +139,7 @@ def sizes(stored: bytes) -> array[int]:
 
 
 def _split(stored: bytes) -> list[bytes]:
-    """The same for any depth: cut at the commas that are in no string and in no bracket."""
+    """The same for any depth: split at the commas outside strings and brackets."""
     messages: list[bytes] = []
     depth = start = 0
     for token in _TOKEN.finditer(stored):
@@ -155,5 +155,5 @@ def _split(stored: bytes) -> list[bytes]:
 
 
 def as_array(stored: bytes) -> bytes:
-    """The JSON array that a reader gets for a run of stored messages."""
+    """The JSON array that a reader gets for a sequence of stored messages."""
     return b"[%b]" % stored[:-1]

@@ -1,14 +1,14 @@
-"""Large JSON arrays, cut into pieces that are arrays by themselves.
+"""Large JSON arrays, cut into pieces that are arrays themselves.
 
-The parser does not let other threads run while it works, and makes an object of each message, so
-it gets a large array a piece at a time. A cut is right exactly if the piece before it is valid:
-then its brackets and strings are closed, and the comma at its end is one between two messages.
+The parser blocks other threads while it works and makes an object of each message, so it gets a
+large array one piece at a time. A cut is correct exactly if the piece before it is valid: then its
+brackets and strings are closed, and the comma at its end separates two messages.
 
-So a place to cut can be guessed, for the parser to confirm: a comma before what begins like the
-message at the start of the piece. Where messages do not resemble each other, the rest of the array
-is surveyed instead, window by window. Of each window only what gives structure is left, and of
-that what is in no string. The first comma after a window that is between two messages, if it is
-near, is a place to cut. For what is valid, the survey is exact.
+So a cut can be guessed, and the parser confirms it: a comma before bytes that begin like the
+message at the start of the piece. If messages do not resemble each other, the rest of the array is
+surveyed instead, window by window. Each window is reduced to its structural characters, and those
+to the ones outside strings. The first comma after a window that separates two messages, if it is
+near, is a cut. For valid input, the survey is exact.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NEAR_TOKENS: Final = 1_000
 
 
 def check_utf8(body: bytes) -> None:
-    """Refuse what is not UTF-8, without a copy of a large body."""
+    """Refuse a body that is not UTF-8, without copying a large one."""
     if body.isascii():
         return
     decoder = getincrementaldecoder("utf-8")()
@@ -55,7 +55,7 @@ def check_utf8(body: bytes) -> None:
 
 
 def guesses(body: bytes, start: int, window_bytes: int = WINDOW_BYTES) -> Iterator[int]:
-    """Places about a window away from a bracket or comma that may be between two messages."""
+    """Places about one window after a bracket or comma that may separate two messages."""
     near = start + window_bytes
     opening = _OPENING.match(body, start + 1)
     if opening is None:
@@ -75,9 +75,9 @@ def guesses(body: bytes, start: int, window_bytes: int = WINDOW_BYTES) -> Iterat
 
 
 def survey(body: bytes, window_bytes: int = WINDOW_BYTES) -> list[int]:
-    """The places of commas between messages, ascending, about a window apart.
+    """The positions of commas between messages, ascending, about one window apart.
 
-    Of a text that begins with the bracket of an array.
+    The text begins with the bracket of an array.
     """
     cuts: list[int] = []
     depth, in_string, escaped = 0, 0, False
@@ -99,7 +99,7 @@ def survey(body: bytes, window_bytes: int = WINDOW_BYTES) -> list[int]:
 
 
 def pieces(body: bytes, cuts: list[int]) -> Iterator[tuple[int, bytes]]:
-    """Arrays that hold the messages of the body one after the other, and where each begins."""
+    """Arrays that together hold the messages of the body, and where each begins."""
     for start, cut in pairwise([0, *cuts]):
         yield start, piece(body, start, cut)
     last = cuts[-1] if cuts else 0
@@ -107,12 +107,12 @@ def pieces(body: bytes, cuts: list[int]) -> Iterator[tuple[int, bytes]]:
 
 
 def piece(body: bytes, start: int, cut: int) -> bytes:
-    """The array that holds what lies between a bracket or comma and a comma."""
+    """The array of what lies between a bracket or comma and the next cut."""
     return b"[%b]" % body[start + 1 : cut]
 
 
 def _cut_near(body: bytes, place: int, depth: int, *, in_string: bool) -> int | None:
-    """The first comma between two messages soon after a place, given what the place is in."""
+    """The first comma between two messages soon after a place, given its depth."""
     end = place + _NEAR_BYTES
     if in_string:
         rest = _REST_OF_STRING.match(body, place, end)

@@ -1,14 +1,14 @@
-"""Every bound of the system in one place, asserted against each other.
+"""All limits of the system in one place, checked against each other.
 
-Sizes are in bytes, counts are plain numbers, times carry their unit last in the name.
+Sizes are in bytes, counts are plain numbers, and names of times end in their unit.
 
-Together they bound the memory of a server (`Limits.memory_bytes_max`), whatever is asked of it:
+Together they bound the memory of a server (`Limits.memory_bytes_max`), whatever clients do:
 
-- what waits: bodies and the stored form that is made of each, appends before their commit, answers
-  that nobody reads, and the tails of streams
-- copies of the largest body there may be: two while SQLite writes it, two while it is sealed
-- SQLite's cache, two answers of `_bulk` in the making, and the process itself
-- for every connection a head and a small body, and what is known of every stream in use
+- what is queued: bodies and the stored form of each, appends before their commit, answers that
+  nobody reads, and hot tails
+- copies of the largest possible body: two while SQLite writes it, two while it is sealed
+- SQLite's cache, two answers of `_bulk` being built, and the process itself
+- a head and a small body for every connection, and the entry of every stream in use
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ POINTER_CHARS_MAX = 256
 RETENTION_BYTES_MAX = 2**53 - 1
 DESCRIPTION_CHARS_MAX = 1024
 VERSION_MAX = 2**31 - 1
-# Bodies that say what to do, other than data to keep.
+# Bodies that are instructions, not data to store.
 CONTROL_BODY_BYTES_MAX = 4 * MIB
 # Streams that one connection can follow.
 FOLLOWED_MAX = 256
 
-# Of memory, besides what can be configured.
+# Memory, besides what can be configured.
 PROCESS_BYTES = 128 * MIB
 ENGINE_CACHE_BYTES = 64 * MIB
 BULK_BYTES = 2 * 80 * MIB
@@ -45,12 +45,12 @@ CONNECTION_BYTES = 32 * KIB
 STREAM_BYTES = 4 * KIB
 _COPIES = 4
 
-# Of groups: how much goes to a member at a time. A single message may be larger.
+# Groups: how much a member gets at a time. A single message may be larger.
 FETCH_BYTES_MAX = 8 * MIB
 PUSH_BYTES_MAX = 256 * KIB
 DEAD_LETTERS_BYTES_MAX = 4 * MIB
 
-# Of access: what one key or token can carry, and how many there can be.
+# Access: what one key or token can carry, and how many there can be.
 PATTERNS_MAX = 100
 KEYS_MAX = 10_000
 KEY_NAME_CHARS_MAX = 200
@@ -60,9 +60,9 @@ SIGNED_SECONDS_MAX = 7 * 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one server takes on before it says no. All of it can be configured.
+    """What one server accepts before it refuses. All of it can be configured.
 
-    Where 0 is the default, it means no limit.
+    A default of 0 means no limit.
     """
 
     body_bytes_max: int = 64 * MIB
@@ -133,13 +133,14 @@ class Limits:
 
     @property
     def answer_bytes_max(self) -> int:
-        """More than any node says at once: a body in any form, an answer of `_bulk`, or what one
-        commit has added to a stream."""
+        """More than any node sends at once: a body in any form, an answer of `_bulk`, or what one
+        commit added to a stream.
+        """
         return 2 * self.body_bytes_max + self.queue_bytes_max + BULK_BYTES
 
     @property
     def memory_bytes_max(self) -> int:
-        """What a server takes up at most. See above."""
+        """The most memory a server uses; see the module docstring."""
         waiting = 2 * self.bodies_bytes_max + self.queue_bytes_max + self.buffers_bytes_max
         crowds = self.connections_max * CONNECTION_BYTES + self.streams_in_memory_max * STREAM_BYTES
         fixed = PROCESS_BYTES + ENGINE_CACHE_BYTES + BULK_BYTES

@@ -1,15 +1,14 @@
 """Forks: which stream wrote which bytes.
 
 A fork reads as its source up to the fork point and then as itself, in one offset space and without
-copying anything. Its lineage is the list of runs it inherits, oldest first: "bytes up to `end`
-were written by stream `run`". Forking a fork carries the list on, cut at the new fork point.
+copying anything. Its lineage is the list of runs it inherits, oldest first: "bytes up to `end` were
+written by stream `run`". A fork of a fork inherits the list, cut at the new fork point.
 
-Readers may send an offset that lies a little past a boundary: clients of the public protocol count
-one on from the offsets that they get. A read goes on at the boundary before it; see `approach`.
+Readers may send an offset slightly past a boundary: clients of the public protocol add one to the
+offsets they get. The read continues at the boundary before it; see `approach`.
 
 The fork point is an offset of the source (its tail by default) plus a sub-offset: a number of
-messages in JSON mode, of bytes otherwise, that reaches into the append after that offset but not
-past its end.
+messages in JSON mode, of bytes otherwise, within the append after that offset.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class Lineage:
         return self.inherited[-1].end if self.inherited else 0
 
     def locate(self, offset: Anchor | Offset, tail: int) -> int:
-        """The position an offset stands for, if it is one of this stream's."""
+        """The position of an offset, if it is one of this stream's."""
         if offset is Anchor.START:
             return 0
         if offset is Anchor.TAIL:
@@ -80,7 +79,8 @@ class Lineage:
         return offset.position
 
     def approach(self, offset: Anchor | Offset, tail: int) -> int:
-        """The position that a read begins at, or, if no append begins there, after.
+        """The position where a read begins; if no append begins there, it starts at the boundary
+        before.
 
         One past the tail is the tail, in the run that the tail names. Run 0 wrote nothing, so one
         past the beginning can only be the beginning. Anything else past the end of a run is an
@@ -93,7 +93,7 @@ class Lineage:
         return self.locate(offset, tail)
 
     def spans(self, start: int, end: int) -> list[Span]:
-        """Cut an interval into the spans that each stream of the lineage wrote."""
+        """Split an interval into the spans that each stream of the lineage wrote."""
         found: list[Span] = []
         for run, run_end in (*self.inherited, Inherited(self.own, end)):
             stop = min(run_end, end)
@@ -109,7 +109,7 @@ class Lineage:
 
 @dataclass(frozen=True, slots=True)
 class ForkRequest:
-    """A fork as asked for. Kept with the stream, so that asking again is recognised."""
+    """A fork as requested. Stored with the stream, so that a repeated request is recognised."""
 
     source: str
     offset: str | None = None

@@ -1,7 +1,7 @@
-"""Everything that an engine can be asked to store, and what a decision is.
+"""Everything that an engine can store, and what a decision is.
 
-Streams, groups and subscriptions are state machines of one kind: a pure function decides, which
-returns mutations and a reply or raises the error that says why not, and `evolve` folds each
+Streams, groups and subscriptions are the same kind of state machine: a pure function decides,
+returning mutations and a reply or raising the error that says why not, and `evolve` folds each
 mutation into the state.
 """
 
@@ -16,7 +16,7 @@ from headwater.core.snapshots import SnapshotMutation, SnapshotTaken
 from headwater.core.stream import Appended, Created, Mutation
 from headwater.core.subscriptions.state import SubscriptionCreated, SubscriptionMutation
 
-# What takes more room than it gives: not to be stored when there is hardly any left.
+# What takes more space than it frees: refused when the disk is nearly full.
 GROWING: Final = (
     Appended,
     Created,
@@ -33,7 +33,7 @@ M = TypeVar("M")
 
 
 class Decision(msgspec.Struct, Generic[R, M], frozen=True):
-    """What a command comes to."""
+    """The outcome of a command."""
 
     reply: R
     mutations: Sequence[M] = ()

@@ -1,13 +1,13 @@
-"""Whole numbers as people and programs send them: plain ASCII digits, and no more than a few.
+"""Whole numbers as text: ASCII digits, and only a limited number of them.
 
-What `int` accepts besides (signs, blanks, underscores, the digits of other scripts) is none, and a
-long run of digits would cost time before anybody could refuse it.
+`int` also accepts signs, blanks, underscores and digits of other scripts; none of these is a number
+here. A long run of digits would cost time before it could be refused.
 """
 
 from __future__ import annotations
 
 
 def whole_number(text: str, digits_max: int = 18) -> int | None:
-    """The number that a text is; None if it is none."""
+    """The number in a text; None if it is not one."""
     is_one = text.isascii() and text.isdigit() and len(text) <= digits_max
     return int(text) if is_one else None

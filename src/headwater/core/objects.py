@@ -1,16 +1,16 @@
-"""Where objects end that are stored one after the other.
+"""Where stored objects end.
 
-To find the ends of messages takes a parser, and that costs more than all else that is done with
-them in bulk. Most streams hold objects and nothing else, and there a look at the brackets is
-enough. Messages are stored without blanks around them (see `headwater.core.json_mode`), so between
-two objects there is `},{`.
+Finding the ends of messages takes a parser, which costs more than all other bulk work on them. Most
+streams hold only objects, and there the brackets are enough. Messages are stored without blanks
+around them (see `headwater.core.json_mode`), so between two objects there is `},{`.
 
-- If the first and the last message are objects, and every `,{` comes after a `}`, all of them are:
-  the first object after anything else would begin with a `,{` that comes after no `}`.
+- If the first and the last message are objects, and every `,{` comes after a `}`, all of them are
+  objects: the first object after anything else would begin with a `,{` that does not come after a
+  `}`.
 - If all are objects, there is a `},{` wherever a message ends and the next begins. If there are no
-  more of them, none is within a message.
+  more of them, none is inside a message.
 
-Otherwise a parser has to look. It has to as well where numpy is not installed.
+Otherwise, and where numpy is not installed, a parser has to do it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OPEN, _CLOSE, _COMMA, _LINE_END = b"{},\n"
 
 
 def sizes(stored: bytes, messages: int) -> array[int] | None:
-    """How long each of so many messages is; None if a parser has to look."""
+    """The length of each message; None if a parser is needed."""
     starts = _starts(stored, messages)
     if starts is None:
         return None
@@ -32,7 +32,7 @@ def sizes(stored: bytes, messages: int) -> array[int] | None:
 
 
 def as_lines(stored: bytes, messages: int) -> bytearray | None:
-    """The messages with a line end after each instead of a comma; None if a parser has to look."""
+    """The messages with a line feed after each instead of a comma; None if a parser is needed."""
     starts = _starts(stored, messages)
     if starts is None:
         return None
@@ -56,7 +56,7 @@ def _starts(stored: bytes, messages: int) -> Any:
 
 @cache
 def _numpy() -> Any:
-    """A large library that Spark brings along; a server can do without."""
+    """A large library that Spark depends on; a server works without it."""
     try:
         import numpy
     except ImportError:

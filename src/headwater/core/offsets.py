@@ -1,17 +1,17 @@
 """Offsets: opaque tokens for positions in a stream.
 
-A position is the number of stored bytes before it, and it lies between two appends. The token of
-a position is `{run}_{position}`, each number sixteen digits wide, so that tokens sort as text.
+A position is the number of stored bytes before it, and it lies between two appends. The token of a
+position is `{run}_{position}`, each number sixteen digits wide, so that tokens sort as text.
 
 The run is the id of the stream that wrote the bytes just before the position, and 0 at the very
-beginning. Ids are given out in increasing order and never again, and a fork is always younger
-than its source, which gives tokens three properties for nothing:
+beginning. Ids are assigned in increasing order and never reused, and a fork is always younger than
+its source, which gives tokens three properties:
 
 - within one stream they strictly increase, across the seam between inherited and own data too;
-- a fork and its source share the tokens of what they share, so an offset of one is good on the
-  other up to the point where they part;
+- a fork and its source share the tokens of what they share, so an offset of one is valid on the
+  other up to the fork point;
 - an offset of a deleted stream is recognised on a younger stream of the same name, instead of
-  quietly pointing into the wrong data.
+  silently pointing into the wrong data.
 
 `-1` stands for the beginning and `now` for the tail.
 """
@@ -29,7 +29,7 @@ NOW: Final = "now"
 WIDTH: Final = 16
 POSITION_MAX: Final = 10**WIDTH - 1
 ZERO_SUFFIX: Final = f"_{0:0{WIDTH}d}"
-"""How the tokens of position 0 end, for those who look at many at once."""
+"""How tokens of position 0 end, for code that checks many at once."""
 PATTERN: Final = rf"[0-9]{{{WIDTH}}}_[0-9]{{{WIDTH}}}"
 """Tokens as a regular expression, for descriptions."""
 _TOKEN_LENGTH: Final = 2 * WIDTH + 1
@@ -44,7 +44,7 @@ class Anchor(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """A token taken apart. Whether it belongs to a given stream is the lineage's to say."""
+    """A parsed token. The lineage decides whether it belongs to a stream."""
 
     run: int
     position: int
@@ -54,12 +54,12 @@ class Offset:
 
 
 def format_offset(run: int, position: int) -> str:
-    # Every append has one: a third of the time that a format of 016d takes.
+    # Every append formats one; this takes a third of the time of `:016d`.
     return f"{str(run).zfill(WIDTH)}_{str(position).zfill(WIDTH)}"
 
 
 def is_reached(tail: str, offset: str) -> bool:
-    """Whether a token is at or after one of the same run."""
+    """Whether an offset is at or after the tail of the same run."""
     return offset >= tail and offset[:WIDTH] == tail[:WIDTH]
 
 
@@ -76,7 +76,7 @@ def distance(start: str, end: str) -> int | None:
 
 
 def parse_offset(text: str) -> Anchor | Offset:
-    """Read an offset as a client sends it; anything that no server gave out is refused."""
+    """Parse an offset from a client; refuse anything that no server returned."""
     if text == BEGINNING:
         return Anchor.START
     if text == NOW:

@@ -1,4 +1,4 @@
-"""Callers: who a request comes from, for how long, and with which grants."""
+"""Callers: who a request comes from, with which grants, and until when."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from headwater.core.errors import Forbidden
 
 
 class Credential:
-    """What vouches for callers: a stored key, or the key that tokens are verified with.
+    """What authenticates callers: a stored key, or the key that tokens are verified with.
 
-    It ends when it is revoked, replaced or changed, and every caller that rests on it ends with
-    it, also those whose requests are still under way.
+    It ends when it is revoked, replaced or changed. Every caller that relies on it ends too,
+    including those with requests in flight.
     """
 
     __slots__ = ("ended",)
@@ -24,12 +24,12 @@ class Credential:
 @dataclass(frozen=True, slots=True, eq=False)
 class Caller:
     name: str
-    """Says who it is, for limits and for people. Never a secret."""
+    """Identifies the caller, for rate limits and for people. Never a secret."""
     grants: Grants
     credential: Credential
     expires_at_ms: int | None = None
     key_id: str = ""
-    """The stored key that it came with, if it was one."""
+    """The stored key it used, if any."""
 
     def is_valid(self, now_ms: int) -> bool:
         if self.credential.ended:

@@ -35,7 +35,7 @@ class GrantsText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """Patterns by permission. Whoever has `admin` over a stream has all the others too."""
+    """Patterns by permission. `admin` over a stream includes all other permissions."""
 
     read: tuple[Pattern, ...] = ()
     write: tuple[Pattern, ...] = ()
@@ -47,7 +47,7 @@ class Grants:
         return _covered(patterns, path) or _covered(self.admin, path)
 
     def allow_group(self, path: str, group: str) -> bool:
-        """Whether the caller may use and change a group of a stream."""
+        """Whether the caller may use and change a stream's group."""
         if not self.allow(Permission.READ, path):
             return False
         own_name = f"{path}/{GROUPS}/{group}"
@@ -58,7 +58,7 @@ class Grants:
         return any(pattern.covers_everything for pattern in self.admin)
 
     def readable_prefixes(self) -> list[str]:
-        """What the names begin with that the caller may read: sorted, none inside another."""
+        """Prefixes of the names the caller may read: sorted, none contained in another."""
         prefixes: list[str] = []
         for prefix in sorted({pattern.prefix for pattern in (*self.read, *self.admin)}):
             if not prefixes or not prefix.startswith(prefixes[-1]):
@@ -72,7 +72,7 @@ class Grants:
 
 
 def read_only(path: str) -> Grants:
-    """To read one stream and nothing else."""
+    """Permission to read one stream and nothing else."""
     return Grants(read=(literal(path),))
 
 
@@ -83,7 +83,7 @@ def grants_from(text: GrantsText) -> Grants:
 
 
 def parse_grants(value: Any) -> Grants:
-    """Grants from decoded JSON, such as the claim of a token."""
+    """Grants from decoded JSON, such as a token's claim."""
     try:
         return grants_from(msgspec.convert(value, GrantsText))
     except msgspec.ValidationError as error:

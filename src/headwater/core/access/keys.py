@@ -1,10 +1,10 @@
 """API keys.
 
-A key is `hw_{id}_{secret}`: twelve hexadecimal digits that name it and may be shown, and 32
-random bytes that prove it. It is shown once, when it is made. What is kept is the SHA-256 of the
-whole key. That is enough, and a slow password hash would not add anything: those protect secrets
-that can be guessed, and nobody guesses 256 random bits. So a check costs a microsecond and not a
-tenth of a second, which would be a way to keep the server busy.
+A key is `hw_{id}_{secret}`: twelve hexadecimal digits that identify it and may be shown, and 32
+random bytes that prove it. It is shown once, when it is made. Only the SHA-256 of the whole key is
+stored. That is enough: slow password hashes protect secrets that can be guessed, and nobody guesses
+256 random bits. So a check takes a microsecond instead of a tenth of a second, which would let
+anyone keep the server busy.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ PREFIX: Final = "hw_"
 ID_BYTES: Final = 6
 SECRET_BYTES: Final = 32
 _KEY: Final = re.compile(r"hw_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
-# Compared with when there is no such key, so that both ways take the same time.
+# Compared against when there is no such key, so that both cases take the same time.
 _NO_DIGEST: Final = "0" * 64
 
 
 class KeyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What is kept of a key."""
+    """What is stored of a key."""
 
     id: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{12}$")]
     digest: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
@@ -49,10 +49,9 @@ class KeyBook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: Annotated[int, msgspec.Meta(ge=1, le=2)] = 2
 
     def current(self) -> KeyBook:
-        """The same keys as they are written today.
+        """The same keys in the current version.
 
-        In version 1, `write` was the permission to delete as well. Keys from then keep what they
-        were given, in today's words.
+        In version 1, `write` included the permission to delete. Keys from that version keep it.
         """
         if self.version == 2:
             return self
@@ -65,7 +64,7 @@ def _with_delete(record: KeyRecord) -> KeyRecord:
 
 
 def format_key(id_bytes: bytes, secret: bytes) -> tuple[str, str]:
-    """The id and the whole key."""
+    """The id, and the whole key."""
     key_id = id_bytes.hex()
     return key_id, f"{PREFIX}{key_id}_{urlsafe_b64encode(secret).rstrip(b'=').decode()}"
 
@@ -75,12 +74,12 @@ def digest_of(key: str) -> str:
 
 
 def id_of(token: str) -> str | None:
-    """The id in something that looks like a key."""
+    """The id in a token that looks like a key."""
     found = _KEY.fullmatch(token)
     return None if found is None else found[1]
 
 
 def proves(token: str, record: KeyRecord | None) -> bool:
-    """Whether a token is the key of a record."""
+    """Whether a token is the key of this record."""
     expected = record.digest if record is not None else _NO_DIGEST
     return hmac.compare_digest(digest_of(token), expected) and record is not None

@@ -1,12 +1,12 @@
-"""Signed addresses: reading one stream without a token, until a moment.
+"""Signed addresses: reading one stream without a token, for a limited time.
 
 Browsers cannot send headers with an `EventSource`, and a link has none either. So a caller can
-have an address signed that carries the proof in its query: `expires` (seconds since 1970), `key`
-(the id of the key that asked for it, empty for a token) and `signature`, an HMAC-SHA-256 over all
-of these, the method and the stream's name, made with a secret that only the server knows.
+request a signed address, which carries the proof in its query: `expires` (seconds since 1970),
+`key` (the id of the key that requested it, empty for a token) and `signature`, an HMAC-SHA-256 over
+these, the method and the stream's name, with a secret that only the server knows.
 
-It allows GET and HEAD on that very stream, at any offset and in any live mode, and nothing else.
-It ends at its moment, with the key that asked for it, and when the server's secret is replaced.
+It allows GET and HEAD on that stream, at any offset and in any live mode, and nothing else. It ends
+when it expires, when the key that requested it ends, or when the server's secret is replaced.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DIGITS_MAX: Final = 15
 
 
 class Claim(NamedTuple):
-    """What the query of a signed address says."""
+    """The query parameters of a signed address."""
 
     expires: str
     key_id: str
@@ -38,12 +38,12 @@ def sign(secret: bytes, path: str, expires_s: int, key_id: str) -> str:
 
 
 def verify(secret: bytes, path: str, claim: Claim) -> int | None:
-    """The moment at which a claim ends, in seconds; None if it was not signed like this."""
+    """When a claim expires, in seconds; None if the signature does not match."""
     expected = _signature(secret, path, claim.expires, claim.key_id)
-    # As bytes: what others send need not be ASCII.
+    # As bytes: input need not be ASCII.
     if not hmac.compare_digest(expected.encode(), claim.signature.encode()):
         return None
-    # What was signed is a number, but better not to depend on that.
+    # A signed value is a number, but it is safer not to depend on that.
     return whole_number(claim.expires, _DIGITS_MAX)
 
 
@@ -56,6 +56,6 @@ def check_duration(seconds: int) -> int:
 
 
 def _signature(secret: bytes, path: str, expires: str, key_id: str) -> str:
-    # No part can hold a line feed but the path, and that comes last.
+    # Only the path can contain a line feed, and it comes last.
     message = "\n".join((_PURPOSE, METHOD, expires, key_id, path)).encode()
     return urlsafe_b64encode(hmac.digest(secret, message, "sha256")).rstrip(b"=").decode()

@@ -1,4 +1,4 @@
-"""Whether a stream is there, for whom, and when it was last used."""
+"""Whether a stream exists, for whom, and when it was last used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headwater.core.stream import StreamState, Touched
 
 
 def require(state: StreamState | None, path: str, now_ms: int) -> StreamState:
-    """The stream, if it is there for everyone."""
+    """The stream, if it exists for everyone."""
     if state is None or state.deleted:
         raise StreamNotFound(path)
     if state.soft_deleted:
@@ -19,7 +19,7 @@ def require(state: StreamState | None, path: str, now_ms: int) -> StreamState:
 
 
 def decide_touch(state: StreamState, now_ms: int) -> Touched | None:
-    """Whether the stored moment of the last access has become too stale to leave as it is."""
+    """A mutation if the stored time of the last access is too stale to keep."""
     interval_ms = touch_interval_ms(state.config.lifetime)
     if interval_ms == 0 or now_ms - state.stored_touch_ms < interval_ms:
         return None
@@ -27,14 +27,14 @@ def decide_touch(state: StreamState, now_ms: int) -> Touched | None:
 
 
 def is_taken(state: StreamState | None, now_ms: int) -> bool:
-    """Whether a path has a stream, even if it is deleted and only its forks keep it."""
+    """Whether a path has a stream, including one that is deleted but kept for its forks."""
     if state is None or state.deleted:
         return False
     return state.soft_deleted or state.forks > 0 or not state.is_expired(now_ms)
 
 
 def require_source(state: StreamState | None, path: str, now_ms: int) -> StreamState:
-    """The stream to fork from, if it can be."""
+    """The stream to fork from, if it can be forked."""
     try:
         return require(state, path, now_ms)
     except StreamGone:

@@ -1,13 +1,12 @@
 """Appending to a stream, and closing it.
 
-The checks, in this order, and the first that fails decides: the stream
-exists; its producer's epoch is not stale; it is not closed; there is a body of the right content
-type; the body is valid; the producer's sequence is the next one; `Stream-Seq` sorts after the last;
-no id is a duplicate; there is room for one more producer if this one is unknown.
-So a client that meets a closed stream always learns that it is closed, and a fenced producer that
-it is fenced. Closing needs no body, ignores the content type and may be repeated. A request that
-was stored, sent again by its producer after the close, is a duplicate and not a conflict: what it
-asks for has happened.
+These checks run in order, and the first failure decides: the stream exists; its producer's epoch is
+not stale; it is not closed; there is a body of the right content type; the body is valid; the
+producer's sequence is the next one; `Stream-Seq` sorts after the last; no id is a duplicate; there
+is room for one more producer if this one is unknown. So a client that meets a closed stream always
+learns that it is closed, and a fenced producer that it is fenced. Closing needs no body, ignores
+the content type and may be repeated. A stored request that its producer repeats after the close is
+a duplicate and not a conflict: it has already been done.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ def decide_append(
 ) -> StreamDecision[AppendReply]:
     """Decide on an append to a stream that `require` let through.
 
-    `is_known` says whether the stream holds a message id; only streams that check ids ask. What
-    happens to duplicates is the stream's to say, unless `on_duplicate` does.
+    `is_known` says whether the stream holds a message id; only streams that check ids use it. The
+    stream's settings say what happens to duplicates, unless `on_duplicate` does.
     """
     stamp = command.producer
     known = None
@@ -120,7 +119,7 @@ def _accept(
         end = append.end
         mutations = (append,)
         if 0 < state.config.kept_from == state.tail:
-            # The append before it was kept only to tell where the stream ends.
+            # The append before it was kept only to show where the stream ends.
             mutations = (append, Trimmed(stream_id, now_ms, state.config))
     elif command.producer is not None and not command.close:
         mutations = (ProducerAdvanced(stream_id, now_ms, command.producer),)

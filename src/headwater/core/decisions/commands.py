@@ -32,15 +32,15 @@ class Create:
     prepared: Prepared | None = None
     relaxed: bool = False
     may_drop: bool = True
-    """Whether it may have an existing stream keep less than before."""
+    """Whether it may make an existing stream keep less than before."""
     beside: int | None = None
     shard: int | None = None
-    """The id of a stream that it is made for."""
+    """The id of the stream it is made for."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForkPoint:
-    """Where a new fork parts from its source, measured by whoever can read the source's data."""
+    """Where a new fork leaves its source, measured by code that can read the source's data."""
 
     source: StreamState
     position: int
@@ -55,7 +55,7 @@ class Append(msgspec.Struct, frozen=True):
     stream_seq: str | None = None
     message_id: str | None = None
     prepared: Prepared | None = None
-    """What reading the body gave, if that was done before."""
+    """The parsed body, if that was done before."""
 
     def content(self, config: StreamConfig, messages_max: int = MESSAGES_ANY) -> Content:
         """The body in stored form, for a stream of this configuration."""
@@ -70,7 +70,7 @@ class CreateReply(msgspec.Struct, frozen=True):
     next_offset: str
     closed: bool
     config: StreamConfig
-    """The configuration in force from now on."""
+    """The configuration now in force."""
 
 
 class AppendReply(msgspec.Struct, frozen=True):
@@ -81,12 +81,12 @@ class AppendReply(msgspec.Struct, frozen=True):
     duplicate: bool = False
     close_only: bool = False
     duplicate_ids: int = 0
-    """Messages that were left out because the stream held their ids."""
+    """Messages left out because the stream has their ids."""
     relaxed: bool = False
-    """It may be given before the commit."""
+    """Whether it may be sent before the commit."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether there is nothing to say but where the stream ends now."""
+        """Whether there is nothing to report but the new tail."""
         special = self.closed or self.duplicate_ids or self.relaxed
         return not special and self.producer is None

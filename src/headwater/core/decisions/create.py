@@ -1,7 +1,7 @@
 """Creating a stream.
 
-A new path makes a stream. What a PUT means for one that exists is in `ensure`. A path whose stream
-was deleted but still has forks cannot be created. A body is the first append; a stream may be
+A PUT to a new path creates a stream; `ensure` covers a PUT to an existing one. A path whose stream
+was deleted but still has forks cannot be created. A body becomes the first append; a stream may be
 created closed.
 """
 

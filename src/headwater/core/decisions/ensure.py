@@ -1,21 +1,21 @@
-"""Asking for a stream that is there already.
+"""A PUT to a stream that already exists.
 
-A plain PUT confirms: all that is asked for must be what is there, or it is a conflict that names
-the difference. So must the state, open or closed.
+A plain PUT confirms: everything it asks for must match the stream, including whether it is open or
+closed, or it is a conflict that names the difference.
 
 Ensure, a PUT with a version number, compares versions first:
 
 - older: nothing changes, and the answer shows the configuration in force;
-- equal: what is asked for must be what is there, or it is a conflict that names the differences;
-- newer: the settings become those that are asked for.
+- equal: what is asked for must match, or it is a conflict that names the differences;
+- newer: the requested settings take effect.
 
-TTL or expiry, retention, durability, description and how duplicates are answered (`fail` or
-`succeed`) are settings. What a stream holds follows from its content type, from whether and where
-its messages have ids, and from its source: those no version can change. Whether it is closed is no
-setting either: only who asks for a closed stream has to find one.
+The settings are TTL or expiry, retention, durability, description and the answer to duplicates
+(`fail` or `succeed`). What a stream holds follows from its content type, from whether and where its
+messages have ids, and from its source: no version can change those. Closed is no setting either: a
+request for a closed stream has to find one, any other request does not care.
 
-A shorter retention drops data, and an earlier end all of it. That is to delete, so whoever may not
-delete may not have a stream keep less than it does.
+A shorter retention drops data, and an earlier expiry drops all of it. That amounts to deleting, so
+a caller that may not delete may not make a stream keep less.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _agree(existing: StreamState, different: list[str]) -> StreamDecision[Create
 
 
 def _fixed(config: StreamConfig, command: Create, content_type: str | None) -> list[str]:
-    """Which of the things that never change are asked for differently."""
+    """The fixed properties that differ from what is asked for."""
     different: list[str] = []
     if command.fork != config.fork:
         different.append("fork source or offset")
@@ -103,7 +103,7 @@ def _fixed(config: StreamConfig, command: Create, content_type: str | None) -> l
 
 
 def _settings(config: StreamConfig, command: Create) -> list[str]:
-    """Which settings are asked for differently."""
+    """The settings that differ from what is asked for."""
     different: list[str] = []
     forever = command.lifetime.is_forever
     inherited = command.fork is not None and forever and config.lifetime_inherited

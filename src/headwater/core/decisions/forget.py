@@ -12,9 +12,9 @@ from headwater.core.stream import ProducersForgotten, StreamState
 def decide_forget(
     state: StreamState, idle: Sequence[str], limits: ProducerLimits, now_ms: int
 ) -> StreamDecision[int]:
-    """Forget producers that were idle when the engine was asked; says how many they are.
+    """Forget producers that the engine listed as idle; the reply is their number.
 
-    Those that were used since are in memory, and stay.
+    Those used since then are in memory, and stay.
     """
     ids = tuple(
         producer_id

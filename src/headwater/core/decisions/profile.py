@@ -1,7 +1,7 @@
 """Giving a stream a profile.
 
-A profile says what the messages of a stream are. It can be changed at any time and holds for what
-is appended from then on: what is there already is not looked at again.
+A profile says what the messages of a stream are. It can be changed at any time and applies to what
+is appended from then on; existing messages are not checked again.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Deleting a stream, by request or because its time is over.
+"""Deleting a stream, by request or because it expired.
 
-A stream with forks is soft-deleted: its path stays taken and its data stays for the
-forks. Without forks it is deleted, and with it every soft-deleted ancestor that has no other fork.
-If there are very many of those, the first few go with it; what is left then is an *orphan*,
-soft-deleted and without forks, and goes the same way a moment later.
+A stream with forks is soft-deleted: its path stays taken and its data stays for the forks. Without
+forks it is deleted, and with it every soft-deleted ancestor that has no other fork. If there are
+very many of those, only the first few go with it. The next one is then an *orphan*, soft-deleted
+and without forks, and is deleted the same way shortly after.
 
-A stream whose time is over is treated as if it had been deleted at that moment. One that is deleted
-by request may be kept for a while; see `headwater.core.decisions.undelete`.
+An expired stream is treated as if it had been deleted when it expired. A stream that is deleted by
+request may be kept for a grace period; see `headwater.core.decisions.undelete`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def decide_orphan(
 def decide_expire(
     state: StreamState, ancestors: tuple[StreamState, ...], now_ms: int
 ) -> StreamDecision[bool]:
-    """Delete a stream whose time is over; the reply says whether it was."""
+    """Delete an expired stream; the reply says whether it had expired."""
     if state.deleted or state.soft_deleted or not state.is_expired(now_ms):
         return Decision(False)
     return Decision(True, remove(state, now_ms, ancestors))
@@ -53,7 +53,7 @@ def remove(
         if not ancestor.soft_deleted or ancestor.forks > 1:
             break
         if number == len(ancestors) and ancestor.config.source_id is not None:
-            # Its own source has to be told, and is not at hand.
+            # Its own source has to be updated, and is not loaded.
             break
         mutations.append(Deleted(ancestor.config.id, now_ms))
     return tuple(mutations)

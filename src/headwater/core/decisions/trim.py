@@ -1,7 +1,7 @@
 """Dropping what a stream no longer has to keep; see `headwater.core.retention`.
 
-Clearing lets go of everything up to a position, whatever the retention says. Offsets, producers,
-`Stream-Seq` and known ids go on as before; the snapshots of what is gone go with it.
+Clearing drops everything up to a position, whatever the retention. Offsets, producers, `Stream-Seq`
+and known ids continue as before; snapshots of dropped positions are dropped too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Held(NamedTuple):
     unsettled: int | None = None
     """The first position that a consumer group has not settled."""
     first_at_ms: int | None = None
-    """When the first append that is kept was written, if any is."""
+    """When the first kept append was written, if there is one."""
 
     @property
     def first(self) -> int:
@@ -33,7 +33,7 @@ class Held(NamedTuple):
 
 
 def decide_retention(state: StreamState, held: Held, now_ms: int) -> StreamDecision[bool]:
-    """Drop what need not be kept and plan the next look; True if anything was dropped."""
+    """Drop what need not be kept and schedule the next check; True if anything was dropped."""
     retention = state.config.retention
     if state.deleted or state.soft_deleted or retention is None:
         return Decision(False)
@@ -50,7 +50,7 @@ def decide_retention(state: StreamState, held: Held, now_ms: int) -> StreamDecis
 
 
 def decide_trim(state: StreamState, position: int, now_ms: int) -> StreamDecision[bool]:
-    """Drop what a stream holds before a position; the reply says whether there was anything."""
+    """Drop everything before a position; the reply says whether there was anything."""
     if not state.config.kept_from < position <= state.tail:
         return Decision(False)
     config = replace(state.config, kept_from=position)

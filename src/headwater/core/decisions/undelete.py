@@ -1,16 +1,16 @@
-"""Taking a deletion back.
+"""Undoing a deletion.
 
-A stream that is deleted by request is kept for a grace period: its path is free at once, nobody
-sees it, and within that time it can be undeleted, with its data, producers and groups. Of several
-that were deleted at one path, the last one comes back. It comes back only if
+A stream that is deleted by request is kept for a grace period: its path is free at once and nobody
+sees it, but within that time it can be undeleted, with its data, producers and groups. Of several
+streams deleted at one path, the last one comes back. It comes back only if
 
-- the path is free. What was created there since has to be deleted first;
-- its own time is not over: a TTL goes on while the stream is deleted, and starts over with this;
-- a fork still finds its source, and there all that it had inherited. A fork whose source is gone
-  already, but for its forks, is not kept at all.
+- the path is free. A stream created there since has to be deleted first;
+- it has not expired: its TTL runs on while it is deleted, and restarts when it is undeleted;
+- a fork still finds its source, with everything it had inherited. A fork whose source is already
+  deleted, and exists only for its forks, is not kept at all.
 
-A stream that has forks is soft-deleted: those read it, its path stays taken, and what they do not
-need goes at once, so it cannot be undeleted. Neither can a stream whose time was over.
+A stream with forks is soft-deleted: the forks read it, its path stays taken, and what they do not
+need is dropped at once, so it cannot be undeleted. Neither can a stream that expired.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headwater.core.stream import ForkCounted, Mutation, StreamConfig, StreamSta
 def kept_until_ms(
     state: StreamState, source: StreamState | None, now_ms: int, grace_ms: int
 ) -> int | None:
-    """Until when a stream that is deleted now can be undeleted; None if it cannot."""
+    """Until when a stream deleted now can be undeleted; None if it cannot."""
     if not grace_ms:
         return None
     if state.config.source_id is not None and (source is None or source.soft_deleted):
@@ -38,7 +38,7 @@ def decide_undelete(
     source: StreamState | None,
     now_ms: int,
 ) -> StreamDecision[str]:
-    """Bring a deleted stream back; the reply is where it ends. `taken` is what is at its path."""
+    """Bring a deleted stream back; the reply is its tail. `taken` is the stream now at its path."""
     if deleted is None or deleted.is_expired(now_ms):
         raise StreamNotFound(path)
     if taken is not None and not taken.deleted:
@@ -55,7 +55,7 @@ def decide_undelete(
 def _has_what(source: StreamState, fork: StreamConfig, now_ms: int) -> bool:
     """Whether a source has what one of its forks had inherited.
 
-    A live stream needs all that it keeps, so nothing of that was removed while the fork was gone.
+    A live stream needs everything it keeps, so none of that was removed while the fork was deleted.
     """
     gone = source.deleted or source.soft_deleted or source.is_expired(now_ms)
     same = source.config.id == fork.source_id

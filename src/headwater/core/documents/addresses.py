@@ -1,15 +1,16 @@
 """Addresses of documents, and the streams that hold them.
 
-The document `{path}` of the service `{service}` is the stream `yjs/{service}/docs/{path}`. Whoever
-may read, write or delete that stream may do so with the document. A service is one segment and a
-path one or more, of letters, digits, `-` and `_`; a path has at most 256 characters.
+The document `{path}` of the service `{service}` is the stream `yjs/{service}/docs/{path}`.
+Permission to read, write or delete that stream is permission to do so with the document. A service
+is one segment and a path one or more, of letters, digits, `-` and `_`; a path has at most 256
+characters.
 
-What belongs to a document lies below it, under names with a dot, which no document can have:
+What belongs to a document is stored below it, under names with a dot, which no document can have:
 
-- `….awareness/{name}`: who is there and where their cursors are. It goes an hour after the last
-  use. Names have letters, digits and `-._~`, and do not begin with a dot;
+- `….awareness/{name}`: who is there and where their cursors are. It is deleted an hour after its
+  last use. Names have letters, digits and `-._~`, and do not begin with a dot;
 - `….snapshots/{offset}`: the state of the document at that offset. It is valid once the stream is
-  closed: one that was not finished never is. The newest valid one counts.
+  closed, so an unfinished one never is. The newest valid one counts.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ PATH_CHARS_MAX: Final = 256
 AWARENESS: Final = "default"
 AWARENESS_TTL_S: Final = 3600
 SNAPSHOT: Final = "snapshot"
-"""As an offset: wherever the newest snapshot is."""
+"""As an offset: the newest snapshot, wherever it is."""
 _SNAPSHOT_END: Final = f"_{SNAPSHOT}"
 
 _SERVICE = re.compile(r"[A-Za-z0-9_-]{1,256}", re.ASCII)
@@ -37,7 +38,7 @@ _NAME = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,255}", re.ASCII)
 
 @lru_cache(maxsize=4096)
 def stream_of(service: str, path: str) -> str:
-    """The stream that a document is."""
+    """The stream of a document."""
     if _SERVICE.fullmatch(service) is None:
         raise InvalidPath("a service is named with up to 256 letters, digits, - and _")
     if len(path) > PATH_CHARS_MAX or _PATH.fullmatch(path) is None:
@@ -65,7 +66,7 @@ def awareness_of(stream: str, name: str) -> str:
 
 
 def belonging_to(stream: str) -> str:
-    """How the paths begin of everything that belongs to a document."""
+    """The path prefix of everything that belongs to a document."""
     return f"{stream}/."
 
 
@@ -78,10 +79,10 @@ def snapshot_of(stream: str, offset: str) -> str:
 
 
 def snapshot_name(offset: str) -> str:
-    """The offset by which a client asks for a snapshot."""
+    """The offset that a client sends to read a snapshot."""
     return f"{offset}{_SNAPSHOT_END}"
 
 
 def parse_snapshot_name(text: str) -> str | None:
-    """The offset of a snapshot, if that is what a client asks for."""
+    """The offset of a snapshot, if a client asks for one."""
     return text.removesuffix(_SNAPSHOT_END) if text.endswith(_SNAPSHOT_END) else None

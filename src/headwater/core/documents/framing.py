@@ -1,8 +1,8 @@
-"""Framing of updates, as lib0 does it.
+"""Framing of updates, as in lib0.
 
-An update is preceded by its length: seven bits to a byte, the lowest first, and the high bit says
-that more follow. A body is any number of whole frames, so bodies that are put one after the other
-are a body too. A length has at most 53 bits, as numbers have where these come from.
+An update is preceded by its length: seven bits per byte, the lowest first, with the high bit set if
+more follow. A body is any number of whole frames, so concatenated bodies are a body too. A length
+has at most 53 bits, the limit of JavaScript numbers.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from headwater.core.errors import InvalidBody
 from headwater.core.limits import KIB, MIB
 
 INLINE_BYTES_MAX: Final = 16 * KIB
-"""Larger bodies are not looked through on the event loop: a frame may be a single byte."""
+"""Larger bodies are not parsed on the event loop: a frame may be a single byte."""
 _BITS_MAX: Final = 53
 _HEAD_BYTES_MAX: Final = 8
 
 
 class Incomplete(Exception):
-    """The bytes end in the middle of something."""
+    """The bytes end in the middle of a frame."""
 
 
 def read_number(data: bytes, at: int) -> tuple[int, int]:
-    """The number at a place, and where it ends."""
+    """The number at a position, and where it ends."""
     number = shift = 0
     while at < len(data):
         byte = data[at]
@@ -76,7 +76,7 @@ def check_frames(body: bytes) -> None:
 
 
 def read_frames(read: Callable[[int], bytes]) -> Iterator[bytes]:
-    """Updates from a source that gives up to so many bytes at a time, and none at its end."""
+    """Updates from `read(n)`, which returns up to n bytes, and none at the end."""
     while head := read(1):
         while head[-1] > 0x7F:
             head += _exactly(read, 1)

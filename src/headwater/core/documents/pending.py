@@ -1,12 +1,12 @@
 """Updates that a document holds back.
 
-An update may name others that have not arrived: its author had them, but their producer is late.
-A Yjs document keeps such an update aside and applies it when the others are there. Its encoded
-state does not include it. So a snapshot that is only that state loses the update for everyone who
-starts from the snapshot, and must be given it in addition.
+An update may depend on others that have not arrived: its author had them, but their producer is
+late. A Yjs document sets such an update aside and applies it when the others arrive. Its encoded
+state does not include it. So a snapshot of only that state would lose the update for everyone who
+starts from it, and the update must be added to the snapshot.
 
 The state of a document says for each client how many of its operations are applied. An update is
-applied when, compared with that state, it has no operation left, and deletes nothing beyond it.
+applied when, compared with that state, it has no operation left and deletes nothing beyond it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from headwater.core.documents.framing import read_number
 
 State = dict[int, int]
-"""By client, how many of its operations are applied."""
+"""The number of applied operations by client."""
 
 
 def parse_state(encoded: bytes) -> State:
@@ -27,7 +27,7 @@ def parse_state(encoded: bytes) -> State:
 
 
 def is_applied(rest: bytes, state: State) -> bool:
-    """Whether nothing of an update waits, given what of it is beyond a state."""
+    """Whether no part of an update is pending, given the `rest` of it beyond a state."""
     if rest[0] != 0:
         return False
     if rest == b"\0\0":

@@ -1,11 +1,10 @@
-"""Everything that a request can be refused for, one class per reason.
+"""Every reason to refuse a request, one class each.
 
-A failure carries its data as attributes, a stable `code` that programs may rely on, and a message
-that tells a person what to do about it. How a failure looks on the wire (its HTTP status and
-headers) is decided in one place, `headwater.http.errors`. When each code is met and what to do then
-is in `headwater/http/error_pages.toml`, for the pages about them. Errors that only subscriptions
-and durable responses know are in their own modules, `core/subscriptions/errors.py` and
-`core/responses/errors.py`.
+An error carries its data as attributes, a stable `code` that programs may rely on, and a message
+that tells a person what to do about it. Its HTTP status and headers are decided in one place,
+`headwater.http.errors`. The pages about each code, when it occurs and what to do then, come from
+`headwater/http/error_pages.toml`. Errors specific to subscriptions and durable responses are in
+`core/subscriptions/errors.py` and `core/responses/errors.py`.
 """
 
 from headwater.core.errors.absence import (

@@ -1,4 +1,4 @@
-"""What is not there: never was, not any more, or not on this server."""
+"""Things that do not exist: never did, no longer do, or not on this server."""
 
 from __future__ import annotations
 

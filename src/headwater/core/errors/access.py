@@ -1,4 +1,4 @@
-"""Requests whose sender may not do this, or not from there."""
+"""Requests that the caller may not make, or not from there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Unauthorized(StreamError):
 
 
 class Forbidden(StreamError):
-    """Says what is lacking and nothing about what there is."""
+    """Names the missing permission, and reveals nothing about what exists."""
 
     code = "forbidden"
 

@@ -1,4 +1,4 @@
-"""The base of all refusals."""
+"""The base class of all refusals."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import ClassVar
 
 
 class StreamError(Exception):
-    """A request that is refused, with a stable code and a message that says what to do."""
+    """A refused request, with a stable code and a message that says what to do."""
 
     code: ClassVar[str] = "error"
 
@@ -15,5 +15,5 @@ class StreamError(Exception):
         self.message = message
 
     def details(self) -> dict[str, object]:
-        """What a program needs to know in addition to the code."""
+        """What a program needs besides the code."""
         return {}

@@ -1,4 +1,4 @@
-"""Too much at a time, or too much in all."""
+"""Too much at once, or too much in total."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that do not fit the state that something is in."""
+"""Requests that conflict with the current state."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class StaleEpoch(StreamError):
 
 
 class PublishRefused(StreamError):
-    """One of the publishes of a transaction cannot be done, so none was."""
+    """One publish of a transaction is refused, so none was done."""
 
     code = "publish_refused"
 

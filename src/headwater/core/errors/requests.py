@@ -1,4 +1,4 @@
-"""Requests that are wrong as they stand: sent again, they are refused again."""
+"""Invalid requests: sent again, they are refused again."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class InvalidBody(InvalidRequest):
 
 
 class InvalidRecord(InvalidRequest):
-    """A message that is not a State Protocol record, in a stream that takes nothing else."""
+    """A message that is not a State Protocol record, in a stream that takes only those."""
 
     code = "invalid_record"
 
@@ -79,7 +79,7 @@ class InvalidRecord(InvalidRequest):
 
 
 class MissingBefore(StreamError):
-    """A change that needs the row as it was."""
+    """A change that needs the previous row."""
 
     code = "missing_before"
 

@@ -1,4 +1,4 @@
-"""What the storage could not do, and data that is not what was stored."""
+"""Failures of storage, and stored data that is damaged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ class StorageUnavailable(StreamError):
 
 
 class OwnedElsewhere(StreamError):
-    """Another node of the cluster owns this, or is about to. Only seen if it cannot be asked."""
+    """Another node of the cluster owns this, or is about to. Clients see it only if that node
+    cannot be reached.
+    """
 
     code = "owned_elsewhere"
 
@@ -39,7 +41,7 @@ class StorageFull(StorageUnavailable):
 
 
 class OutcomeUnknown(StorageUnavailable):
-    """It may have been stored or not."""
+    """Unknown whether it was stored."""
 
     code = "outcome_unknown"
 
@@ -51,7 +53,7 @@ class OutcomeUnknown(StorageUnavailable):
 
 
 class HistoryUnavailable(StorageUnavailable):
-    """It is in object storage, which does not answer."""
+    """The data is in object storage, which does not answer."""
 
     code = "history_unavailable"
 

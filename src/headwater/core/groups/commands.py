@@ -1,4 +1,4 @@
-"""What members say about the messages they have, as they send it."""
+"""What members send about the messages they hold."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
 """The settings of a group, and how they change.
 
-A group keeps its place, its order and, once it is durable, stays durable; everything else may
-change. A request without a version changes what it names and nothing else. One with a version
-states all settings, those it leaves out being the defaults:
+A group keeps its cursor and its order, and once it is durable, it stays durable; everything else
+may change. A request without a version changes only what it names. One with a version states all
+settings, with defaults for those it leaves out:
 
 - newer than the group's: the settings are applied;
-- the same: fine if the settings are those of the group, and a conflict that names the difference
-  otherwise;
+- the same: fine if the settings match, otherwise a conflict that names the difference;
 - older: nothing changes, and the answer shows the settings in force.
 """
 
@@ -39,10 +38,10 @@ class GroupConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     dead_letter: Annotated[str, msgspec.Meta(max_length=1024)] | None = None
     order_by: Annotated[str, msgspec.Meta(pattern="^/", max_length=256)] | None = None
     version: Annotated[int, msgspec.Meta(ge=0, le=VERSION_MAX)] = 0
-    """0 while nobody has given one."""
+    """0 if no request has set one."""
 
     def is_exhausted(self, deliveries: int) -> bool:
-        """Whether a message that was delivered so often is not delivered again."""
+        """Whether a message with this many deliveries is not delivered again."""
         return 0 < self.max_deliveries <= deliveries
 
 
@@ -50,7 +49,7 @@ ALL_SETTINGS: Final = frozenset(GroupConfig.__struct_fields__)
 
 
 class Wanted(NamedTuple):
-    """Settings that somebody asks for, and which of them they named."""
+    """Requested settings, and which of them the request named."""
 
     config: GroupConfig
     named: Collection[str] = ALL_SETTINGS
@@ -63,7 +62,7 @@ def parse_wanted(body: bytes) -> Wanted:
 
 
 def reconfigured(current: GroupConfig, wanted: Wanted) -> GroupConfig:
-    """The settings that hold after someone asked for some."""
+    """The settings after a request."""
     config, version = wanted.config, wanted.config.version
     if not version:
         named = {name: getattr(config, name) for name in wanted.named}
@@ -98,8 +97,8 @@ def _text(value: object) -> str:
 def parse_place(text: str) -> tuple[Anchor | Offset, int]:
     """Where a group starts or continues: an offset, and how many messages to skip after it.
 
-    `first` and `latest` are the two ends of the stream. Offsets lie between appends, and an append
-    may hold many messages; `OFFSET/3` is the fourth message after an offset.
+    `first` and `latest` are the ends of the stream. Offsets lie between appends, and an append may
+    hold many messages; `OFFSET/3` is the fourth message after an offset.
     """
     if text == START_FIRST:
         return Anchor.START, 0

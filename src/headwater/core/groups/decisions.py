@@ -1,20 +1,18 @@
 """The decisions: given the state of a group and what happens to it, what follows?
 
-Each function is pure: it returns the mutations to store and the reply to give, and changes
-nothing. Time and random tokens come in as arguments.
+Each function is pure: it returns the mutations to store and the reply to give, and changes nothing.
+Time and random tokens are passed in.
 
-**Leases.** A lease ends `ack_timeout_ms` after the delivery, unless it is extended. What was not
-settled by then waits for its next delivery. A receipt whose lease has ended is stale from that very
-moment on.
+**Leases.** A lease ends `ack_timeout_ms` after the delivery, unless it is extended. A message not
+settled by then waits for its next delivery. A receipt is stale as soon as its lease has ended.
 
-**Members that messages are pushed to.** A member that closes its connection has a grace of 10 s, at
-most its ack timeout, to connect again under the same name, and then keeps its messages and
-receipts; after that they go to others. A connection that the server ends is no end of the member:
-its leases last as long as they would have, and if it does not come back, those deliveries do not
-count. Nor do deliveries that it may not have read, because the server cut it off for reading too
-slowly, unless it says what became of them.
+**Push members.** A member that closes its connection has a grace period of 10 s, at most its ack
+timeout, to reconnect under the same name and keep its messages and receipts; after that they go to
+others. If the server ends the connection, the member does not end: its leases last as long as they
+would have, and if it does not come back, those deliveries do not count. Nor do deliveries it may
+not have read because the server cut it off for reading too slowly, unless it settles them.
 
-**Deliveries that count.** A message that comes back after `max_deliveries` that counted is given
+**Counted deliveries.** A message that comes back after `max_deliveries` counted deliveries is given
 up.
 """
 
@@ -55,7 +53,7 @@ GRACE_MS: Final = 10_000
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a command came to."""
+    """The outcome of a command."""
 
     done: list[Outstanding]
     stale: list[str]
@@ -83,7 +81,7 @@ def decide(state: GroupState, command: Command, now_ms: int) -> GroupDecision[Ou
 
 
 def decide_settle(state: GroupState, messages: Sequence[Outstanding]) -> Sequence[GroupMutation]:
-    """Messages are finished. What waited for their keys can be delivered."""
+    """Remove finished messages. Messages blocked on their keys can be delivered."""
     numbers = [message.ref.number for message in messages]
     settled = MessagesSettled(state.record.id, numbers)
     if not state.keys:
@@ -93,7 +91,7 @@ def decide_settle(state: GroupState, messages: Sequence[Outstanding]) -> Sequenc
 
 
 def _held(state: GroupState, receipts: Sequence[str], now_ms: int) -> Outcome:
-    """The messages that receipts stand for, and the receipts that stand for nothing any more."""
+    """The messages of valid receipts, and the receipts that are stale."""
     found: dict[int, Outstanding] = {}
     stale: list[str] = []
     for receipt in receipts:
@@ -108,7 +106,7 @@ def _held(state: GroupState, receipts: Sequence[str], now_ms: int) -> Outcome:
 def _followers(
     state: GroupState, messages: Sequence[Outstanding], settled: set[int]
 ) -> list[Outstanding]:
-    """Of each key, the next message that may be worked on."""
+    """For each key, the next message that may be worked on."""
     followers: list[Outstanding] = []
     for key in {message.key for message in messages if message.key is not None}:
         first = next((number for number in state.keys[key] if number not in settled), None)
@@ -121,7 +119,7 @@ def _followers(
 def _returned(
     state: GroupState, message: Outstanding, until_ms: int, *, counts: bool = True
 ) -> Outstanding:
-    """A message that comes back: to be delivered again, unless that was done often enough."""
+    """A returned message: waiting for redelivery, or given up after enough deliveries."""
     deliveries = message.deliveries if counts else message.deliveries - 1
     phase = GIVEN_UP if state.config.is_exhausted(deliveries) else WAITING
     return replace(message, phase=phase, until_ms=until_ms, deliveries=deliveries, consumer=None)
@@ -135,7 +133,7 @@ def _marked(state: GroupState, messages: Sequence[Outstanding]) -> tuple[GroupMu
 
 
 def decide_expire(state: GroupState, now_ms: int) -> Sequence[GroupMutation]:
-    """Take back what was not settled in time, and what members had that did not come back."""
+    """Take back messages not settled in time, and those of members that did not come back."""
     if not state.absent and not (state.leases and state.leases[0][0] <= now_ms):
         return ()
     over = {message.ref.number: message for message in state.ended(now_ms)}
@@ -151,7 +149,7 @@ def decide_expire(state: GroupState, now_ms: int) -> Sequence[GroupMutation]:
 
 
 def _uncounted(state: GroupState, message: Outstanding) -> bool:
-    """Whether its member may never have had it, or was sent away by the server."""
+    """Whether its member may never have read it, or was disconnected by the server."""
     parted = state.absent.get(message.consumer or "", 0) is None
     return parted or message.ref.number in state.unread
 
@@ -165,7 +163,7 @@ def decide_leave(state: GroupState, consumer: str, now_ms: int) -> Sequence[Grou
 
 
 def decide_part(state: GroupState, consumer: str, *, cut_off: bool) -> Sequence[GroupMutation]:
-    """The server ended a member's connection; if it cut it off, not all that was sent arrived."""
+    """The server ended a member's connection. If it cut it off, some messages did not arrive."""
     if consumer not in state.held:
         return ()
     held = state.held_by(consumer) if cut_off else ()
@@ -174,7 +172,7 @@ def decide_part(state: GroupState, consumer: str, *, cut_off: bool) -> Sequence[
 
 
 def decide_return(state: GroupState, consumer: str) -> Sequence[GroupMutation]:
-    """A member is here, again or for the first time."""
+    """A member connects, again or for the first time."""
     return (MemberReturned(state.record.id, consumer),) if consumer in state.absent else ()
 
 
@@ -182,16 +180,16 @@ def decide_return(state: GroupState, consumer: str) -> Sequence[GroupMutation]:
 
 
 class Read(msgspec.Struct, frozen=True):
-    """Messages that were read and can be handed out."""
+    """Messages that were read and can be delivered."""
 
     again: dict[int, int]
-    """Messages that wait in the group: their sizes by number."""
+    """Waiting messages: their sizes by number."""
     fresh: Sequence[MessageRef] = ()
-    """Messages that come next after the cursor."""
+    """The next messages after the cursor."""
     sizes: Sequence[int] = ()
-    """Of the fresh ones."""
+    """Sizes of the fresh ones."""
     keys: Sequence[str | None] = ()
-    """Of the fresh ones, in a group that keeps order."""
+    """Keys of the fresh ones, in a group that keeps order."""
     cursor: MessageRef = MessageRef(0, 0, 0)
     """The cursor after the fresh ones."""
 
@@ -200,16 +198,16 @@ class HandedOut(msgspec.Struct, frozen=True):
     shares: list[list[Outstanding]]
     """What each taker gets."""
     turns: list[int]
-    """The takers, in the order of their next turn."""
+    """The takers, in order of their next turn."""
 
 
 def decide_hand_out(
     state: GroupState, takers: Sequence[Taker], read: Read, now_ms: int, token: int
 ) -> GroupDecision[HandedOut]:
-    """Lease messages to members, in turn: those that wait first, then fresh ones.
+    """Lease messages to members, in turn: waiting ones first, then fresh ones.
 
-    Where no order is kept, the cursor passes the messages that find a taker. Where it is, all that
-    was read joins the group, because a later message may have to wait for its key.
+    In an unordered group, the cursor passes only messages that find a taker. In an ordered one,
+    everything that was read joins the group, because a later message may be blocked on its key.
     """
     if read.again or read.keys:
         return _hand_out_any(state, takers, read, now_ms, token)
@@ -259,7 +257,7 @@ def _hand_out_any(
 
 
 def _free(state: GroupState, read: Read) -> Sequence[int]:
-    """Which of the fresh messages have to wait for no other."""
+    """The fresh messages that are not blocked on another."""
     if not read.keys:
         return range(len(read.fresh))
     first = {key: at for at, key in reversed([*enumerate(read.keys)])}
@@ -273,7 +271,7 @@ def _free(state: GroupState, read: Read) -> Sequence[int]:
 def _advanced(
     state: GroupState, read: Read, free: Sequence[int], taken: Sequence[int], now_ms: int
 ) -> Sequence[GroupMutation]:
-    """The cursor passes fresh messages, of which some were `taken`."""
+    """Move the cursor past fresh messages, of which some were `taken`."""
     if not read.keys:
         if not taken:
             return ()
@@ -292,14 +290,14 @@ def _advanced(
 
 
 def decide_put(state: GroupState, wanted: Wanted) -> GroupDecision[GroupConfig]:
-    """Bring the settings of a group up to date."""
+    """Update the settings of a group."""
     config = reconfigured(state.config, wanted)
     if config == state.config:
         return Decision(config)
     changed = GroupChanged(state.record.id, config, state.paused)
     if state.config.durable or not config.durable:
         return Decision(config, (changed,))
-    # It lived in memory alone: all of it is news to the engine.
+    # It was in memory only: the engine needs all of it.
     created = GroupCreated(state.record, config, state.cursor)
     return Decision(config, (created, changed, *_marked(state, [*state.outstanding.values()])))
 
@@ -309,5 +307,5 @@ def decide_pause(state: GroupState, *, paused: bool) -> Sequence[GroupMutation]:
 
 
 def decide_seek(state: GroupState, cursor: MessageRef) -> Sequence[GroupMutation]:
-    """Continue from somewhere else. Everything outstanding is forgotten; its receipts are stale."""
+    """Continue elsewhere. Everything outstanding is forgotten; its receipts are stale."""
     return (GroupAdvanced(state.record.id, cursor, reset=True),)

@@ -1,10 +1,10 @@
-"""What a message is ordered by: the value that `order_by`, a JSON pointer, leads to in it.
+"""The ordering key of a message: the value that `order_by`, a JSON pointer, selects.
 
-Two messages have the same key when the values are the same apart from spaces, escapes and the order
-of members. A value that no parser can hold, such as `1e400`, is compared by its text. A message has
-no key, and waits for no other, when the pointer leads to nothing or to null, or when the message
-cannot be taken apart because it is nested too deeply. A key that is long counts by its hash, so
-that a key costs little whatever is sent.
+Two messages have the same key when the values are equal apart from spaces, escapes and the order of
+members. A value that no parser can hold, such as `1e400`, is compared by its text. A message has no
+key, and is never blocked, when the pointer selects nothing or null, or when the message is nested
+too deeply to parse. A long key is replaced by its hash, so that a key costs little whatever is
+sent.
 """
 
 from __future__ import annotations

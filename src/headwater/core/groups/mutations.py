@@ -1,4 +1,4 @@
-"""What decisions change about a group: engines store it, and `evolve` folds it into the state."""
+"""The mutations of a group: engines store them, and `evolve` folds them into the state."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ class GroupAdvanced(msgspec.Struct, frozen=True):
 
 
 class MessagesLeased(msgspec.Struct, frozen=True):
-    """Messages that nobody had go to one member, until one moment. The hot path."""
+    """Lease free messages to one member, all until the same time. The hot path."""
 
     group_id: int
     consumer: str
     until_ms: int
     messages: list[Outstanding]
     cursor: MessageRef | None = None
-    """Where the cursor is now, if messages were taken from there."""
+    """The new cursor, if messages were taken from there."""
 
 
 class MessagesMarked(msgspec.Struct, frozen=True):
-    """Outstanding messages as they are now."""
+    """The current state of outstanding messages."""
 
     group_id: int
     messages: tuple[Outstanding, ...]
@@ -73,17 +73,17 @@ class GroupDeleted(msgspec.Struct, frozen=True):
 
 
 class MemberAbsent(msgspec.Struct, frozen=True):
-    """A member's connection ended. Not stored: after a restart, nobody has one."""
+    """A member's connection ended. Not stored: after a restart, no member has one."""
 
     group_id: int
     consumer: str
     until_ms: int | None
     unread: frozenset[int] = frozenset()
-    """Messages that it may not have read."""
+    """Messages it may not have read."""
 
 
 class MemberReturned(msgspec.Struct, frozen=True):
-    """A member is back, or will not be waited for any longer. Not stored."""
+    """A member is back, or its grace period is over. Not stored."""
 
     group_id: int
     consumer: str
@@ -103,12 +103,12 @@ GroupMutation = (
 
 
 def is_stored(mutation: GroupMutation) -> bool:
-    """Whether a mutation is for engines too."""
+    """Whether engines store a mutation."""
     return not isinstance(mutation, MemberAbsent | MemberReturned)
 
 
 def restore(state: GroupState, messages: Sequence[Outstanding]) -> None:
-    """Start from what was stored."""
+    """Start from the stored messages."""
     by_number = sorted(messages, key=lambda message: message.ref.number)
     evolve(state, MessagesMarked(state.record.id, tuple(by_number)))
 
@@ -116,7 +116,7 @@ def restore(state: GroupState, messages: Sequence[Outstanding]) -> None:
 def evolve(state: GroupState, mutation: GroupMutation) -> None:
     """Fold one mutation into the state it belongs to."""
     fold = _FOLDS.get(type(mutation))
-    # A state begins and ends with whoever holds it: there is nothing to fold for that.
+    # The holder of a state creates and removes it: there is nothing to fold for that.
     if fold is not None:
         fold(state, mutation)
 
@@ -149,7 +149,7 @@ def _mark_all(state: GroupState, marked: MessagesMarked) -> None:
 
 
 def _mark(state: GroupState, message: Outstanding) -> None:
-    """Add a message, or replace what is known of it."""
+    """Add or replace a message."""
     number, phase = message.ref.number, message.phase
     before = state.outstanding.get(number)
     if before is message:
@@ -194,7 +194,7 @@ def _settle(state: GroupState, settled: MessagesSettled) -> None:
 
 
 def _uncount(state: GroupState, consumers: Sequence[str]) -> None:
-    """Each of these has one message less."""
+    """Each of these consumers holds one message less."""
     held = state.held
     state.in_flight -= len(consumers)
     for consumer in consumers:
@@ -203,7 +203,7 @@ def _uncount(state: GroupState, consumers: Sequence[str]) -> None:
             held[consumer] = left
         else:
             del held[consumer]
-            # There is nothing left to come back for.
+            # Nothing is left to come back for.
             state.absent.pop(consumer, None)
 
 
@@ -242,7 +242,7 @@ _FOLDS: Final[Mapping[type, Callable[[GroupState, Any], None]]] = {
 
 
 def _drop_stale(state: GroupState) -> None:
-    """Leave what is current at the top of the heaps, and not too much else in them."""
+    """Remove stale entries from the top of the heaps, and rebuild heaps with too many of them."""
     outstanding, waiting, leases = state.outstanding, state.waiting, state.leases
     while waiting:
         until_ms, number = waiting[0]
@@ -266,7 +266,7 @@ def _drop_stale(state: GroupState) -> None:
 
 
 def _rebuild_leases(state: GroupState) -> None:
-    """One lease that lasts must not keep all those that ended long before it."""
+    """Rebuild, so that one long lease does not keep all entries that ended before it."""
     by_moment: dict[int, list[int]] = {}
     for number, message in state.outstanding.items():
         if message.phase is LEASED:

@@ -1,7 +1,7 @@
-"""The state of a group, which changes by mutations alone.
+"""The state of a group, which only mutations change.
 
-The heaps in it are indexes over what is outstanding. An entry that is out of date is harmless, and
-goes when it comes up or when there are too many of them.
+Its heaps are indexes over the outstanding messages. A stale entry is harmless, and is removed when
+it reaches the top or when there are too many of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headwater.core.groups.config import GroupConfig
 
 
 class MessageRef(NamedTuple):
-    """Where a message is: its number in the stream, the append it came in, its place in that."""
+    """The place of a message: its number in the stream, its append, its index in that append."""
 
     number: int
     start: int
@@ -33,21 +33,22 @@ class Phase(IntEnum):
     GIVEN_UP = 3
 
 
-# Looking up a member of an enumeration costs more than most of what is done to a message here.
+# Looking up an enum member costs more than most operations on a message here.
 LEASED, WAITING, BLOCKED, GIVEN_UP = Phase
 
 
 class Outstanding(msgspec.Struct, frozen=True, gc=False):
-    """A message that was taken from the stream and is not settled."""
+    """A message taken from the stream and not settled."""
 
     ref: MessageRef
     phase: Phase
     until_ms: int = 0
-    """Leased: when the lease ends. Waiting: from when on it may be delivered."""
+    """Leased: when the lease ends. Waiting: the earliest time of delivery."""
     deliveries: int = 0
     token: int = 0
-    """Names the last delivery, together with those that went out with it. Random, so that no
-    receipt ever fits another delivery."""
+    """Identifies the last delivery, together with those sent with it. Random, so that no receipt
+    ever matches another delivery.
+    """
     consumer: str | None = None
     key: str | None = None
 
@@ -61,7 +62,7 @@ def format_receipt(group_id: int, message: Outstanding) -> str:
 
 
 class GroupRecord(NamedTuple):
-    """What is fixed about a group."""
+    """The fixed properties of a group."""
 
     id: int
     stream_id: int
@@ -80,21 +81,21 @@ class GroupState:
     held: dict[str, int] = field(default_factory=dict)
     """Leased messages by consumer."""
     waiting: list[tuple[int, int]] = field(default_factory=list)
-    """Heap of (from when on, message number)."""
+    """Heap of (earliest delivery, message number)."""
     leases: list[tuple[int, list[int]]] = field(default_factory=list)
-    """Heap of (until when, message numbers, last first). What is handed out together is one
-    entry."""
+    """Heap of (lease end, message numbers, last first). Messages leased together are one entry."""
     lease_numbers: int = 0
-    """How many message numbers the entries of that heap were made with."""
+    """How many message numbers the entries of that heap were created with."""
     keys: dict[str, deque[int]] = field(default_factory=dict)
-    """Per key, the unsettled messages in order; the first one may be worked on."""
+    """Unsettled messages by key, in order; the first one may be worked on."""
     given_up: set[int] = field(default_factory=set)
     """Messages on their way to the dead-letter stream."""
     absent: dict[str, int | None] = field(default_factory=dict)
-    """Members with messages whose connection ended: until when they may come back. None where the
-    server ended it: then they have as long as their leases last. Not stored."""
+    """Disconnected members with messages, and until when they may come back. None if the server
+    disconnected them: then as long as their leases last. Not stored.
+    """
     unread: set[int] = field(default_factory=set)
-    """Leased messages that their member may never have read. Not stored."""
+    """Leased messages that the member may never have read. Not stored."""
 
     # ── Looking ──────────────────────────────────────────────────────────────────────────────
 
@@ -105,10 +106,11 @@ class GroupState:
         return left if left > 0 and not self.paused else 0
 
     def due(self, now_ms: int, most: int) -> list[Outstanding]:
-        """Messages that wait and may be delivered now, longest waiting first."""
+        """Waiting messages that may be delivered now, longest waiting first."""
         found: list[Outstanding] = []
         heap = self.waiting
-        # The smallest of a heap, in order, without touching it: children come after their parent.
+        # The smallest entries of a heap in order, without changing it: children come after their
+        # parent.
         ahead = [(heap[0], 0)] if heap else []
         while ahead and len(found) < most:
             (until_ms, number), at = heappop(ahead)
@@ -123,7 +125,7 @@ class GroupState:
         return found
 
     def ended(self, now_ms: int) -> Iterator[Outstanding]:
-        """Leased messages whose time is over."""
+        """Messages whose lease has ended."""
         heap = self.leases
         ahead = [0]
         while ahead:
@@ -137,7 +139,7 @@ class GroupState:
                         yield message
 
     def next_moment_ms(self, now_ms: int) -> int | None:
-        """When something happens by itself: a lease or a grace ends, a delay is over."""
+        """When something next happens without a request: a lease, grace period or delay ends."""
         moments = [until_ms for until_ms in self.absent.values() if until_ms is not None]
         if self.leases:
             moments.append(self.leases[0][0])
@@ -146,7 +148,7 @@ class GroupState:
         return min(moments, default=None)
 
     def leased_as(self, receipt: str, now_ms: int) -> Outstanding | None:
-        """The message that a receipt stands for; None if it stands for nothing any more."""
+        """The message of a receipt; None if the receipt is stale."""
         try:
             group_id, number, token = receipt.split(".")
             message = self.outstanding.get(int(number, 16))

@@ -1,8 +1,8 @@
-"""Who gets the next message: members that have room take turns, message by message.
+"""Who gets the next message: members with room take turns, message by message.
 
-A member has room for so many messages and for so many bytes. Whoever has no room left is passed
-over. A member that has been given nothing takes any one message, however large it is: otherwise
-that message would never be delivered.
+A member has room for a number of messages and a number of bytes. Members without room are skipped.
+A member that was given nothing takes any one message, however large: otherwise that message would
+never be delivered.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Taker(NamedTuple):
-    """Someone who takes messages."""
+    """A member that takes messages."""
 
     consumer: str
     most: int
@@ -20,7 +20,7 @@ class Taker(NamedTuple):
 
 
 def deal(sizes: Sequence[int], takers: Sequence[Taker]) -> Sequence[Sequence[int]]:
-    """For each taker, which messages it gets, by index. What nobody has room for is the rest."""
+    """The message indexes for each taker. Messages that nobody has room for are left out."""
     total = sum(sizes)
     if len(takers) == 1:
         _, most, most_bytes = takers[0]
@@ -32,7 +32,7 @@ def deal(sizes: Sequence[int], takers: Sequence[Taker]) -> Sequence[Sequence[int
 
 
 def _deal_rounds(count: int, takers: Sequence[Taker]) -> list[list[int]]:
-    """Only the number of messages matters, so whole rounds are dealt at once."""
+    """Only the number of messages matters, so deal whole rounds at once."""
     dealt: list[list[int]] = [[] for _ in takers]
     playing = [index for index, taker in enumerate(takers) if taker.most > 0]
     at = 0
@@ -73,7 +73,7 @@ def _deal_singly(sizes: Sequence[int], takers: Sequence[Taker]) -> list[list[int
 
 
 def next_turns(dealt: Sequence[Sequence[int]]) -> list[int]:
-    """The takers in the order of their next turn: whoever was served last comes last."""
+    """The takers in order of their next turn: the one served last comes last."""
     if len(dealt) == 1:
         return [0]
     return sorted(range(len(dealt)), key=lambda index: dealt[index][-1] if dealt[index] else -1)

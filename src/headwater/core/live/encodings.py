@@ -1,7 +1,7 @@
 """How the value of a field becomes part of a key.
 
-A value has one encoding only if it is the same value on both sides, in the change record and in
-the query. So each encoding has one canonical text per value and refuses the rest:
+The change record and the query must encode the same value the same way. So each encoding has one
+canonical text per value and refuses everything else:
 
 - string:   text as it is; numbers and booleans in their JSON text
 - int64:    whole numbers from −2^63 to 2^63 − 1 in decimal digits, exact however they were written
@@ -10,7 +10,7 @@ the query. So each encoding has one canonical text per value and refuses the res
             it is UTC
 - bytes:    text as it is
 
-Null, objects, arrays and whatever does not fit have no encoding (None): such a change cannot name
+Null, objects, arrays and values that do not fit have no encoding (None): such a change cannot name
 its rows, and touches the whole template instead.
 """
 
@@ -30,7 +30,7 @@ ENCODINGS: Final[tuple[Encoding, ...]] = get_args(Encoding)
 
 _INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1
-# Longer than any sensible way to write 19 digits; what is longer is not worth parsing.
+# Longer than any sensible form of 19 digits; anything longer is not worth parsing.
 _NUMBER_CHARS_MAX: Final = 64
 _INTEGER: Final = re.compile(r"-?[0-9]+")
 _INSTANT: Final = re.compile(
@@ -44,7 +44,7 @@ _text = msgspec.json.Decoder(str)
 
 
 def encoder(encoding: Encoding) -> Encoder:
-    """What gives the canonical text of a JSON value, or None if it has none."""
+    """A function that returns the canonical text of a JSON value, or None if it has none."""
     return _ENCODERS[encoding]
 
 
@@ -54,7 +54,7 @@ def encode(raw: bytes, encoding: Encoding) -> bytes | None:
 
 def _string(raw: bytes) -> bytes | None:
     if raw[0] == _QUOTE:
-        # Most texts have no escapes: they are what stands between the quotes.
+        # Most texts have no escapes and are simply the bytes between the quotes.
         return _text.decode(raw).encode() if b"\\" in raw else raw[1:-1]
     return None if raw[:1] in _NO_TEXT else raw
 
@@ -75,7 +75,7 @@ def _int64(raw: bytes) -> bytes | None:
         number = int(text)
     elif raw[:1] in b"-0123456789":
         exact = Decimal(text)
-        # A huge exponent is checked before it becomes a huge number.
+        # Check a huge exponent before it becomes a huge number.
         if exact.adjusted() > 18 or exact != exact.to_integral_value():
             return None
         number = int(exact)

@@ -2,13 +2,13 @@
 
 - `idle`: nobody waits and no template is active; only tables are touched.
 - `fine`: every change touches the keys of its rows.
-- `restricted`: changes come faster than they can be looked at closely (the backlog grew past the
-  mark, and has not yet shrunk below the lower one), or the budget of fine keys is spent. A few are
-  still worked out, for templates that somebody uses; the others touch their template's key.
-- `coarseOnly`: the backlog is ten times past the mark, or fine keys are switched off. Rows are not
-  looked at; every change touches its table and all templates of it.
+- `restricted`: changes arrive faster than they can be examined (the backlog passed the mark and has
+  not yet fallen below the lower one), or the budget of fine keys is spent. A few changes still get
+  fine keys, for templates in use; the others touch their template's key.
+- `coarseOnly`: the backlog is ten times the mark, or fine keys are switched off. Rows are not
+  examined; every change touches its table and all templates of it.
 
-So giving up precision wakes more waiters and never fewer.
+So less precision wakes more waiters, never fewer.
 """
 
 from __future__ import annotations

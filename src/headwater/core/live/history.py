@@ -1,12 +1,11 @@
 """What was touched since when.
 
-The keys of recent generations are held as they are. As they grow older, neighbours are joined, so
-that there are few to look through; a cursor from within a joined one may see a touch that it knew
-of already. What does not fit into memory any more goes into a filter whose cells hold the highest
-generation of any key that falls on them. It begins small and doubles with what is put into it; a
-doubled filter starts as two copies of the old one. Under a flood even that would take too long:
-then everything up to there counts as touched. All of it may say "touched" too often and never too
-rarely, and less often the younger the cursor is.
+The keys of recent generations are kept exactly. As they age, neighbours are merged, so that there
+are few to search; a cursor inside a merged one may see a touch again. Keys that no longer fit into
+memory go into a filter whose cells hold the highest generation of any key that maps to them. It
+starts small and doubles as it fills; a doubled filter starts as two copies of the old one. Under a
+flood even that would take too long: then everything up to there counts as touched. All of this may
+report "touched" too often but never too rarely, and is more accurate for newer cursors.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ class AgingFilter:
         return len(self._cells) * self._cells.itemsize
 
     def add(self, keys: Collection[int], generation: int) -> None:
-        """Note keys that were touched last at a generation, which is none before the last one."""
+        """Record keys last touched at a generation, which is never before the previous one."""
         self._added += len(keys)
         while self._added * _CELLS_PER_KEY > len(self._cells) and self._pow2 < self._max_pow2:
             self._pow2 += 1
-            # A place in the larger filter, cut to the smaller one's size, is the place in that.
+            # A cell of the larger filter, modulo the smaller size, is the cell in the smaller one.
             self._cells *= 2
         cells, mask, hashes = self._cells, len(self._cells) - 1, range(self._hashes)
         for key in keys:
@@ -67,12 +66,12 @@ class AgingFilter:
 
 
 def _step(key_id: int) -> int:
-    """How far the places of a key are apart."""
+    """The distance between the cells of a key."""
     return (key_id * _MIX >> 7 | 1) & KEY_ID_MASK
 
 
 class Generation:
-    """The keys of one bucket, or of several neighbours that have become one."""
+    """The keys of one bucket, or of several merged neighbours."""
 
     __slots__ = ("_ids", "first", "keys", "last")
 
@@ -84,7 +83,7 @@ class Generation:
 
     @property
     def ids(self) -> frozenset[int]:
-        """The short ids of the keys. Made when somebody asks: few wait by short ids."""
+        """The short ids of the keys. Computed on demand: few waiters use short ids."""
         if self._ids is None:
             self._ids = frozenset([key & KEY_ID_MASK for key in self.keys])
         return self._ids
@@ -105,7 +104,7 @@ class History:
 
     @property
     def size_bytes(self) -> int:
-        """About what the filter and the exact keys take."""
+        """The approximate size of the filter and the exact keys."""
         return self._filter.size_bytes + _BYTES_PER_KEY * self._held_keys
 
     def record(self, generation: Generation) -> None:
@@ -118,7 +117,7 @@ class History:
             self._forget_oldest()
 
     def _join_older(self) -> None:
-        """Neighbours of about the same size become one, so that there are never many."""
+        """Merge neighbours of similar size, so that there are never many."""
         older = self._older
         while len(older) > 1 and len(older[-2].keys) <= 2 * len(older[-1].keys):
             newest, second = older.pop(), older.pop()
@@ -138,14 +137,14 @@ class History:
             self._filter.add(oldest.keys, oldest.last)
 
     def _since(self, generation: int) -> Iterator[Generation]:
-        """What is known of the time after a generation, newest first."""
+        """The generations after a given one, newest first."""
         for held in chain(reversed(self._recent), reversed(self._older)):
             if held.last <= generation:
                 break
             yield held
 
     def templates_of(self, keys: set[int]) -> Pending:
-        """What recently touched keys belong to; those that are not known are left out."""
+        """The templates of recently touched keys; unknown keys are left out."""
         found: Pending = {}
         for held in chain(self._recent, self._older):
             if not held.keys.keys().isdisjoint(keys):

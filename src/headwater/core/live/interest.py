@@ -1,17 +1,17 @@
 """What a wait has to listen to, so that it cannot miss a change.
 
-The keys that were asked for are not enough: when precision is given up, or a template retires, the
-fine keys of its rows are touched no more. So a wait on fine keys listens as well
+The requested keys are not enough: when precision is reduced, or a template retires, the fine keys
+of its rows are no longer touched. So a wait on fine keys also listens
 
-- to the key of each template that it uses (`templateIdsUsed`), or that one of its keys is known to
-  belong to: it is touched instead of fine keys;
-- to the table, where the template is not active (any more) or the key is that of a template itself;
-- to every change of the stream, where the server cannot tell what a key belongs to.
+- to the key of each template it uses (`templateIdsUsed`) or that one of its keys is known to belong
+  to: that key is touched instead of fine keys;
+- to the table, if the template is not active, or no longer, or the key is a template's own;
+- to every change of the stream, if the server cannot tell what a key belongs to.
 
-And a template knows nothing of changes before it was active: a cursor from before that is checked
-against the table. A wait that declares a template which is denied, or followed with encodings that
-are not its own, listens to the table: its fine keys are not those that changes touch. A coarse wait
-listens to its keys as they are and to the tables of its templates.
+A template knows nothing of changes before it was active, so a cursor from before that is checked
+against the table. A wait that declares a template which is denied, or active with other encodings,
+listens to the table: its fine keys are not the ones that changes touch. A coarse wait listens to
+its keys as they are and to the tables of its templates.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Interest(msgspec.Struct, frozen=True):
         parsed = [(text, parse_key(text)) for text in texts]
         return cls(
             tuple([key for _, key in parsed if key is not None]),
-            # A text that is not a key can only be meant by its id.
+            # A text that is not a key can only match by its id.
             (*ids, *[key_id(text) for text, key in parsed if key is None]),
             tuple(templates),
             mode,
@@ -63,7 +63,7 @@ class Interest(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, keys=(*self.keys, *tables)) if tables else self
 
     def kind(self, mode: Mode) -> WaitKind:
-        """What is told to the client about how its wait is served."""
+        """What the client is told about how its wait is served."""
         if self.mode == "coarse" or (mode == "coarseOnly" and self.templates):
             return "tableKey"
         if mode == "restricted" and self.templates:
@@ -129,7 +129,7 @@ class Listening:
             self._everything = True
         for template_id in {*known.values()} - {touches.TABLE}:
             if template_id == touches.TEMPLATE:
-                # One that has retired: nothing touches its key any more.
+                # It has retired: nothing touches its key any more.
                 self._everything = True
             else:
                 self._use(template_id)

@@ -1,17 +1,17 @@
-"""The touch journal of one stream: buckets, generations, and who waits for what.
+"""The touch journal of one stream: buckets, generations, and waiters.
 
-Touches gather in a bucket. Closing it (`flush`) gives it the next generation number and wakes those
-who wait for one of its keys. A cursor `<epoch>:<generation>` stands between two buckets: a wait
-from a cursor on is answered at once if one of its keys was touched in a later generation, and by
-the first bucket that touches one otherwise. Whatever is in the open bucket belongs to a generation
-that no cursor given out so far has seen.
+Touches collect in a bucket. Closing it (`flush`) assigns the next generation number and wakes the
+waiters on its keys. A cursor `<epoch>:<generation>` lies between two buckets: a wait from a cursor
+is answered at once if one of its keys was touched in a later generation, and otherwise by the first
+bucket that touches one. The open bucket belongs to a generation that no cursor given out so far has
+seen.
 
-A bucket that would hold too many keys overflows: it wakes everybody, and every older cursor counts
-as touched. The epoch is new whenever the journal starts from nothing; a cursor of another epoch is
-stale. Tables are touched at most once per interval, so that those who wait on a busy one are not
-woken by every bucket; what comes in between is touched when the interval is over.
+A bucket with too many keys overflows: it wakes everybody, and every older cursor counts as touched.
+The epoch is new whenever the journal starts empty; a cursor of another epoch is stale. Tables are
+touched at most once per interval, so that waiters on a busy table are not woken by every bucket;
+touches in between take effect when the interval ends.
 
-Waiters are found by their keys where these are few. Those with many are looked through one by one.
+Waiters with few keys are indexed by them. Those with many are scanned.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _INTERVALS_KEPT_MAX: Final = 4096
 
 
 class Waiter:
-    """What somebody waits for. `everything` is for those whose keys the journal cannot place."""
+    """What a client waits for. `everything` if the journal cannot place its keys."""
 
     __slots__ = ("everything", "ids", "keys", "templates")
 
@@ -78,12 +78,12 @@ class Journal:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing waits to be flushed."""
+        """Whether nothing is left to flush."""
         return not self.pending and not self._tables_held and not self.overflowing
 
     @property
     def due_ms(self) -> int | None:
-        """When a held touch of a table is due, if nothing else asks for a flush before."""
+        """When a held table touch is due, if nothing else causes a flush before."""
         return min(self._tables_held.values(), default=None)
 
     # ── Touching ─────────────────────────────────────────────────────────────────────────────
@@ -99,7 +99,7 @@ class Journal:
         self._tables_touched_ms[key] = now_ms
 
     def check_overflow(self) -> None:
-        """To be called whenever keys were put into `pending`."""
+        """Call this whenever keys were added to `pending`."""
         if self.overflowing or len(self.pending) > self._pending_max:
             self.overflowing = True
             self.pending.clear()
@@ -107,7 +107,7 @@ class Journal:
     # ── Flushing ─────────────────────────────────────────────────────────────────────────────
 
     def flush(self, now_ms: int, *, everything: bool = False) -> list[Waiter]:
-        """Close the bucket and say whom to wake. `everything` holds nothing back."""
+        """Close the bucket and return the waiters to wake. `everything` holds nothing back."""
         self._release_tables(now_ms, everything=everything)
         if not self.pending and not self.overflowing:
             self.flushed_seq = self.source_seq
@@ -196,7 +196,7 @@ class Journal:
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        """Waiters in all, those that are looked through, those that everything wakes."""
+        """All waiters, those that are scanned, and those that everything wakes."""
         return len(self._waiters), len(self._broad), len(self._everything)
 
     @property

@@ -43,7 +43,7 @@ def template_key(template: int) -> int:
 
 
 def arguments(values: Iterable[bytes]) -> bytes:
-    """Encoded values, in the order of their fields, as they end a key's bytes."""
+    """Encoded values, in field order, as they appear at the end of a key's bytes."""
     return b"".join([b"\0" + value for value in values])
 
 
@@ -76,7 +76,7 @@ def to_hex(key: int) -> str:
 
 
 def parse_key(text: str) -> int | None:
-    """The key that a text names, or None if it is not the form of a key."""
+    """The key in a text, or None if it does not have the form of a key."""
     text = text.strip()
     if len(text) != _KEY_DIGITS:
         return None
@@ -84,7 +84,7 @@ def parse_key(text: str) -> int | None:
         key = bytes.fromhex(text)
     except ValueError:
         return None
-    # Spaces between the digits are taken as well, and leave fewer bytes.
+    # `fromhex` also accepts spaces between digits, which leaves fewer bytes.
     return int.from_bytes(key, "big") if len(key) == _KEY_DIGITS // 2 else None
 
 

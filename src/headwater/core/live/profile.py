@@ -1,9 +1,9 @@
-"""Profiles: what a stream is used for, and how its live side is set up.
+"""Profiles: what a stream is used for, and how live queries on it are configured.
 
-A stream is `generic` unless told otherwise. With `state-protocol` its messages must be change
-records, and with `touch.enabled` queries can wait on it. All settings of the wire are here; those
-about "hot" keys are taken and kept for compatibility but need not do anything, because keys that
-nobody waits on yet are followed like all others.
+A stream is `generic` by default. With `state-protocol` its messages must be change records, and
+with `touch.enabled` queries can wait on it. All settings of the wire format are here; those about
+"hot" keys are accepted and stored for compatibility but have no effect, because keys that nobody
+waits on yet are followed like all others.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class TouchSettings(_Settings, frozen=True):
 
     @property
     def flush_within_ms(self) -> int:
-        """The longest that a touch may wait for company."""
+        """The longest that a touch may be held back to be flushed with others."""
         return min(self.memory.bucket_ms, self.touch_coalesce_window_ms)
 
 
@@ -117,7 +117,7 @@ _profile = msgspec.json.Decoder(Profile)
 
 
 def parse_profile(body: bytes) -> Profile:
-    """The profile that a request asks for."""
+    """The requested profile."""
     envelope = decode_body(body, ProfileEnvelope)
     if envelope.api_version != API_VERSION:
         raise InvalidBody(f"apiVersion must be {API_VERSION}")
@@ -139,7 +139,7 @@ def check_profile(profile: Profile, content_type: str) -> None:
 
 
 def profile_json(profile: Profile) -> bytes:
-    """The whole effective profile, as it is answered."""
+    """The whole effective profile, as returned to clients."""
     return msgspec.json.encode(ProfileEnvelope(profile))
 
 

@@ -1,9 +1,9 @@
-"""Change records as queries see them: the row as it is and the row as it was.
+"""Change records as queries see them: the row after and the row before.
 
-What a valid record is says `core.state_protocol`. A stream with the profile refuses anything else.
-Here is what touching adds to it: a before-image counts only if it is an object, because only an
-object has fields. An insert without one is the coming of a row, and so is an upsert with
-`"old_value": null`, which says that there was no such row.
+`core.state_protocol` defines a valid record. A stream with the profile refuses anything else.
+Touching adds this: a before-image counts only if it is an object, because only an object has
+fields. An insert without one means that the row is new, and so does an upsert with `"old_value":
+null`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def row_of(value: msgspec.Raw | UnsetType) -> bytes | None:
 
 
 def has_before(record: RawRecord) -> bool:
-    """Whether there is a row as it was."""
+    """Whether the row before the change is known."""
     return record.old_value is not UNSET and is_object(bytes(record.old_value))
 
 
@@ -45,7 +45,7 @@ def is_insert(record: RawRecord) -> bool:
 
 
 def read_records(stored: bytes) -> list[RawRecord | None]:
-    """Stored messages as records; None for those that are none, from before the profile."""
+    """Stored messages as records; None for messages from before the profile that are none."""
     try:
         records = _records.decode(json_mode.as_array(stored))
     except (msgspec.ValidationError, RecursionError):
@@ -84,7 +84,7 @@ def _check_before(index: int, record: RawRecord) -> None:
 
 
 def _explain(error: msgspec.ValidationError) -> InvalidRecord:
-    """Which record it was is in the parser's message, as a path."""
+    """The parser's message contains the record's index, as a path."""
     text = str(error)
     found = _INDEX.search(text)
     index = int(found[1]) if found else 0

@@ -1,9 +1,9 @@
 """One live stream: templates, journal and guard together, without a clock or a socket.
 
-`derive` looks at changes in the order of the stream and puts the keys they touch into the open
-bucket. `flush` closes it. `wait` says whether something happened since a cursor, and if not, what
-to listen to. Times are in milliseconds and only ever grow, except those of templates, which are
-moments of the wall clock because they outlive the process.
+`derive` reads changes in stream order and adds the keys they touch to the open bucket. `flush`
+closes it. `wait` says whether something happened since a cursor, and if not, what to listen to.
+Times are monotonic milliseconds, except those of templates, which are wall-clock times because they
+outlive the process.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Totals(msgspec.Struct):
     retirements: int = 0
 
     def grow(self, before: Totals, after: Totals) -> None:
-        """Add what happened between two moments."""
+        """Add the difference between two totals."""
         for name in self.__struct_fields__:
             grown = getattr(after, name) - getattr(before, name)
             setattr(self, name, getattr(self, name) + grown)
@@ -78,7 +78,7 @@ class LiveState:
         self._table_keys: dict[str, int] = {}
 
     def restart(self, epoch: str) -> list[Waiter]:
-        """Start over: every cursor so far is stale, and so is everyone who waits."""
+        """Start over: every cursor and every waiter so far is stale."""
         before = self.journal
         self.journal = Journal(epoch, self.settings, self._exact_keys_max)
         self.journal.source_seq = self.journal.flushed_seq = before.source_seq
@@ -129,7 +129,7 @@ class LiveState:
         guard.spend(touched)
 
     def _touch_hot(self, record: RawRecord, templates: Iterable[Template], wall_ms: int) -> None:
-        """With a small budget: work it out for templates in use, the others are told coarsely."""
+        """With a small budget: fine keys for templates in use, coarse ones for the others."""
         hot_ttl_ms = self.settings.memory.hot_template_ttl_ms
         hot = [template for template in templates if template.is_hot(wall_ms, hot_ttl_ms)]
         touch_all_rows((t for t in templates if t not in hot), self.journal.pending)
@@ -148,8 +148,9 @@ class LiveState:
     def activate(
         self, specs: Sequence[TemplateSpec | None], ttl_ms: int | None, wall_ms: int
     ) -> Activation:
-        """Activate templates. Call `flush(everything=True)` before, so that no bucket is half
-        derived with them and half without."""
+        """Activate templates. Call `flush(everything=True)` first, so that no bucket is derived
+        half with them and half without.
+        """
         outcome = self.book.activate(specs, ttl_ms, wall_ms, self.journal.generation)
         self.totals.activations += len(outcome.created)
         self._touch_retired(outcome.evicted)
@@ -166,7 +167,7 @@ class LiveState:
         return retired
 
     def _touch_retired(self, templates: Sequence[Template]) -> None:
-        """Whoever relied on its fine keys has to look for something else to wait on."""
+        """Waiters that relied on its fine keys have to wait on something else."""
         self.totals.retirements += len(templates)
         touch_all_rows(templates, self.journal.pending)
 
@@ -190,7 +191,7 @@ class LiveState:
         return generation
 
     def wait(self, interest: Interest, since: int, wall_ms: int) -> Waiter | None:
-        """What to listen to, or None if something of it happened since."""
+        """What to listen to, or None if something relevant happened since."""
         self.totals.waits += 1
         self.book.seen(interest.templates, wall_ms)
         listening = Listening(self.book, self.journal, since)
@@ -199,7 +200,7 @@ class LiveState:
 
     @property
     def mode(self) -> Mode:
-        """The mode, as people see it."""
+        """The mode, as shown to users."""
         nobody = not self.book.active and not self.journal.counts[0]
         return "idle" if nobody else "fine" if self.guard.mode == "idle" else self.guard.mode
 

@@ -1,10 +1,10 @@
-"""Templates: the query shapes that a stream follows right now.
+"""Templates: the query shapes that a stream currently follows.
 
 A template is a table and one to three fields that its queries compare for equality. Activating it
-is idempotent and renews it; it is not retroactive, so each knows the generation from which on its
-keys can be relied upon (`active_from`). It retires when nobody named it for its time to live, or to
-make room: at a cap, the one that was seen least recently goes, but never one that somebody waits
-on or that the same call brought in. If there is none to spare, the newcomer is denied.
+is idempotent and renews it. It is not retroactive, so each template knows the generation from which
+its keys are reliable (`active_from`). It retires when nobody named it for its time to live, or to
+make room: at a cap, the least recently seen one goes, but never one that somebody waits on or that
+the same call added. If none can go, the new one is denied.
 
 New templates are limited per minute. The same template with other encodings is a conflict, because
 one key would mean two things.
@@ -38,12 +38,12 @@ _RETIRED_MAX: Final = 4096
 _MINUTE_MS: Final = 60_000
 
 Column = tuple[str, str, Encoder]
-"""A field of a template: the field and its encoding in one word, the field, how it is encoded."""
+"""A field of a template: field and encoding in one string, the field, its encoder."""
 Denial = Literal["invalid", "encoding_conflict", "rate_limited", "cap"]
 
 
 class TemplateSpec(msgspec.Struct, frozen=True):
-    """A template as it is asked for and stored: fields sorted, each with its encoding."""
+    """A template as requested and stored: fields sorted, each with its encoding."""
 
     entity: str
     fields: tuple[str, ...]
@@ -78,7 +78,7 @@ LiveMutation = TemplatesSaved | TemplatesRetired
 
 
 class Template:
-    """An active template, with all that deriving its keys needs precomputed."""
+    """An active template, with everything precomputed that deriving its keys needs."""
 
     __slots__ = (
         "active_from",
@@ -107,7 +107,7 @@ class Template:
             (f"{encoding} {name}", name, encoder(encoding))
             for name, encoding in zip(self.spec.fields, self.spec.encodings, strict=True)
         )
-        # What the first value follows, and in a projected key the field.
+        # What precedes the first value, or, in a projected key, the field.
         self.watch_prefix = watch_prefix(self.id) + b"\0"
         self.membership_prefix = membership_prefix(self.id) + b"\0"
         self.projected_prefix = projected_prefix(self.id)
@@ -128,7 +128,7 @@ class Template:
 
 
 class Activation(msgspec.Struct):
-    """What came of asking for templates."""
+    """The outcome of activating templates."""
 
     activated: list[Template] = []
     created: list[Template] = []
@@ -137,7 +137,7 @@ class Activation(msgspec.Struct):
 
 
 def parse_spec(entity: object, fields: object) -> TemplateSpec | None:
-    """A template that was asked for, or None if it makes no sense."""
+    """A requested template, or None if it is invalid."""
     if not isinstance(entity, str) or not 1 <= len(entity) <= NAME_CHARS_MAX:
         return None
     if not isinstance(fields, list) or not 1 <= len(fields) <= FIELDS_MAX:
@@ -165,7 +165,7 @@ class TemplateBook:
         self.by_entity: dict[str, dict[int, Template]] = {}
         self.by_key: dict[int, Template] = {}
         self.table_keys: dict[int, str] = {}
-        # Retired ones are remembered for a while: their waiters can be told of the table instead.
+        # Retired templates are remembered for a while: their waiters can wait on the table instead.
         self._retired: OrderedDict[int, int] = OrderedDict()
         self._tokens = float(settings.activation_rate_limit_per_minute)
         self._tokens_at_ms = 0
@@ -177,11 +177,11 @@ class TemplateBook:
         return self.by_entity.get(entity)
 
     def retired_table(self, template: int) -> int | None:
-        """The table key of a template that is not active any more, if it is remembered."""
+        """The table key of a retired template, if it is remembered."""
         return self._retired.get(template)
 
     def not_followed(self, specs: Iterable[TemplateSpec | None]) -> list[TemplateSpec]:
-        """Those that are not active as they stand here."""
+        """Those that are not active in exactly this form."""
         return [
             spec
             for spec in specs
@@ -238,7 +238,7 @@ class TemplateBook:
         return None
 
     def _deny(self, spec: TemplateSpec, reason: Denial) -> Denial:
-        # Who waits with it all the same is told of the table.
+        # A client that waits with it anyway waits on the table.
         self._remember(spec.id, table_key(spec.entity))
         return reason
 
@@ -300,7 +300,7 @@ class TemplateBook:
         return over
 
     def unsaved_sightings(self, now_ms: int) -> list[Template]:
-        """Those whose last sighting on disk has become too old to leave as it is."""
+        """Templates whose stored last sighting is too old to keep."""
         interval_ms = self.settings.last_seen_persist_interval_ms
         return [
             template
@@ -317,7 +317,7 @@ class TemplateBook:
 
 
 def template_json(template: Template, cursor: str) -> dict[str, object]:
-    """How an activated template is answered."""
+    """An activated template as returned to clients."""
     return {
         "templateId": to_hex(template.id),
         "state": "active",

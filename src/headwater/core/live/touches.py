@@ -12,9 +12,9 @@ the row (its tuple):
                          by less than a millisecond), the membership as well
 
 A tuple with a value that cannot be encoded names no rows: the change touches the template's key,
-for which everyone who waits on a fine key of the template listens as well. The same where the row
-as it was is needed and not known, unless the stream is set to `skipBefore`: then the new tuple is
-touched with all its fields, and the caller lives with what that misses.
+which every waiter on a fine key of the template listens to as well. The same applies if the
+previous row is needed but not known, unless the stream is set to `skipBefore`: then the new tuple
+is touched with all its fields, and the client accepts what that misses.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headwater.core.live.templates import Template
 from headwater.core.state_protocol import DELETE, RawRecord
 
 Pending = dict[int, int]
-"""Touched keys, each with the id of the template that it is a fine key of, or one of these two."""
+"""Touched keys, each with the id of the template whose fine key it is, or one of these two."""
 TABLE: Final = 0
 TEMPLATE: Final = -1
 
@@ -40,7 +40,7 @@ _fields = msgspec.json.Decoder(_Fields)
 
 
 def _exact_number(text: str) -> Decimal | str:
-    """Numbers with a point keep their digits: as floats, different ones could look the same."""
+    """Keep the digits of numbers with a point: as floats, different ones could be equal."""
     number = Decimal(text)
     return number if number.is_finite() else text
 
@@ -50,7 +50,7 @@ _sorted = msgspec.json.Encoder(decimal_format="number", order="deterministic")
 
 
 class Row:
-    """A row of a change; each field is encoded once, however many templates ask for it."""
+    """A row of a change; each field is encoded once, however many templates use it."""
 
     __slots__ = ("_encoded", "fields")
 
@@ -61,14 +61,14 @@ class Row:
             try:
                 self.fields = _fields.decode(raw)
             except RecursionError:
-                # Nested so deeply that it cannot be taken apart, a row names nothing.
+                # Nested too deeply to parse: the row names nothing.
                 self.fields = {}
 
     def arguments(self, template: Template) -> bytes | None:
         """The tuple for a template, ready to be hashed; None if it cannot be encoded."""
         columns = template.columns
         if len(columns) == 1:
-            # Remembering it would cost more than it saves: hardly any other template asks for it.
+            # Caching it would cost more than it saves: hardly any other template uses it.
             _, name, encode = columns[0]
             raw = self.fields.get(name)
             return None if raw is None else encode(bytes(raw))
@@ -89,7 +89,7 @@ class Row:
 
 
 class Change:
-    """A change record with its rows taken apart."""
+    """A change record with its rows parsed."""
 
     __slots__ = ("differing", "is_delete", "is_insert", "new", "old")
 
@@ -102,7 +102,7 @@ class Change:
         self.new = None if new is None else Row(new)
         self.old = Row(old) if old is not None and is_object(old) else None
         self.differing: dict[str, bytes] | None = None
-        """Of an update whose rows are both known: the fields that differ, as they stand in keys."""
+        """For an update with both rows known: the differing fields, in the form used in keys."""
         if self.new and self.old and not (self.is_insert or self.is_delete):
             self.differing = _differing(self.new.fields, self.old.fields)
 
@@ -115,12 +115,12 @@ def _differing(new: _Fields, old: _Fields) -> dict[str, bytes]:
 
 
 def _in_key(field: str) -> bytes:
-    """A field as it stands in a projected key, followed by its values."""
+    """A field in the form used in a projected key, before its values."""
     return field.encode() + b"\0"
 
 
 def differ(new: _Fields, old: _Fields, name: str) -> bool:
-    """Whether a field whose text differs has another value too."""
+    """Whether a field with different text also has a different value."""
     if name not in new or name not in old:
         return True
     after, before = bytes(new[name]), bytes(old[name])
@@ -134,7 +134,7 @@ def _is_plain_text(raw: bytes) -> bool:
 
 
 def _canonical(raw: bytes) -> bytes:
-    """The same bytes for the same value, whatever the order of members and the escapes."""
+    """The same bytes for equal values, whatever the order of members and the escapes."""
     try:
         return _sorted.encode(_exact.decode(raw))
     except (RecursionError, ArithmeticError):
@@ -148,9 +148,9 @@ def touch_templates(
     pending: Pending,
     budget: int,
 ) -> int:
-    """Note the keys that a change touches for templates, and say how many.
+    """Add the keys that a change touches for templates, and return how many.
 
-    Beyond the budget templates are touched as a whole.
+    Beyond the budget, templates are touched as a whole.
     """
     touched, row = 0, change.old if change.is_delete else change.new
     if row is not None and (change.is_insert or change.is_delete):
@@ -178,10 +178,10 @@ def _touch_tuples(
     pending: Pending,
     budget: int,
 ) -> tuple[int, list[Template]]:
-    """For templates that see a row at one tuple: it came or went, or other fields differ.
+    """For templates that see a row at one tuple: it was added or removed, or other fields differ.
 
-    Says how many keys those are, and which templates are left. Nearly every change ends here for
-    nearly every template, so this is written out instead of in small functions.
+    Returns how many keys those are, and which templates are left. Nearly every change ends here for
+    nearly every template, so this is written inline instead of in small functions.
     """
     others: list[Template] = []
     touched, names, fields = 0, differing or (), [*differing.values()] if differing else []
@@ -204,7 +204,7 @@ def _touch_tuples(
 
 
 def touch_all_rows(templates: Iterable[Template], pending: Pending) -> None:
-    """Instead of fine keys: everyone who waits on rows of these templates."""
+    """Instead of fine keys: wake everyone who waits on rows of these templates."""
     for template in templates:
         pending[template.key] = TEMPLATE
 
@@ -223,7 +223,7 @@ def _keys(change: Change, template: Template, policy: MissingBeforePolicy) -> li
         return None
     if before != after:
         return _rows(template, before, after)
-    # The same only in its encoding: a query for one of the two texts may have gained or lost a row.
+    # Equal only when encoded: a query for one of the two texts may have gained or lost a row.
     keys = _projected(template, after, (change.differing or {}).values())
     keys.append(xxh3_64_intdigest(template.membership_prefix + after))
     return keys
@@ -247,7 +247,7 @@ def _projected(template: Template, arguments: bytes, fields: Iterable[bytes]) ->
 
 
 def _after_only(change: Change, template: Template) -> list[int] | None:
-    """Best effort without the row as it was."""
+    """Best effort without the previous row."""
     arguments = None if change.new is None else change.new.arguments(template)
     rows = _rows(template, arguments)
     if rows is None or arguments is None or change.new is None:
