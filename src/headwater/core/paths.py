@@ -1,13 +1,12 @@
 """Stream paths.
 
-A path is one or more segments separated by `/`. A segment has 1 to 256 characters, each one that
-needs no escaping in a URL path (letters, digits, `-._~`, the sub-delimiters, `:`, `@`) or `%`.
-`.` and `..` are no segments, because clients and proxies resolve them away. A path has at most
-1,024 bytes.
+A path is one or more segments separated by `/`. A segment has 1 to 256 characters: those that need
+no escaping in a URL path (letters, digits, `-._~`, the sub-delimiters, `:`, `@`), and `%`. `.` and
+`..` are not allowed, because clients and proxies resolve them. A path has at most 1,024 bytes.
 
-Reserved, so that no stream can shadow a control resource: everything below `__ds`, and a control
-name (`_details`, `_groups`, …) as one of the last two segments (`_groups`: three), and the names of
-live queries (`touch/meta` and the like) after another segment.
+Some paths are reserved, so that no stream can shadow a control resource: everything below `__ds`, a
+control name (`_details`, `_groups`, …) as one of the last two segments (`_groups`: three), and the
+names of live queries (`touch/meta` and the like) after another segment.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _DOTS = frozenset({".", ".."})
 
 
 def check_segment(segment: str) -> str:
-    """Return the name if it could be a segment of a path; groups are named like that."""
+    """Return the name if it is a valid path segment; groups are named like that."""
     if segment in _DOTS or segment.startswith("_") or _SEGMENT.fullmatch(segment) is None:
         raise InvalidPath(
             f"a name has 1 to {SEGMENT_CHARS_MAX} characters as in a stream path, no / and no "
@@ -59,7 +58,7 @@ def split_touch(path: str) -> tuple[str, str] | None:
 
 
 def check_path(path: str) -> str:
-    """Return the path if a stream may be called so."""
+    """Return the path if it is valid for a stream."""
     if len(path) > PATH_BYTES_MAX:
         raise InvalidPath(f"a stream path has at most {PATH_BYTES_MAX} bytes")
     segments = path.split("/")

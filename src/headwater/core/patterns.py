@@ -1,21 +1,21 @@
 """Patterns of stream names: for grants, for subscriptions, and for what Spark reads.
 
-A name is a row of words with separators between them. A pattern is such a row, in which some words
-are wildcards:
+A name is a sequence of words with separators between them. A pattern is such a sequence, in which
+some words are wildcards:
 
-- `*` stands for any one word;
-- `**` as the last word stands for one or more words, whatever is between them, so `chats/**` is
-  everything below `chats` and not `chats` itself; before other words it stands for any number of
-  words, none included, so `a/**/c` covers `a/c` and `a/b/c`. `**` alone covers every name;
+- `*` matches any one word;
+- `**` as the last word matches one or more words and the separators between them, so `chats/**` is
+  everything below `chats` but not `chats` itself; before other words it matches any number of
+  words, including none, so `a/**/c` covers `a/c` and `a/b/c`. `**` alone covers every name;
 - `>` is another way to write a last `**`.
 
-Every other word stands for itself, letter by letter, and so does every separator. A `*`, `?` or `>`
-that is only a part of a word would look like a wildcard and not be one: it is refused.
+Every other word and every separator matches itself literally. A `*`, `?` or `>` as part of a word
+would look like a wildcard without being one, so it is refused.
 
-In a **path**, which is what subscriptions and Spark select by, `/` is the separator and `*` is one
-segment. In a **grant**, `.` is a separator too: `orders.*` covers `orders.eu`, and neither
-`orders/eu` nor `orders.eu.paid`. There, `**` comes only last. Where a name has no `.`, a pattern
-means the same as either.
+In a **path**, which subscriptions and Spark select by, `/` is the separator and `*` is one segment.
+In a **grant**, `.` is a separator too: `orders.*` covers `orders.eu`, but neither `orders/eu` nor
+`orders.eu.paid`. There, `**` is allowed only last. For names without a `.`, both kinds mean the
+same.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PATH_SEPARATORS: Final = "/"
 GRANT_SEPARATORS: Final = "./"
 _ONE: Final = "*"
 _REST: Final = frozenset({"**", ">"})
-# What a stream path can consist of, besides separators and wildcards.
+# The characters of a stream path, besides separators and wildcards.
 _WORD: Final = re.compile(r"[A-Za-z0-9\-._~!$&'()+,;=:@%]*")
 
 
@@ -43,7 +43,7 @@ class InvalidPattern(InvalidRequest):
 class Pattern:
     text: str
     prefix: str
-    """What every name that is covered begins with."""
+    """The prefix of every covered name."""
     covers_everything: bool
     _expression: re.Pattern[str] = field(repr=False, compare=False)
 
@@ -52,12 +52,12 @@ class Pattern:
 
 
 def literal(name: str) -> Pattern:
-    """The pattern of one name, whatever characters are in it."""
+    """The pattern that covers exactly one name, whatever characters it has."""
     return Pattern(name, name, False, re.compile(re.escape(name)))
 
 
 def parse_grant(text: str) -> Pattern:
-    """A pattern of a grant. Whether it covers a name is asked with every request."""
+    """A grant's pattern. It is matched on every request."""
     words = _check(text, GRANT_SEPARATORS)
     if any(word in _REST for word in words[:-1]):
         raise InvalidPattern(f"{text!r}: ** and > may only be the last word of a pattern here")
@@ -87,8 +87,8 @@ def _check(text: str, separators: str) -> list[str]:
 
 
 def compiled(text: str, separators: str = PATH_SEPARATORS) -> Pattern:
-    """A pattern that was checked before. Words that are no wildcards stand for themselves."""
-    # Words at even places, separators at odd ones.
+    """A pattern that was checked before. Words that are not wildcards match literally."""
+    # Words at even indexes, separators at odd ones.
     parts = re.split(f"([{separators}])", text)
     wildcards = [at for at in range(0, len(parts), 2) if parts[at] == _ONE or parts[at] in _REST]
     prefix = "".join(parts[: wildcards[0]]) if wildcards else text
@@ -98,9 +98,10 @@ def compiled(text: str, separators: str = PATH_SEPARATORS) -> Pattern:
 
 
 def _expression(parts: list[str], separators: str) -> str:
-    """What lies between one `**` and the next takes the first place that fits, which leaves the
-    most room for the others. So there is no need to ever go back, and matching takes no longer than
-    the name times the pattern."""
+    """The words between one `**` and the next match at the first place that fits, which leaves the
+    most room for the rest. So backtracking is never needed, and matching takes at most the length
+    of the name times that of the pattern.
+    """
     word = f"[^{separators}]*"
     expressions = [""]
     at = 0
@@ -108,7 +109,7 @@ def _expression(parts: list[str], separators: str) -> str:
         part, is_last = parts[at], at == len(parts) - 1
         if part in _REST and not is_last:
             expressions.append("")
-            at += 1  # the separator after it is part of the words that it stands for
+            at += 1  # the separator after it is part of the words it matches
         elif at % 2:
             expressions[-1] += re.escape(part)
         elif part in _REST:

@@ -1,19 +1,19 @@
-"""From Python values to the body of an append: the same in the client and in the embedded log.
+"""From Python values to the body of an append: the same in the client and the embedded log.
 
 `append(data)` means what a POST of that data means. In a JSON stream:
 
-* a list or tuple is several messages, one for each element, as a top-level array is over HTTP;
+* a list or tuple is several messages, one per element, like a top-level array over HTTP;
 * bytes are JSON text: an array in it is several messages, anything else is one;
 * any other value is one message.
 
-To append one message that is itself an array, wrap it: `append([[1, 2]])`. Where messages are
-given one by one, as elements of a list or to `append_all`, each is one message whatever it is, and
-bytes are the JSON text of one.
+To append one message that is itself an array, wrap it: `append([[1, 2]])`. Where messages are given
+one by one, as elements of a list or to `append_all`, each is one message whatever it is, and bytes
+are the JSON text of one.
 
-Dataclasses, msgspec structs and pydantic models are JSON values too, on their own and inside of
-others. A model is written by its aliases, which is how it is read.
+Dataclasses, msgspec structs and pydantic models are JSON values too, on their own and nested. A
+model is written by its aliases, the way it is read.
 
-Any other stream has no messages, only bytes. Text is written as UTF-8.
+Any other stream has no messages, only bytes. Text is encoded as UTF-8.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _JSON_SPACE: Final = b" \t\r\n"
 
 
 def _plain(value: Any) -> Any:
-    """What msgspec does not know how to write. Pydantic is known by its methods, not imported."""
+    """Convert what msgspec cannot encode. Pydantic is detected by its methods, not imported."""
     dump = getattr(type(value), "model_dump", None)
     if dump is None:
         raise TypeError(
@@ -98,7 +98,7 @@ def encode_body(encoded: Sequence[bytes], content_type: str) -> bytes:
 def encode_batches(
     messages: Iterable[Any], content_type: str, max_bytes: int
 ) -> Iterator[list[bytes]]:
-    """Encode messages as they come, in batches of about `max_bytes`, at least one in each."""
+    """Encode messages as they come, in batches of about `max_bytes`, each with at least one."""
     batch: list[bytes] = []
     size = 0
     for message in messages:

@@ -1,15 +1,15 @@
-"""How nodes of a cluster know each other, without telling a stranger anything of use.
+"""How nodes of a cluster authenticate each other, without revealing anything to strangers.
 
-All nodes have one secret, from their database. It is never sent.
+All nodes share one secret, from their database. It is never sent.
 
-- Who connects to a node asks for a *proof* first: it sends a random challenge, and the node answers
-  with what only the secret makes of the challenge and the node's number. A stranger at the address
-  of a node cannot answer, nor can a node of another cluster, nor one that has taken the address of
-  a node that is gone. Until then nothing of any client has been sent.
-- Whoever has proved itself is shown a *pass*: what the secret makes of the number of that node. It
-  opens that node only. Numbers are never given out twice, so it ends with the node.
+- A node that connects to another first asks for a *proof*: it sends a random challenge, and the
+  other answers with a keyed hash of the challenge and its own number. A stranger at a node's
+  address cannot answer, nor can a node of another cluster, nor one that took over the address of a
+  node that is gone. No client data is sent before that.
+- It then presents a *pass* to the node that proved itself: a keyed hash of that node's number. It
+  is valid for that node only. Numbers are never reused, so it ends with the node.
 
-Against somebody who can change what is sent between two nodes, only TLS helps.
+Only TLS protects against someone who can modify traffic between two nodes.
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
-"""The pipelines from streams to tables: their names, and where a lake keeps what they make.
+"""The pipelines from streams to tables: their names, and where a lake keeps their output.
 
 The tables of `archive` are below `archive`, those of `materialize` below `state` and their change
-feeds below `changes`, that of `rollup` is `rollup`, and how far each pipeline is, is noted below
-`_pipelines`.
+feeds below `changes`, that of `rollup` is `rollup`, and the progress of each pipeline is recorded
+below `_pipelines`.
 
-A pipeline is steered by orders, which are messages of the stream `pipelines/control`: that is as
-durable as any other stream, any process can append to it, and a pipeline finds what it was told
-while it was away. An order is `{"pipeline": NAME, "do": …}`:
+Orders control a pipeline. They are messages of the stream `pipelines/control`, which is as durable
+as any other stream: any process can append to it, and a pipeline finds the orders given while it
+was not running. An order is `{"pipeline": NAME, "do": …}`:
 
-* `pause`: take in nothing until the next `resume`. The last one of the two counts.
-* `resume`: go on where it was paused.
-* `reset`: read on from another place. `to` is `earliest` or `latest`, or an object from stream to
-  one of these or an offset; streams that it does not name stay where they are. A pipeline that
-  begins again has nothing to reset, so it heeds none of those that were given before. Whatever is
-  read again, no table takes in a message twice.
+* `pause`: read nothing until the next `resume`. The last one of the two counts.
+* `resume`: continue where it was paused.
+* `reset`: continue reading from another place. `to` is `earliest` or `latest`, or an object from
+  stream to one of these or an offset; streams that it does not name stay where they are. A pipeline
+  that starts from scratch has nothing to reset, so it ignores earlier resets. Whatever is read
+  again, no table stores a message twice.
 
-What is no order, or is for another pipeline, is passed over.
+Messages that are not orders, or are for another pipeline, are skipped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PIPELINES: Final[dict[Pipeline, str]] = {
     "rollup": "messages and bytes per window of time, stream and entity",
 }
 ALWAYS_ON: Final[tuple[Pipeline, ...]] = ("archive", "materialize", "rollup")
-"""What `headwater up` keeps running."""
+"""The pipelines that `headwater up` keeps running."""
 
 ARCHIVE: Final = "archive"
 STATE: Final = "state"
@@ -43,10 +43,10 @@ PROGRESS: Final = "_pipelines"
 CONTROL: Final = "pipelines/control"
 """The stream of orders."""
 QUARANTINE: Final = "quarantine"
-"""Below it are the streams of what pipelines could not take in, each named as its pipeline."""
+"""The streams of messages that pipelines could not process are below it, one per pipeline."""
 
 LOCAL_MASTER: Final = "local[*,4]"
-"""All cores of this machine; a task is tried up to four times, as Spark does on a cluster."""
+"""All cores of this machine; up to four attempts per task, as Spark does on a cluster."""
 
 State = Literal["running", "paused", "failing", "ended"]
 OnError = Literal["fail", "quarantine"]
@@ -60,7 +60,7 @@ To = dict[str, str] | Place
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What a pipeline is told to do."""
+    """An instruction to a pipeline."""
 
     pipeline: str
     do: Literal["pause", "resume", "reset"]
@@ -68,17 +68,17 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """What a pipeline was told so far, as it notes it."""
+    """The effect of all orders so far, as the pipeline records it."""
 
     obeyed: str | None = None
-    """Up to where in the stream of orders."""
+    """The position in the stream of orders."""
     paused: bool = False
 
 
 def standing_after(
     orders: Iterable[bytes | msgspec.Raw], name: str, before: Standing
 ) -> tuple[Standing, list[To]]:
-    """What a pipeline has been told after some messages of the stream, and its resets in order."""
+    """The standing after some messages of the stream, and the resets in order."""
     paused, resets = before.paused, []
     for text in orders:
         try:
@@ -95,5 +95,5 @@ def standing_after(
 
 
 def quarantine_of(name: str) -> str:
-    """The stream of what a pipeline could not take in."""
+    """The stream of messages that a pipeline could not process."""
     return f"{QUARANTINE}/{name}"

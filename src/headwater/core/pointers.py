@@ -1,7 +1,7 @@
 """JSON pointers (RFC 6901) into messages.
 
-A message is taken apart only on the way to what the pointer leads to. So it does not matter what
-else is in it, such as a number that no parser can hold or something nested very deeply.
+A message is parsed only along the pointer. So the rest of it does not matter, such as a number that
+no parser can hold or very deep nesting.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _INDEX_DIGITS_MAX: Final = 15
 
 
 def pointer_steps(pointer: str) -> list[str]:
-    """A pointer taken apart."""
+    """Split a pointer."""
     return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
 
 
 def value_at(message: bytes, steps: Sequence[str]) -> bytes | None:
-    """What a pointer leads to in a JSON message, as it was sent; None if that is nothing."""
+    """The value a pointer selects in a JSON message, as it was sent; None if there is none."""
     value = message
     try:
         for step in steps:

@@ -1,7 +1,7 @@
 """Idempotent producers.
 
-A producer names itself, its epoch (one per start of the producer) and the sequence number of the
-request within that epoch. Against what the stream remembers of that producer:
+A producer sends its name, its epoch (one per start of the producer) and the sequence number of the
+request within that epoch. These are compared with what the stream remembers of that producer:
 
 - unknown: sequence 0 is accepted, anything else is a gap that expects 0;
 - a lower epoch is stale: a newer instance has taken over;
@@ -9,16 +9,16 @@ request within that epoch. Against what the stream remembers of that producer:
 - in the same epoch the next sequence is accepted, an earlier one is a duplicate of something
   already stored, a later one is a gap.
 
-A producer that has sent nothing for as long as `ProducerLimits.idle_ms` is forgotten: it is unknown
-from then on. When it was last used is kept to the hour, rounded down, so that a producer at work
-does not change it with each request; that hour is added before it counts as idle. So a producer is
-forgotten at the earliest when its time is over, and at most an hour later.
+A producer that has sent nothing for `ProducerLimits.idle_ms` is forgotten, and unknown from then
+on. Its last use is stored to the hour, rounded down, so that an active producer does not change it
+with each request; that hour is added before it counts as idle. So a producer is never forgotten
+early, and at most an hour late.
 
-A stream knows no more than `count_max` producers. Whoever is unknown and would be one more is
-refused; those whose place is not free yet never are.
+A stream knows at most `count_max` producers. An unknown producer beyond that is refused; known ones
+never are.
 
-Requests of one producer may overtake each other on their way. One that is ahead by no more than
-the client's pipeline depth is worth a short wait for the gap to close; see `worth_waiting`.
+Requests of one producer may overtake each other. If one is ahead by no more than the client's
+pipeline depth, it is worth waiting briefly for the gap to close; see `worth_waiting`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ USED_STEP_MS: Final = 3_600_000
 
 
 class ProducerStamp(NamedTuple):
-    """What a request says of its producer."""
+    """The producer headers of a request."""
 
     id: str
     epoch: int
@@ -47,7 +47,7 @@ class ProducerStamp(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """What a stream remembers of a producer: the last request it accepted, and in which hour."""
+    """What a stream remembers of a producer: its last accepted request, and the hour of it."""
 
     epoch: int
     seq: int
@@ -55,23 +55,23 @@ class ProducerState(NamedTuple):
 
 
 class ProducerLimits(NamedTuple):
-    """How long a stream remembers a producer, and how many of them."""
+    """How long a stream remembers producers, and how many."""
 
     idle_ms: int
     count_max: int
 
     def idle_before(self, now_ms: int) -> int:
-        """Whoever was last used before this, to the hour, is forgotten."""
+        """Producers last used before this, to the hour, are forgotten."""
         return now_ms - self.idle_ms - USED_STEP_MS + 1
 
     def remembered(self, known: ProducerState | None, now_ms: int) -> ProducerState | None:
-        """What a stream remembers of a producer at this moment."""
+        """What a stream remembers of a producer now."""
         if known is None or known.used_at_ms < self.idle_before(now_ms):
             return None
         return known
 
     def check_room(self, count: int) -> None:
-        """Refuse one more producer than a stream may know."""
+        """Refuse a producer beyond the limit of a stream."""
         if count >= self.count_max:
             raise TooManyProducers(self.count_max)
 
@@ -80,12 +80,12 @@ UNLIMITED: Final = ProducerLimits(idle_ms=2**62, count_max=2**62)
 
 
 def state_after(stamp: ProducerStamp, at_ms: int) -> ProducerState:
-    """What a stream remembers once it has accepted a request."""
+    """What a stream remembers after accepting a request."""
     return ProducerState(stamp.epoch, stamp.seq, at_ms - at_ms % USED_STEP_MS)
 
 
 def parse_stamp(id_: str | None, epoch: str | None, seq: str | None) -> ProducerStamp | None:
-    """Read the three headers, which come together or not at all."""
+    """Parse the three headers, which must be sent together or not at all."""
     if id_ is None and epoch is None and seq is None:
         return None
     if id_ is None or epoch is None or seq is None:
@@ -111,12 +111,12 @@ def check_epoch(known: ProducerState | None, stamp: ProducerStamp) -> None:
 
 
 def was_stored(known: ProducerState, stamp: ProducerStamp) -> bool:
-    """Whether the request is one that the stream has accepted, as it remembers the producer."""
+    """Whether the stream has accepted this request, as far as it remembers the producer."""
     return stamp.epoch == known.epoch and stamp.seq <= known.seq
 
 
 def is_duplicate(known: ProducerState | None, stamp: ProducerStamp) -> bool:
-    """Whether the request was stored before; raises when it is neither that nor the next one."""
+    """Whether the request was stored before; raises if it is not the next one either."""
     if known is None:
         expected = 0
     elif stamp.epoch > known.epoch:

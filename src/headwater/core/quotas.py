@@ -1,27 +1,27 @@
 """Quotas: how much one part of the namespace may hold.
 
-A quota is written `tenants/*: streams=1000 bytes=10GiB producers=5000`, several with `;` between
-them. Before the colon is a row of segments, in which `*` stands for any one. Every stream whose
-path begins with such segments counts for the *account* named by them: with `tenants/*`, the streams
-`tenants/acme` and `tenants/acme/orders/eu` count for `tenants/acme`, and each tenant has an account
-of its own. `**` is one account for all streams. A stream may count for several quotas, and all of
-them have to agree.
+A quota is written `tenants/*: streams=1000 bytes=10GiB producers=5000`; several are separated by
+`;`. Before the colon is a sequence of segments, in which `*` matches any one. Every stream whose
+path begins with such segments counts towards the *account* named by them: with `tenants/*`, the
+streams `tenants/acme` and `tenants/acme/orders/eu` count towards `tenants/acme`, and each tenant
+has its own account. `**` is one account for all streams. A stream may count towards several quotas,
+and must satisfy all of them.
 
-- `streams`: streams that exist.
-- `bytes`: what they keep. A fork counts for what was appended to it, not for what it inherits, and
-  a deleted stream that forks still need counts for its bytes. What retention has dropped does not,
-  nor what is deleted and can be undeleted: of that, an account may hold as much again.
-- `producers`: producers that those streams know.
+- `streams`: existing streams.
+- `bytes`: the bytes they keep. A fork counts what was appended to it, not what it inherits, and a
+  deleted stream that forks still need counts its bytes. Data dropped by retention does not count,
+  nor do deleted streams that can be undeleted: of those, an account may hold the same amount again.
+- `producers`: the producers that those streams know.
 
-What would go beyond a quota is refused as a whole; whatever makes room again, deleting above all,
-never is. A change counts from the moment it is accepted, so that no two can share the last place,
-and no longer when it could not be committed.
+A change that would exceed a quota is refused as a whole; a change that frees space, such as a
+deletion, never is. A change counts from when it is accepted, so that no two can take the last
+place, and stops counting if it could not be committed.
 
-In a cluster no node knows what the others accept. The database counts what an account holds, and a
-node works with that for a second (`Estimate`): of the room that was left, it may give away its
-share of a quarter without asking again. For anything beyond, the database counts again, and that
-decides. So changes that come one after the other find the limit exactly; at the same moment, an
-account may go over by what the other nodes accept meanwhile, within their shares.
+In a cluster, no node knows what the others accept. The database counts what an account holds, and a
+node uses that count for a second (`Estimate`): it may give away its share of a quarter of the free
+space without asking again. Beyond that, the database counts again, and that decides. So sequential
+changes meet the limit exactly; concurrent ones may exceed it by what the other nodes accept
+meanwhile, within their shares.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _SEGMENTS: Final = re.compile(
 @dataclass(frozen=True, slots=True)
 class Quota:
     segments: tuple[str, ...]
-    """Empty: every stream counts for one account."""
+    """Empty: all streams count towards one account."""
     limits: dict[str, int]
 
     def account_of(self, path: str) -> str | None:
-        """The account that a stream counts for; None if it counts for none."""
+        """The account that a stream counts towards; None if there is none."""
         given = path.split("/")[: len(self.segments)]
         if len(given) < len(self.segments):
             return None
@@ -93,7 +93,7 @@ class Amount:
 @dataclass(slots=True)
 class _Account:
     key: tuple[int, str]
-    """Which quota, and the name."""
+    """The index of the quota, and the account's name."""
     limits: dict[str, int]
     used: Amount = field(default_factory=Amount)
     holdings: int = 0
@@ -101,14 +101,14 @@ class _Account:
 
 @dataclass(slots=True)
 class _Holding:
-    """A stream, and the accounts that it counts for."""
+    """A stream, and the accounts it counts towards."""
 
     accounts: tuple[_Account, ...]
     amount: Amount = field(default_factory=Amount)
 
 
 class Ledger:
-    """What every account holds. Each step costs the same, however much there is."""
+    """What every account holds. Every operation takes constant time."""
 
     def __init__(self, quotas: tuple[Quota, ...]) -> None:
         self._quotas = quotas
@@ -116,7 +116,7 @@ class Ledger:
         self._holdings: dict[int, _Holding] = {}
 
     def open(self, stream_id: int, path: str) -> None:
-        """A stream comes. It counts once something is charged to it."""
+        """Add a stream. It counts once something is charged to it."""
         accounts = []
         for number, quota in enumerate(self._quotas):
             name = quota.account_of(path)
@@ -129,7 +129,7 @@ class Ledger:
             self._holdings[stream_id] = _Holding(tuple(accounts))
 
     def admit(self, stream_id: int, amount: Amount) -> None:
-        """Charge a stream for a change, or say which quota that would go beyond."""
+        """Charge a stream for a change, or raise the quota that it would exceed."""
         holding = self._holdings.get(stream_id)
         if holding is None:
             return
@@ -154,10 +154,10 @@ class Ledger:
             self.charge(stream_id, Amount(bytes=size - holding.amount.bytes))
 
     def forget_producers(self, stream_id: int, count: int) -> None:
-        """A stream knows so many producers less."""
+        """A stream knows `count` fewer producers."""
         holding = self._holdings.get(stream_id)
         if holding is not None:
-            # A deleted stream does not count for its producers any more.
+            # A deleted stream no longer counts its producers.
             self.charge(stream_id, Amount(producers=min(count, holding.amount.producers)), -1)
 
     def hide(self, stream_id: int) -> None:
@@ -168,7 +168,7 @@ class Ledger:
             self.charge(stream_id, gone, -1)
 
     def close(self, stream_id: int) -> None:
-        """A stream is gone, and counts for nothing any more."""
+        """A stream is gone, and no longer counts."""
         holding = self._holdings.pop(stream_id, None)
         if holding is None:
             return
@@ -193,11 +193,11 @@ GOOD_FOR_S: Final = 1.0
 LONG_S: Final = 0.1
 REST: Final = 10
 SHARE: Final = 4
-"""One part in so many of the room that is left may be given away without asking, by all nodes."""
+"""All nodes together may give away one part in this many of the free space without asking."""
 
 
 class Estimate:
-    """What an account of a cluster holds, as one node knows it."""
+    """What an account holds in a cluster, as one node knows it."""
 
     def __init__(self, limits: dict[str, int], account: str = "") -> None:
         self._limits = limits
@@ -205,18 +205,18 @@ class Estimate:
         self._total = Amount()
         self._kept_bytes = 0
         self._since = Amount()
-        """What this node has accepted since, or had when the database was asked."""
+        """What this node accepted since the count, or had in flight during it."""
         self._uncommitted = Amount()
         self._good_until_s = self._refusing_until_s = -1.0
         self._is_decisive = False
 
     def asking(self) -> None:
-        """The database is about to be asked. It may see what is under way, or not."""
+        """The database is about to count. It may or may not see changes in flight."""
         self._since = Amount()
         self._since.add(self._uncommitted)
 
     def counted(self, total: Amount, kept_bytes: int, now_s: float, took_s: float) -> None:
-        """The database has counted, which took so long; it is not asked to do so all the time."""
+        """The database has counted, which took `took_s`; it is not asked again all the time."""
         self._total, self._kept_bytes = total, kept_bytes
         self._good_until_s = now_s + max(GOOD_FOR_S, REST * took_s)
         self._refusing_until_s = now_s + REST * took_s if took_s > LONG_S else now_s
@@ -224,7 +224,8 @@ class Estimate:
 
     def admits(self, more: Amount, nodes: int, now_s: float) -> bool:
         """Whether a change may be made; False if the database has to count first. Raises
-        QuotaExceeded if it may not."""
+        QuotaExceeded if it may not.
+        """
         for kind, limit in self._limits.items():
             wanted = getattr(more, kind)
             if wanted <= 0:
@@ -236,22 +237,22 @@ class Estimate:
             if now_s >= self._good_until_s or not self._is_decisive:
                 return False
             if given > room:
-                # The next one may come after something was deleted.
+                # The next one may come after a deletion.
                 self._is_decisive = now_s < self._refusing_until_s
                 raise QuotaExceeded(kind, self._account, limit)
         return True
 
     def accept(self, more: Amount) -> None:
-        # A count decides once. After that, others may have taken what it showed to be free.
+        # A count decides once. After that, others may have used the free space it showed.
         self._is_decisive = False
         self._since.add(more)
         self._uncommitted.add(more)
 
     def settle(self, amount: Amount) -> None:
-        """Something that was accepted is committed, or never will be."""
+        """An accepted change was committed, or never will be."""
         self._uncommitted.add(amount, -1)
 
     def may_keep(self, size: int) -> bool:
-        """Whether so much may be kept of what is deleted: as much again as may be held."""
+        """Whether this much deleted data may be kept: as much as the account may hold."""
         limit = self._limits.get("bytes")
         return limit is None or self._kept_bytes + size <= limit

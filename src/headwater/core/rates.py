@@ -1,10 +1,9 @@
-"""Rates: how much a caller may do in a second.
+"""Rates: how much a caller may do per second.
 
-An account begins with a second's worth. It fills again evenly, and never holds more than that. A
-request is let in when the account is not empty, and may overdraw it: what a request costs in
-bytes is known only when it is over, and a body that is larger than a second's worth must still be
-possible. After that the caller waits until the account is above zero again, and is told exactly
-how long that takes.
+An account starts with one second's worth, refills evenly, and never holds more than that. A request
+is admitted when the account is not empty, and may overdraw it: its cost in bytes is known only when
+it is over, and a body larger than one second's worth must still be possible. After that the caller
+waits until the account is positive again, and is told exactly how long that takes.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ class Account:
         self._updated_s = now_s
 
     def wait_s(self, now_s: float) -> float:
-        """How long the next request has to wait; 0 when it may go ahead."""
+        """How long the next request has to wait; 0 if it may proceed."""
         if not self._per_s:
             return 0.0
         self._fill(now_s)
-        # Whole units: a request needs one, and fractions of bytes interest nobody.
+        # Whole units: a request needs one, and fractions of bytes do not matter.
         return 0.0 if self._level >= 1 else (1 - self._level) / self._per_s
 
     def charge(self, amount: float, now_s: float) -> None:
@@ -34,7 +33,7 @@ class Account:
             self._level -= amount
 
     def is_full(self, now_s: float) -> bool:
-        """Whether there is nothing to remember."""
+        """Whether the account can be dropped because it holds no information."""
         if not self._per_s:
             return True
         self._fill(now_s)

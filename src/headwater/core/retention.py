@@ -1,22 +1,21 @@
 """Retention: how much of its past a stream keeps.
 
-A stream may be told to keep what is younger than some seconds (`Stream-Retention-Seconds`), or the
-last so many bytes (`Stream-Retention-Bytes`), or both, and then the stricter one counts. Whole
-appends go, oldest first, so a stream may keep a little less than it was told in bytes, and what
-was written before the limit in time goes soon after it, not at that very moment.
+A stream may keep data younger than some seconds (`Stream-Retention-Seconds`), or the last bytes up
+to a number (`Stream-Retention-Bytes`), or both, and then the stricter limit counts. Whole appends
+are dropped, oldest first, so a stream may keep slightly fewer bytes than configured, and data older
+than the time limit is dropped soon after, not at that instant.
 
-The positions that are left keep their offsets. An offset that lies before the first one that is
-kept is *expired*: whoever sends it is told so, and which offset is the first now, because going on
-there means to have missed something. `-1` is the beginning of what there is, and is never expired.
+The remaining positions keep their offsets. An offset before the first kept one is *expired*: the
+reader gets an error that names the first offset now, because continuing there means that it missed
+something. `-1` is the beginning of what is kept, and never expires.
 
-When to look is planned, so that a stream which nobody writes to costs nothing. After an append, a
-limit in bytes is looked at soon, and one in time when the append will have become too old. A look
-plans the next one: when the first append that is left becomes too old. If a consumer group holds
-back more than the limits say, it is looked for again after a while, which grows with the time that
-it has been waited for.
+Checks are scheduled, so a stream without writes costs nothing. After an append, a byte limit is
+checked soon, and a time limit when the append will be too old. A check schedules the next one: when
+the first remaining append becomes too old. If a consumer group holds back more than the limits
+allow, the check is repeated at growing intervals.
 
-What a consumer group has not settled is kept for it. What a fork inherits is its own: it has a
-retention of its own, or none, and its source's does not shorten it.
+Messages that a consumer group has not settled are kept for it. What a fork inherits is its own: the
+fork has its own retention, or none, and its source's does not shorten it.
 """
 
 from __future__ import annotations
@@ -43,15 +42,15 @@ class Retention:
     size_bytes: int | None = None
 
     def first_moment_ms(self, now_ms: int) -> int | None:
-        """What was written before this is too old, if anything can be."""
+        """Data written before this is too old; None without a time limit."""
         return None if self.age_s is None else now_ms - 1000 * self.age_s
 
     def first_position(self, tail: int) -> int:
-        """What lies before this is too much."""
+        """Data before this position exceeds the limit."""
         return 0 if self.size_bytes is None else tail - self.size_bytes
 
     def drops_more_than(self, other: Retention) -> bool:
-        """Whether a stream may have to let go of something that it need not with the other."""
+        """Whether a stream may have to drop data that it could keep with the other."""
         return _is_less(self.age_s, other.age_s) or _is_less(self.size_bytes, other.size_bytes)
 
 
@@ -80,14 +79,14 @@ def _number(header: str, text: str | None, most: int) -> int | None:
 
 
 def trim_due_at_first(retention: Retention | None, now_ms: int) -> int | None:
-    """When to look at a stream that is new, or that was given another retention."""
+    """When to check a stream that is new or has a new retention."""
     return None if retention is None else now_ms + LOOK_AFTER_MS
 
 
 def trim_due_after_append(
     retention: Retention | None, planned_ms: int | None, now_ms: int
 ) -> int | None:
-    """When to look because of an append; None if that is planned already, or never."""
+    """When to check because of an append; None if that is scheduled already, or never needed."""
     if retention is None:
         return None
     by_bytes = retention.size_bytes is not None
@@ -98,7 +97,7 @@ def trim_due_after_append(
 def trim_due_after_look(
     retention: Retention, first_kept_at_ms: int | None, now_ms: int, *, held_back: bool
 ) -> int | None:
-    """When to look again, given when the first append that is kept was written, if any is."""
+    """When to check again, given when the first kept append was written, if there is one."""
     if first_kept_at_ms is None:
         return None
     due_ms = None
@@ -111,8 +110,9 @@ def trim_due_after_look(
 
 
 def locate(config: StreamConfig, offset: Anchor | Offset, tail: int) -> int:
-    """The position a read from an offset begins at or after (see `Lineage.approach`), if the
-    offset is one of this stream's and is still kept."""
+    """The position where a read from an offset begins (see `Lineage.approach`), if the offset
+    belongs to this stream and is still kept.
+    """
     if offset is Anchor.START:
         return config.kept_from
     position = config.lineage.approach(offset, tail)

@@ -1,4 +1,4 @@
-"""What is due when, for many things of which few are due at a time."""
+"""What is due when, for many items of which few are due at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ K = TypeVar("K", int, str, tuple[int, str])
 
 
 class Schedule(Generic[K]):
-    """What is due when: a heap, and what of it still holds."""
+    """What is due when: a heap, and which of its entries are still valid."""
 
     def __init__(self) -> None:
         self._due: dict[K, int] = {}
@@ -34,7 +34,7 @@ class Schedule(Generic[K]):
         return self._heap[0][0] if self._heap else None
 
     def due(self, now_ms: int, limit: int) -> list[K]:
-        """What is due, what has been so for longest first."""
+        """What is due, longest overdue first."""
         found: dict[K, int] = {}
         while len(found) < limit and (due_ms := self.next_ms()) is not None and due_ms <= now_ms:
             found[self._heap[0][1]] = due_ms

@@ -1,8 +1,8 @@
-"""Shares of a budget of bytes: nobody holds more than they leave to others.
+"""Shares of a byte budget: no holder has more than it leaves to others.
 
-A holder may take more while what it then holds is no more than what is then free. Alone, it gets
-half of the budget; of two that take all they can, each gets a third; and so on. So some is always
-left for one who holds nothing yet, and nobody has to know how many holders there are.
+A holder may take more as long as it then holds no more than is still free. A single holder gets
+half of the budget; two that take all they can get a third each; and so on. So something is always
+left for a new holder, and the number of holders need not be known.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ class Shares:
         self._held: dict[str, int] = {}
 
     def __len__(self) -> int:
-        """How many hold something."""
+        """The number of holders."""
         return len(self._held)
 
     def of(self, holder: str) -> int:
         return self._held.get(holder, 0)
 
     def allow(self, holder: str, size: int) -> bool:
-        """Whether the holder may take so much more."""
+        """Whether the holder may take this much more."""
         return self._held.get(holder, 0) + size <= self.most - self.total - size
 
     def take(self, holder: str, size: int) -> None:
-        """Hold more, or less with a negative size. What was not allowed is counted as well."""
+        """Hold more, or less with a negative size. It counts even if it was not allowed."""
         self.total += size
         held = self._held.get(holder, 0) + size
         if held:

@@ -1,14 +1,14 @@
-"""Snapshots: what a stream amounts to at an offset.
+"""Snapshots: the folded state of a stream at an offset.
 
-Whoever folds a stream into a state can leave that state here, so that the next reader begins with
-it and reads on at its offset instead of from the beginning. What is in a snapshot is between those
-who write and those who read it; the server keeps its bytes and its content type.
+A client that folds a stream into a state can store that state here, so that the next reader starts
+with it and reads on from its offset instead of from the beginning. Writers and readers agree on
+what a snapshot contains; the server stores its bytes and its content type.
 
 - A snapshot belongs to an offset of the stream that lies between two appends.
-- A stream keeps its newest snapshots, by offset. A newer one drops the oldest; one that is older
-  than all of a full set is refused, because it would be dropped at once.
-- Another snapshot for the same offset takes the place of the first.
-- Snapshots go with their stream. A fork begins without any.
+- A stream keeps its newest snapshots, by offset. A newer one drops the oldest; one older than all
+  of a full set is refused, because it would be dropped at once.
+- Another snapshot for the same offset replaces the first.
+- Snapshots are deleted with their stream. A fork starts without any.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SnapshotInfo(msgspec.Struct, frozen=True):
 
 
 class SnapshotTaken(msgspec.Struct, frozen=True):
-    """A snapshot, after which a stream keeps no more than the newest `keep` of them."""
+    """A snapshot; the stream then keeps only the newest `keep` of them."""
 
     stream_id: int
     at_ms: int
@@ -55,6 +55,6 @@ SnapshotMutation = SnapshotTaken | SnapshotDropped
 
 
 def check_is_kept(position: int, kept: Sequence[SnapshotInfo]) -> None:
-    """Refuse a snapshot that would not stay."""
+    """Refuse a snapshot that would be dropped at once."""
     if len(kept) >= SNAPSHOTS_KEPT and position < min(one.position for one in kept):
         raise SnapshotOutdated(SNAPSHOTS_KEPT)

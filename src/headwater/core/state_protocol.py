@@ -8,12 +8,12 @@
 * `control` makes it a statement about the state as a whole: `snapshot-start`, `snapshot-end` or
   `reset`. It may name an `offset`.
 
-A record with both, or with neither, is invalid: nobody could say which of the two to follow. In
-`headers`, null counts as left out. Further members are kept and mean nothing here.
+A record with both, or with neither, is invalid: it would be ambiguous. In `headers`, null counts as
+missing. Other members are kept and ignored here.
 
-**Folding.** `insert`, `update` and `upsert` all store the value. The stream is the truth, so an
-entity that is missing or already there is no reason to refuse what it says. `delete` removes the
-entity, if there is one.
+**Folding.** `insert`, `update` and `upsert` all store the value. The stream is the truth, so a
+missing or existing entity is no reason to refuse a record. `delete` removes the entity, if there is
+one.
 
 * What lies between `snapshot-start` and `snapshot-end` is a complete picture. It replaces the state
   when it ends, and until then counts for nothing. Another start begins afresh. An end without a
@@ -56,7 +56,7 @@ class Headers(msgspec.Struct, gc=False):
     offset: str | None = None
 
 
-# Nothing in a record can lead back to it, so the garbage collector need not look.
+# A record cannot contain a reference cycle, so the garbage collector need not track it.
 class Record(msgspec.Struct, Generic[V], gc=False):
     """A record whose values are of type V: `msgspec.Raw`, or what JSON decodes to."""
 
@@ -72,7 +72,7 @@ _decoder: Final = msgspec.json.Decoder(RawRecord)
 
 
 def read_record(message: bytes | str | msgspec.Raw) -> RawRecord:
-    """A message in JSON as a record, its values left in JSON; `NotARecord` if it is none."""
+    """Parse a JSON message as a record, leaving its values in JSON; `NotARecord` if it is none."""
     try:
         record = _decoder.decode(message)
     except RecursionError:
@@ -83,7 +83,7 @@ def read_record(message: bytes | str | msgspec.Raw) -> RawRecord:
 
 
 def convert_record(message: Any) -> Record[Any]:
-    """A decoded message as a record; `NotARecord` if it is none."""
+    """Convert a decoded message to a record; `NotARecord` if it is none."""
     try:
         record = msgspec.convert(message, Record[Any])
     except (msgspec.ValidationError, RecursionError) as error:
@@ -99,7 +99,7 @@ def _valid(record: Record[V]) -> Record[V]:
 
 
 def problem_of(record: Record[V]) -> str | None:
-    """What makes a record invalid whose members have the right types; None if it is valid."""
+    """Why a record with members of the right types is invalid; None if it is valid."""
     operation, control = record.headers.operation, record.headers.control
     if (operation is None) == (control is None):
         return "needs headers.operation or headers.control, one of the two"
@@ -119,7 +119,7 @@ def problem_of(record: Record[V]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One entity that is different now.
+    """One entity that changed.
 
     Attributes:
         kind: what happened from this state's point of view.
@@ -152,7 +152,7 @@ class Fold:
         self._snapshot: Entities | None = None
 
     def apply(self, record: Record[Any], headers: Mapping[str, Any] | None = None) -> list[Change]:
-        """Apply a valid record and say what is different now."""
+        """Apply a valid record and return what changed."""
         if record.headers.control is not None:
             return self._control(record.headers)
         if self._snapshot is not None:
@@ -205,7 +205,7 @@ def _store(entities: Entities, record: Record[Any], headers: Mapping[str, Any]) 
 def is_before(offset: str, restart: str | None) -> bool:
     """Whether an offset lies before the one that a reset named.
 
-    Offsets of one stream are equally long and sort as text. Anything else in a reset is not an
-    offset of this stream, and must not make anyone deaf.
+    Offsets of one stream have the same length and sort as text. Anything else in a reset is not an
+    offset of this stream, and must not make a reader skip everything.
     """
     return restart is not None and len(offset) == len(restart) and offset < restart

@@ -1,8 +1,8 @@
 """What a stream is, and what can happen to it.
 
-`StreamState` is everything that a decision needs to know about one stream. It changes only by
-mutations: `evolve` folds a mutation into the state, and the storage engines persist the same
-mutations, so what is in memory and what is on disk cannot drift apart.
+`StreamState` is everything that a decision needs to know about one stream. Only mutations change
+it: `evolve` folds a mutation into the state, and the storage engines persist the same mutations, so
+memory and disk cannot diverge.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headwater.core.unique_ids import UniqueIds
 
 @dataclass(frozen=True)
 class StreamConfig:
-    """What was asked for when a stream was created, or when its settings were last changed."""
+    """The configuration from the stream's creation or the last change of its settings."""
 
     id: int
     path: str
@@ -65,13 +65,13 @@ class StreamState:
     closed: bool = False
     closed_by: ProducerStamp | None = None
     last_stream_seq: str | None = None
-    # Those that are in memory, and how many there are in all.
+    # Those in memory, and the total count.
     producers: MutableMapping[str, ProducerState] = field(default_factory=dict)
     producer_count: int = 0
     forks: int = 0
     soft_deleted: bool = False
     deleted: bool = False
-    # When to look whether it keeps more than it has to; see `headwater.core.retention`.
+    # When to check whether it keeps more than it has to; see `headwater.core.retention`.
     trim_due_ms: int | None = None
 
     @classmethod
@@ -88,7 +88,7 @@ class StreamState:
         )
 
     def undeleted(self, now_ms: int) -> StreamState:
-        """The state that a kept stream comes back in. To undelete it is to use it."""
+        """The state that a kept stream comes back in. Undeleting it counts as use."""
         return replace(
             self,
             producers=dict(self.producers),
@@ -115,9 +115,9 @@ class StreamState:
 class Created(msgspec.Struct, frozen=True):
     config: StreamConfig
     beside: int | None = None
-    """A stream that it was made for, and has to share an owner with."""
+    """The stream it was made for, which must have the same owner."""
     shard: int | None = None
-    """In a cluster, where it goes if it was made for itself."""
+    """In a cluster, its shard if it was not made for another stream."""
 
 
 class MessageId(NamedTuple):
@@ -130,8 +130,8 @@ class MessageId(NamedTuple):
 class Appended(msgspec.Struct, frozen=True, gc=False):
     """One append, already in stored form. The hot path: one of these per request.
 
-    The garbage collector need not know of them: nothing in one leads back to it, and an engine in
-    memory keeps millions.
+    The garbage collector need not track them: one cannot contain a reference cycle, and an engine
+    in memory keeps millions.
     """
 
     stream_id: int
@@ -146,7 +146,7 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
     message_id: str | None = None
     """The id that a header gave to its only message."""
     trim_due_ms: int | None = None
-    """When to look what the stream has to keep, if that has changed."""
+    """When to check what the stream has to keep, if that has changed."""
 
     @property
     def end(self) -> int:
@@ -154,7 +154,7 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def stands_alone(self) -> bool:
-        """Whether it changes nothing but where its stream ends."""
+        """Whether it changes only the tail of its stream."""
         return (
             self.producer is None
             and self.stream_seq is None
@@ -170,7 +170,7 @@ class Closed(msgspec.Struct, frozen=True):
 
 
 class ProducerAdvanced(msgspec.Struct, frozen=True):
-    """A producer's request was accepted although it stored nothing: all of it were duplicates."""
+    """A producer's request was accepted but stored nothing: all its messages were duplicates."""
 
     stream_id: int
     at_ms: int
@@ -195,8 +195,8 @@ class Reconfigured(msgspec.Struct, frozen=True):
 class Trimmed(msgspec.Struct, frozen=True):
     """The stream keeps less of its past: `config.kept_from` has moved on.
 
-    If nothing is kept, the last append stays all the same, to tell where the stream ends. The next
-    one lets go of it, with a mutation of this kind that leaves `kept_from` where it is.
+    If nothing is kept, the last append stays to show where the stream ends. The next append drops
+    it, with a mutation of this kind that leaves `kept_from` where it is.
     """
 
     stream_id: int
@@ -205,28 +205,28 @@ class Trimmed(msgspec.Struct, frozen=True):
 
 
 class TrimPlanned(msgspec.Struct, frozen=True):
-    """When to look again whether the stream keeps more than it has to; None: after an append."""
+    """When to check again whether the stream keeps more than it has to; None: after an append."""
 
     stream_id: int
     due_ms: int | None
 
 
 class Touched(msgspec.Struct, frozen=True):
-    """The moment of the last access, written down now and then for streams with a TTL."""
+    """The time of the last access, stored now and then for streams with a TTL."""
 
     stream_id: int
     at_ms: int
 
 
 class SoftDeleted(msgspec.Struct, frozen=True):
-    """Gone for everyone but its forks, which still read the data."""
+    """Deleted for everyone but its forks, which still read the data."""
 
     stream_id: int
     at_ms: int
 
 
 class Deleted(msgspec.Struct, frozen=True):
-    """Gone: the path is free at once. The data is removed in the background, or kept a while."""
+    """Deleted: the path is free at once. The data is removed in the background, or kept a while."""
 
     stream_id: int
     at_ms: int
@@ -235,7 +235,7 @@ class Deleted(msgspec.Struct, frozen=True):
 
 
 class Undeleted(msgspec.Struct, frozen=True):
-    """A deleted stream that was kept is back, in the state that it was deleted in."""
+    """A deleted stream that was kept is back, in the state in which it was deleted."""
 
     stream_id: int
     at_ms: int
@@ -249,7 +249,7 @@ class Purged(msgspec.Struct, frozen=True):
 
 
 class ForkCounted(msgspec.Struct, frozen=True):
-    """A fork of this stream came (+1) or went (−1). Not stored: engines count the forks."""
+    """A fork of this stream was added (+1) or removed (−1). Not stored: engines count the forks."""
 
     stream_id: int
     change: int
@@ -274,7 +274,7 @@ Mutation = (
 
 
 STAMPED: Final = (Appended, ProducerAdvanced, Closed)
-"""What the request of a producer becomes."""
+"""What a producer's request becomes."""
 
 
 def evolve(state: StreamState, mutation: Mutation) -> None:
@@ -322,7 +322,7 @@ def evolve(state: StreamState, mutation: Mutation) -> None:
         case ForkCounted():
             state.forks += mutation.change
         case Purged():
-            # It is not this one, but one that was deleted at the same path.
+            # It concerns not this stream but one that was deleted at the same path.
             pass
         case Created() | Undeleted():
             raise ValueError("a stream that is created starts from its own state")

@@ -1,20 +1,20 @@
-"""Where the server may send requests to on behalf of others.
+"""Where the server may send requests on behalf of others.
 
-Whoever names an address that the server calls (a webhook, the source of a durable response) makes
-the server send requests from where the server is. So that nobody reaches anything that way which
-they could not reach themselves:
+A client that names an address for the server to call (a webhook, the source of a durable response)
+makes the server send requests from its own network. So that no client can reach anything that way
+which it could not reach itself:
 
 - an address is an `http` or `https` URL of printable ASCII that names a host, without user name,
   password and fragment;
-- its host stands for addresses of the public internet only. Private, shared, loopback, link-local
+- its host resolves only to addresses of the public internet. Private, shared, loopback, link-local
   (where clouds keep their metadata), multicast, unspecified and reserved addresses are refused,
-  whether they come as themselves or wrapped into IPv6 (mapped, NAT64, 6to4, Teredo);
+  either as they are or embedded in IPv6 (mapped, NAT64, 6to4, Teredo);
 - if a name has several addresses, each of them must be allowed;
 - all of that is checked before every request, and the request goes to the very address that was
   checked (`service.outbound`).
 
-Who uses this says which exceptions there are, and which schemes: `core.subscriptions.targets` for
-webhooks, `core.responses.allow_list` for durable responses.
+The callers define exceptions and schemes: `core.subscriptions.targets` for webhooks,
+`core.responses.allow_list` for durable responses.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HOST: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-# Public by number, but not places on the public internet.
+# Public by number, but not part of the public internet.
 _REFUSED: Final = (
     IPv4Network("168.63.129.16/32"),  # the metadata service of Azure
     IPv4Network("192.0.0.0/24"),  # protocol assignments, and the metadata of Oracle
@@ -48,11 +48,13 @@ _IPV4_COMPATIBLE: Final = IPv6Network("::/96")
 
 
 class TargetRefused(Exception):
-    """Not an address that the server calls; the message goes after the name of what held it."""
+    """The server does not call this address; the message goes after the name of what contained
+    it.
+    """
 
 
 class Target(NamedTuple):
-    """An address taken apart."""
+    """A parsed address."""
 
     scheme: str
     host: str
@@ -94,7 +96,7 @@ def parse_url(url: str) -> Target:
 
 
 def check_each(texts: Iterable[str], allowed: Callable[[Address], bool]) -> list[Address]:
-    """The addresses that a host stands for, if all of them are allowed."""
+    """The addresses of a host, if all of them are allowed."""
     found: list[Address] = []
     for text in texts:
         try:
@@ -108,7 +110,7 @@ def check_each(texts: Iterable[str], allowed: Callable[[Address], bool]) -> list
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address is a place on the public internet that anyone can reach."""
+    """Whether anyone can reach this address on the public internet."""
     if isinstance(address, IPv6Address):
         if address.scope_id is not None:
             return False
@@ -123,7 +125,7 @@ def is_public(address: Address) -> bool:
 
 
 def _wrapped(address: IPv6Address) -> IPv4Address | None:
-    """The IPv4 address that an IPv6 address leads to."""
+    """The IPv4 address embedded in an IPv6 address."""
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped
     if address.sixtofour is not None:
@@ -134,7 +136,7 @@ def _wrapped(address: IPv6Address) -> IPv4Address | None:
 
 
 def is_host(host: str) -> bool:
-    """A name that can be looked up and can stand in a certificate, or an address."""
+    """Whether it is an address, or a name that can be looked up and appear in a certificate."""
     if ":" not in host:
         return len(host) <= HOST_CHARS_MAX and _HOST.fullmatch(host) is not None
     try:

@@ -1,19 +1,18 @@
 """Unique message ids: a stream that takes each message once.
 
-A stream created with `Stream-Unique-Ids` wants an id for every message: from the header
+A stream created with `Stream-Unique-Ids` needs an id for every message: from the header
 `Message-Id` when the append is a single message, or from inside each JSON message, where
 `Stream-Id-Pointer` (RFC 6901) points. An id is a string or a whole number; `7` and `"7"` are one
-id. A message whose id the stream holds already, or that came earlier in the same append, is a
-duplicate:
+id. A message whose id is already in the stream, or earlier in the same append, is a duplicate:
 
-- `fail`: the append is refused as a whole and names the duplicates;
+- `fail`: the append is refused as a whole, with the duplicates named;
 - `succeed`: the duplicates are left out, the rest is stored, and the answer counts them.
 
-Other streams take a `Message-Id` too. It is stored with its message and comes back with it, and
-nobody compares it with anything.
+Other streams accept a `Message-Id` too. It is stored and returned with its message, and never
+compared.
 
-A fork knows the ids of what it inherits. A producer's duplicate is recognised as that before ids
-are looked at.
+A fork knows the ids of what it inherits. A producer's duplicate is recognised before ids are
+checked.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ def _checked(value: object, index: int) -> str:
 
 
 def split_new(ids: Sequence[str], is_known: Callable[[str], bool]) -> tuple[list[int], list[str]]:
-    """Which messages are new (by index), and the ids of those that are not."""
+    """The indexes of new messages, and the ids of the others."""
     seen: set[str] = set()
     new: list[int] = []
     duplicates: list[str] = []
@@ -100,7 +99,7 @@ def split_new(ids: Sequence[str], is_known: Callable[[str], bool]) -> tuple[list
 
 
 def id_at(message: bytes, steps: Sequence[str]) -> str | int | None:
-    """What is where a message has its id, if it can be one."""
+    """The id inside a message, if it is a valid one."""
     found = value_at(message, steps)
     try:
         return None if found is None else _id.decode(found)

@@ -1,4 +1,4 @@
-"""Settings that can change: their version, and the description for people."""
+"""Settings that can change: their version, and their description for people."""
 
 from __future__ import annotations
 

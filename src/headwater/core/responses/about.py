@@ -1,18 +1,17 @@
-"""What is known of a response besides its bytes, and where it is kept.
+"""The metadata of a response, and where it is kept.
 
-A response is a stream of plain bytes below `responses/`, named by a random id. It ends, as its
-address does, at a moment that never moves. What else there is to know stands in the description of
-the stream, as JSON: `type`, the content type that the upstream gave, and, once it has ended in any
-way but the normal one, `ended`, the reason. In a cluster, `node` says which node fetches it: once
-that is gone, nobody does. The reason is there before the stream is closed, so whoever sees that it
-is closed sees why:
+A response is a stream of plain bytes below `responses/`, named by a random id. It expires, together
+with its address, at a fixed time. Its metadata is JSON in the description of the stream: `type`,
+the content type that the upstream sent, and `ended`, the reason if it did not end normally. In a
+cluster, `node` is the node that fetches it: once that is gone, nobody does. The reason is there
+before the stream is closed, so a reader that sees the close sees the reason:
 
-- `aborted`: a reader asked for that;
-- `upstream_failed`: the connection to the upstream broke, or it broke the rules of HTTP;
-- `idle`: nothing came for too long;
-- `too_large`: more came than a response may have;
-- `storage_failed`: what came could not be stored;
-- `interrupted`: the server ended, or was ended, meanwhile.
+- `aborted`: a reader aborted it;
+- `upstream_failed`: the connection to the upstream broke, or it violated HTTP;
+- `idle`: nothing arrived for too long;
+- `too_large`: it exceeded the size limit;
+- `storage_failed`: it could not be stored;
+- `interrupted`: the server stopped or was killed meanwhile.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ def is_id(text: str) -> bool:
 
 
 def about(config: StreamConfig) -> About | None:
-    """What a stream says of itself, if it is a response."""
+    """The metadata of a stream, if it is a response."""
     if config.description is None or not config.path.startswith(_PREFIX):
         return None
     try:
@@ -71,13 +70,13 @@ def about(config: StreamConfig) -> About | None:
 
 
 def close_reason(config: StreamConfig) -> str | None:
-    """Why a closed stream was closed, where there is more to say than that it is complete."""
+    """Why a stream was closed, if not because it is complete."""
     known = about(config)
     return None if known is None or known.ended is None else known.ended.value
 
 
 def content_type_of(header: str | None) -> str:
-    """The content type of an upstream, if it is one that can be passed on."""
+    """The content type of an upstream, if it can be passed on."""
     text = (header or "").strip()
     fits = len(text) <= CONTENT_TYPE_CHARS_MAX and _PRINTABLE.fullmatch(text) is not None
     return text if fits else DEFAULT

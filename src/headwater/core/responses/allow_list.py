@@ -1,19 +1,20 @@
 """Which addresses the server fetches durable responses from.
 
-A list of patterns, separated by commas or spaces. An address has to fit one of them; an empty list
-allows none. A pattern is `scheme://host[:port][/path]`:
+A list of patterns, separated by commas or spaces. An address has to match one of them; an empty
+list allows none. A pattern is `scheme://host[:port][/path]`:
 
 - the scheme is `https` or `http`, and must be the same;
 - the host is a name or an address, or `*.` and a name for everything below that name, but not the
   name itself;
-- without a port it is the usual one of the scheme; `:*` is any;
-- in the path, `*` stands for any characters, slashes too. Without a path, every path fits. The
-  query of an address does not matter. A path with `.` or `..` as a segment, however encoded, fits
-  nothing: it could mean another one to the upstream.
+- without a port it is the scheme's default; `:*` is any;
+- in the path, `*` matches any characters, including slashes. Without a path, every path matches.
+  The query of an address is ignored. A path with `.` or `..` as a segment, however encoded, never
+  matches: the upstream could resolve it to another path.
 
-The host is looked up and checked as in `core.targets`: it must lead to the public internet. Private
-places have to be named: either the pattern's host is the very address (`http://10.0.0.7:8080`), or
-`localhost`, which stands for this machine; or a network is listed that names may lead to.
+The host is looked up and checked as in `core.targets`: it must resolve to the public internet.
+Private addresses must be listed: either the pattern's host is the address itself
+(`http://10.0.0.7:8080`), or `localhost`, which stands for this machine; or a network is listed that
+names may resolve to.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ class AddressPattern(NamedTuple):
     scheme: str
     host: str
     port: int | None
-    """None is any."""
+    """None for any."""
     path: tuple[str, ...]
-    """What lies between the asterisks."""
+    """The parts between the asterisks."""
     names: tuple[Network, ...] = ()
-    """The private places that it names."""
+    """The private addresses it names."""
 
     def fits(self, target: Target) -> bool:
         return (
@@ -110,7 +111,7 @@ def parse_upstream_url(url: str) -> Target:
 def find_allowed(
     patterns: Sequence[AddressPattern], networks: Sequence[Network], target: Target
 ) -> Allowed:
-    """Which addresses the host of a target may stand for, if the target fits a pattern."""
+    """Which addresses the host of a target may resolve to, if the target matches a pattern."""
     fitting = [pattern for pattern in patterns if pattern.fits(target)]
     if not fitting or _climbs(target.path):
         raise UpstreamNotAllowed(
@@ -136,7 +137,7 @@ def _named_by(host: str) -> tuple[Network, ...]:
 
 
 def _fits_path(parts: tuple[str, ...], path: str) -> bool:
-    """Whether the parts follow each other in a path, the first and the last at its ends."""
+    """Whether the parts occur in a path in this order, the first and the last at its ends."""
     if len(parts) == 1:
         return path == parts[0]
     first, *middle, last = parts

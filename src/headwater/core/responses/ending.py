@@ -1,7 +1,7 @@
-"""How a response ends that does not end by itself.
+"""How a response ends early.
 
-The reason and the close are one decision, so nobody sees the one without the other. A response that
-is closed already stays as it is: the first reason counts.
+The reason and the close are one decision, so nobody sees one without the other. A closed response
+stays as it is: the first reason counts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a request about a durable response can be refused for.
+"""Reasons to refuse a request about a durable response.
 
 The codes are in capitals because the public contract spells them so.
 """
@@ -47,7 +47,7 @@ class InvalidAction(InvalidRequest):
 
 
 class NotAuthenticated(StreamError):
-    """Neither a key that holds nor a signature that does."""
+    """Neither a valid key nor a valid signature."""
 
 
 class MissingSignature(NotAuthenticated):

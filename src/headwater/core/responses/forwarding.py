@@ -1,11 +1,10 @@
-"""Which headers of a request go on to the upstream.
+"""Which headers of a request are forwarded to the upstream.
 
-All but those that are about something else: the connection to this server (hop-by-hop headers and
-whatever `Connection` names, `Host`, `Expect`, `Content-Length`), who may use this server and what
-is next to it (`Authorization`, and `Cookie`, which browsers add unasked), and how to make the
-request (`Upstream-…`). `Upstream-Authorization` goes on as `Authorization`. The answer is stored as
-it comes and read by others than who asked, so it is asked for without an encoding:
-`Accept-Encoding` is always `identity`.
+All except those that concern the connection to this server (hop-by-hop headers and those named by
+`Connection`, `Host`, `Expect`, `Content-Length`), access to this server and its site
+(`Authorization`, and `Cookie`, which browsers add on their own), and the request to make
+(`Upstream-…`). `Upstream-Authorization` is forwarded as `Authorization`. The answer is stored as it
+arrives and others may read it, so it must not be encoded: `Accept-Encoding` is always `identity`.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _KEPT_BACK: Final = frozenset(
 
 
 def forwarded(headers: Mapping[bytes, bytes]) -> list[tuple[str, str]]:
-    """The headers for the upstream, from those of a request with its names in lower case."""
+    """The headers for the upstream, from a request's headers with lower-case names."""
     of_connection = {
         name.strip().lower() for name in headers.get(b"connection", b"").split(b",") if name
     }

@@ -1,9 +1,9 @@
-"""When what has arrived is stored.
+"""When received bytes are stored.
 
 Upstreams send tokens, a few bytes at a time, and an append for each would be mostly overhead. So
-they are gathered until there are `GATHER_BYTES`, or until the first of them has waited for
-`GATHER_MS`: that is what a reader may lag behind. A `Gathering` that is full takes no more until it
-was emptied, so that a fast upstream waits for the disk and not the memory for both.
+bytes are gathered until there are `GATHER_BYTES`, or until the first of them has waited for
+`GATHER_MS`: that is how far a reader may lag behind. A full `Gathering` accepts nothing until it is
+emptied, so a fast upstream waits for the disk instead of filling memory.
 """
 
 from __future__ import annotations

@@ -10,15 +10,15 @@ from headwater.core.responses.allow_list import AddressPattern
 from headwater.core.targets import Network
 
 ERROR_BODY_BYTES_MAX: Final = 64 * KIB
-"""How much of an upstream's error is shown."""
+"""How much of an upstream's error body is shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResponsePolicy:
     allow: tuple[AddressPattern, ...] = ()
-    """Where requests may go; none: there are no durable responses."""
+    """Where requests may go; empty disables durable responses."""
     networks: tuple[Network, ...] = ()
-    """Private networks that names may lead to."""
+    """Private networks that names may resolve to."""
     head_timeout_ms: int = 60_000
     idle_timeout_ms: int = 600_000
     response_bytes_max: int = 64 * MIB

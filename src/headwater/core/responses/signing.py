@@ -1,9 +1,8 @@
 """Signed addresses of responses.
 
-`expires` (seconds since 1970) and `signature`, an HMAC-SHA-256 over the id of the response and that
-moment, made with a secret that only the server knows. Such an address reads one response in every
-way that a stream can be read, and aborts it, until that moment, which is also the end of the
-response itself.
+`expires` (seconds since 1970) and `signature`, an HMAC-SHA-256 over the response's id and that
+time, with a secret that only the server knows. Until then, such an address can read one response in
+every way that a stream can be read, and abort it. The response itself expires at the same time.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ def verify(
     signature: list[str],
     now_ms: int,
 ) -> None:
-    """Refuse an address that was not signed, or was meant to last until earlier."""
-    # Exactly one of each, so that there is no doubt which one counts.
+    """Refuse an address with an invalid signature or one that has expired."""
+    # Exactly one of each, so that it is clear which one counts.
     if len(expires) != 1 or len(signature) != 1:
         raise MissingSignature
     expected = _signature(secret, response_id, expires[0])
-    # As bytes: what others send need not be ASCII.
+    # As bytes: input need not be ASCII.
     if not hmac.compare_digest(expected.encode(), signature[0].encode()):
         raise InvalidSignature
-    # What was signed is a number, but better not to depend on that.
+    # A signed value is a number, but it is safer not to depend on that.
     expires_s = whole_number(expires[0], _DIGITS_MAX)
     if expires_s is None:
         raise InvalidSignature
@@ -47,6 +46,6 @@ def verify(
 
 
 def _signature(secret: bytes, response_id: str, expires: str) -> str:
-    # No part can hold a line feed but the last: an id that does is signed for nobody.
+    # Only the last part can contain a line feed: no id with one is ever signed.
     message = "\n".join((_PURPOSE, response_id, expires)).encode()
     return urlsafe_b64encode(hmac.digest(secret, message, "sha256")).rstrip(b"=").decode()

@@ -1,4 +1,4 @@
-"""The request that the server is asked to make, and what came of it."""
+"""The request that the server is asked to make, and its outcome."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The upstream has answered with an error."""
+    """The upstream answered with an error."""
 
     status: int
     content_type: str
@@ -45,7 +45,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 def parse_request(headers: Mapping[bytes, bytes], body: bytes) -> UpstreamRequest:
-    """The request that the headers of another one describe."""
+    """The request that a caller's headers describe."""
     url = _text(headers, b"upstream-url")
     if not url:
         raise MissingUpstreamUrl

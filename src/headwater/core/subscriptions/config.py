@@ -38,7 +38,7 @@ class SubscriptionConfig(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def parse_config(body: bytes) -> SubscriptionConfig:
-    """Settings in one canonical form, so that asking for the same again is recognised."""
+    """Settings in canonical form, so that a repeated request is recognised."""
     config = decode_body(body, SubscriptionConfig, InvalidSubscription)
     streams = tuple(sorted({stream_path(path) for path in config.streams}))
     pattern = stream_pattern(config.pattern) if config.pattern else None
@@ -63,7 +63,7 @@ def parse_config(body: bytes) -> SubscriptionConfig:
 
 
 def stream_path(text: str) -> str:
-    """A stream as it is named in a body: its path, with or without slashes around it."""
+    """A stream as named in a body: its path, with or without slashes around it."""
     try:
         return check_path(text.strip("/"))
     except InvalidPath as error:
@@ -71,7 +71,7 @@ def stream_path(text: str) -> str:
 
 
 def stream_pattern(text: str) -> str:
-    """A pattern in one form, if there can be streams that it covers."""
+    """A pattern in canonical form, if it can cover any stream."""
     try:
         pattern = parse_path_pattern(text)
         check_path(pattern.text.replace(">", "**"))

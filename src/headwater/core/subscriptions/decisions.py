@@ -1,8 +1,8 @@
 """The decisions: given the state of a subscription and what happens to it, what follows?
 
-Each function is pure: it returns the mutations to store, with a reply where there is one to give,
-and changes nothing. That is `evolve`'s part, once they are on their way to the disk. Time, random
-ids and dice come in as arguments.
+Each function is pure: it returns the mutations to store, with a reply if there is one, and changes
+nothing. `evolve` does that, once the mutations are queued for commit. Time, random ids and random
+numbers are passed in.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Changes = list[SubscriptionMutation]
 
 
 class Proof(NamedTuple):
-    """By what someone shows that they are at work on the current wake."""
+    """What shows that a caller holds the current wake."""
 
     token_generation: int
     generation: int
@@ -57,7 +57,7 @@ class Ack(NamedTuple):
 
 
 def retry_delay_ms(failures: int, dice: float) -> int:
-    """How long to wait after so many failures; `dice` is between 0 and 1."""
+    """How long to wait after this many failures; `dice` is between 0 and 1."""
     doublings = min(failures - 1, 10)
     delay_ms = min(RETRY_MS_FIRST << doublings, RETRY_MS_MAX)
     return round(delay_ms * (1 + JITTER * (2 * dice - 1)))
@@ -67,21 +67,21 @@ def retry_delay_ms(failures: int, dice: float) -> int:
 
 
 def decide_begin(state: SubscriptionState, wake_id: str, now_ms: int) -> Changes:
-    """Something is pending and nobody is at work: there is a wake."""
+    """Something is pending and nobody is working on it: begin a wake."""
     if state.wake.phase is not Phase.IDLE or not state.pending:
         return []
     return [_next(state, wake_id, now_ms)]
 
 
 def decide_offered(state: SubscriptionState, wake_id: str) -> Changes:
-    """The event is in the wake stream, or will be by the same transaction."""
+    """The event is in the wake stream, or is committed in the same transaction."""
     if not _announcing(state, wake_id):
         return []
     return [_wake(state, phase=Phase.OFFERED, until_ms=0, attempts=0)]
 
 
 def decide_delivered(state: SubscriptionState, wake_id: str, now_ms: int) -> Changes:
-    """The webhook has taken the wake, and will report."""
+    """The webhook has accepted the wake, and will report."""
     if not _announcing(state, wake_id):
         return []
     return [_leased(state, now_ms)]
@@ -90,7 +90,7 @@ def decide_delivered(state: SubscriptionState, wake_id: str, now_ms: int) -> Cha
 def decide_completed(
     state: SubscriptionState, wake_id: str, marks: Sequence[Mark], next_id: str, now_ms: int
 ) -> Changes:
-    """The webhook is done with all that it was shown."""
+    """The webhook is done with everything it was shown."""
     if state.wake.wake_id != wake_id or state.wake.phase is Phase.IDLE:
         return []
     newer = [mark for mark in marks if _is_progress(state, mark)]
@@ -98,7 +98,7 @@ def decide_completed(
 
 
 def decide_failed(state: SubscriptionState, wake_id: str, dice: float, now_ms: int) -> Changes:
-    """The wake could not be announced; it will be tried again."""
+    """The wake could not be announced; it will be retried."""
     if not _announcing(state, wake_id):
         return []
     failures = state.wake.attempts + 1
@@ -107,7 +107,7 @@ def decide_failed(state: SubscriptionState, wake_id: str, dice: float, now_ms: i
 
 
 def decide_lapse(state: SubscriptionState, next_id: str, now_ms: int) -> Changes:
-    """A lease that ran out frees the work."""
+    """An expired lease frees the work."""
     if state.wake.phase is not Phase.LEASED or state.wake.until_ms > now_ms:
         return []
     return list(_finished(state, [], next_id, now_ms).mutations)
@@ -117,7 +117,7 @@ def decide_lapse(state: SubscriptionState, next_id: str, now_ms: int) -> Changes
 
 
 def decide_claim(state: SubscriptionState, worker: str, now_ms: int) -> Changes:
-    """A worker takes the wake that is there."""
+    """A worker takes the current wake."""
     wake = state.wake
     if wake.phase is Phase.LEASED:
         raise AlreadyClaimed(wake.holder or "", wake.generation)
@@ -135,7 +135,7 @@ def decide_settle(
     next_id: str,
     now_ms: int,
 ) -> SubscriptionDecision[bool]:
-    """Progress: acknowledge, then continue with a longer lease or be done."""
+    """Progress: acknowledge, then continue with a longer lease or finish."""
     _check(state, proof)
     marks = [_acknowledged(state, ack) for ack in acks]
     # Of several acknowledgements for one stream, the furthest counts.
@@ -151,7 +151,7 @@ def decide_settle(
 def decide_release(
     state: SubscriptionState, proof: Proof, next_id: str, now_ms: int
 ) -> SubscriptionDecision[bool]:
-    """Whoever holds the wake gives it back undone."""
+    """The holder gives the wake back unfinished."""
     _check(state, proof)
     return _finished(state, [], next_id, now_ms)
 
@@ -160,7 +160,7 @@ def decide_release(
 
 
 def decide_create(state: SubscriptionState) -> SubscriptionCreated:
-    """A new subscription begins at the end of every stream that is there."""
+    """A new subscription begins at the tail of every existing stream."""
     marks = [
         known.mark(acked=known.tail) if known.lineage is not None else known.mark()
         for known in state.links.values()
@@ -171,7 +171,7 @@ def decide_create(state: SubscriptionState) -> SubscriptionCreated:
 def decide_link(
     state: SubscriptionState, paths: Iterable[str], there: Mapping[str, StreamTail]
 ) -> Changes:
-    """Name streams explicitly. Those that are linked already keep their place."""
+    """Link streams explicitly. Those already linked keep their place."""
     marks: list[Mark] = []
     for path in dict.fromkeys(paths):
         known, stream = state.links.get(path), there.get(path)
@@ -189,7 +189,7 @@ def decide_link(
 
 
 def decide_unlink(state: SubscriptionState, path: str) -> Changes:
-    """Take a name back. A stream that the pattern takes in stays, with its place."""
+    """Remove an explicit link. A stream that the pattern covers stays, with its place."""
     known = state.links.get(path)
     if known is None or not known.explicit:
         return []
@@ -204,7 +204,7 @@ def decide_unlink(state: SubscriptionState, path: str) -> Changes:
 
 def _check(state: SubscriptionState, proof: Proof) -> None:
     wake = state.wake
-    # An offer is nobody's yet, so there is no token for it.
+    # Nobody holds an offer yet, so there is no token for it.
     at_work = wake.phase is Phase.LEASED or (
         wake.phase is Phase.DUE and state.config.webhook is not None
     )
@@ -239,7 +239,7 @@ def _is_progress(state: SubscriptionState, mark: Mark) -> bool:
 def _finished(
     state: SubscriptionState, marks: Sequence[Mark], next_id: str, now_ms: int
 ) -> SubscriptionDecision[bool]:
-    """The wake is over. If something is left to do, the next one begins."""
+    """End the wake. If something is still pending, begin the next one."""
     left = len(state.pending) - sum(
         mark.path in state.pending and state.pending[mark.path].tail <= mark.acked for mark in marks
     )
@@ -255,7 +255,7 @@ def _finished(
 
 
 def _with_flags(state: SubscriptionState, marks: Iterable[Mark]) -> Iterable[Mark]:
-    """A snapshot may be older than the way a stream is linked."""
+    """A snapshot may be older than the current links."""
     return (mark._replace(explicit=state.links[mark.path].explicit) for mark in marks)
 
 

@@ -1,4 +1,4 @@
-"""What a request about subscriptions can be refused for.
+"""Reasons to refuse a request about subscriptions.
 
 The codes are in capitals because the public protocol spells them so.
 """
@@ -71,7 +71,7 @@ class NoPendingWork(Conflict):
 
 
 class AckConflict(Conflict):
-    """A well-formed offset that is not between what is acknowledged and the tail."""
+    """A well-formed offset that is not between the acknowledged one and the tail."""
 
     code = "INVALID_OFFSET"
 

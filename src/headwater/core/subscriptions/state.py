@@ -1,8 +1,8 @@
-"""The state of a subscription, and the changes to it that are stored.
+"""The state of a subscription, and the stored changes to it.
 
 The state has two sources. Mutations are decided here and stored: settings, acknowledged offsets,
-the wake. Where the tails of the linked streams are is *observed* from the streams' own mutations
-once those are committed, and not stored again: it is looked up when the state is loaded.
+the wake. The tails of the linked streams are *observed* from the streams' own mutations after their
+commit, and not stored again: they are looked up when the state is loaded.
 """
 
 from __future__ import annotations
@@ -48,27 +48,27 @@ NO_WAKE: Final = Wake()
 
 
 class SubscriptionRecord(NamedTuple):
-    """What is fixed about a subscription."""
+    """The fixed properties of a subscription."""
 
     id: int
     name: str
     created_at_ms: int
     base_url: str
-    """How its creator reaches this server; callbacks come back there."""
+    """How its creator reaches this server; callbacks go there."""
 
 
 class Mark(NamedTuple):
-    """What is stored of a link."""
+    """The stored part of a link."""
 
     path: str
     explicit: bool
     stream_id: int
-    """The stream that `acked` is about; a younger one of the same name starts over."""
+    """The stream that `acked` refers to; a younger one of the same name starts over."""
     acked: int
 
 
 class StreamTail(NamedTuple):
-    """A stream that is there, and where it ends."""
+    """An existing stream, and its tail."""
 
     path: str
     lineage: Lineage
@@ -82,7 +82,7 @@ class Link:
     path: str
     explicit: bool
     lineage: Lineage | None = None
-    """Which stream is at that path; None while there is none."""
+    """The stream at that path; None while there is none."""
     tail: int = 0
     acked: int = NOTHING_ACKED
 
@@ -111,7 +111,7 @@ class StreamInfo(msgspec.Struct, frozen=True):
 
 
 class Snapshot(NamedTuple):
-    """The linked streams at one moment, and the marks that would acknowledge all of it."""
+    """The linked streams at one moment, and the marks that would acknowledge all of them."""
 
     streams: list[StreamInfo]
     marks: list[Mark]
@@ -124,7 +124,7 @@ class SubscriptionState:
     wake: Wake = NO_WAKE
     links: dict[str, Link] = field(default_factory=dict)
     pending: dict[str, Link] = field(default_factory=dict)
-    """The links with something to do, longest waiting first."""
+    """The links with something pending, longest waiting first."""
     deleted: bool = False
     pattern: Pattern | None = None
 
@@ -133,7 +133,9 @@ class SubscriptionState:
             self.pattern = compiled(self.config.pattern)
 
     def globs(self, path: str) -> bool:
-        """Whether the pattern takes in a stream. Nobody is woken by their own wake stream."""
+        """Whether the pattern covers a stream. A subscription is never woken by its own wake
+        stream.
+        """
         return (
             self.pattern is not None
             and path != self.config.wake_stream
@@ -143,7 +145,7 @@ class SubscriptionState:
     # ── Streams come, grow and go ────────────────────────────────────────────────────────────
 
     def restore(self, marks: Iterable[Mark], streams: Iterable[StreamTail]) -> None:
-        """Start from what is stored, and from the streams that are there now."""
+        """Start from the stored marks and the existing streams."""
         known = {mark.path: mark for mark in marks}
         self.links = {m.path: Link(m.path, True) for m in known.values() if m.explicit}
         for stream in streams:
@@ -155,7 +157,7 @@ class SubscriptionState:
         self.pending = {link.path: link for link in self.links.values() if link.pending}
 
     def appeared(self, stream: StreamTail) -> Link:
-        """There is a stream now that belongs to this subscription."""
+        """A stream of this subscription now exists."""
         link = self.links.get(stream.path)
         if link is None:
             link = self.links[stream.path] = Link(stream.path, explicit=False)
@@ -164,14 +166,14 @@ class SubscriptionState:
         return link
 
     def grew(self, link: Link, stream_id: int, tail: int) -> None:
-        """It may be heard of late, or twice: a stream only grows."""
+        """May be called late or twice: a stream only grows."""
         if link.stream_id == stream_id:
             link.tail = max(link.tail, tail)
             if link.path not in self.pending and link.pending:
                 self.pending[link.path] = link
 
     def vanished(self, path: str, stream_id: int) -> None:
-        """A stream is gone. Whoever named it wants to hear of the next one of that name too."""
+        """A stream is gone. An explicit link stays, for the next stream of that name."""
         link = self.links.get(path)
         if link is None or link.stream_id != stream_id:
             return
@@ -190,7 +192,7 @@ class SubscriptionState:
     # ── Looking ──────────────────────────────────────────────────────────────────────────────
 
     def first(self, most: int) -> Iterator[Link]:
-        """Links, those with something to do first."""
+        """Links, pending ones first."""
         rest = (link for path, link in self.links.items() if path not in self.pending)
         yield from islice(self.pending.values(), most)
         yield from islice(rest, max(0, most - len(self.pending)))
@@ -234,12 +236,12 @@ class WakeChanged(msgspec.Struct, frozen=True):
 
 
 class LinksMarked(msgspec.Struct, frozen=True):
-    """Links as they are now: new ones, or with another acknowledged offset."""
+    """The current state of links: new ones, or with another acknowledged offset."""
 
     subscription_id: int
     marks: tuple[Mark, ...]
     streams: tuple[StreamTail, ...] = ()
-    """Of new links, where their streams end. Not stored."""
+    """The tails of newly linked streams. Not stored."""
 
 
 class LinksRemoved(msgspec.Struct, frozen=True):
@@ -248,7 +250,7 @@ class LinksRemoved(msgspec.Struct, frozen=True):
 
 
 class SecretStored(msgspec.Struct, frozen=True):
-    """A secret of the server: keys that sign, and what tokens are made of."""
+    """A secret of the server: signing keys, and what tokens are made of."""
 
     kind: str
     value: bytes
@@ -266,7 +268,7 @@ SubscriptionMutation = (
 
 
 class StoredSubscription(NamedTuple):
-    """A subscription as an engine gives it back."""
+    """A subscription as an engine returns it."""
 
     record: SubscriptionRecord
     config: SubscriptionConfig
@@ -299,7 +301,7 @@ def _mark(state: SubscriptionState, mark: Mark, stream: StreamTail | None) -> No
     link = state.links.get(mark.path)
     if link is None:
         if not mark.explicit:
-            # Its stream is gone, and with it what there was to acknowledge.
+            # Its stream is gone, and with it anything to acknowledge.
             return
         link = state.links[mark.path] = Link(mark.path, explicit=True)
         if stream is not None:

@@ -1,9 +1,9 @@
-"""Webhook addresses: `core.targets`, and what is special about webhooks.
+"""Webhook addresses: `core.targets`, and what is specific to webhooks.
 
 - They are `https`.
 - They are checked when the subscription is made and again before every request.
 - In development, receivers run on the same machine. There, and only there, `http://localhost` and
-  `http://127.0.0.x` are allowed, and lead to loopback addresses only.
+  `http://127.0.0.x` are allowed, and may resolve to loopback addresses only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def parse_target(url: str, *, development: bool) -> Target:
 
 
 def check_addresses(target: Target, addresses: list[str]) -> list[Address]:
-    """The addresses that a host stands for, if all of them are allowed."""
+    """The addresses of a host, if all of them are allowed."""
     local = target.scheme == "http"
     try:
         return targets.check_each(
