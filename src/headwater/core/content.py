@@ -50,9 +50,7 @@ class Content(msgspec.Struct, frozen=True):
     def without_duplicates(
         self, config: StreamConfig, is_known: IsKnown, mode: Mode | None = None
     ) -> Content:
-        """Drop messages whose ids the stream has, or refuse the append, as the stream is
-        configured.
-        """
+        """Leave out messages whose ids the stream has, or refuse, as the stream is configured."""
         rule = config.unique_ids
         assert rule is not None
         new, duplicates = split_new(self.ids, is_known)

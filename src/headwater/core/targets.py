@@ -48,9 +48,7 @@ _IPV4_COMPATIBLE: Final = IPv6Network("::/96")
 
 
 class TargetRefused(Exception):
-    """The server does not call this address; the message goes after the name of what contained
-    it.
-    """
+    """The server does not call this address; the message goes after the name of its source."""
 
 
 class Target(NamedTuple):

@@ -1,15 +1,13 @@
-"""What runs without a request, and how it is kept running.
+"""Background work, and how it is kept running.
 
-Whatever it is, somebody has to see when it fails, and it has to go on. A `Watch` counts failures
-and logs them; `/readyz` and the metrics ask it. There are three kinds of such work: rounds of a
-`Background` task, `Retried` work that is done once, and what is called by a timer or for a change
-(`headwater.service.timers`, the heartbeat, listeners), where one failure must not keep others from
-their turn.
+Work without a request must not fail silently, and must continue after a failure. A `Watch` counts
+failures and logs them, for `/readyz` and the metrics. There are three kinds of such work: rounds of
+a `Background` task, `Retried` work that is done once, and callbacks of timers and changes
+(`headwater.service.timers`, the heartbeat, listeners), where one failure must not stop the others.
 
-A background task does a round, rests, and begins again, for as long as the process lives. What
-takes time is done on a thread of its own. Whatever a round fails with, nothing is lost: it is
-logged and counted, and tried again after a while, longer each time. `/readyz` and the metrics say
-which tasks are failing and why.
+A background task does a round, rests, and repeats for as long as the process lives. Slow work runs
+on the task's own thread. A failed round loses nothing: it is logged and counted, and retried after
+a growing pause. `/readyz` and the metrics say which tasks are failing and why.
 """
 
 from __future__ import annotations
@@ -35,19 +33,19 @@ log = structlog.get_logger()
 
 
 class Watch:
-    """How something that runs without a request is doing."""
+    """The health of something that runs without a request."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        """Of the warning that something failed, and for those who watch."""
+        """For the log event of a failure, and for monitoring."""
         self.failures = 0
         self.problem: str | None = None
-        """What it failed with last, until it succeeds."""
+        """The last failure, until it succeeds."""
         self._failed_s = 0.0
 
     @property
     def is_failing(self) -> bool:
-        """Whether it has failed, not succeeded since, and not so long ago as to be forgotten."""
+        """Whether it failed, has not succeeded since, and the failure is not too old to count."""
         return self.problem is not None and monotonic() - self._failed_s < _REMEMBERED_S
 
     def succeeded(self) -> None:
@@ -58,7 +56,7 @@ class Watch:
         self._failed_s = monotonic()
         expected = isinstance(error, StreamError | OSError)
         self.problem = str(error) if expected else repr(error)
-        # The log may well lie on the very disk that is full.
+        # The log may be on the very disk that is full.
         with suppress(OSError, ValueError):
             trace = None if expected else error
             event = f"{self.name}_failed"
@@ -66,7 +64,7 @@ class Watch:
 
 
 class Retried:
-    """Work that nobody waits for, each piece on a task of its own, until it has succeeded."""
+    """Work that nobody waits for, each piece on its own task, retried until it succeeds."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
@@ -104,7 +102,7 @@ class Retried:
 
 class Background(ABC, Watch):
     name: str
-    """Of the thread too."""
+    """Also the name of the thread."""
 
     def __init__(self) -> None:
         super().__init__(self.name)
@@ -119,7 +117,7 @@ class Background(ABC, Watch):
 
     @abstractmethod
     async def round(self) -> float:
-        """Do what there is to do at this moment; says how long to rest after it, in seconds."""
+        """Do what is due now; returns how long to rest, in seconds."""
 
     @property
     def is_started(self) -> bool:
@@ -129,7 +127,7 @@ class Background(ABC, Watch):
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Finish the step that is under way; the next start takes up what is left."""
+        """Finish the current step; the next start continues from there."""
         self._stopping.set()
         if self._task is not None:
             await self._task
@@ -152,12 +150,12 @@ class Background(ABC, Watch):
             await self.pause(pause_s)
 
     async def pause(self, length_s: float) -> None:
-        """Rest, or until the end."""
+        """Rest, or until the task stops."""
         with suppress(TimeoutError):
             async with asyncio.timeout(length_s):
                 await self._stopping.wait()
 
     async def _aside(self, work: Callable[..., R], *arguments: object) -> R:
-        """Do something on the thread that is there for it."""
+        """Run something on the task's own thread."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, work, *arguments)

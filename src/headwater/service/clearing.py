@@ -1,8 +1,8 @@
-"""Clearing a stream: all of its messages go, and the stream stays.
+"""Clearing a stream: drop all its messages, but keep the stream.
 
-Groups are moved to where the stream ends first, so none of them is ever asked for a message that
-is gone. What is appended meanwhile stays, for them as well. A group that is created in between may
-have been given messages that then go: those are finished, as the group finds when it next works.
+Groups are moved to the tail first, so none of them is ever asked for a dropped message. Messages
+appended meanwhile stay, for the groups as well. A group created in between may have leased messages
+that are then dropped: it settles them the next time it runs.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from headwater.service.log import Log
 
 
 async def clear(log: Log, groups: Groups, path: str) -> Offset:
-    """Drop everything that is committed now; returns where the stream begins from then on."""
-    # What was acknowledged before is dropped too, even if it is still on its way.
+    """Drop everything committed so far; returns where the stream now begins."""
+    # This also drops what was acknowledged before but is not committed yet.
     entry = await log.entry(path)
     await log.writer.reply_after(entry, None)
     view = log.view(await log.entry(path))

@@ -1,4 +1,4 @@
-"""The clock, which is handed to everything that needs one."""
+"""The clock, passed to everything that needs one."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ def wall_clock_ms() -> int:
 
 
 def clock_of(engine: Engine) -> Clock:
-    """What streams and groups go by: nodes that share an engine have one time of day."""
+    """The clock of streams and groups: nodes that share an engine share its time."""
     return engine.membership.clock if engine.membership is not None else wall_clock_ms

@@ -1,4 +1,4 @@
-"""The thread that commits, one thing after the other, while the event loop goes on."""
+"""The thread that commits, one job at a time, while the event loop continues."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CommitThread:
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing that it does, or has still to do."""
+        """Whether it has nothing to do."""
         return self._taken == self._done
 
     def put(self, job: Callable[[], None]) -> None:
@@ -30,7 +30,7 @@ class CommitThread:
         self._jobs.put(job)
 
     async def run(self, work: Callable[[], R]) -> R:
-        """Do something when it is its turn."""
+        """Run a job in turn."""
         future: asyncio.Future[R] = self._loop.create_future()
 
         def job() -> None:
@@ -44,7 +44,7 @@ class CommitThread:
         return await future
 
     async def stop(self) -> None:
-        """End when everything is done."""
+        """Stop when everything is done."""
         self._jobs.put(None)
         await self._loop.run_in_executor(None, self._thread.join)
 
@@ -55,7 +55,7 @@ class CommitThread:
 
 
 def _settle(future: asyncio.Future[Any], outcome: object) -> None:
-    """Give a future its result, unless whoever waited for it has hung up."""
+    """Set a future's result, unless the waiting client has hung up."""
     if future.done():
         return
     if isinstance(outcome, Exception):

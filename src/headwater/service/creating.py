@@ -1,8 +1,8 @@
-"""The creating part of the log: a stream is made, or found to be there already.
+"""The creating part of the log: make a stream, or find that it exists.
 
-A fork takes several look-ups, during which anything may happen to its source; what is decided
-rests on what was true of all of them at the same moment. In a cluster, a new stream belongs to the
-shard of its path, or goes next to the stream that it is made for.
+A fork takes several look-ups, during which anything may happen to its source; the decision uses
+only what was true of all of them at the same moment. In a cluster, a new stream belongs to the
+shard of its path, or to that of the stream it is made for.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headwater.store.engine.membership import IdKind, Membership
 
 
 class _Scene(NamedTuple):
-    """What a creation finds: the entry of its path, what would go with it, and a fork's source."""
+    """What a creation finds: the entry of its path, what it deletes, and a fork's source."""
 
     entry: Entry
     ancestors: tuple[Entry, ...]
@@ -35,8 +35,9 @@ class CreatingLog(AppendingLog):
     _next_stream_id: int
 
     async def create(self, command: Create, beside: Entry | None = None) -> CreateReply:
-        """Make a stream, or find that it is there. If it is made for another one, it has to have
-        the same owner, so it goes next to it."""
+        """Create a stream, or find that it exists. A stream made for another one must have the same
+        owner, so it goes into the same shard.
+        """
         new_id = await self.new_id("streams")
         if len(command.body) >= LARGE_BYTES:
             command = await self._prepare_create(command)
@@ -92,7 +93,7 @@ class CreatingLog(AppendingLog):
                 return _Scene(entry, ancestors, fork, inherited_ids)
 
     async def new_id(self, kind: IdKind) -> int | None:
-        """The next id if the engine is shared: then only the engine knows it."""
+        """The next id if the engine is shared: only the engine knows it then."""
         if self.membership is None:
             return None
         return await self.in_thread(self.membership.new_id, kind)
@@ -100,9 +101,9 @@ class CreatingLog(AppendingLog):
     def _placed(
         self, membership: Membership, command: Create, entry: Entry, beside: Entry | None
     ) -> Create:
-        """Find the shard of a new stream, which this node has to own."""
+        """Find the shard of a new stream, which this node must own."""
         if beside is None and entry.state is not None and not entry.state.deleted:
-            # Its time is over, and it goes with the same commit.
+            # It has expired, and is deleted in the same commit.
             beside = entry
         if beside is not None and beside.state is not None:
             entry.shard = beside.shard
@@ -113,7 +114,7 @@ class CreatingLog(AppendingLog):
         return replace(command, shard=entry.shard)
 
     async def _prepare_create(self, command: Create) -> Create:
-        """The same for the first body of a stream, which is there only if it is a fork's source."""
+        """Parse a large first body off the loop; a fork's is read as its source's would be."""
         if decisions.is_taken((await self._registry.get(command.path)).state, self.clock()):
             return command
         config = expected_config(command)

@@ -1,4 +1,4 @@
-"""Streams of any node of a cluster, for those who write to one whoever owns it."""
+"""Streams of any node of a cluster, for code that writes to one whoever owns it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from headwater.core.decisions import Append
 
 
 class Elsewhere(Protocol):
-    """What is done with streams of any node. Raises what the streams' own methods do."""
+    """Operations on streams of any node. Raises what the streams' own methods raise."""
 
     async def append(self, path: str, command: Append) -> None: ...
     async def create(self, path: str, content_type: str) -> None:
-        """Unless there is one already, whatever it holds."""
+        """Create it unless it exists, whatever it holds."""
 
     async def holds_json(self, path: str) -> bool:
-        """Whether it holds JSON, and takes any message whatever its id."""
+        """Whether it holds JSON and accepts messages with any id."""

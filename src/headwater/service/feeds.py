@@ -1,12 +1,11 @@
-"""Feeds: who follows a stream at its tail, who is told, who is let go.
+"""Feeds: the followers of a stream at its tail.
 
-All live readers of a stream hang off one feed, and the feed off the stream. When the stream
-changes, the feed hands the same update to everyone at the tail; what a reader makes of it for the
-wire is kept with the update, so it is made once for all of them. A reader that is still catching up
-runs on a task of its own; once at the tail it is an entry in a set and costs nothing until
-something happens.
+All live readers of a stream share one feed. When the stream changes, the feed hands the same update
+to everyone at the tail; the encoded form is kept with the update, so it is made once for all of
+them. A reader that is catching up runs on its own task; once at the tail it is an entry in a set
+and costs nothing until something happens.
 
-Telling thousands of readers is done in slices, so that the loop stays responsive. What is committed
+Thousands of readers are updated in slices, so that the loop stays responsive. What is committed
 meanwhile goes out together in the next round.
 """
 
@@ -29,33 +28,33 @@ _SLICE: Final = 256
 
 
 class Follower(Protocol):
-    """Someone who is told of everything after a position, for as long as it stays."""
+    """A reader that gets everything after a position, for as long as it stays."""
 
     position: int
     gone: bool
 
     def take(self, update: Update) -> int:
-        """Be told; move the position unless it could not be sent. Returns the bytes sent."""
+        """Take an update; move the position unless it could not be sent. Returns the bytes sent."""
 
     def deleted(self) -> None:
-        """The stream is gone; there will be nothing more."""
+        """The stream is gone; nothing more will come."""
 
     def end(self) -> None:
-        """Cannot be served any longer; it comes back by its offset and is told then."""
+        """It can no longer be served here; it reconnects from its offset and learns why."""
 
     async def drained(self) -> bool:
-        """Wait until most of what was sent is taken."""
+        """Wait until most of what was sent has been read."""
 
 
 class ReadFigures:
-    """What readers got since the start, for monitoring."""
+    """What readers received since the start, for monitoring."""
 
     def __init__(self) -> None:
         self.reads = {"catch-up": 0, "long-poll": 0, "sse": 0}
         self.events = 0
         self.event_bytes = 0
         self.delivery_seconds = Histogram(SECONDS)
-        """From a commit to the moment when everyone at the tail has been sent it, by stream."""
+        """From a commit until everyone at the tail has been sent it, per stream."""
 
 
 class Feeds:
@@ -67,13 +66,13 @@ class Feeds:
         self.watch = log.watch("feeds")
         self.figures = ReadFigures()
         self.readers = {"long-poll": 0, "sse": 0}
-        """Live readers at this moment, by the way in which they read."""
+        """Current live readers, by mode."""
         self._feeds: dict[Entry, Feed] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def catching_up(self) -> int:
-        """How many followers are fed from disk."""
+        """How many followers are being fed from disk."""
         return len(self._tasks)
 
     def readers_of(self, entry: Entry) -> int:
@@ -83,7 +82,7 @@ class Feeds:
     def of(self, entry: Entry, view: View) -> Feed:
         """The feed of a stream, with room for one more reader."""
         if entry.released:
-            # It went while something else was looked up, and there will be no news of it.
+            # It moved to another node during a look-up, and there will be no event for it.
             raise OwnedElsewhere(entry.shard)
         feed = self._feeds.get(entry)
         if feed is None:
@@ -93,7 +92,7 @@ class Feeds:
         return feed
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:
-        """Run on a task of its own; the loop itself would not keep it alive."""
+        """Run on a task of its own, and keep a reference: the loop does not."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -104,7 +103,7 @@ class Feeds:
         feed.stream.stop_listening(feed.on_event)
 
     def release_polls(self) -> None:
-        """The server is stopping: nobody is kept waiting, and nobody begins to."""
+        """The server is stopping: end all polls and accept no new ones."""
         self.stopping = True
         for feed in list(self._feeds.values()):
             feed.polls.release()
@@ -125,20 +124,20 @@ class Feed:
         self._sending = False
         self._ended = False
         self._changed_s: float | None = None
-        """When the oldest change came that no round has taken up."""
+        """When the oldest change came that no round has handled."""
         self._round_s: float | None = None
-        """The same for the round that is under way."""
+        """The same for the current round."""
         stream.listen(self.on_event)
 
     # ── Coming and going ─────────────────────────────────────────────────────────────────────
 
     def admit(self) -> None:
-        """A follower is about to begin. It counts until it leaves."""
+        """Count a follower that is about to start, until it leaves."""
         self.population += 1
         self.feeds.readers["sse"] += 1
 
     def join(self, follower: Follower) -> None:
-        """A follower begins: bring it to the tail, at once if memory allows."""
+        """Start a follower: bring it to the tail, at once if the data is in memory."""
         if self.stream.view is None:
             follower.deleted()
             return
@@ -156,13 +155,13 @@ class Feed:
             self.left()
 
     def left(self, count: int = 1) -> None:
-        """Readers went; a feed without any is given up."""
+        """Readers left; drop the feed when none remain."""
         self.population -= count
         if self.population == 0:
             self.feeds.dismiss(self)
 
     async def _catch_up(self, follower: Follower) -> None:
-        """Tell of chunk after chunk, no faster than the follower takes them."""
+        """Send chunk after chunk, no faster than the follower reads them."""
         while not follower.gone:
             try:
                 chunk = await self.stream.read(follower.position)
@@ -182,7 +181,7 @@ class Feed:
         follower.end()
 
     def _tell(self, follower: Follower, chunk: Chunk) -> bool:
-        """Tell one follower of one chunk; True when it needs no more attention."""
+        """Send one chunk to one follower; True when it needs no more attention."""
         figures = self.feeds.figures
         figures.events += 1
         figures.event_bytes += follower.take(Update([chunk]))
@@ -191,7 +190,7 @@ class Feed:
         return chunk.up_to_date or follower.gone
 
     def _settle(self, follower: Follower) -> None:
-        """From here on the follower hears of changes together with the others."""
+        """From here on the follower gets changes together with the others."""
         if self._ended:
             follower.end()
         elif not self._sending and follower.position == self._position:
@@ -216,7 +215,7 @@ class Feed:
             self._round(view)
 
     def _round(self, view: View) -> None:
-        """Bring everyone from the last position to the tail of this moment."""
+        """Bring everyone from the last position to the current tail."""
         self._round_s, self._changed_s = self._changed_s, None
         chunks = self._hot_chunks()
         joining, self._joining = self._joining, []
@@ -246,7 +245,7 @@ class Feed:
                 return chunks
 
     def _bring_up(self, follower: Follower, view: View) -> None:
-        """One that reached the tail while a round was under way: bring it to this one."""
+        """Bring a follower that reached the tail during a round to the current tail."""
         if follower.gone:
             return
         if follower.position == view.tail and not view.closed:
@@ -280,7 +279,7 @@ class Feed:
     # ── The end ──────────────────────────────────────────────────────────────────────────────
 
     def _end(self) -> None:
-        """Nobody can be served here any longer. They come back by their offset."""
+        """Nobody can be served here any longer. Followers reconnect from their offset."""
         self._ended = True
         self.feeds.dismiss(self)
         for follower in [*self._at_tail, *self._joining]:
@@ -290,7 +289,7 @@ class Feed:
         self.polls.release()
 
     def _dissolve(self) -> None:
-        """The stream is gone: everyone is told."""
+        """The stream is gone: end every follower."""
         self.feeds.dismiss(self)
         for follower in [*self._at_tail, *self._joining]:
             if not follower.gone:

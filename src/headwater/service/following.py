@@ -1,11 +1,11 @@
-"""One stream, followed for as long as it is that stream.
+"""A stream that is followed for as long as it is the same stream.
 
-A path can be deleted and given to another stream while someone follows it. Whoever follows a stream
-(live readers over HTTP, subscribers in this process, live queries, consumer groups) holds a
-`FollowedStream` and asks it: is the stream still there, is it "not found" or "gone", what comes
-after a position, tell me when something changes. Nobody else compares stream ids.
+A path can be deleted and given to another stream while someone follows it. Every follower (live
+readers over HTTP, subscribers in this process, live queries, consumer groups) holds a
+`FollowedStream`, which knows whether the stream still exists, whether it is "not found" or "gone",
+what comes after a position, and when something changes. Nothing else compares stream ids.
 
-That stream may be another node's: then the entry is a mirror (`headwater.cluster.mirrors`).
+The stream may be another node's: then the entry is a mirror (`headwater.cluster.mirrors`).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from headwater.service.reading import ReadingLog
 
 
 class Update:
-    """What has become readable: from one position to the tail of one moment."""
+    """What has become readable: from one position to the tail at one moment."""
 
     __slots__ = ("chunks", "shared")
 
     def __init__(self, chunks: list[Chunk]) -> None:
         self.chunks = chunks
         self.shared: Any = None
-        """What the first reader made of it, for the others to use."""
+        """The form that the first reader encoded, for the others to reuse."""
 
     @property
     def end(self) -> int:
@@ -56,7 +56,7 @@ class FollowedStream:
 
     @property
     def view(self) -> View | None:
-        """The committed stream, or None once it is deleted or another one has its path."""
+        """The committed stream, or None once it is deleted or replaced."""
         return self.entry.shown(self.config.id)
 
     def missing(self) -> StreamError:
@@ -64,7 +64,7 @@ class FollowedStream:
         return self.entry.missing()
 
     def listen(self, listener: Listener) -> None:
-        """Be told of changes. The stream stays in memory while anyone listens."""
+        """Subscribe to changes. The stream stays in memory while it has listeners."""
         self.entry.listeners.add(listener)
 
     def stop_listening(self, listener: Listener) -> None:
@@ -79,7 +79,7 @@ class FollowedStream:
         return None if view is None else self._log.chunk_at(view, position, max_bytes)
 
     async def read(self, position: int, max_bytes: int | None = None) -> Chunk:
-        """What comes after a position, wherever it is kept."""
+        """What comes after a position, wherever it is stored."""
         chunk = self.chunk_at(position, max_bytes)
         if chunk is not None:
             return chunk
@@ -94,7 +94,7 @@ class FollowedStream:
             raise
 
     async def catch_up(self, position: int) -> AsyncIterator[Chunk]:
-        """Chunk after chunk until the tail; at the tail, one that is empty."""
+        """Chunk after chunk up to the tail; at the tail, an empty one."""
         while True:
             chunk = await self.read(position)
             position = chunk.end

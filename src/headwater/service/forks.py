@@ -1,8 +1,8 @@
-"""Streams that belong together: a fork and its sources.
+"""Forks and their sources.
 
-A stream takes those of its sources along when it goes that nobody else needs, and a fork begins
-where its source was at one moment. Both take several look-ups, and anything may happen to the
-streams meanwhile: what is returned from here was true of all of them at the same moment.
+Deleting a stream also deletes those of its sources that nothing else needs, and a fork begins where
+its source was at one moment. Both take several look-ups, and anything may happen to the streams
+meanwhile: what is returned from here was true of all of them at the same moment.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from headwater.service.registry import Registry
 from headwater.service.seeking import SeekingLog
 from headwater.service.writer import Effect
 
-# How many sources may go together with a stream; see `headwater.core.decisions.remove`.
+# How many sources may be deleted with a stream; see `headwater.core.decisions.remove`.
 _ANCESTORS_MAX: Final = 64
 
 
 class MeasuredFork(NamedTuple):
-    """Where a fork parts from its source, as long as the source is still the same stream."""
+    """Where a fork leaves its source, valid while the source is the same stream."""
 
     source: Entry
     view: View
@@ -49,7 +49,7 @@ class Forks:
         self._registry = registry
 
     async def with_ancestors(self, path: str) -> tuple[Entry, tuple[Entry, ...]]:
-        """An entry and those of its sources that go when it goes, all loaded at the same moment."""
+        """An entry and the sources that are deleted with it, all loaded at the same moment."""
         while True:
             family: list[Entry] = []
             try:
@@ -61,7 +61,7 @@ class Forks:
                     member.pins -= 1
 
     async def _gather_family(self, path: str, family: list[Entry]) -> None:
-        """Load a stream and its next sources. They are pinned: they have to be there together."""
+        """Load a stream and its next sources, pinned: all must be in memory at once."""
         path_of = self._streams.engine.streams.path_of
         next_path: str | None = path
         while next_path is not None:
@@ -87,9 +87,9 @@ class Forks:
     # ── Where a fork begins ──────────────────────────────────────────────────────────────────
 
     async def measure_fork(self, command: Create) -> MeasuredFork | None:
-        """Where the fork that is asked for parts from its source; None if there is none to make.
+        """Where the requested fork leaves its source; None if there is none to make.
 
-        The source is pinned, for the caller to let go.
+        The source is pinned; the caller has to unpin it.
         """
         fork = command.fork
         while fork is not None:
@@ -100,7 +100,7 @@ class Forks:
             source.pins += 1
             measured = None
             try:
-                # A fork inherits only what is committed, so nothing of it can still go away.
+                # A fork inherits only what is committed, so none of it can be rolled back.
                 await self._streams.writer.reply_after(source, None)
                 measured = await self._measure(source, fork)
                 if measured is not None:
@@ -123,9 +123,9 @@ class Forks:
         return None
 
     async def _fork_position(self, view: View, fork: ForkRequest) -> tuple[int, int]:
-        """The position and message count at which a fork parts from its source."""
+        """The position and message count where a fork leaves its source."""
         lineage, json = view.config.lineage, view.config.is_json
-        # Unlike a read, a fork does not begin past the tail.
+        # Unlike a read, a fork cannot begin past the tail.
         lineage.locate(fork.anchor(), view.tail)
         position = locate(view.config, fork.anchor(), view.tail)
         if position == view.tail:
@@ -143,7 +143,7 @@ class Forks:
         return append.start + size, append.first_message + count
 
     async def inherited_ids(self, measured: MeasuredFork, command: Create) -> set[str]:
-        """Which ids of a fork's first body are known from what it inherits."""
+        """Which ids of a fork's first body are already in what it inherits."""
         config = measured.view.config
         if not command.body or config.unique_ids is None:
             return set()
@@ -154,7 +154,7 @@ class Forks:
 
 
 def _next_ancestor(family: Sequence[Entry]) -> int | None:
-    """The source of the last one, if it may have to go when the first one goes."""
+    """The source of the last one, if it may be deleted together with the first."""
     state = family[-1].state
     if state is None or state.deleted:
         return None
@@ -166,7 +166,7 @@ def _next_ancestor(family: Sequence[Entry]) -> int | None:
 
 
 def ids_of(config: StreamConfig, command: Append) -> tuple[str, ...]:
-    """The ids to look up. What is wrong with the request is the decision's to say."""
+    """The ids to look up. The decision reports what is wrong with the request."""
     try:
         return command.content(config).ids
     except StreamError:

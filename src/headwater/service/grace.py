@@ -1,8 +1,8 @@
-"""The grace of deleted streams: bringing one back, and letting go of it in the end.
+"""The grace period of deleted streams: undeleting and purging them.
 
-The rules are in `headwater.core.decisions.undelete`. Whether a deleted stream is still there is
-asked of the engine, so what brings one back and what purges them go one after the other. There is
-a bound to how many are kept, and on a full disk none is.
+The rules are in `headwater.core.decisions.undelete`. Whether a deleted stream is still kept is
+looked up in the engine, so undeleting and purging take turns. The number of kept streams is
+bounded, and on a full disk none is kept.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FOREVER_MS: Final = 2**62
 
 
 class _Nobody(Owner):
-    """Who is told of what concerns nobody."""
+    """An owner for mutations that no entry needs to see."""
 
 
 class Grace:
@@ -35,21 +35,21 @@ class Grace:
         self._stored = log.engine.streams
         self._lock = asyncio.Lock()
         self._grown = True
-        """Whether there may be more than are kept."""
+        """Whether more may be kept than the bound allows."""
         self.may_keep: Callable[[StreamState], bool] = lambda state: True
-        """Whether the quotas of a stream allow to keep it."""
+        """Whether the quotas of a stream allow keeping it."""
 
     def period_ms(self, state: StreamState | None) -> int:
-        """How long a stream is kept that is deleted now."""
+        """How long a stream deleted now is kept."""
         if self._log.writer.full or (state is not None and not self.may_keep(state)):
             return 0
         self._grown = True
         return 1000 * self._log.limits.undelete_grace_s
 
     async def undelete(self, path: str) -> str:
-        """Bring a deleted stream back; returns where it ends."""
+        """Undelete a stream; returns its tail."""
         log = self._log
-        # If its time is over, what is at the path is not in the way.
+        # If the stream at the path has expired, it is not in the way.
         await log.expire(path)
         async with self._lock:
             while True:
@@ -59,7 +59,8 @@ class Grace:
                     taken = entry.state
                     loaded = await log.in_thread(self._stored.load_deleted, path)
                     source = await self._source_of(loaded)
-                    # Nothing is on its way to the path, and nothing has happened there meanwhile.
+                    # Nothing is being committed at the path, and nothing has happened there
+                    # meanwhile.
                     family = [one for one in (entry, source) if one is not None]
                     quiet = entry.pending is None and entry.state is taken
                     if quiet and all(log.holds(one) for one in family):
@@ -91,7 +92,7 @@ class Grace:
         )
 
     async def purge(self, path: str) -> bool:
-        """Let go of everything that was deleted at a path; says whether there was anything."""
+        """Purge everything that was deleted at a path; returns whether there was anything."""
         purged = False
         async with self._lock:
             while (
@@ -102,7 +103,7 @@ class Grace:
         return purged
 
     async def purge_due(self) -> bool:
-        """Let go of some whose time is up; True if there may be more."""
+        """Purge some streams whose grace period is over; True if there may be more."""
         log = self._log
         now_ms = _FOREVER_MS if log.writer.full else log.clock()
         async with self._lock:
@@ -121,7 +122,7 @@ class Grace:
             try:
                 owner = await self._log.entry(path)
             except OwnedElsewhere:
-                # Another stream has the path now, on another node; that does not concern it.
+                # Another stream, on another node, has the path now; this does not concern it.
                 owner = _Nobody()
             replies.append(self._log.writer.submit([(owner, Purged(stream_id))], None))
         for reply in replies:

@@ -1,7 +1,7 @@
-"""The last part of a stream, kept in memory in stored form.
+"""The hot tail: the last part of a stream, kept in memory in stored form.
 
-Live readers are served from here without touching the engine. It always ends at the committed
-tail; how far back it reaches is bounded.
+Live readers are served from here without touching the engine. It always ends at the committed tail;
+its size is bounded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from headwater.core.stream import Appended
 
 
 class HeldBytes:
-    """What many tails hold together."""
+    """The total size of many hot tails."""
 
     __slots__ = ("total",)
 
@@ -30,14 +30,14 @@ class HotTail:
         self._starts: list[int] = []
         self._bodies: list[bytes] = []
         self._appends: list[Appended | None] = []
-        """What else is known of each; it shares the body."""
+        """The metadata of each append; it shares the body."""
 
     @property
     def start(self) -> int:
         return self._starts[0] if self._starts else self.end
 
     def push(self, body: bytes, max_bytes: int, append: Appended | None = None) -> None:
-        """Add what was just committed, and forget the oldest part beyond the bound."""
+        """Add a committed append, and drop the oldest ones beyond the bound."""
         self._starts.append(self.end)
         self._bodies.append(body)
         self._appends.append(append)
@@ -71,7 +71,7 @@ class HotTail:
         self._appends.clear()
 
     def read(self, position: int, max_bytes: int) -> list[bytes] | None:
-        """Appends from a boundary on, at least one; None when no append held here begins there."""
+        """Appends from a boundary on, at least one; None if no append here begins there."""
         first = bisect_left(self._starts, position)
         if first == len(self._starts) or self._starts[first] != position:
             return None
@@ -84,13 +84,13 @@ class HotTail:
         return self._bodies[first:last]
 
     def append_at(self, start: int) -> Appended | None:
-        """The append that begins at a position, if it is held here."""
+        """The append that begins at a position, if it is here."""
         index = bisect_left(self._starts, start)
         found = index < len(self._starts) and self._starts[index] == start
         return self._appends[index] if found else None
 
     def boundary(self, position: int) -> int | None:
-        """Where the append that holds a position begins; None if it is not held here."""
+        """Where the append that holds a position begins; None if it is not here."""
         if position >= self.end:
             return self.end
         index = bisect_right(self._starts, position) - 1

@@ -1,8 +1,8 @@
-"""What happens to streams without a request: they expire, keep less, and leave data to remove.
+"""Housekeeping: expiring streams, trimming them, and removing their data.
 
-Each is a task of its own, so that none waits for another or fails with it. They work in small
-steps through the same writer as everyone else, and what there is to do is asked of indexes:
-streams that nobody uses cost nothing, however many there are.
+Each is its own task, so that none waits for another or fails with it. They work in small steps
+through the same writer as everyone else, and find their work in indexes: idle streams cost nothing,
+however many there are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _AT_ONCE_MAX: Final = 64
 _REAP_APPENDS: Final = 500
 _IDLE_S: Final = 1.0
 _SHORTEST_S: Final = 0.05
-# Most of the commit thread's time belongs to requests that wait for an answer.
+# Most of the commit thread's time belongs to waiting requests.
 _REST_PER_WORK: Final = 2.0
 _REST_S_MAX: Final = 0.1
 
@@ -32,7 +32,7 @@ log = structlog.get_logger()
 
 
 class Expiry(Background):
-    """Deletes streams whose time is over."""
+    """Deletes expired streams."""
 
     name = "expiry"
 
@@ -40,8 +40,9 @@ class Expiry(Background):
         super().__init__()
         self._streams = streams
         self.before: Callable[[str], Awaitable[None]] | None = None
-        """A layer's chance to remove what belongs to a stream. If that is broken off, the stream is
-        still there, and it is due again."""
+        """A hook for layers to remove what belongs to a stream. If that is interrupted, the stream
+        still exists, and is due again.
+        """
 
     async def round(self) -> float:
         streams = self._streams
@@ -53,7 +54,7 @@ class Expiry(Background):
                     await self.before(path)
                 await streams.expire(path)
         except OwnedElsewhere:
-            # It is about to go to another node, which sees to it. The others are due again.
+            # It is moving to another node, which takes care of it. The others are due again.
             return _IDLE_S
         if len(due) == _AT_ONCE_MAX:
             return 0.0
@@ -64,7 +65,7 @@ class Expiry(Background):
 
 
 class Trimming(Background):
-    """Lets streams forget what they need not keep, when it is time to look."""
+    """Drops what streams need not keep, when a check is due."""
 
     name = "trimming"
 
@@ -72,7 +73,7 @@ class Trimming(Background):
         super().__init__()
         self._streams = streams
         self._not_before_ms: dict[str, int] = {}
-        """Streams that could not be trimmed, and when to try again."""
+        """Streams that could not be trimmed, and when to retry."""
 
     async def round(self) -> float:
         streams = self._streams
@@ -89,10 +90,10 @@ class Trimming(Background):
         try:
             await self._streams.trim(path)
         except OwnedElsewhere:
-            # Another node is about to have it, and sees to it.
+            # It is moving to another node, which takes care of it.
             self._not_before_ms[path] = self._streams.clock() + 1_000
         except StreamError as error:
-            # Something is wrong with this one; the others are not to suffer for it.
+            # Something is wrong with this stream; the others must not be affected.
             self._not_before_ms[path] = self._streams.clock() + 60_000
             self.failures += 1
             with suppress(OSError, ValueError):
@@ -100,7 +101,7 @@ class Trimming(Background):
 
 
 class Collection(Background):
-    """Removes what nobody needs, a step at a time between the commits."""
+    """Removes unneeded data, a step at a time between commits."""
 
     name = "collection"
 
@@ -108,12 +109,13 @@ class Collection(Background):
         super().__init__()
         self._streams = streams
         self._surveyed_to: int | None = 0
-        """Of the streams that were soft-deleted before this node had them, up to which id they were
-        looked at; None when that is done."""
+        """The id up to which streams that were soft-deleted before this node owned them have been
+        checked; None when done.
+        """
         self._has_gained = False
 
     async def gained(self, shards: Set[int]) -> None:
-        """This node has shards from now on, and what another one has left in them."""
+        """This node gained shards, and with them what another node left to collect."""
         self._has_gained = True
 
     async def round(self) -> float:
@@ -132,13 +134,13 @@ class Collection(Background):
             streams.orphans.update({one.path: None for one in found if not one.has_forks})
             self._surveyed_to = found[-1].id if len(found) == _AT_ONCE_MAX else None
         for path in list(streams.orphans):
-            # Who has it by now looks for those.
+            # The node that has it by now takes care of it.
             with suppress(OwnedElsewhere):
                 await streams.remove_orphan(path)
             streams.orphans.pop(path, None)
 
     async def _reap(self) -> float:
-        """Each step is a job of its own, so commits get their turn in between."""
+        """Each step is its own job, so that commits get their turn in between."""
         streams, clock = self._streams, asyncio.get_running_loop()
         more = True
         while more and not self._stopping.is_set() and not streams.orphans:

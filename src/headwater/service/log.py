@@ -1,7 +1,7 @@
-"""The log: everything that can be done with streams, in one process.
+"""The log: all operations on streams, in one process.
 
-HTTP and embedded use both come through here. Commands are decided by `core`, committed by the
-writer, and read back from the hot tail or the engine.
+HTTP and embedded use both go through here. Commands are decided by `core`, committed by the writer,
+and read back from the hot tail or the engine.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _DecideRemoval = Callable[[StreamState, tuple[StreamState, ...], int], StreamDec
 
 
 class Log(CreatingLog):
-    """All streams of one engine. Make it with `await Log.start(...)`, end it with `stop()`."""
+    """All streams of one engine. Create it with `await Log.start(...)`, end it with `stop()`."""
 
     def __init__(
         self,
@@ -82,12 +82,12 @@ class Log(CreatingLog):
         if membership is not None:
             self.writer.admit = _refuse_released
         self.gather: Callable[[Set[int]], Awaitable[None]] | None = None
-        """In a cluster: has shards handed over to this node, for what concerns several at once."""
+        """In a cluster: moves shards to this node, for operations on several at once."""
         self.counts_together = False
-        """Whether quotas are for all nodes of a cluster."""
+        """Whether quotas are shared by all nodes of a cluster."""
         self.grace = Grace(self)
         self.orphans: dict[str, None] = {}
-        """Soft-deleted streams that have lost their last fork and are still to go."""
+        """Soft-deleted streams that have lost their last fork and are still to be deleted."""
         self.expiry = Expiry(self)
         self.forgetting = Forgetting(self)
         self.tasks: list[Background] = [self.expiry, self.forgetting]
@@ -95,7 +95,7 @@ class Log(CreatingLog):
         self.tasks += [Trimming(self), self.collection]
         """Everything that runs without a request, in rounds."""
         self.watches: list[Watch] = [self.writer.watch]
-        """What else does, on timers and when something changes."""
+        """Everything else that runs without a request, on timers and on changes."""
         history = engine.history
         self._fetching = Fetching(history.open_segments.fetched if history else lambda size: None)
         self.sealing: Sealing | None = None
@@ -148,7 +148,7 @@ class Log(CreatingLog):
         return log
 
     def problems(self) -> dict[str, str]:
-        """What does not work now, though requests are answered: by task, or the disk."""
+        """Current problems that do not keep requests from being answered, by task, or the disk."""
         if self.writer.full:
             self.writer.full = not self.engine.has_room()
         failing = "it has failed, as the log says; it is tried again"
@@ -160,12 +160,12 @@ class Log(CreatingLog):
         return [*self.tasks, *self.watches]
 
     def watch(self, name: str) -> Watch:
-        """One more thing that runs without a request."""
+        """Add a watch for something that runs without a request."""
         self.watches.append(Watch(name))
         return self.watches[-1]
 
     def wind_down(self) -> None:
-        """The server is about to stop: waits for object storage are cut short."""
+        """The server is about to stop: cut short waits for object storage."""
         if self.archiving is not None:
             self.archiving.wind_down()
 
@@ -180,9 +180,9 @@ class Log(CreatingLog):
         self.engine.close()
 
     async def release(self, shards: Set[int]) -> None:
-        """Finish what concerns shards that another node is to have, and forget all about them.
+        """Finish everything in shards that another node is to own, and drop them.
 
-        Raises StorageUnavailable if it is not certain what of it is committed.
+        Raises StorageUnavailable if it is not certain what was committed.
         """
         released = self._registry.release(lambda entry: entry.shard in shards)
         for entry in released:
@@ -191,7 +191,7 @@ class Log(CreatingLog):
         await self.writer.reply_after_all(None)
 
     async def together(self, work: Callable[[], Awaitable[R]]) -> R:
-        """Do something that concerns streams of several shards, which this node has to own."""
+        """Run an operation on streams of several shards, which this node must own."""
         for _ in range(_GATHERINGS_MAX):
             try:
                 return await work()
@@ -207,13 +207,13 @@ class Log(CreatingLog):
         return self.in_thread(self.engine.streams.load, path)
 
     def holds(self, entry: Entry) -> bool:
-        """Whether an entry is in memory, and not another one in its place."""
+        """Whether this very entry is in memory."""
         return self._registry.ready(entry.path) is entry
 
     # ── Delete ───────────────────────────────────────────────────────────────────────────────
 
     async def delete(self, path: str, *, purge: bool = False) -> None:
-        """Delete a stream. Unless it is to be purged, it can be undeleted for a while."""
+        """Delete a stream. Unless purged, it can be undeleted for a while."""
         entry, ancestors = await self._forks.with_ancestors(path)
         now_ms, grace_ms = self.clock(), 0 if purge else self.grace.period_ms(entry.state)
         try:
@@ -225,7 +225,7 @@ class Log(CreatingLog):
         return await self._remove((entry, *ancestors), decision)
 
     async def purge(self, path: str) -> None:
-        """Delete a stream and keep nothing, of what was deleted at its path before neither."""
+        """Delete a stream and keep nothing, not even what was deleted at its path before."""
         absent: StreamError | None = None
         try:
             await self.delete(path, purge=True)
@@ -235,7 +235,7 @@ class Log(CreatingLog):
             raise absent
 
     async def clear(self, path: str, stream_id: int, position: int) -> None:
-        """Drop what a stream holds before a position, unless it is another stream by now."""
+        """Drop what a stream holds before a position, unless it was replaced meanwhile."""
         kept = await self.in_thread(self.engine.snapshots.of_stream, stream_id)
         entry = await self._registry.get(path)
         now_ms = self.clock()
@@ -268,7 +268,7 @@ class Log(CreatingLog):
         return await self._remove_if(decisions.decide_orphan, path)
 
     async def expire(self, path: str) -> bool:
-        """Delete a stream if its time is over. Used by housekeeping."""
+        """Delete a stream if it has expired. Used by housekeeping."""
         return await self._remove_if(decisions.decide_expire, path)
 
     async def _remove_if(self, decide: _DecideRemoval, path: str) -> bool:
@@ -287,7 +287,7 @@ class Log(CreatingLog):
 
 
 def _refuse_released(effects: Sequence[Effect]) -> None:
-    """Refuse what was decided on a stream that has been given to another node meanwhile."""
+    """Refuse decisions on a stream that has moved to another node meanwhile."""
     for owner, _ in effects:
         if isinstance(owner, Entry) and owner.released:
             raise OwnedElsewhere(owner.shard)

@@ -1,9 +1,9 @@
-"""Requests to others: looked up, pinned to what was checked, and never followed elsewhere.
+"""Outgoing requests: resolved here, pinned to the checked address, never redirected.
 
 Names are looked up here and nowhere else. A request goes to the address that was checked, with the
-name in its Host header and in TLS, so that there is no second look-up that could come out
-differently. Connections are not kept: one that was made for a name must not serve another name
-that happens to lead to the same address. Redirects are answers like any other.
+name in its Host header and in TLS, so there is no second look-up that could differ. Connections are
+not reused: one made for a name must not serve another name that happens to resolve to the same
+address. Redirects are answers like any other.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Outbound:
         self._making_client = asyncio.Lock()
 
     async def addresses(self, target: Target) -> list[str]:
-        """What the host stands for now. Raises `OSError` or `TimeoutError` if that is nothing."""
+        """The host's current addresses. Raises `OSError` or `TimeoutError` if there are none."""
         async with asyncio.timeout(_LOOKUP_TIMEOUT_S):
             found = await self._resolve(target.host, target.port)
         if not found:
@@ -58,7 +58,7 @@ class Outbound:
         body: bytes,
         timeout: httpx.Timeout | float,
     ) -> httpx.Response:
-        """The head of the answer of the first address that can be reached. Close the response."""
+        """The head of the first reachable address's answer. The caller closes the response."""
         import httpx
 
         client = await self._http()
@@ -91,7 +91,7 @@ class Outbound:
         return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
     async def _http(self) -> httpx.AsyncClient:
-        """Made when it is first needed, on a thread: reading all the certificates takes a while."""
+        """Created on first use, on a thread: reading all the certificates takes a while."""
         async with self._making_client:
             if self._client is None:
                 loop = asyncio.get_running_loop()
@@ -104,7 +104,7 @@ class Outbound:
         return httpx.AsyncClient(
             verify=self._verify,
             follow_redirects=False,
-            # A proxy of the environment would look names up by itself.
+            # A proxy from the environment would look up names itself.
             trust_env=False,
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
         )

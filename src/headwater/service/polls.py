@@ -1,7 +1,7 @@
-"""Polls: who waits at the tail of a stream for one answer.
+"""Polls: clients that wait at the tail of a stream for one answer.
 
-A poll is answered once: with what has become readable, with "nothing new" when its time is up or
-the server stops, or with why the stream is gone.
+A poll is answered once: with what has become readable, with "nothing new" on timeout or when the
+server stops, or with why the stream is gone.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Polls:
         return len(self._waiting)
 
     def add(self, poll: Poll, timeout_s: float) -> None:
-        """Keep someone waiting at the tail."""
+        """Add a poll that waits at the tail."""
         self._waiting[poll] = None
         self._feed.population += 1
         self._feed.feeds.readers["long-poll"] += 1
@@ -66,7 +66,7 @@ class Polls:
             poll.nothing_new(Chunk(view.config, view.tail, view.tail, [], True, view.closed))
 
     def release(self) -> None:
-        """Nobody is kept waiting any longer."""
+        """End all polls."""
         for poll in list(self._waiting):
             self._time_out(poll)
 
@@ -77,7 +77,7 @@ class Polls:
             poll.failed(error)
 
     def answer(self) -> None:
-        """There is news for everyone who waits. What is read for one is read for all."""
+        """Answer everyone who waits. What is read for one is read for all."""
         if not self._waiting:
             return
         by_position: dict[int, list[Poll]] = {}
@@ -95,7 +95,7 @@ class Polls:
         try:
             chunk = await self._feed.stream.read(position)
         except Exception as error:
-            # Whatever it was, they are waiting for an answer.
+            # Whatever failed, they are waiting for an answer.
             for poll in polls:
                 poll.failed(error)
             return

@@ -1,7 +1,7 @@
-"""Producers that were idle for too long are forgotten, a few at a time; see `core.producers`.
+"""Forgetting producers that were idle for too long, a few at a time; see `core.producers`.
 
-That is done in rounds. A stream that knows as many as it may is looked at when one more comes, but
-not more than once a second: whoever invents producers must not keep others busy.
+That is done in rounds. A stream at its limit is also checked when a new producer arrives, but at
+most once a second: a client that invents producers must not slow down others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LOOKS_REMEMBERED_MAX: Final = 1_000
 
 
 class Forgetting(Background):
-    """Forgets idle producers. Which they are is asked of an index."""
+    """Forgets idle producers, found by an index."""
 
     name = "forgetting"
 
@@ -34,7 +34,7 @@ class Forgetting(Background):
         super().__init__()
         self._streams = streams
         self._looked_ms: dict[int, int] = {}
-        """When streams were last looked at for somebody who waits."""
+        """When streams were last checked for a waiting request."""
 
     async def round(self) -> float:
         streams = self._streams
@@ -42,8 +42,8 @@ class Forgetting(Background):
         if not idle:
             return _IDLE_S
         with ExitStack() as stack:
-            # The streams are in memory before the engine is asked again: whoever is used after
-            # that is known to be.
+            # Load the streams before asking the engine again: any producer used after that is known
+            # in memory.
             held: dict[str, tuple[Entry, StreamState | None]] = {}
             for path in {one.path for one in idle}:
                 entry = await streams.entry(path)
@@ -60,7 +60,7 @@ class Forgetting(Background):
         return _SHORTEST_S
 
     async def make_room(self, entry: Entry) -> None:
-        """Forget some idle producers of a stream now, because there is one more."""
+        """Forget some idle producers of a stream now, because a new one arrived."""
         streams, state = self._streams, entry.state
         now_ms = streams.clock()
         if state is None or now_ms < self._looked_ms.get(state.config.id, 0) + _LOOK_AGAIN_MS:

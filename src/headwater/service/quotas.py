@@ -1,7 +1,7 @@
-"""Quotas at work: what is about to be queued is admitted or refused, what was committed is counted.
+"""Quotas in service: admit or refuse what is about to be queued, count what was committed.
 
-The rules are in `headwater.core.quotas`. What there is already is counted once, at the start, and
-only where there are quotas.
+The rules are in `headwater.core.quotas`. Existing streams are counted once, at the start, and only
+if there are quotas.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ PRODUCING: Final = (Appended, ProducerAdvanced, Closed)
 
 
 class NewProducers(set[tuple[int, str]]):
-    """Producers that are charged for, but not committed yet, with their streams."""
+    """Producers that are charged but not committed yet, with their streams."""
 
     def introduced(self, owner: object, mutation: object) -> tuple[int, str] | None:
-        """The producer that a change makes known to a stream, if there is one."""
+        """The producer that a change adds to a stream, if any."""
         key = _producer(mutation)
         state = owner.state if isinstance(owner, Entry) else None
         if key is None or state is None or key[1] in state.producers or key in self:
@@ -61,16 +61,16 @@ def _producer(mutation: object) -> tuple[int, str] | None:
 
 class Quotas:
     def __init__(self, quotas: tuple[Quota, ...], engine: Engine) -> None:
-        """Counts what the engine holds: not on the event loop."""
+        """Counts what the engine holds, so do not call this on the event loop."""
         self.ledger = Ledger(quotas)
         self._new_producers = NewProducers()
         self.kept = Ledger(quotas)
-        """Of streams that were deleted and can be undeleted."""
+        """Deleted streams that can be undeleted."""
         _count(self.ledger, engine.streams.summaries, engine.streams.load)
         _count(self.kept, engine.streams.deleted, engine.streams.load_deleted)
 
     def may_keep(self, state: StreamState) -> bool:
-        """Whether what a stream holds may be kept when it is deleted now."""
+        """Whether what a stream holds may be kept if it is deleted now."""
         self.kept.open(state.config.id, state.config.path)
         try:
             self.kept.admit(state.config.id, Amount(bytes=kept_bytes(state)))
@@ -86,7 +86,7 @@ class Quotas:
         writer.failure_observers.append(self._failed)
 
     def _admit(self, effects: Sequence[Effect]) -> None:
-        """All of it, or nothing."""
+        """All or nothing."""
         charged: list[tuple[int, Amount]] = []
         introduced: list[tuple[int, str]] = []
         try:
@@ -129,7 +129,7 @@ class Quotas:
                 case SoftDeleted(stream_id):
                     self.ledger.hide(stream_id)
                 case Trimmed(stream_id, _, config) if isinstance(owner, Entry) and owner.state:
-                    # What is still on its way to the disk is charged for already.
+                    # What is not committed yet is charged already.
                     if owner.state.config.id == stream_id:
                         self.ledger.keeps(stream_id, owner.state.tail - config.kept_from)
 

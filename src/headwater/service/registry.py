@@ -1,4 +1,4 @@
-"""The entries in memory: loaded on demand, dropped when idle, their hot tails bounded together."""
+"""The entries in memory: loaded on demand, dropped when idle, with a shared bound on hot tails."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Registry:
         self._limits = limits
         self._fetch = fetch
         self._shared = shared
-        """Whether other nodes can make streams too: that there is none is asked every time."""
+        """Whether other nodes can create streams too: a missing one is looked up every time."""
         self._entries: OrderedDict[str, Entry] = OrderedDict()
         self._held = HeldBytes()
 
@@ -33,7 +33,7 @@ class Registry:
         return len(self._entries)
 
     def ready(self, path: str) -> Entry | None:
-        """The entry if it is loaded: the fast path, without waiting for anything."""
+        """The entry if it is loaded: the fast path, without waiting."""
         entry = self._entries.get(path)
         if entry is None or not entry.loaded or (self._shared and entry.absent):
             return None
@@ -55,9 +55,9 @@ class Registry:
         return entry
 
     async def _ask(self, entry: Entry) -> bool:
-        """Load it from an engine that others use too; False if that has to be done again.
+        """Load it from an engine that others use too; False if that has to be repeated.
 
-        What somebody else asked for may be an answer from before this question.
+        The result of someone else's query may be from before this call.
         """
         joined = entry.loading
         if entry.loaded:
@@ -65,7 +65,7 @@ class Registry:
         try:
             await entry.load(self._fetch)
         except BaseException:
-            # It belongs to another node; what was known of it is of no use.
+            # It belongs to another node; what is known of it is useless.
             if self._entries.get(entry.path) is entry and entry.idle:
                 del self._entries[entry.path]
             raise
@@ -73,8 +73,9 @@ class Registry:
         return held and entry.loaded and not (joined and entry.absent)
 
     def release(self, is_over: Callable[[Entry], bool]) -> list[Entry]:
-        """Let go of streams that another node is about to have, and of all that are being loaded:
-        what they are loaded with may be out of date by then."""
+        """Drop streams that another node is about to own, and all that are being loaded: the loaded
+        data may be stale by then.
+        """
         over = [e for e in self._entries.values() if not e.loaded or is_over(e)]
         for entry in over:
             entry.released = True
@@ -86,13 +87,13 @@ class Registry:
         return self._held.total
 
     def release_hot(self) -> None:
-        """Give back memory of hot tails beyond the bound, least recently used first.
+        """Free memory of hot tails beyond the bound, least recently used first.
 
-        Those that somebody listens to come last: their readers then read from the engine.
+        Those with listeners come last: their readers then read from the engine.
         """
         if self._held.total <= self._limits.hot_bytes_max:
             return
-        # Somewhat more than needed, so that the next few appends need not look again.
+        # Somewhat more than needed, so that the next few appends need not check again.
         enough = self._limits.hot_bytes_max - self._limits.hot_bytes_max // 8
         for listened in (False, True):
             for entry in self._entries.values():

@@ -1,9 +1,9 @@
 """Requests of one producer that overtook each other.
 
-A client that keeps several requests in flight may have them arrive out of order. One that is only
-slightly ahead waits here for the missing ones: it continues as soon as they are accepted, and gets
-its 409 when they do not come in time. When the stream goes to another node, those who wait for it
-are sent after it, and wait there.
+Requests of a client that keeps several in flight may arrive out of order. One that is only slightly
+ahead waits here for the missing ones: it continues as soon as they are accepted, and gets its 409
+if they do not arrive in time. When the stream moves to another node, waiting requests follow it,
+and wait there.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class WaitingRoom:
         self._leave((entry, stamp.id, stamp.epoch, stamp.seq + 1))
 
     def release(self, entry: Entry) -> None:
-        """Another node is about to have the stream: whoever waits finds that out."""
+        """Another node is about to own the stream: waiting requests get that error."""
         if entry.waiting:
             for key in [key for key in self._waiting if key[0] is entry]:
                 self._leave(key)
@@ -65,14 +65,14 @@ class WaitingRoom:
         outcome = self._retry(entry, guest.command)
         if not isinstance(outcome, Reply):
             outcome = asyncio.ensure_future(outcome)
-            # The loop itself would not keep it alive.
+            # Keep a reference: the loop does not.
             self._retrying.add(outcome)
             outcome.add_done_callback(self._retrying.discard)
         outcome.add_done_callback(lambda done: _pass_on(done, guest.reply))
 
 
 class Waiting(Reply[AppendReply]):
-    """The reply to one who waits: unlike others, it may be that another node has the stream."""
+    """The reply to a waiting request. It may fail because another node has the stream."""
 
 
 class _Guest:

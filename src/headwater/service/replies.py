@@ -1,8 +1,8 @@
-"""Replies that come with a commit.
+"""Replies that are given after a commit.
 
-A reply is a future for one process's hottest path: there is one for every append. It needs no loop,
-and whoever waits with a callback is told in the same turn in which the commit is through, not in
-the next one. Awaiting a reply works as with any future, and giving up on it cancels nothing.
+A reply is a future for the hottest path: there is one for every append. It needs no loop, and
+callbacks run in the same turn in which the commit finishes, not in the next one. Awaiting a reply
+works as with any future, and giving up on it cancels nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Reply(msgspec.Struct, Generic[R], eq=False):
         return self._outcome is not _PENDING
 
     def settle(self, outcome: R | Exception) -> None:
-        """Give the result, or the error that becomes of it."""
+        """Set the result, or the error to raise."""
         if self._outcome is not _PENDING:
             return
         self._outcome = outcome
@@ -38,11 +38,11 @@ class Reply(msgspec.Struct, Generic[R], eq=False):
             try:
                 callback(self)
             except Exception as error:
-                # The others in the batch must hear of theirs.
+                # The others in the batch must still get theirs.
                 logger.error("reply_failed", error=repr(error), exc_info=error)
 
     def add_done_callback(self, callback: Callable[[Reply[R]], None]) -> None:
-        """Called at once if there is an outcome already."""
+        """Called at once if there is already an outcome."""
         if self._outcome is not _PENDING:
             callback(self)
         elif self._callbacks is None:

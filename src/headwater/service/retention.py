@@ -1,4 +1,4 @@
-"""What a stream holds that its retention may let go of; see `headwater.core.retention`."""
+"""What the retention of a stream may drop; see `headwater.core.retention`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headwater.service.seeking import SeekingLog
 
 
 async def look(log: SeekingLog, view: View) -> Held | None:
-    """What the decision about a stream's retention needs to know; None if it keeps everything."""
+    """The input of a decision about a stream's retention; None if it keeps everything."""
     config, retention = view.config, view.config.retention
     if retention is None:
         return None
@@ -25,7 +25,7 @@ async def look(log: SeekingLog, view: View) -> Held | None:
 
 
 async def _first_within(log: SeekingLog, view: View, position: int) -> int:
-    """The first beginning of an append at or after a position."""
+    """The start of the first append at or after a position."""
     span = view.config.lineage.spans(position, view.tail)[0]
     append = await log.in_thread(log.engine.appends.outline_at, span.run, position)
     if append is None:

@@ -1,8 +1,8 @@
-"""Quotas in a cluster: the database counts what is there, and this node admits what fits.
+"""Quotas in a cluster: the database counts what exists, and this node admits what fits.
 
-The rules are in `headwater.core.quotas`. What is not known is asked for on a thread, once for all
-who want to know it, and whoever wanted to write is refused with `Uncounted` meanwhile: those who
-can wait do so (`headwater.http.quotas`) and come again.
+The rules are in `headwater.core.quotas`. A missing count is queried on a thread, once for all who
+need it. Meanwhile writes are refused with `Uncounted`: those that can wait do so
+(`headwater.http.quotas`) and try again.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Key = tuple[int, str]
 
 
 class Uncounted(TooBusy):
-    """It has to be counted first what there is."""
+    """The database has to count first."""
 
     def __init__(self, counted: asyncio.Future[None]) -> None:
         super().__init__("what is stored is being counted, because of a quota; try again")
         self._counted = counted
 
     async def shielded(self) -> None:
-        """Wait until it is counted. Raises StorageUnavailable if that fails."""
+        """Wait for the count. Raises StorageUnavailable if it fails."""
         await asyncio.shield(self._counted)
 
 
@@ -66,7 +66,7 @@ class SharedQuotas:
     # ── Admitting ────────────────────────────────────────────────────────────────────────────
 
     def _admit(self, effects: Sequence[Effect]) -> None:
-        """All of it, or nothing."""
+        """All or nothing."""
         wanted: dict[Key, Amount] = {}
         introduced: list[tuple[int, str]] = []
         for owner, mutation in effects:
@@ -94,7 +94,7 @@ class SharedQuotas:
         found = self._estimates.get(key)
         if found is None:
             if len(self._estimates) >= _ACCOUNTS_MAX:
-                # What is under way is in the database by the time it is counted, or a moment later.
+                # Changes in flight are in the database by the time it counts, or a moment later.
                 self._estimates.clear()
             found = self._estimates[key] = Estimate(self._quotas[key[0]].limits, key[1])
         return found
@@ -104,7 +104,7 @@ class SharedQuotas:
         return [(number, name) for number, name in named if name is not None]
 
     def _settled(self, effects: Sequence[Effect]) -> None:
-        """What was accepted is committed, or has failed; the database knows from now on."""
+        """Accepted changes were committed or failed; from now on the database knows."""
         for owner, mutation in effects:
             was_new = self._new_producers.settle(mutation)
             cost, path = cost_of(mutation, was_new), _path_of(owner, mutation)
@@ -126,7 +126,7 @@ class SharedQuotas:
 
     def _answered(self, key: Key, done: asyncio.Future[None]) -> None:
         self._asked.pop(key, None)
-        # The requests that wait are told; there may be none.
+        # The waiting requests see the error; there may be none.
         if not done.cancelled():
             done.exception()
 

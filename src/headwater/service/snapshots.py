@@ -26,7 +26,7 @@ class Snapshots:
         stream_id = self._log.view(entry).config.id
         kept = await self._log.in_thread(self._log.engine.snapshots.of_stream, stream_id)
         check_is_kept(position, kept)
-        # The stream may have gone, or another one come, while the engine was asked.
+        # The stream may have been deleted or replaced during the query.
         now_ms = self._log.clock()
         state = decisions.require(entry.state, path, now_ms)
         if state.config.id != stream_id:

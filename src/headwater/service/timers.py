@@ -1,6 +1,6 @@
-"""One timer for everything that is due at some moment: a heap, and a single wake-up.
+"""One timer for everything that is due at some time: a heap, and a single wake-up.
 
-What fails is done again after a while, longer each time, and keeps nothing else from its turn.
+A failed action is retried after a growing pause, and does not delay the others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DOUBLINGS_MAX: Final = 6
 
 
 class WakeUp:
-    """A timer of the loop that rings at the earliest moment asked for since it last rang."""
+    """A loop timer that fires at the earliest time requested since it last fired."""
 
     def __init__(self, clock: Clock, action: Callable[[], None]) -> None:
         self._clock = clock
@@ -54,7 +54,7 @@ class Timers:
         self._wake_up = WakeUp(clock, self._run)
 
     def at(self, due_ms: int, action: Callable[[], None]) -> None:
-        """Do something at a moment, or as soon as possible if that has passed."""
+        """Do something at a time, or as soon as possible if that has passed."""
         self._push(due_ms, action)
         self._plan()
 
@@ -87,7 +87,7 @@ class Timers:
 
 
 class Alarm:
-    """Calls somebody at the earliest moment that was set since it last rang."""
+    """Calls back at the earliest time that was set since it last fired."""
 
     def __init__(self, timers: Timers, action: Callable[[], None]) -> None:
         self.due_ms: int | None = None

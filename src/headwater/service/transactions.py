@@ -1,11 +1,11 @@
 """Transactions: acknowledge and publish, over any number of streams, all or nothing.
 
-Everything is decided in one go and committed as one. A publish is decided on top of those before it
-by an overlay over the state of its stream, so that one that is refused leaves no trace of the
-others, and nothing of a stream is copied, however many producers it has.
+Everything is decided in one go and committed as one. Each publish is decided on top of those before
+it with an overlay over the state of its stream, so a refusal leaves no trace of the others, and no
+state is copied, however many producers a stream has.
 
-What a duplicate id means is the stream's to say (`fail` aborts the transaction, `succeed` leaves
-the message out), unless the publish says it.
+The stream decides what a duplicate id means (`fail` aborts the transaction, `succeed` leaves the
+message out), unless the publish does.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Transactions:
             return await future
 
     async def _commits_of(self, *owners: Entry | Group | None) -> None:
-        """Wait until nothing that a refusal rests on can still go away."""
+        """Wait until everything that a refusal depends on is committed."""
         for owner in owners:
             if owner is not None:
                 await self._streams.writer.reply_after(owner, None)
@@ -89,7 +89,7 @@ class Transactions:
     async def _ids_locked(self, paths: Sequence[str]) -> AsyncIterator[None]:
         """Keep others from looking up ids on the same streams; always in the same order.
 
-        The streams stay in memory for as long, however many there are.
+        The streams stay in memory meanwhile, however many there are.
         """
         async with AsyncExitStack() as stack:
             for path in paths:
@@ -100,7 +100,7 @@ class Transactions:
             yield
 
     async def _known_ids(self, publishes: Sequence[Publish]) -> dict[str, set[str]]:
-        """By stream, which of the ids to be published it holds."""
+        """By stream, which of the ids to be published it already has."""
         wanted: dict[str, list[str]] = {}
         for index, publish in enumerate(publishes):
             state = (await self._streams.entry(publish.stream)).state
@@ -181,7 +181,7 @@ def _acknowledged(group: Group, acknowledge: Acknowledge, now_ms: int) -> Sequen
 
 
 def _overlay(state: StreamState) -> StreamState:
-    """A state that may be changed without the original being so."""
+    """A state that can be changed without changing the original."""
     own = copy(state)
     own.producers = ChainMap({}, state.producers)
     return own

@@ -17,9 +17,7 @@ class StorageUnavailable(StreamError):
 
 
 class OwnedElsewhere(StreamError):
-    """Another node of the cluster owns this, or is about to. Clients see it only if that node
-    cannot be reached.
-    """
+    """Another node owns this, or is about to. Clients see it only if that node is unreachable."""
 
     code = "owned_elsewhere"
 

@@ -133,9 +133,7 @@ class SubscriptionState:
             self.pattern = compiled(self.config.pattern)
 
     def globs(self, path: str) -> bool:
-        """Whether the pattern covers a stream. A subscription is never woken by its own wake
-        stream.
-        """
+        """Whether the pattern covers a stream. Its own wake stream never wakes a subscription."""
         return (
             self.pattern is not None
             and path != self.config.wake_stream

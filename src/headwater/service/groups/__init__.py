@@ -1,4 +1,4 @@
-"""Consumer groups in service: who waits, who is given what, and what is stored of that.
+"""Consumer groups in service: who waits, who gets what, and what of that is stored.
 
 operations     what can be done with groups: create, change, seek, settle, look
 registry       the groups in memory, by stream and name

@@ -1,9 +1,9 @@
-"""Dead letters: messages that nobody could work on.
+"""Dead letters: messages that nobody could process.
 
-A message that is given up is appended to the group's dead-letter stream, with where it came from,
-and leaves the group in the same transaction. If that stream is gone, it is created again. While it
-takes nothing, because it is closed, holds something else than JSON or checks ids, the message
-stays, and it is tried again after a while.
+A given-up message is appended to the group's dead-letter stream, together with its origin, and
+leaves the group in the same transaction. If that stream is gone, it is created again. While the
+stream refuses it, because it is closed, does not hold JSON or checks ids, the message stays in the
+group and is retried later.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class DeadLetters:
         self._reader = reader
         self._timers = timers
         self._tasks: dict[Group, asyncio.Task[None] | None] = {}
-        """Groups with dead letters to write; None while one waits to be tried again."""
+        """Groups with dead letters to write; None while one waits for a retry."""
         self._failures: dict[Group, int] = {}
 
     def __call__(self, group: Group) -> None:
@@ -66,7 +66,7 @@ class DeadLetters:
             self._watch.failed(error)
             self._try_later(group, str(error))
         else:
-            # Before anything else can happen: the next one that is given up needs another run.
+            # Before anything else can happen: the next message given up needs another run.
             del self._tasks[group]
             self._failures.pop(group, None)
             self._watch.succeeded()
@@ -98,7 +98,7 @@ class DeadLetters:
             messages = messages[: len(letters)]
             path, beside = state.config.dead_letter, group.entry
             entry = await self._streams.together(lambda: self._target(path, beside))
-        # Someone may have reset the group meanwhile.
+        # The group may have been reset meanwhile.
         if group.gone or any(state.outstanding.get(m.ref.number) is not m for m in messages):
             return
         effects: list[Effect] = []
@@ -158,12 +158,12 @@ def _letter(
         letter = msgspec.json.encode({"origin": origin, "value": msgspec.Raw(data)})
         if _is_valid(letter):
             return letter
-        # What was just not too deep by itself is now.
+        # The data was just within the nesting limit; wrapped, it is beyond it.
     return msgspec.json.encode({"origin": origin, "data": b64encode(data).decode()})
 
 
 def _id_of(config: StreamConfig, data: bytes, append: Appended | None) -> str | None:
-    """The id that a message has in it, if its stream goes by those, or was sent with."""
+    """The id inside a message, if its stream uses those, or the one it was sent with."""
     if config.unique_ids is not None and config.unique_ids.pointer is not None:
         found = id_at(data, pointer_steps(config.unique_ids.pointer))
         return None if found is None else str(found)

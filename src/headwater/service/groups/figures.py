@@ -1,9 +1,9 @@
-"""What groups do, in numbers.
+"""Metrics of groups.
 
-Each group keeps its own share of the numbers up to date as it changes, so reading them costs the
-same however many groups there are. The largest lag cannot be counted that way: every append to a
-stream changes the lag of all its groups. It is looked up, a bounded number of groups each time;
-with more of them, it takes several looks to get around.
+Each group keeps its own share of the numbers up to date as it changes, so reading them takes the
+same time however many groups there are. The largest lag cannot be kept that way, because every
+append to a stream changes the lag of all its groups. It is surveyed, a bounded number of groups per
+call, so with many groups a full lap takes several calls.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WORDS: Final = {Ack: "acked", Nack: "nacked", Reject: "rejected", Extend: "exten
 
 
 class GroupFigures:
-    """Of all groups together."""
+    """Totals over all groups."""
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
@@ -32,7 +32,7 @@ class GroupFigures:
         self.redeliveries = 0
         self.dead_letters = 0
         self.settled = dict.fromkeys(WORDS.values(), 0)
-        # Now, of the groups that are loaded.
+        # Current, over the loaded groups.
         self.loaded = 0
         self.in_flight = 0
         self.outstanding = 0
@@ -40,7 +40,7 @@ class GroupFigures:
 
 
 class LagSurvey:
-    """The largest lag of all groups, as far as it is known without looking at all of them."""
+    """The largest lag of all groups, as far as known without checking all of them."""
 
     def __init__(self, streams: Mapping[str, StreamGroups]) -> None:
         self._streams = streams
@@ -49,7 +49,7 @@ class LagSurvey:
         self._last_lap = 0
 
     def look(self) -> int:
-        """Look at some more groups; the largest lag of this lap and the last one."""
+        """Check some more groups; returns the largest lag of this lap and the last one."""
         for _ in range(LOOKS_MAX):
             group = next(self._lap, None)
             if group is None:
@@ -63,5 +63,5 @@ class LagSurvey:
         for path in list(self._streams):
             stream = self._streams.get(path)
             if stream is not None:
-                # Those that are void may have gone to another node, with their lag.
+                # Void copies may have moved to another node, with their lag.
                 yield from [group for group in stream.groups.values() if not group.gone]

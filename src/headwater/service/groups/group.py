@@ -1,9 +1,9 @@
 """One group in memory: its state, its members, and who waits for messages.
 
-Messages are handed out by `pump`, one run at a time per group. It takes back what was not settled
-in time, reads as many messages as there is demand and room for, and only then leases them to those
-who wait. Deliveries are stored after the hand-out: if the process dies before, the messages are
-simply handed out again. Acknowledgements are answered only when they are committed.
+`pump` delivers messages, one run at a time per group. It takes back what was not settled in time,
+reads as many messages as there is demand and room for, and only then leases them to waiting
+members. Deliveries are stored afterwards: if the process dies before that, the messages are simply
+delivered again. Acknowledgements are answered only when they are committed.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class Group(Owner):
         self.state = state
         self.entry = entry
         self.waiters: dict[Waiter, None] = {}
-        """Who waits, in the order of their turn."""
+        """Waiting members, in order of their turn."""
         self.members: dict[str, int] = {}
-        """When each was last heard of."""
+        """When each member was last seen."""
         self.figures = figures
         self.appends: dict[int, Appended] = {}
-        """What is known of the messages that are being handed out, by where their appends begin."""
+        """Metadata of the appends being delivered, by start position."""
         self._connections: Counter[str] = Counter()
         self._writer = writer
         self._reader = reader
@@ -77,13 +77,13 @@ class Group(Owner):
         self._bury = bury
         self._on_void = on_void
         self._awaited = awaited
-        """The groups of this stream in which somebody waits."""
+        """The groups of this stream with waiting members."""
         self._end: StreamError | None = None
         self._pump: asyncio.Task[None] | None = None
         self._after_pump: list[Callable[[], None]] = []
         self._again = False
         self._kept_from = 0
-        """From where on the stream had its messages when that was last looked at."""
+        """The first position the stream kept at the last check."""
         self.last_seen_ms = clock()
         figures.loaded += 1
         self._in_flight = self._outstanding = 0
@@ -102,7 +102,7 @@ class Group(Owner):
 
     @property
     def gone(self) -> bool:
-        """Whether this copy is void: nothing more may be decided on it or stored of it."""
+        """Whether this copy is void: nothing more may be decided on it or stored from it."""
         return self._end is not None
 
     # ── Members ──────────────────────────────────────────────────────────────────────────────
@@ -132,7 +132,7 @@ class Group(Owner):
                 self._awaited.pop(self, None)
 
     def connect(self, waiter: Waiter) -> None:
-        """A member opens a connection, for messages to be pushed to it."""
+        """A member opens a connection for pushed messages."""
         self._connections[waiter.consumer] += 1
         self.enlist(waiter)
 
@@ -155,7 +155,7 @@ class Group(Owner):
         self.kick()
 
     def take_back(self, messages: Sequence[Outstanding]) -> None:
-        """Deliveries that reached nobody: they do not count."""
+        """These deliveries reached nobody, so they do not count."""
         if self.gone:
             return
         receipts = [format_receipt(self.state.record.id, message) for message in messages]
@@ -163,12 +163,12 @@ class Group(Owner):
         try:
             self.store(decisions.decide(self.state, command, self._clock()).mutations)
         except StreamError:
-            # The writer takes nothing now. Then they come back when their leases end.
+            # The writer accepts nothing now. The messages come back when their leases end.
             return
         self.kick()
 
     def dismiss(self, error: StreamError) -> None:
-        """This copy is of no more use."""
+        """This copy is no longer used."""
         if self._end is None:
             self._end = error
             self.figures.loaded -= 1
@@ -185,7 +185,7 @@ class Group(Owner):
     # ── Storing ──────────────────────────────────────────────────────────────────────────────
 
     def settle(self, command: Command) -> Reply[Outcome]:
-        """Acknowledge, return, reject or extend; the answer comes when that is committed."""
+        """Acknowledge, return, reject or extend; answered when that is committed."""
         decision = decisions.decide(self.state, command, self._clock())
         outcome = decision.reply
         future = self.submit(decision.mutations, outcome)
@@ -196,7 +196,7 @@ class Group(Owner):
         return future
 
     def store(self, mutations: Sequence[GroupMutation]) -> None:
-        """Let mutations take effect now and store them later: nobody waits for this."""
+        """Apply mutations now and store them later: nobody waits for this."""
         if self.gone:
             return
         durable = self.state.config.durable
@@ -219,7 +219,7 @@ class Group(Owner):
     ) -> Reply[R]:
         """Commit mutations of this group, and what belongs to them.
 
-        An ephemeral group lives in memory alone, so nothing of it is stored.
+        An ephemeral group is in memory only, so none of it is stored.
         """
         if self._end is not None:
             raise self._end
@@ -239,7 +239,7 @@ class Group(Owner):
     # ── Handing out ──────────────────────────────────────────────────────────────────────────
 
     def kick(self) -> None:
-        """Something changed: see whether someone can be served."""
+        """Something changed: check whether a member can be served."""
         if self.gone:
             return
         if self._pump is not None:
@@ -248,7 +248,7 @@ class Group(Owner):
         self._pump = asyncio.get_running_loop().create_task(self._run())
 
     def after_pump(self, action: Callable[[], None]) -> None:
-        """Do something when whoever can be served now has been."""
+        """Run something after everyone who can be served now has been."""
         if self._pump is None:
             action()
         else:
@@ -262,14 +262,14 @@ class Group(Owner):
                 self._again = False
                 await self._step()
         except TooBusy:
-            # Nothing was decided that is not stored, and the members can wait a little longer.
+            # Nothing was decided without being stored, and the members can wait a little longer.
             retry_ms = _BUSY_RETRY_MS
         except StreamError as error:
-            # Nothing could be read. That says nothing against the state.
+            # Nothing could be read. The state itself is still valid.
             self._turn_away(error)
             retry_ms = _FAILURE_RETRY_MS
         except Exception as error:
-            # Nobody waits for this task. What is wrong has to be seen, and must not end the group.
+            # Nobody waits for this task. The failure must be visible, and must not end the group.
             self.figures.watch.failed(error, _FAILURE_RETRY_MS / 1000)
             self._turn_away(StorageUnavailable("the group could not be served; try again"))
             retry_ms = _FAILURE_RETRY_MS
@@ -294,12 +294,12 @@ class Group(Owner):
             self.entry, state, now_ms, most, most_bytes, self.appends
         )
         if bodies and not self.gone:
-            # What was read may have to wait for others of its key: then look further.
+            # The messages read may be blocked on their keys: then read further.
             self._again = True
             self._hand_out(read, bodies)
 
     def _settle_cleared(self) -> None:
-        """Messages that were handed out, and then cleared from the stream, are finished."""
+        """Settle messages that were delivered and then cleared from the stream."""
         view = self.entry.view
         if view is None or view.config.kept_from == self._kept_from:
             return
@@ -316,7 +316,7 @@ class Group(Owner):
                 self.members.pop(mutation.consumer, None)
 
     def _demand(self) -> tuple[int, int]:
-        """How many messages are wanted, and how many bytes of them at most."""
+        """How many messages are wanted, and at most how many bytes of them."""
         most = min(self.state.room, _READ_AT_ONCE_MAX)
         demand = demand_bytes = 0
         for waiter in self.waiters if most else ():
@@ -330,7 +330,7 @@ class Group(Owner):
 
     def _hand_out(self, read: Read, bodies: dict[int, bytes]) -> None:
         hungry = (waiter for waiter in self.waiters if waiter.demand > 0)
-        # A member after that many others gets none of these.
+        # Members beyond that number get none of these.
         waiters = list(islice(hungry, len(bodies)))
         takers = [Taker(w.consumer, w.demand, w.most_bytes) for w in waiters]
         token = random.getrandbits(_TOKEN_BITS)
@@ -351,7 +351,7 @@ class Group(Owner):
     # ── Time ─────────────────────────────────────────────────────────────────────────────────
 
     def _set_alarm(self, retry_ms: int) -> None:
-        """Wake up when something happens by itself, or to try again."""
+        """Wake up when a lease, grace period or delay ends, or to retry."""
         if self.gone:
             return
         now_ms = self._clock()
@@ -362,7 +362,7 @@ class Group(Owner):
     # ── Figures ──────────────────────────────────────────────────────────────────────────────
 
     def _count(self) -> None:
-        """Bring the figures up to date with this group; a copy that is void has no share."""
+        """Update the metrics with this group's share; a void copy has none."""
         state, figures = self.state, self.figures
         in_flight = 0 if self.gone else state.in_flight
         outstanding = 0 if self.gone else len(state.outstanding)
@@ -372,7 +372,7 @@ class Group(Owner):
 
     @property
     def lag(self) -> int:
-        """Messages that are not settled: not handed out yet, or handed out and not done."""
+        """Unsettled messages: not delivered yet, or delivered and not done."""
         view = self.entry.view
         undelivered = view.messages - self.state.cursor.number if view else 0
         return undelivered + len(self.state.outstanding)

@@ -12,11 +12,11 @@ Delivery = tuple[Outstanding, bytes]
 
 
 class Waiter(Protocol):
-    """Someone who takes messages."""
+    """A member that waits for messages."""
 
     consumer: str
     most_bytes: int
-    """How much it takes at a time, unless a single message is larger."""
+    """How much it takes at a time; a single message may be larger."""
 
     @property
     def demand(self) -> int: ...
@@ -32,4 +32,4 @@ class Ending(Enum):
     MEMBER = "member"
     SERVER = "server"
     CUT_OFF = "cut off"
-    """The server, because the member did not read: not all that was sent has arrived."""
+    """The server, because the member did not read: some sent messages did not arrive."""

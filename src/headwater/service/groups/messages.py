@@ -26,7 +26,7 @@ _SPLIT_BYTES_WORTHWHILE: Final = 4 * KIB
 _SPLITS_BYTES_MAX: Final = 32 * MIB
 _APPENDS_BYTES_MAX: Final = 8 * MIB
 _APPEND_BYTES: Final = 500
-"""What is remembered of an append takes about so much, and as much again for each of its ids."""
+"""The approximate size of an append's metadata; each of its ids takes as much again."""
 _OUTSTANDING_MAX: Final = 100_000
 
 
@@ -47,7 +47,7 @@ class Following(NamedTuple):
 
 
 class _Memory(Generic[T]):
-    """What was found out about appends, by stream and position; the oldest goes first."""
+    """A cache of findings about appends, by stream and position; the oldest is dropped first."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -68,8 +68,9 @@ class _Memory(Generic[T]):
 
 
 class MessageReader:
-    """Reads messages, and remembers how large appends fall apart, and what is known of those that
-    are not in memory: members come back for more."""
+    """Reads messages, and caches how large appends split and the metadata of appends that are not
+    in memory: members come back for more.
+    """
 
     def __init__(self, log: SeekingLog) -> None:
         self._log = log
@@ -85,9 +86,9 @@ class MessageReader:
         most_bytes: int,
         appends: dict[int, Appended],
     ) -> tuple[Read, dict[int, bytes]]:
-        """Messages that a group can hand out: those that wait in it, then new ones.
+        """Messages that a group can deliver: waiting ones, then new ones.
 
-        What is known of the appends that they came with is added to `appends`.
+        The metadata of their appends is added to `appends`.
         """
         due = state.due(now_ms, most)
         bodies: dict[int, bytes] = {}
@@ -105,7 +106,7 @@ class MessageReader:
         found = await self.following(entry, view, cursor, most, most_bytes)
         appends |= await self.appends_of(view, found.refs)
         if state.cursor != cursor:
-            # Somebody sent the group elsewhere meanwhile.
+            # The group was moved meanwhile.
             return Read(again), bodies
         sizes, keys = list(map(len, found.bodies)), _keys(state, found.bodies)
         bodies.update(zip([ref.number for ref in found.refs], found.bodies, strict=True))
@@ -114,11 +115,11 @@ class MessageReader:
     async def following(
         self, entry: Entry, view: View, cursor: MessageRef, most: int, most_bytes: int
     ) -> Following:
-        """Messages from a cursor on: so many, and no more bytes unless the first alone has."""
+        """Messages from a cursor on, up to a count and a size; the first may be larger."""
         refs: list[MessageRef] = []
         bodies: list[bytes] = []
         if cursor.start < view.config.kept_from:
-            # It began at a place that was let go of at the same moment.
+            # It began at a position that was dropped at the same moment.
             number = await self._log.first_kept_message(entry)
             cursor = MessageRef(number, view.config.kept_from, 0)
         while len(refs) < most and most_bytes > 0 and cursor.start < view.tail:
@@ -156,7 +157,7 @@ class MessageReader:
         return found
 
     async def appends_of(self, view: View, refs: Sequence[MessageRef]) -> dict[int, Appended]:
-        """What is known of the appends that messages came with, by where those begin."""
+        """The metadata of the appends that messages came with, by start position."""
         found: dict[int, Appended] = {}
         cold: list[Span] = []
         for start in dict.fromkeys([ref.start for ref in refs]):
@@ -172,7 +173,7 @@ class MessageReader:
         return found
 
     async def _cold_append(self, run: int, start: int) -> Appended | None:
-        """What is known of an append, without its body."""
+        """The metadata of an append, without its body."""
         known = self._cold.get(run, start)
         if known is None:
             stored = await self._log.in_thread(self._log.engine.appends.append_at, run, start)
@@ -186,7 +187,7 @@ class MessageReader:
         self, entry: Entry, view: View, position: int, max_bytes: int
     ) -> list[tuple[list[bytes], int]]:
         """Appends from a position on, as messages and stored size."""
-        # A use like any other, but not of a stream whose time is over.
+        # This counts as use, but must fail if the stream has expired.
         self._log.view(entry)
         self._log.touch(entry, self._log.clock())
         known = self._splits.get(view.config.id, position)
@@ -216,7 +217,7 @@ class MessageReader:
 
 
 def _fitting(messages: Sequence[bytes], most_bytes: int, has_some: bool) -> int:
-    """How many messages there is room for; one goes in any case where there is none yet."""
+    """How many messages there is room for; at least one if there is none yet."""
     if sum(map(len, messages)) <= most_bytes:
         return len(messages)
     fit = sum(total <= most_bytes for total in accumulate(map(len, messages)))
@@ -224,7 +225,7 @@ def _fitting(messages: Sequence[bytes], most_bytes: int, has_some: bool) -> int:
 
 
 def _keys(state: GroupState, messages: Sequence[bytes]) -> list[str | None]:
-    """What messages are ordered by, in a group that keeps order."""
+    """The ordering keys of messages, in a group that keeps order."""
     pointer = state.config.order_by
     if pointer is None:
         return []

@@ -51,14 +51,14 @@ class GroupInfo(msgspec.Struct, frozen=True):
 
 
 class Groups(GroupRegistry):
-    """What can be done with groups. Make it with `await Groups.start(log)`."""
+    """Operations on groups. Create it with `await Groups.start(log)`."""
 
     # ── Creating and changing ────────────────────────────────────────────────────────────────
 
     async def put(
         self, path: str, name: str, config: GroupConfig, named: Collection[str] = ALL_SETTINGS
     ) -> tuple[Group, bool]:
-        """Create a group, or bring its settings up to date; True when it is new."""
+        """Create a group, or update its settings; True when it is new."""
         check_segment(name)
         wanted = Wanted(config, named)
         while True:
@@ -74,7 +74,7 @@ class Groups(GroupRegistry):
                 return made, True
 
     async def _create(self, stream: StreamGroups, name: str, config: GroupConfig) -> Group | None:
-        """A new group; None if meanwhile something came in between."""
+        """A new group; None if something changed meanwhile."""
         if len(stream.groups) >= _GROUPS_PER_STREAM_MAX:
             raise GroupConflict(f"a stream has at most {_GROUPS_PER_STREAM_MAX} groups")
         view = stream.entry.require_view()
@@ -108,7 +108,7 @@ class Groups(GroupRegistry):
         target = check_path(config.dead_letter)
         if target == entry.path:
             raise InvalidBody("dead_letter must be another stream than the group's own")
-        # If it is there, or on its way, this only waits until that is certain.
+        # If it exists, or is being created, this only waits until that is certain.
         with suppress(ConfigConflict):
             await self._streams.create(Create(target, JSON), beside=entry)
         stream = self._streams.view(await self._streams.entry(target)).config
@@ -118,7 +118,7 @@ class Groups(GroupRegistry):
             )
 
     async def _reconfigure(self, group: Group, wanted: Wanted) -> bool:
-        """Whether the settings are what they have to be; not if the group changed meanwhile."""
+        """Whether the settings are now as requested; False if the group changed meanwhile."""
         before = group.state.config
         config = decisions.decide_put(group.state, wanted).reply
         await self._streams.together(lambda: self._prepare_dead_letters(group.entry, config))
@@ -159,14 +159,14 @@ class Groups(GroupRegistry):
             group = await self.get(path, name)
             view = self._streams.view(group.entry)
             cursor = await self.position(group.entry, view, to)
-            # While the place was looked up, the group may have been deleted or loaded afresh.
+            # During the look-up, the group may have been deleted or reloaded.
             if not group.gone:
                 break
         await group.submit(decisions.decide_seek(group.state, cursor), None)
         group.kick()
 
     async def position(self, entry: Entry, view: View, start: str) -> MessageRef:
-        """Where a group begins: at the first message, after the last, or at a place between."""
+        """Where a group begins: at the first message, after the last, or in between."""
         anchor, skip = parse_place(start)
         position = await self._streams.boundary(view, locate(view.config, anchor, view.tail))
         number = view.messages
@@ -197,15 +197,15 @@ class Groups(GroupRegistry):
         return list(zip(ids, paths, strict=True))
 
     async def info(self, group: Group) -> GroupInfo:
-        """What is told about a group, once it is committed.
+        """Information about a group, once it is committed.
 
-        An acknowledgement that shows in the lag could otherwise be lost in a crash, and what was
-        published with it could not be read yet.
+        Otherwise an acknowledgement that shows in the lag could be lost in a crash, and what was
+        published with it might not be readable yet.
         """
         return await self._streams.writer.reply_after(group, await self._info_now(group))
 
     async def infos(self, path: str) -> list[GroupInfo]:
-        """Of all groups of a stream, which may be thousands, with turns for everyone else."""
+        """All groups of a stream, which may be thousands, yielding to the loop in between."""
         stream = await self.of(path)
         replies: list[Reply[GroupInfo]] = []
         for group in list(stream.groups.values()):
@@ -238,6 +238,6 @@ class Groups(GroupRegistry):
 
 
 def _place(view: View, cursor: MessageRef) -> str:
-    """Where a group is, in the form in which it can be sent back there."""
+    """The position of a group, in a form that a seek accepts."""
     offset = view.config.lineage.token_at(cursor.start)
     return f"{offset}/{cursor.place}" if cursor.place else offset

@@ -1,4 +1,4 @@
-"""Finding the groups of streams, and keeping those in memory that are in use."""
+"""Finding the groups of streams, and keeping those in use in memory."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class StreamGroups(Pinned):
         self.stream_id = stream_id
         self.groups: dict[str, Group] = {}
         self.awaited: dict[Group, None] = {}
-        """Those in which somebody waits: an append looks at no others."""
+        """Groups with waiting members: an append checks no others."""
         self.complete = False
-        """Whether these are the groups: not before they are loaded, nor after one became void."""
+        """Whether all groups are loaded and none is void."""
         self.losses = 0
         self.ended = False
         """Whether the stream was deleted. If it is undeleted, its groups are loaded again."""
@@ -103,7 +103,7 @@ class GroupRegistry:
     # ── Finding ──────────────────────────────────────────────────────────────────────────────
 
     async def of(self, path: str) -> StreamGroups:
-        """The groups of a stream that is there."""
+        """The groups of an existing stream."""
         while True:
             entry = await self._streams.entry(path)
             view = self._streams.view(entry)
@@ -112,7 +112,7 @@ class GroupRegistry:
                 self._forget(path)
                 stream = None
             if stream is None:
-                # While this listens the entry stays, so nothing decided meanwhile can be missed.
+                # The entry stays while this listens, so no decision can be missed.
                 self._shrink()
                 stream = self._by_path[path] = StreamGroups(entry, view.config.id)
             if stream.complete:
@@ -121,12 +121,12 @@ class GroupRegistry:
             await self._load(stream)
 
     async def _load(self, stream: StreamGroups) -> None:
-        """Fetch what is not there, or void. Copies that are good know more than the engine."""
+        """Load missing and void groups. Valid copies know more than the engine."""
         async with stream.loading:
             if stream.complete:
                 return
             losses = stream.losses
-            # Something of the missing ones may still be on its way to the disk.
+            # Changes to the missing ones may not be committed yet.
             with suppress(StorageUnavailable):
                 await self._streams.writer.reply_after_all(None)
             engine = self._streams.engine
@@ -140,7 +140,7 @@ class GroupRegistry:
             stream.groups = {s.record.name: self._group(s, stream) for s in missing} | good
 
     def ready(self, path: str, name: str) -> Group | None:
-        """The group if it is in memory: the fast path, without waiting for anything."""
+        """The group if it is in memory: the fast path, without waiting."""
         stream, entry = self._by_path.get(path), self._streams.ready(path)
         group = stream.groups.get(name) if stream is not None else None
         if stream is None or group is None or group.gone or stream.entry is not entry:
@@ -154,7 +154,7 @@ class GroupRegistry:
         stream = await self.of(path)
         group = stream.groups.get(name)
         if group is None:
-            # Its deletion may still be on its way to the disk.
+            # Its deletion may not be committed yet.
             await self._streams.writer.reply_after_all(None)
             raise GroupNotFound(name)
         return group
@@ -173,12 +173,12 @@ class GroupRegistry:
             self.figures,
             stream.awaited,
         )
-        # Resume what a restart interrupted: leases that end, messages that were given up.
+        # Resume what a restart interrupted: leases that end, given-up messages.
         group.kick()
         return group
 
     def _lost(self, stream: StreamGroups) -> None:
-        """A copy became void. Load the group again soon, even if nobody asks."""
+        """A copy became void. Reload the group soon, even without a request."""
         stream.complete = False
         stream.losses += 1
         self._look_later(stream.entry.path)
@@ -207,7 +207,7 @@ class GroupRegistry:
             group.dismiss(StreamNotFound(path))
 
     def _shrink(self) -> None:
-        """Make room for one more. Who is busy is not looked at again for a while."""
+        """Make room for one more. Busy ones are not checked again for a while."""
         for path in list(islice(self._by_path, _LOOKS_MAX)):
             if len(self._by_path) < self._streams_max and self.figures.loaded < _GROUPS_MAX:
                 return

@@ -1,7 +1,7 @@
-"""Bringing history to object storage, after sealing as sealing comes after commits.
+"""Uploading history to object storage, which follows sealing as sealing follows commits.
 
-One task works through what there is to do, a segment at a time. When object storage does not
-answer, appends and everything that is on this machine do not notice.
+One task does this, a segment at a time. When object storage does not answer, appends and everything
+on this machine are unaffected.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 class Storage(Protocol):
     def close(self) -> None:
-        """Whoever waits for object storage is told that it does not answer."""
+        """Everyone waiting for object storage gets the error that it does not answer."""
 
 
 _PAUSE_S: Final = 0.2
@@ -34,12 +34,12 @@ _CATALOG_EVERY_S: Final = 30.0
 _CATALOG_SOON_S: Final = 2.0
 _REST_PER_CATALOG: Final = 20.0
 _REST_S_MAX: Final = 300.0
-# How long object storage has to finish what is under way when everything ends.
+# How long object storage has to finish pending work at shutdown.
 _PATIENCE_S: Final = 2.0
 
 
 class StorageTask(Background):
-    """Waits for object storage, but not for long when everything ends."""
+    """Waits for object storage, but not for long at shutdown."""
 
     name = "archiving"
 
@@ -53,14 +53,14 @@ class StorageTask(Background):
         self._end: asyncio.TimerHandle | None = None
 
     def wind_down(self) -> None:
-        """Begin nothing more. Who still waits for object storage does so for a moment only."""
+        """Start nothing more. Waits for object storage now end quickly."""
         self._stopping.set()
         if self._end is None:
             loop = asyncio.get_running_loop()
             self._end = loop.call_later(_PATIENCE_S, self._storage.close)
 
     async def stop(self) -> None:
-        """Finish what is under way if that is possible in time; it is begun again otherwise."""
+        """Finish pending work if there is time; otherwise it is started again later."""
         self.wind_down()
         await super().stop()
         if self._end is not None:
@@ -100,7 +100,7 @@ class Archiving(StorageTask):
         return _PAUSE_S
 
     async def _catalog(self) -> None:
-        """Write a catalog if it is time. The longer that takes, the longer it may be until then."""
+        """Write a catalog if one is due. The longer that takes, the longer the interval."""
         if await self._aside(self._archive.leftovers):
             # They wait for catalogs that do not name them.
             self._catalog_due_s = min(self._catalog_due_s, self._catalog_soon_s)
@@ -116,8 +116,8 @@ class Archiving(StorageTask):
 
 
 def open_archive(history: SqliteHistory, policy: ArchivePolicy) -> Archive:
-    """Raises ValueError when the policy's URL is none that can be used."""
-    # The library for object storage takes a while to load, and most have no use for it.
+    """Raises ValueError if the policy's URL is not usable."""
+    # The object storage library is slow to import, and most servers do not use it.
     from headwater.store.history.archive import Archive
     from headwater.store.history.object_storage import Remote
 

@@ -1,8 +1,8 @@
-"""Compaction in the running log: files that are small or hardly needed become fewer, slowly.
+"""Compaction in the running log: files that are small or mostly unneeded are slowly merged.
 
-What is copied is bounded in bytes per second, and a thread that copies rests longer than it works,
-so that appends and reads do not feel it. What has to happen between two commits is done in small
-slices. See `headwater.store.history.compaction` for the order of things.
+Copying is limited in bytes per second, and the copying thread rests longer than it works, so that
+appends and reads are not affected. Work between two commits is done in small slices. See
+`headwater.store.history.compaction` for the order of steps.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _REST_PER_LOOK: Final = 100.0
 
 
 class Compacting(FileTask):
-    """Counts the files that it replaced since the start, and the bytes it wrote for that."""
+    """Counts the files it replaced since the start, and the bytes it wrote for that."""
 
     name = "compacting"
     _history: SqliteHistory
@@ -40,7 +40,7 @@ class Compacting(FileTask):
         *,
         uploads: bool,
     ) -> None:
-        """With `uploads`, there is object storage and somebody who brings new files there."""
+        """`uploads` if there is object storage and a task that uploads new files."""
         super().__init__(history, policy, writer, clock)
         self._uploads = uploads
         self._unfinished: Rewriting | None = None
@@ -63,11 +63,11 @@ class Compacting(FileTask):
         return choose(files, self._policy.segment_bytes)
 
     async def _rewrite(self, files: Sequence[FileUse]) -> bool:
-        """Write a file that is yet to be recorded; False if that came to nothing."""
+        """Write a file that is not recorded yet; False if that was abandoned."""
         try:
             rewriting = await self._aside(Rewriting, self._history, [one.row for one in files])
         except FileNotFoundError:
-            # It was removed, or brought elsewhere to make room: another time, then.
+            # It was removed, or moved to make room: try again later.
             return False
         try:
             while await self._copy(rewriting):
@@ -91,7 +91,7 @@ class Compacting(FileTask):
         return copied
 
     async def _record(self) -> None:
-        """Record the file that was written last; if the database refuses, again another time."""
+        """Record the last written file; if the database refuses, retry later."""
         rewriting = self._unfinished
         if rewriting is None:
             return

@@ -1,9 +1,8 @@
-"""Waiting for object storage, away from everyone who does not have to.
+"""Fetching from object storage, without delaying anyone who does not need it.
 
-A read that needs something from there is interrupted, what it needs is fetched on threads that do
-nothing else, once for all who wait for it, and then the read begins again. When object storage
-does not answer, whoever needs it is told so at once for a while, instead of waiting in vain one
-after the other.
+A read that needs something from there is interrupted, the data is fetched on dedicated threads,
+once for all who wait for it, and then the read starts again. When object storage does not answer,
+reads that need it fail at once for a while, instead of each waiting in vain.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Fetching:
         self._resting_until = 0.0
 
     async def bring(self, need: FetchNeeded) -> None:
-        """Fetch something, or wait for who does it already."""
+        """Fetch something, or wait for a fetch that is already running."""
         future = self._under_way.get(need.key)
         if future is None:
             if self._failed is not None and monotonic() < self._resting_until:
@@ -45,7 +44,7 @@ class Fetching:
             future = asyncio.ensure_future(self._fetch(need))
             self._under_way[need.key] = future
             future.add_done_callback(lambda done: self._done(need.key, done))
-        # One client that hangs up does not stop it for the others.
+        # One client that hangs up does not cancel it for the others.
         await asyncio.shield(future)
 
     async def _fetch(self, need: FetchNeeded) -> None:
@@ -67,7 +66,7 @@ class Fetching:
 
     def _done(self, key: Key, done: asyncio.Future[None]) -> None:
         del self._under_way[key]
-        # The readers that waited have heard of a failure; there may be none left.
+        # The waiting readers have seen the failure; there may be none left.
         if not done.cancelled():
             done.exception()
 

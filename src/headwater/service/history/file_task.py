@@ -1,8 +1,8 @@
-"""What sealing and compacting have in common: they write files, and record them between commits.
+"""What sealing and compacting share: they write files, and record them between commits.
 
-A file would take the room that is kept for deleting, so nothing is written while the disk is full.
-What has to happen between two commits is done in slices, each a job for the commit thread by
-itself, with a rest after it: most of that thread's time belongs to requests that wait for answers.
+A file would take the space reserved for deleting, so nothing is written while the disk is full.
+Work between two commits is done in slices, each its own job for the commit thread, with a rest
+after it: most of that thread's time belongs to waiting requests.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class FileTask(Background):
 
     @abstractmethod
     async def _write(self) -> float:
-        """A round while there is room."""
+        """A round while there is space."""
 
     async def _slice(self, step: Callable[[], bool]) -> bool:
-        """Do one slice of something between two commits; says whether there is more to do."""
+        """Run one slice between two commits; returns whether there is more to do."""
 
         def timed() -> tuple[bool, float]:
             began_s = monotonic()

@@ -1,8 +1,8 @@
-"""History that is in object storage only: files are brought there before anything counts on them.
+"""History that is only in object storage: files are uploaded before anything relies on them.
 
 Sealing writes a file and hands it over here. When object storage does not answer, the file waits,
-the rows stay where they are, and appends do not notice. Beside that, one task looks for what nodes
-that are gone have left, and removes what nobody needs any more.
+the rows stay in the database, and appends are unaffected. Another task looks for files left by
+nodes that are gone, and removes what is no longer needed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Publishing(StorageTask):
         self._clock = clock
 
     async def publish(self, recording: Recording) -> None:
-        """Bring a file to object storage. Raises HistoryUnavailable, and may be tried again."""
+        """Upload a file. Raises HistoryUnavailable, and may be retried."""
         if self._stopping.is_set():
             raise HistoryUnavailable("the server is stopping")
         now_ms = self._clock()
@@ -46,7 +46,7 @@ class Publishing(StorageTask):
         history = self._history
         is_left = await self._aside(history.look)
         if self.is_failing:
-            # Otherwise this round would only seem to have succeeded.
+            # Otherwise this round would only appear to have succeeded.
             await self._aside(history.claim)
         if is_left:
             await self._writer.run(history.adopt)
@@ -59,8 +59,8 @@ class Publishing(StorageTask):
 
 
 def connect(history: RemoteHistory, policy: ArchivePolicy) -> None:
-    """Raises ValueError when the policy's URL is none that can be used."""
-    # The library for object storage takes a while to load, and most have no use for it.
+    """Raises ValueError if the policy's URL is not usable."""
+    # The object storage library is slow to import, and most servers do not use it.
     from headwater.store.history.object_storage import Remote
 
     history.connect(Remote(policy.url), policy.cache_bytes_max)

@@ -1,10 +1,10 @@
-"""Sealing: older rows become history, after every acknowledgement.
+"""Sealing: moving older rows into history, after they were acknowledged.
 
-A task looks now and then whether there is something to seal. Files are written and verified on a
-thread of their own. What then has to happen between two commits is done in small slices, each a
-job for the commit thread by itself, so that appends get their turn in between.
+A task checks periodically whether there is something to seal. Files are written and verified on a
+separate thread. The work between two commits is then done in small slices, each its own job for the
+commit thread, so that appends get their turn in between.
 
-When it cannot be done (the disk is full, the database refuses), the rows stay where they are.
+If sealing fails (the disk is full, the database refuses), the rows stay in the database.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PAUSE_S_MAX: Final = 1.0
 
 
 class Sealing(FileTask):
-    """Counts the files that it made since the start, and their bytes."""
+    """Counts the files it wrote since the start, and their bytes."""
 
     name = "sealing"
     rest_s_max = 0.1
@@ -37,7 +37,7 @@ class Sealing(FileTask):
         clock: Clock,
         publish: Callable[[Recording], Awaitable[None]] | None = None,
     ) -> None:
-        """`publish` brings a file to its place, where files do not stay on this machine."""
+        """`publish` uploads a file, if files do not stay on this machine."""
         super().__init__(history, policy, writer, clock)
         self._publish = publish
         self._unfinished: Recording | None = None
@@ -49,7 +49,7 @@ class Sealing(FileTask):
     async def _write(self) -> float:
         if self._history.needs_survey:
             await self._survey()
-        # Where something was due, there may well be more.
+        # If something was due, there is probably more.
         if await self.seal_due():
             return _PAUSE_S_MIN
         return min(_PAUSE_S_MAX, max(_PAUSE_S_MIN, self._policy.after_ms / 4000))
@@ -59,7 +59,7 @@ class Sealing(FileTask):
         await self._aside(self._history.survey)
 
     async def seal_due(self) -> bool:
-        """Seal what is due at this moment, about a file of each; says whether there was any."""
+        """Seal what is due now, about a file of each; returns whether there was anything."""
         await self._record()
         due = await self._aside(self._history.ledger.due, self._policy, self._clock())
         for runs in into_files(due, self._policy.segment_bytes):
@@ -75,10 +75,10 @@ class Sealing(FileTask):
         return bool(due)
 
     async def _record(self) -> None:
-        """Record the file that was written last, as far as that has not been done.
+        """Record the last written file, unless that is done.
 
-        If the database refuses, the same is tried again later: whether a commit that failed
-        is really not there is known for certain only after it.
+        If the database refuses, this is retried later: only that shows for certain whether the
+        failed commit took effect.
         """
         recording, now_ms = self._unfinished, self._clock()
         if recording is None:
@@ -95,7 +95,7 @@ class Sealing(FileTask):
             self.size_bytes += recording.draft.size_bytes
 
     async def _is_at_its_place(self, recording: Recording) -> bool:
-        """Bring a file to where it will be read; False if it is gone, and the rows stay."""
+        """Move a file to where it will be read; False if it is gone, and the rows stay."""
         if self._publish is not None and not recording.is_at_its_place:
             try:
                 await self._publish(recording)

@@ -1,4 +1,4 @@
-"""The changes of a live stream that are still to be derived, read from the log chunk by chunk."""
+"""The changes of a live stream that are not derived yet, read from the log chunk by chunk."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Changes:
         fetched: Callable[[], None],
         unreadable: Callable[[Exception], None],
     ) -> None:
-        """`fetched` is called when there is more after a wait, `unreadable` if there cannot be."""
+        """`fetched` is called when a fetch brought more, `unreadable` if there cannot be any."""
         self._stream = stream
         self._position = position
         self._fetched = fetched
@@ -36,15 +36,15 @@ class Changes:
 
     @property
     def is_fetching(self) -> bool:
-        """Whether the next ones are on their way from where the log has them."""
+        """Whether the next changes are being fetched from the log."""
         return self._fetching is not None
 
     def are_at_hand(self) -> bool:
-        """Have the next ones at hand; False if there are none or they are being fetched."""
+        """Load the next changes; False if there are none or they are being fetched."""
         return self._records is not None or self._open_chunk()
 
     def take(self) -> list[RawRecord | None]:
-        """A slice of those that are at hand."""
+        """A slice of the loaded changes."""
         assert self._records is not None
         records = [*islice(self._records, _SLICE_CHANGES)]
         if len(records) < _SLICE_CHANGES:
@@ -52,7 +52,7 @@ class Changes:
         return records
 
     def skip(self, position: int) -> None:
-        """Go on from there, whatever was before."""
+        """Continue from a position, whatever was before."""
         self._position, self._records = position, None
 
     def _open_chunk(self) -> bool:

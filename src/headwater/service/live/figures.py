@@ -1,8 +1,8 @@
-"""What live streams do, in numbers.
+"""Metrics of live streams.
 
-A stream says when something happened on it. Only those streams are counted again, so neither a
-scrape nor the tick of every second looks at idle ones. A stream that lags has something to do, and
-says so, so the largest lag is among them too.
+A stream reports when something happened on it. Only those streams are counted again, so neither a
+scrape nor the tick of every second looks at idle ones. A stream that lags has work to do and
+reports it, so the largest lag is among them too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Share:
-    """What was counted of a stream."""
+    """What was counted for a stream."""
 
     def __init__(self, mode: Mode) -> None:
         self.mode = mode
@@ -28,11 +28,11 @@ class _Share:
 
 
 class LiveFigures:
-    """Of all streams together."""
+    """Totals over all streams."""
 
     def __init__(self) -> None:
         self.totals = Totals()
-        """Since the start, those of streams that were let go included."""
+        """Since the start, including streams that were dropped."""
         self.modes: dict[str, int] = dict.fromkeys(get_args(Mode), 0)
         self.templates = 0
         self._shares: dict[LiveStream, _Share] = {}
@@ -49,20 +49,20 @@ class LiveFigures:
             self._active[stream] = None
 
     def count(self) -> int:
-        """Bring the numbers up to date; the largest lag."""
+        """Update the numbers; returns the largest lag."""
         for stream in self._active:
             self._count(stream)
         return max((stream.lag for stream in self._active), default=0)
 
     def take_active(self) -> list[LiveStream]:
-        """The streams on which something happened since this was last asked."""
+        """The streams on which something happened since the last call."""
         self.count()
         active = list(self._active)
         self._active = {stream: None for stream in active if stream.lag}
         return active
 
     def forget(self, stream: LiveStream) -> None:
-        """A stream is let go: what it has done stays."""
+        """Drop a stream; its totals stay."""
         self._count(stream)
         share = self._shares.pop(stream)
         self.modes[share.mode] -= 1

@@ -1,8 +1,9 @@
-"""`live.metrics`: what happened on live streams, as a stream of its own.
+"""`live.metrics`: what happened on live streams, as a stream.
 
 One tick per second for each stream on which something happened, and a note for each template that
-came or went. It is made when there is first something to say, and it is best effort: when it cannot
-be written, the numbers of `touch/meta` are still right. In a cluster all nodes write to it.
+was added or retired. It is created when there is first something to write, and it is best effort:
+if it cannot be written, the numbers of `touch/meta` are still right. In a cluster all nodes write
+to it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class LiveMetrics:
         self._log = log
         self._enabled = enabled
         self.elsewhere: Elsewhere | None = None
-        """In a cluster: how the stream is written to, whoever owns it."""
+        """In a cluster: how to write to the stream, whoever owns it."""
         self._before: dict[str, Totals] = {}
         self._notes: list[dict[str, object]] = []
 
@@ -59,11 +60,11 @@ class LiveMetrics:
             )
 
     def forget(self, path: str) -> None:
-        """The stream at a path is let go: the next one starts over."""
+        """The stream at a path was dropped: the next one starts over."""
         self._before.pop(path, None)
 
     async def write(self, streams: Sequence[LiveStream]) -> None:
-        """Say what has happened on those streams on which something has."""
+        """Write what happened on each stream on which something did."""
         if not self._enabled:
             return
         ticks = [tick for stream in streams if (tick := self._tick(stream)) is not None]

@@ -1,4 +1,4 @@
-"""All live streams: found, started when somebody asks, dropped when nobody has for long."""
+"""All live streams: started on demand, dropped after long idleness."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Live:
         self._by_path: OrderedDict[str, LiveStream] = OrderedDict()
         self.figures = LiveFigures()
         self._due = Schedule[str]()
-        """When to look at which stream."""
+        """When to check which stream."""
         self._stopping = False
 
     # ── Profiles ─────────────────────────────────────────────────────────────────────────────
@@ -89,7 +89,7 @@ class Live:
     # ── Streams ──────────────────────────────────────────────────────────────────────────────
 
     def ready(self, path: str) -> LiveStream | None:
-        """A stream that queries can wait on, if it is in memory; without it, use `of`."""
+        """A stream that queries can wait on, if it is in memory; otherwise use `of`."""
         known, entry = self._by_path.get(path), self.log.ready(path)
         if known is None or entry is None or known.stream.entry is not entry:
             return None
@@ -113,7 +113,7 @@ class Live:
             if settings is None:
                 raise LiveNotEnabled(path)
             stream = LiveStream(self, entry, view, settings)
-            # It listens already, so nothing that is committed meanwhile is missed.
+            # It is listening already, so no commit is missed meanwhile.
             stored = await self.log.in_thread(self.log.engine.templates.of_stream, view.config.id)
             if path in self._by_path or not stream.is_current:
                 stream.close()
@@ -151,7 +151,7 @@ class Live:
             self._tending.start()
 
     def plan(self, stream: LiveStream) -> None:
-        """See to a stream once it may be idle, or, if it has templates, to those."""
+        """Schedule a check for when a stream may be idle, or when its templates are due."""
         due_ms = (self.monotonic_ms() if stream.waits else stream.used_at_ms) + _IDLE_MS_MAX
         if stream.state.book.active:
             gc_interval_ms = stream.settings.templates.gc_interval_ms
@@ -159,13 +159,13 @@ class Live:
         self._due.set(stream.stream.path, due_ms)
 
     async def tend_all(self) -> None:
-        """See to what is due and to what has changed. Idle streams are neither."""
+        """Handle what is due and what has changed. Idle streams are neither."""
         now_ms = self.monotonic_ms()
         for path in self._due.due(now_ms, len(self._by_path)):
             stream = self._by_path.get(path)
             if stream is None:
                 continue
-            # A commit that fails now is made up for by the next collection.
+            # If the commit fails, the next collection makes up for it.
             with suppress(StreamError):
                 await self._tend(stream, now_ms)
             if self._by_path.get(path) is stream:
@@ -185,7 +185,7 @@ class Live:
             await stream.collect()
 
     def release(self) -> None:
-        """The server is going down: answer everyone who waits, and keep nobody waiting."""
+        """The server is stopping: answer everyone who waits, and accept no new waits."""
         self._stopping = True
         self.waiters_max = 0
         for stream in self._by_path.values():
@@ -200,7 +200,7 @@ class Live:
 
 
 class Tending(Background):
-    """Lets go of live streams that nobody has asked for in a while, and of old templates."""
+    """Drops live streams that nobody has used for a while, and old templates."""
 
     name = "live"
 

@@ -1,9 +1,10 @@
 """One live stream: follows the log, closes buckets, wakes waiting clients.
 
 It listens to the commits of its stream and reads what is new from the hot tail. Changes are derived
-in small slices, so that a large append does not hold up the loop; what is not derived yet is the
-lag. The open bucket is closed soon after its first touch. How soon adapts: where closing one takes
-long, because many are woken, the next one gathers for longer, up to the bucket time of the profile.
+in small slices, so that a large append does not block the loop; what is not derived yet is the lag.
+The open bucket is closed soon after its first touch. The delay adapts: if closing one takes long,
+because many clients are woken, the next one collects for longer, up to the bucket time of the
+profile.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from headwater.service.writer import Owner
 if TYPE_CHECKING:
     from headwater.service.live.registry import Live
 
-# Those who append get less of the loop the more is left to derive. Otherwise they would run away,
-# and everyone would be woken coarsely, which takes even longer.
+# Appenders get less of the loop the more is left to derive. Otherwise they would outrun the
+# derivation, and everyone would be woken coarsely, which takes even longer.
 _LAG_PER_SLICE: Final = 128
 _SLICES_MAX: Final = 6
 _COALESCE_MS_MIN: Final = 1.0
@@ -65,7 +66,7 @@ class LiveStream(Owner):
         self.stream.listen(self._on_event)
 
     def install(self, templates: Iterable[TemplateRecord]) -> None:
-        """Take over the stored templates, before anything is derived with them."""
+        """Load the stored templates, before anything is derived with them."""
         for record in templates:
             self.state.book.add(Template(record, active_from=self.state.journal.generation))
 
@@ -84,7 +85,7 @@ class LiveStream(Owner):
     def _on_event(self, event: Event) -> None:
         self._live.figures.note(self)
         if event is Event.RELEASED:
-            # Who waits is told to ask again, and then asks the node that has the stream.
+            # Waiting clients are told to ask again, and then reach the node that has the stream.
             self.release()
             self.close(OwnedElsewhere(self.stream.entry.shard))
         elif event is Event.DELETED or not self.is_current:
@@ -98,7 +99,7 @@ class LiveStream(Owner):
             asyncio.get_running_loop().call_soon(self._pump)
 
     def _pump(self) -> None:
-        """Derive a slice of changes, or a few where more have gathered."""
+        """Derive a slice of changes, or several if more have accumulated."""
         self._pump_planned = False
         try:
             self._derive_some()
@@ -133,7 +134,7 @@ class LiveStream(Owner):
         self._skip_unreadable()
 
     def _skip_unreadable(self) -> None:
-        """What cannot be read cannot be told apart: everyone looks again."""
+        """Unreadable changes could be anything: wake everyone."""
         view = self.stream.view
         if view is not None:
             self._changes.skip(view.tail)
@@ -141,7 +142,7 @@ class LiveStream(Owner):
         self._restart()
 
     def _restart(self) -> None:
-        """Every cursor so far is void."""
+        """Invalidate every cursor so far."""
         waiters = self.state.restart(self._live.new_epoch())
         self._last = self._result("timeout")
         self._answer(waiters, "stale")
@@ -217,7 +218,7 @@ class LiveStream(Owner):
         self.used_at_ms = self._live.monotonic_ms()
 
     def wait(self, interest: Interest, cursor: str, timeout_ms: int) -> WaitResult | Wait:
-        """Say at once what happened since the cursor, or wait for it."""
+        """Answer at once if something happened since the cursor, or wait for it."""
         live, state = self._live, self.state
         live.figures.note(self)
         self.used_at_ms = live.monotonic_ms()
@@ -249,7 +250,7 @@ class LiveStream(Owner):
         wait.answer(self._last)
 
     def leave(self, wait: Wait) -> None:
-        """The client is gone, so nothing has to wait on its behalf."""
+        """The client is gone; drop its wait."""
         if wait.waiter in self._waits:
             self._end(wait)
             wait.answer(self._last)
@@ -257,7 +258,7 @@ class LiveStream(Owner):
     # ── Settling ─────────────────────────────────────────────────────────────────────────────
 
     async def settle(self, timeout_ms: int) -> bool:
-        """Wait until the cursor has passed everything that is committed now."""
+        """Wait until the cursor has passed everything committed so far."""
         view = self.stream.view
         if view is None:
             return False
@@ -303,7 +304,7 @@ class LiveStream(Owner):
         return outcome
 
     async def collect(self) -> None:
-        """Retire templates that nobody used for long, and note when the others were used."""
+        """Retire templates unused for long, and record when the others were used."""
         wall_ms = self._live.clock()
         self._live.figures.note(self)
         retired = self.state.retire_inactive(wall_ms)
@@ -312,7 +313,7 @@ class LiveStream(Owner):
         self._live.metrics.note_templates(self, [], retired)
 
     async def _store(self, saved: Sequence[Template], retired: Sequence[Template]) -> None:
-        # Templates are followed from the moment they are asked for, so no state runs ahead here:
+        # Templates are followed as soon as they are requested, so no state runs ahead here:
         # following too many does no harm, and those whose commit fails are retired again.
         effects: list[tuple[LiveStream, LiveMutation]] = []
         if saved:
@@ -337,7 +338,7 @@ class LiveStream(Owner):
         return sum(wait.fine for wait in self._waits.values())
 
     def release(self) -> None:
-        """Nobody is kept waiting any longer."""
+        """End all waits."""
         for wait in [*self._waits.values()]:
             self._time_out(wait)
 

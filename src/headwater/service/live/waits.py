@@ -1,4 +1,4 @@
-"""Waits, and when they end without news: one heap and one timer for all of them."""
+"""Waits, and their timeouts: one heap and one timer for all of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Outcome = Literal["touched", "timeout", "stale"]
 
 
 class WaitResult(msgspec.Struct):
-    """How a wait ended. Everyone who is woken by the same bucket shares one."""
+    """How a wait ended. Everyone woken by the same bucket shares one."""
 
     outcome: Outcome
     cursor: str
@@ -29,7 +29,7 @@ class WaitResult(msgspec.Struct):
     flushed_at_ms: int
     bucket_start_ms: int
     encoded: dict[str, bytes] = {}
-    """The answers that were made of it so far, by their kind."""
+    """The answers encoded from it so far, by kind."""
 
 
 class Wait:
@@ -46,7 +46,7 @@ class Wait:
         self.done = False
 
     def answer(self, result: WaitResult) -> None:
-        """Say how it ended, unless the client has hung up."""
+        """Send the result, unless the client has hung up."""
         if not self.future.done():
             self.future.set_result(result)
 
@@ -65,7 +65,7 @@ class Deadlines:
         self._plan()
 
     def drop(self, wait: Wait) -> None:
-        """The wait is over. It stays in the heap until there are too many like it."""
+        """The wait is over. It stays in the heap until too many are dead."""
         wait.done = True
         self._dead += 1
         if self._dead > _DEAD_ENTRIES_MIN and self._dead > len(self._heap) // 2:
@@ -88,12 +88,12 @@ class Deadlines:
                     wait.on_time_out(wait)
                 except Exception as error:
                     self._fail(wait, error)
-                # It was taken out of the heap already.
+                # It was already taken out of the heap.
                 self._dead -= 1
         self._plan()
 
     def _fail(self, wait: Wait, error: Exception) -> None:
-        """Answer all the same, and let the others have their turn."""
+        """Answer anyway, and continue with the others."""
         self._watch.failed(error)
         if not wait.done:
             self.drop(wait)

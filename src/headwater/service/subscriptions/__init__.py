@@ -1,4 +1,4 @@
-"""Subscriptions in service: somebody is woken when streams have something new.
+"""Subscriptions in service: waking workers when streams have something new.
 
 operations     what can be done with subscriptions: create, link, claim, settle
 registry       the subscriptions in memory: matched with streams, told of commits

@@ -1,4 +1,4 @@
-"""What subscriptions do, in numbers: each keeps its own share of them up to date as it changes."""
+"""Metrics of subscriptions: each keeps its own share up to date as it changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Share(NamedTuple):
     is_failing: bool
     """Whether its last wake could not be announced."""
     pending: int
-    """Streams with something that is not acknowledged."""
+    """Streams with something unacknowledged."""
 
     @classmethod
     def of(cls, state: SubscriptionState) -> Share:
@@ -22,7 +22,7 @@ class Share(NamedTuple):
 
 
 class SubscriptionFigures:
-    """Of all subscriptions together."""
+    """Totals over all subscriptions."""
 
     def __init__(self) -> None:
         self.phases = dict.fromkeys(Phase, 0)

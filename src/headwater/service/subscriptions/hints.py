@@ -1,17 +1,17 @@
-"""Hints: what other nodes of a cluster say of their streams, for subscriptions that follow them.
+"""Hints: what other nodes of a cluster report about their streams, for subscriptions.
 
-A node that has subscriptions is told by every other node, after each commit, which streams it was
-about and where they end now. What comes on a channel is complete and in order, so nothing has to be
-asked for. Hints can only be missed while there is no channel, and then the database knows:
+After each commit, every other node tells a node with subscriptions which streams changed and where
+they end now. A channel is complete and in order, so nothing has to be queried. Hints can only be
+missed while there is no channel, and then the database has the answer:
 
-- when a channel begins, everything that the other node has committed before is looked up;
-- while there is none to a node that lives, all streams are looked up again and again, and the
-  longer that takes, the less often;
-- when a node is gone, they are looked up once more: the row of a node goes only after its last
-  transaction has ended.
+- when a channel opens, everything that the other node committed before is looked up;
+- while there is none to a live node, all streams are looked up repeatedly; the longer that takes,
+  the less often;
+- when a node is gone, they are looked up once more: the row of a node is removed only after its
+  last transaction has ended.
 
-A node that does not know how a commit of its own ended says so once it does. Hints are no news to
-rely on for those who ask: a claim looks at the database first.
+A node that does not know how one of its commits ended reports it once it does. Requests do not rely
+on hints: a claim queries the database first.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _PATHS_KNOWN_MAX: Final = 20_000
 class Hint(NamedTuple):
     path: str
     stream_id: int = 0
-    """0 if the stream has come or gone, or may have: whoever follows it has to look."""
+    """0 if the stream was created or deleted, or may have been: followers have to look it up."""
     tail: int = 0
 
 
 def hints_of(effects: Iterable[Effect]) -> list[Hint]:
-    """What a commit says to others, one hint per stream."""
+    """The hints for a commit, one per stream."""
     changed: dict[str, Hint] = {}
     for owner, mutation in effects:
         if isinstance(mutation, Appended):
@@ -58,21 +58,21 @@ def hints_of(effects: Iterable[Effect]) -> list[Hint]:
 
 
 class Hearing:
-    """What this node hears of the streams of others."""
+    """What this node hears about the streams of others."""
 
     def __init__(self, registry: SubscriptionRegistry) -> None:
         self._registry = registry
         self._concerned: dict[str, tuple[int, list[Subscription]]] = {}
-        """By path, who may follow it, as of some version of the links."""
+        """By path, the possible followers, as of some version of the links."""
         self._looks = Retried(registry.streams.watch("subscription_hints"))
         self._everything = False
         self._paths: set[str] = set()
-        """What is to be looked up next, if not everything."""
+        """What to look up next, if not everything."""
         self._is_deaf = self._is_planned = False
         self.surveys: set[Survey] = set()
-        """Those under way."""
+        """Those in progress."""
         self.on_held: Callable[[], None] = lambda: None
-        """Told when the first subscription has come, or the last one gone."""
+        """Called when the first subscription was added, or the last one removed."""
 
     # ── What others say ──────────────────────────────────────────────────────────────────────
 
@@ -88,7 +88,7 @@ class Hearing:
                 if link is not None and hint.stream_id and link.stream_id == hint.stream_id:
                     subscription.grew(link, hint.stream_id, hint.tail)
                 elif link is not None or state.globs(hint.path):
-                    # A link to a stream that was not there has no id either.
+                    # A link to a stream that did not exist has no id either.
                     self._look_soon(hint.path)
 
     def _followers(self, path: str) -> list[Subscription]:
@@ -103,7 +103,7 @@ class Hearing:
     # ── Looking ──────────────────────────────────────────────────────────────────────────────
 
     def look(self) -> None:
-        """Something may have been missed: ask the database about every stream."""
+        """Something may have been missed: look up every stream in the database."""
         self._everything = True
         self._begin()
 
@@ -134,7 +134,7 @@ class Hearing:
     # ── While somebody cannot be heard ───────────────────────────────────────────────────────
 
     def set_deaf(self, is_deaf: bool) -> None:
-        """Whether there is a node that lives and is not heard."""
+        """Whether there is a live node without a channel."""
         self._is_deaf = is_deaf
         self._plan(_LOOK_MS)
 

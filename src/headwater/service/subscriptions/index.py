@@ -1,8 +1,8 @@
-"""Which subscriptions may have to do with a stream, without asking all of them.
+"""Which subscriptions may concern a stream, without checking all of them.
 
-A subscription names streams, or has a pattern, which begins with literal segments, or both. It is
-found by the names, and by those first segments. Whether it has a stream is for itself to say: this
-only leaves out those that certainly have not. Names are in order too, for lists.
+A subscription names streams, or has a pattern, which begins with literal segments, or both. The
+index finds it by the names, and by those first segments. The subscription itself decides whether it
+has a stream: this only excludes those that certainly do not. Names are also kept sorted, for lists.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class SubscriptionIndex:
         _discard(self._by_stream, path, subscription)
 
     def concerned(self, path: str) -> list[Subscription]:
-        """Those that may have to do with a stream, each once."""
+        """Subscriptions that may concern a stream, each once."""
         found = dict(self._by_stream.get(path, {}))
         for prefix in _prefixes(path):
             found |= self._by_prefix.get(prefix, {})
         return list(found)
 
     def names(self, prefix: str, after: str) -> Iterator[str]:
-        """Names that begin with a prefix and sort after another, in order."""
+        """Names with a prefix that sort after another, in order."""
         first = max(bisect_left(self._names, prefix), bisect_right(self._names, after))
         for name in islice(self._names, first, None):
             if not name.startswith(prefix):
@@ -64,7 +64,7 @@ class SubscriptionIndex:
 
 
 def _prefixes(path: str) -> Iterator[str]:
-    """What a pattern that takes in a path may begin with: all of it, or whole segments."""
+    """What a pattern that covers a path may begin with: all of it, or whole segments."""
     yield ""
     end = path.find("/")
     while end >= 0:

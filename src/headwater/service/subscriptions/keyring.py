@@ -1,4 +1,4 @@
-"""The server's secrets: made when they are first needed, stored, and the same ever after."""
+"""The server's secrets: created on first use, stored, and never changed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Keys(NamedTuple):
 
 
 class Keyring(Owner):
-    """Nothing rests on a secret before it is stored, so there is no state that runs ahead."""
+    """No secret is used before it is stored, so no state runs ahead."""
 
     def __init__(self, streams: Log) -> None:
         self._streams = streams
@@ -40,7 +40,7 @@ class Keyring(Owner):
         missing = {_SIGNING, _TOKENS} - {secret.kind for secret in stored}
         membership = self._streams.membership
         if missing and membership is not None:
-            # Several nodes may need one at the same moment, and all have to have the same.
+            # Several nodes may need one at the same time, and all must get the same.
             for kind in sorted(missing):
                 fresh_one = secrets.token_bytes(SECRET_BYTES)
                 await self._streams.in_thread(membership.secret, kind, fresh_one)

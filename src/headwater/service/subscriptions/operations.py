@@ -39,7 +39,7 @@ from headwater.service.subscriptions.subscription import (
 )
 
 STREAMS_MATCHED_MAX: Final = 100_000
-"""Streams that may be there already when a subscription is made."""
+"""Existing streams that a new subscription may match."""
 
 
 class Claimed(NamedTuple):
@@ -51,14 +51,14 @@ class Claimed(NamedTuple):
 
 
 class Subscriptions(SubscriptionRegistry):
-    """What can be done with subscriptions. Make it with `await Subscriptions.start(...)`."""
+    """Operations on subscriptions. Create it with `await Subscriptions.start(...)`."""
 
     # ── Creating and changing ────────────────────────────────────────────────────────────────
 
     async def put(
         self, name: str, config: SubscriptionConfig, base_url: str
     ) -> tuple[Subscription, bool]:
-        """Create a subscription, or find that it is there; True when it is new."""
+        """Create a subscription, or find that it exists; True when it is new."""
         check_segment(name)
         if name not in self._known(name):
             if config.webhook is not None:
@@ -91,7 +91,7 @@ class Subscriptions(SubscriptionRegistry):
     async def _create(
         self, name: str, config: SubscriptionConfig, base_url: str
     ) -> Subscription | None:
-        """A new subscription; None if meanwhile there is one of that name."""
+        """A new subscription; None if one of that name was created meanwhile."""
         if await self._count() >= self.streams.limits.subscriptions_max:
             raise TooManySubscriptions(self.streams.limits.subscriptions_max)
         new_id = await self.streams.new_id("subscriptions") or self._next_id
@@ -107,14 +107,14 @@ class Subscriptions(SubscriptionRegistry):
                 f"the pattern takes in more than {STREAMS_MATCHED_MAX} streams; narrow it down"
             )
         if name in self._known(name):
-            # Its shard was another node's for a while, and came back with it.
+            # Its shard belonged to another node for a while, and came back with it.
             return None
         subscription = Subscription(self, state)
         self._add(subscription)
         try:
             await subscription.submit([decisions.decide_create(state)], None)
         except StreamError:
-            # Unless it failed before it was queued, its loss has been noted and it is reloaded.
+            # Unless it failed before it was queued, the loss was noticed and it is reloaded.
             if not subscription.lost:
                 self._forget(subscription)
             raise
@@ -160,7 +160,7 @@ class Subscriptions(SubscriptionRegistry):
         )
 
     def _relinked(self, changes: Changes) -> SubscriptionDecision[None]:
-        """Streams belong to other subscriptions from the moment on when this is decided."""
+        """The links of streams change as soon as this is decided."""
         self.version += 1
         return Decision(None, changes)
 
@@ -197,7 +197,7 @@ class Subscriptions(SubscriptionRegistry):
         *,
         done: bool,
     ) -> bool:
-        """Acknowledge, then continue or be done; True if another wake follows at once."""
+        """Acknowledge, then continue or finish; True if another wake follows at once."""
         keys = await self.keyring.get()
 
         def decide(state: SubscriptionState, now_ms: int) -> SubscriptionDecision[bool]:
@@ -211,7 +211,7 @@ class Subscriptions(SubscriptionRegistry):
         except AckConflict:
             if self.hearing is None:
                 raise
-        # A worker may have read what this node has not heard of yet.
+        # A worker may have read something that this node has not heard of yet.
         await self.look_at_paths({ack.stream for ack in acks})
         return await subscription.change(decide)
 
@@ -227,7 +227,7 @@ class Subscriptions(SubscriptionRegistry):
         await subscription.change(decide)
 
     async def held(self, name: str, token: str, *, by_webhook: bool) -> Subscription:
-        """The subscription that a token of a wake is for.
+        """The subscription that a wake's token is for.
 
         Without a token, nobody can tell whether the subscription exists.
         """

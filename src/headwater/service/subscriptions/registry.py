@@ -1,14 +1,13 @@
-"""The subscriptions in memory, by name, and what they are told of the streams.
+"""The subscriptions in memory, by name, and how they learn about streams.
 
-What streams do comes from the writer, once per commit and after it. While there are no
-subscriptions, that costs one test. When there are some, each stream in memory knows which of them
-it belongs to, so that an append costs one comparison, and a little for each that it belongs to.
-Nothing here ever waits for whoever is woken.
+Changes of streams come from the writer, once after each commit. Without subscriptions, that costs
+one test. Otherwise each stream in memory knows its subscriptions, so an append costs one
+comparison, and a little for each of them. Nothing here ever waits for a woken worker.
 
 Every subscription is in memory with the streams it is linked to. They are read when the server
-starts, together with where those streams end, so that whatever was pending wakes again. In a
-cluster, a node has those of its own shards, reads them when it gets a shard, and is told by the
-other nodes what their streams do (`hints`).
+starts, together with the tails of those streams, so that pending ones wake again. In a cluster, a
+node has those of its own shards, reads them when it gets a shard, and hears from the other nodes
+about their streams (`hints`).
 """
 
 from __future__ import annotations
@@ -46,14 +45,14 @@ _RETRY_MS: Final = 1_000
 
 
 class _Watch(NamedTuple):
-    """The subscriptions that a stream belongs to, as of some version of the links."""
+    """The subscriptions of a stream, as of some version of the links."""
 
     version: int
     targets: tuple[tuple[Subscription, Link], ...]
 
 
 class _Tenure:
-    """The time for which this node has a shard."""
+    """The period for which this node owns a shard."""
 
     is_loaded = False
 
@@ -71,18 +70,18 @@ class SubscriptionRegistry:
         self.index = SubscriptionIndex()
         self.figures = SubscriptionFigures()
         self.wakes_offered = 0
-        """Wakes that went into wake streams since the start."""
-        # Counts changes to which streams belong to which subscription, other than by a stream's
-        # own coming and going.
+        """Wakes written to wake streams since the start."""
+        # Counts changes to the links between streams and subscriptions, other than a stream's own
+        # creation and deletion.
         self.version = 0
         self._loaded = False
         self._shards: dict[int, _Tenure] = {}
-        """In a cluster: the shards that this node has."""
+        """In a cluster: the shards that this node owns."""
         self._creating = asyncio.Lock()
         self._reloads = Retried(streams.watch("subscription_lookups"))
         self.hearing = Hearing(self) if streams.membership is not None else None
         self.elsewhere: Elsewhere | None = None
-        """In a cluster: how wake streams are used, whoever owns them."""
+        """In a cluster: how to use wake streams, whoever owns them."""
 
     @classmethod
     async def start(
@@ -98,7 +97,7 @@ class SubscriptionRegistry:
         return subscriptions
 
     async def _load(self) -> None:
-        """Start with what is stored. If that cannot be read, streams can be used all the same."""
+        """Load the stored subscriptions. If that fails, streams can still be used."""
         try:
             states = await self._restored()
         except StreamError as error:
@@ -112,7 +111,7 @@ class SubscriptionRegistry:
     async def _restored(
         self, subscription_id: int | None = None, shards: Set[int] | None = None
     ) -> list[SubscriptionState]:
-        """One subscription or all of them as they are stored, with where their streams end."""
+        """One subscription or all of them as stored, with the tails of their streams."""
         load = partial(self.streams.engine.subscriptions.load, subscription_id)
         among = load if shards is None else partial(load, shards=shards)
         stored = await self.streams.in_thread(among)
@@ -135,7 +134,7 @@ class SubscriptionRegistry:
         return self.streams.membership.seen.of_subscription(name)
 
     async def gained(self, shards: Set[int]) -> None:
-        """This node has shards from now on."""
+        """This node now owns these shards."""
         tenures = {shard: _Tenure() for shard in shards}
         self._shards |= tenures
         await self._load_shards(tenures)
@@ -147,7 +146,7 @@ class SubscriptionRegistry:
             log.error("subscriptions_unavailable", error=error.message)
             self._later(lambda: self._load_shards(tenures))
             return
-        # It may have been given away again meanwhile, and somebody else goes on with it.
+        # A shard may have been given away again meanwhile, and its new owner continues.
         held = {shard for shard, tenure in tenures.items() if self._shards.get(shard) is tenure}
         for state in states:
             if self.shard_of(state.record.name) in held:
@@ -156,7 +155,7 @@ class SubscriptionRegistry:
             tenures[shard].is_loaded = True
 
     async def releasing(self, shards: Set[int]) -> None:
-        """Another node is about to have shards: nothing more is done here."""
+        """Another node is about to own these shards: do nothing more here."""
         for shard in shards:
             self._shards.pop(shard, None)
         for subscription in [*self._by_name.values()]:
@@ -165,7 +164,7 @@ class SubscriptionRegistry:
                 await subscription.release(shard)
 
     async def look_at(self, subscription: Subscription) -> None:
-        """Know of everything that was appended to its streams before, on any node."""
+        """Learn of everything appended to its streams before, on any node."""
         if self.hearing is not None:
             await self._look_at({subscription})
 
@@ -230,8 +229,9 @@ class SubscriptionRegistry:
         return _Watch(self.version, tuple(found))
 
     def rewatch(self, path: str) -> None:
-        """A stream was found to have come or gone elsewhere. If it is this node's by now, it may
-        have been watched already, for nobody or with links of a former one."""
+        """A stream was found to be created or deleted elsewhere. If this node owns it by now, it
+        may be watched already, for nobody or with the links of an earlier one.
+        """
         entry = self.streams.ready(path)
         if entry is not None:
             entry.watch = None
@@ -251,7 +251,7 @@ class SubscriptionRegistry:
     # ── Finding ──────────────────────────────────────────────────────────────────────────────
 
     def _known(self, name: str | None = None) -> dict[str, Subscription]:
-        """Those in memory, if that one would be among them, or all of this node's are."""
+        """The subscriptions in memory, provided that one, or all of this node's, are loaded."""
         if self.hearing is None:
             is_loaded = self._loaded
         elif name is None:
@@ -305,7 +305,7 @@ class SubscriptionRegistry:
     # ── After a commit that failed ───────────────────────────────────────────────────────────
 
     def _doubt(self, effects: Sequence[Effect]) -> None:
-        """A commit may be reported as failed and be there all the same: look at the streams."""
+        """A commit reported as failed may have taken effect: look up the streams."""
         if self._by_name:
             paths = {owner.path for owner, _ in effects if isinstance(owner, Entry)}
             self._reloads.start(lambda: self._look_again(paths))

@@ -1,12 +1,12 @@
 """One subscription in memory: its state, and the task that runs its wake.
 
-Whatever happens (a stream grew, a lease ended, an acknowledgement came) ends in `kick`. One task
-per subscription then does what there is to do, step by step, and ends when there is nothing left
-or when it has to wait for a moment, which a timer tells. Requests to webhooks are made by that
-task, so a slow receiver holds up nothing but its own subscription.
+Every event (a stream grew, a lease ended, an acknowledgement came) ends in `kick`. One task per
+subscription then does what is due, step by step, and ends when there is nothing left or when it has
+to wait, for which it sets a timer. That task also makes the requests to webhooks, so a slow
+receiver delays only its own subscription.
 
-A wake is announced only when it is committed. After a crash, the stored state says what was being
-done, and doing it again is what happens.
+A wake is announced only when it is committed. After a crash, the stored state says what was in
+progress, and it is done again.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 STREAMS_SHOWN_MAX: Final = 1_000
-"""Streams in one wake. What does not fit in comes with the next one."""
+"""Streams in one wake. The rest comes with the next one."""
 _RETRY_MS: Final = 1_000
 
 R = TypeVar("R")
@@ -73,10 +73,10 @@ class Subscription(Owner):
         self.state = state
         self.lost = False
         self.counted: Share | None = None
-        """Its share of the figures, while it is one of the subscriptions."""
+        """Its share of the metrics, while it is registered."""
         self._registry = registry
         self._released: int | None = None
-        """The shard with which it went to another node."""
+        """The shard with which it moved to another node."""
         self._task: asyncio.Task[None] | None = None
         self._again = False
         self._alarm = Alarm(registry.timers, self.kick)
@@ -87,7 +87,7 @@ class Subscription(Owner):
 
     @property
     def over(self) -> bool:
-        """Whether this state must not be acted on, for now or for good."""
+        """Whether this state must not be used, for now or for good."""
         return self.lost or self.state.deleted
 
     # ── What the writer asks of an owner ─────────────────────────────────────────────────────
@@ -101,7 +101,7 @@ class Subscription(Owner):
         self._count()
 
     def _index(self, paths: Iterable[str]) -> None:
-        """Let the index know of streams that are named, or no longer."""
+        """Update the index for streams that are named, or no longer."""
         index = self._registry.index
         for path in paths if self.counted is not None else ():
             link = self.state.links.get(path)
@@ -123,12 +123,12 @@ class Subscription(Owner):
             self._registry.lost(self)
 
     async def release(self, shard: int) -> None:
-        """Another node is about to have it."""
+        """Another node is about to own it."""
         self.lost, self._released = True, shard
         await self.stop()
 
     def found_again(self, state: SubscriptionState) -> None:
-        """What is stored was fetched, and holds."""
+        """The stored state was loaded, and is valid."""
         self.state = state
         self.lost = False
         self.kick()
@@ -148,13 +148,13 @@ class Subscription(Owner):
         self.state.vanished(path, stream_id)
         self._count()
         if link is not None and not link.explicit and path not in self.state.links:
-            # Nobody waits for this: a mark for a stream that is gone does no harm.
+            # Nobody waits for this: a mark for a deleted stream does no harm.
             with suppress(StreamError):
                 removed = LinksRemoved(self.state.record.id, (path,))
                 self.submit([removed], None)
 
     def found(self, path: str, stream: StreamTail | None) -> None:
-        """What is at a path by the engine's own account, whatever was heard of it before."""
+        """What is at a path according to the engine, whatever was heard before."""
         link = self.state.links.get(path)
         known_id = link.stream_id if link is not None else 0
         if stream is not None and link is not None and known_id == stream.lineage.own:
@@ -192,7 +192,7 @@ class Subscription(Owner):
     async def change(
         self, decide: Callable[[SubscriptionState, int], SubscriptionDecision[R]]
     ) -> R:
-        """Decide, commit, answer. A refusal waits for what it rests on, too."""
+        """Decide, commit, answer. A refusal also waits for the state it depends on."""
         writer = self._registry.streams.writer
         self.expire()
         try:
@@ -207,7 +207,7 @@ class Subscription(Owner):
         return answer
 
     def expire(self) -> None:
-        """A lease that ran out is over, whether or not the timer has said so yet."""
+        """An expired lease is over, whether or not the timer has fired yet."""
         if not self.over:
             changes = decide_lapse(self.state, new_wake_id(), self._registry.streams.clock())
             if changes:
@@ -215,7 +215,7 @@ class Subscription(Owner):
                 self.kick()
 
     async def announced(self) -> None:
-        """Wait until a wake that is being announced has been, or could not be."""
+        """Wait until a wake that is being announced was announced or failed."""
         wake = self.state.wake
         fresh = wake.phase is Phase.DUE and wake.attempts == 0
         if fresh or (wake.phase is Phase.IDLE and self.state.pending):
@@ -226,7 +226,7 @@ class Subscription(Owner):
     # ── The task ─────────────────────────────────────────────────────────────────────────────
 
     def kick(self) -> None:
-        """Something changed: see what there is to do."""
+        """Something changed: check what is due."""
         if self._task is not None:
             self._again = True
         elif not self.over:
@@ -248,7 +248,7 @@ class Subscription(Owner):
             log.warning("subscription_delayed", subscription=self.name, error=error.message)
             self._alarm.set(self._registry.streams.clock() + _RETRY_MS)
         except Exception as error:
-            # Nobody waits for this task. What is wrong has to be seen, and must not end the wakes.
+            # Nobody waits for this task. The failure must be visible, and must not end the wakes.
             self._registry.watch.failed(error, _RETRY_MS / 1000)
             self._alarm.set(self._registry.streams.clock() + _RETRY_MS)
         else:
@@ -286,7 +286,7 @@ class Subscription(Owner):
     async def _deliver(self, url: str) -> None:
         keys = await self._registry.keyring.get()
         async with self._registry.webhooks.slots:
-            # A callback may have begun this wake a moment ago: not before it is committed.
+            # A callback may have just begun this wake: wait until it is committed.
             await self._registry.streams.writer.reply_after(self, None)
             state, wake = self.state, self.state.wake
             if wake.phase is not Phase.DUE or self.over:
@@ -338,7 +338,7 @@ class Subscription(Owner):
             await self._commit(decide_failed(self.state, wake.wake_id, random.random(), now_ms))
 
     async def _offer_here(self, wake: Wake) -> None:
-        """Put the event into the wake stream, in one transaction with having done so."""
+        """Append the event to the wake stream and mark the wake as offered, in one transaction."""
         streams, path = self._registry.streams, self.state.config.wake_stream or ""
         entry = await streams.entry(path)
         now_ms = streams.clock()
@@ -353,7 +353,8 @@ class Subscription(Owner):
 
     async def _offer_anywhere(self, elsewhere: Elsewhere, wake: Wake) -> None:
         """The same, if another node may own the wake stream: the subscription is a producer there,
-        and its wake the epoch, so doing it again does not do it twice."""
+        and its wake the epoch, so a repetition is stored once.
+        """
         stamp = ProducerStamp(f"wake-{self.state.record.id}", wake.generation, 0)
         event = self._event(wake, self._registry.streams.clock())
         path = self.state.config.wake_stream or ""

@@ -1,10 +1,10 @@
-"""Where streams end, while they keep growing.
+"""The tails of streams, while they keep growing.
 
-A survey reads the tails of many streams from the engine, page by page, on a thread. What is
-committed meanwhile is noted, and applied to what was read when the reading is done. A page may or
-may not show a commit that was noted; applying it again does no harm. A commit that is reported as
-failed may be there all the same, so the streams that it was about are read again. What other nodes
-say meanwhile counts as well (`hints`): how far a stream has grown, or that it has to be read again.
+A survey reads the tails of many streams from the engine, page by page, on a thread. Commits
+meanwhile are recorded, and applied to the result at the end. A page may or may not show a recorded
+commit; applying it again does no harm. A commit reported as failed may have taken effect, so its
+streams are read again. Reports of other nodes count as well (`hints`): how far a stream has grown,
+or that it has to be read again.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Fact = Created | Undeleted | Appended | Deleted | SoftDeleted
 
 
 class Found:
-    """The streams that a survey found, for many who want some of them each."""
+    """The streams that a survey found, for many users who each want some of them."""
 
     def __init__(self, tails: Mapping[str, StreamTail]) -> None:
         self._tails = tails
         self._paths = sorted(tails)
 
     def of(self, prefix: str | None, paths: Iterable[str]) -> Iterator[StreamTail]:
-        """The streams below a prefix, and those of some single ones that are there."""
+        """The streams below a prefix, and those of some single paths that exist."""
         if prefix is not None:
             for index in range(bisect_left(self._paths, prefix), len(self._paths)):
                 path = self._paths[index]
@@ -108,12 +108,12 @@ class Survey:
                 self._look_again(owner.path)
 
     def _look_again(self, path: str) -> None:
-        """What was noted before may be out of date by what is not known to have happened here."""
+        """What was recorded before may be outdated by something that is not known here."""
         self._facts.pop(path, None)
         self._doubtful.add(path)
 
     async def _read_one(self, path: str, found: dict[str, StreamTail]) -> None:
-        # Of all paths that begin with this one, it sorts first.
+        # Of all paths with this prefix, it sorts first.
         page = await self._page(path, "", 1)
         found.pop(path, None)
         found.update({tail.path: tail for tail in page if tail.path == path})
@@ -134,7 +134,7 @@ def _apply(found: dict[str, StreamTail], path: str, fact: Fact) -> None:
     known = found.get(path)
     match fact:
         case Created(config):
-            # Ids grow, so what is known already may be a younger stream of the same name.
+            # Ids grow, so the known one may be a younger stream of the same name.
             if known is None or known.lineage.own < config.id:
                 found[path] = tail_of(path, fact)
         case Undeleted():
@@ -149,7 +149,7 @@ def _apply(found: dict[str, StreamTail], path: str, fact: Fact) -> None:
 
 
 def tail_of(path: str, came: Created | Undeleted) -> StreamTail:
-    """Where a stream that has just come ends."""
+    """The tail of a stream that was just created or undeleted."""
     if isinstance(came, Undeleted):
         return StreamTail(path, came.state.config.lineage, came.state.tail)
     return StreamTail(path, came.config.lineage, came.config.lineage.base)

@@ -1,4 +1,4 @@
-"""Requests to webhooks: checked, signed, bounded, and never in anybody's way."""
+"""Requests to webhooks: checked, signed, bounded, and without delaying anything else."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ANSWER_BYTES_MAX: Final = 64 * KIB
 
 
 class Outcome(NamedTuple):
-    """What became of a request."""
+    """The outcome of a request."""
 
     taken: bool
     done: bool = False
@@ -43,7 +43,7 @@ class Webhooks:
         self.slots = asyncio.Semaphore(limits.webhooks_at_once_max)
         """Held during a request. At most one request per subscription waits for it."""
         self.posted = {"done": 0, "taken": 0, "failed": 0}
-        """Wakes that were sent since the start, by what became of them."""
+        """Wakes sent since the start, by outcome."""
         self.seconds = Histogram(SECONDS)
         """How long that took."""
         self._development = development
@@ -53,8 +53,8 @@ class Webhooks:
     async def check(self, url: str) -> None:
         """Refuse an address that is not allowed.
 
-        A name that cannot be resolved now is let through: nothing is sent before it resolves to
-        something that is allowed.
+        A name that cannot be resolved now is accepted: nothing is sent until it resolves to an
+        allowed address.
         """
         target = parse_target(url, development=self._development)
         try:
@@ -63,7 +63,7 @@ class Webhooks:
             return
 
     async def post(self, url: str, body: bytes, signature: str) -> Outcome:
-        """Send a wake. Whatever goes wrong is an outcome, not an error."""
+        """Send a wake. Any failure is an outcome, not an exception."""
         began_s = monotonic()
         outcome = await self._post(url, body, signature)
         self.seconds.observe(monotonic() - began_s)
@@ -121,7 +121,7 @@ async def _judge(response: httpx.Response) -> Outcome:
 
 
 async def _read(response: httpx.Response) -> bytes:
-    """An answer, as far as it is of interest. One that is too long says nothing."""
+    """The relevant part of an answer. One that is too long is ignored."""
     body = b""
     async for part in response.aiter_raw():
         body += part
