@@ -1,5 +1,4 @@
-"""Nodes that share a database: which shard a path belongs to, which nodes are gone, and which node
-should own what.
+"""Nodes that share a database: the shard of a path, which nodes are gone, who should own what.
 
 - The database has a fixed number of shards. A stream never changes its shard: it is that of its
   path's hash, or, if the stream was made for another (a fork, a dead-letter stream), that of the

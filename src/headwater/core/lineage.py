@@ -79,8 +79,7 @@ class Lineage:
         return offset.position
 
     def approach(self, offset: Anchor | Offset, tail: int) -> int:
-        """The position where a read begins; if no append begins there, it starts at the boundary
-        before.
+        """The position where a read begins; the boundary before it if no append begins there.
 
         One past the tail is the tail, in the run that the tail names. Run 0 wrote nothing, so one
         past the beginning can only be the beginning. Anything else past the end of a run is an

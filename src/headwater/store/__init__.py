@@ -1,1 +1,1 @@
-"""Storage engines: where committed mutations live. See `headwater.store.engine`."""
+"""Storage engines: where committed mutations are kept. See `headwater.store.engine`."""

@@ -1,16 +1,15 @@
 """Backups: a copy of a data directory as it was at one moment, made while a server keeps running.
 
-SQLite's write-ahead log lets anyone read the state of one moment for as long as it takes, in any
-process, without holding up the writer. A backup is such a read: pages are copied one by one, each
-verified against its checksum on the way, and the copy carries checksums of its own. It holds
-everything that was acknowledged before it began. (Meanwhile the log cannot be folded back into the
-database, so it grows by what is written during the copy.)
+SQLite's write-ahead log lets any process read the state of one moment for as long as it takes,
+without blocking the writer. A backup is such a read: pages are copied one by one, each verified
+against its checksum, and the copy has its own checksums. It holds everything acknowledged before it
+began. (Meanwhile the log cannot be checkpointed, so it grows by what is written during the copy.)
 
-Files of history never change, but they come and go: rows are sealed into new ones, and those that
-nobody needs any more are removed. So first they are copied as they are found, which may take long
-and holds up nothing. Then the moment is chosen, and the few that it names and that are not copied
-yet follow, before the database. If one of them was removed since that moment, a later moment is
-chosen, which does not name it.
+History files never change, but they come and go: rows are sealed into new ones, and unneeded ones
+are removed. So existing files are copied first, which may take long and blocks nothing. Then the
+moment is chosen, and the few files that it names and that are not copied yet follow, before the
+database. If one of them was removed since that moment, a later moment is chosen, which does not
+name it.
 
 A backup is a directory, or a tar file of one, which only its owner can read:
 
@@ -20,10 +19,10 @@ A backup is a directory, or a tar file of one, which only its owner can read:
     keys.json         the API keys (their digests), and
     signing.secret    what addresses are signed with, if they are in the data directory
 
-History that is only in object storage stays there; the manifest says how many files that is.
+History that is only in object storage stays there; the manifest says how many files.
 
-It is built under another name and renamed when it is complete and synced, so what has the right
-name is whole. Nothing is ever overwritten, neither by a backup nor by a restore.
+It is built under another name and renamed when complete and synced, so a backup with the right name
+is complete. Neither a backup nor a restore ever overwrites anything.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ MANIFEST_NAME: Final = "backup.json"
 FORMAT: Final = 1
 SECRETS: Final = (KEYS_NAME, SECRET_NAME)
 _TAR: Final = ".tar"
-# What is fetched from object storage is there still.
+# The cache is not backed up: object storage still has what was fetched.
 _KNOWN: Final = frozenset({DIRECTORY_NAME, CACHE_NAME, "lost+found"})
 _PAGES_AT_ONCE: Final = 256
 _COPY_BYTES: Final = 1024 * 1024
@@ -64,7 +63,7 @@ _MOMENTS_MAX: Final = 100
 
 
 class BackupError(Exception):
-    """It cannot be done; the message is one line that says why."""
+    """The operation is not possible; the message is one line that says why."""
 
 
 class FileRecord(msgspec.Struct, frozen=True):
@@ -80,7 +79,7 @@ class Manifest(msgspec.Struct, frozen=True):
     streams: int
     files: dict[str, FileRecord]
     elsewhere: int = 0
-    """Files of history that are only in object storage."""
+    """History files that are only in object storage."""
 
     @property
     def bytes(self) -> int:
@@ -105,7 +104,7 @@ def make_backup(directory: Path, target: Path) -> Iterator[Progress | Manifest]:
     packed = target.with_name(f"{target.name}.partial{_TAR}")
     with troubles(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        # Not made by two at once; what somebody else makes here is not ours to remove.
+        # Fails if it exists; what somebody else creates here is not ours to remove.
         draft.mkdir(mode=0o700)
     with troubles(target), removed_at_the_end(draft, packed):
         with closing(open_reader(directory / DATABASE_NAME)) as source:
@@ -126,7 +125,7 @@ def make_backup(directory: Path, target: Path) -> Iterator[Progress | Manifest]:
 
 
 def _require_known(directory: Path) -> None:
-    """A backup that leaves something out is none, so what is not understood is not passed over."""
+    """Refuse unknown files: a backup that leaves something out is not a backup."""
     for entry in directory.iterdir():
         if entry.is_dir() and entry.name not in _KNOWN and any(entry.iterdir()):
             raise BackupError(
@@ -136,7 +135,7 @@ def _require_known(directory: Path) -> None:
 
 
 class _Gone(Exception):
-    """A file of history is not there any more."""
+    """A history file no longer exists."""
 
 
 class _Copying:
@@ -180,7 +179,7 @@ class _Copying:
                 self._files[name] = self._copy(name)
 
     def _ahead(self) -> Iterator[Progress]:
-        """Copy files of history before the moment is chosen, while new ones come."""
+        """Copy history files before the moment is chosen, while new ones appear."""
         for _ in range(_ROUNDS_MAX):
             wanted = self._wanted()
             if not wanted:
@@ -210,7 +209,7 @@ class _Copying:
     def _needed(self) -> list[SegmentRow]:
         """Segments that streams need, wherever they are."""
         if not self._one("SELECT count(*) FROM sqlite_schema WHERE name = 'segments'"):
-            # Of an older version, which had no history.
+            # An older version, without history.
             return []
         found = self._source.execute(
             f"SELECT {SEGMENT_COLUMNS} FROM segments s"
@@ -240,7 +239,7 @@ class _Copying:
             yield Progress("copying history", done, total)
 
     def _keep_needed(self) -> None:
-        """Drop copies of files that went before the moment."""
+        """Drop copies of files that were removed before the moment."""
         rows = self._needed()
         named = {_path_of(row) for row in rows if row.local}
         self._elsewhere = sum(not row.local for row in rows)
@@ -274,7 +273,7 @@ class _Copying:
                 while not job.done:
                     job.step(_PAGES_AT_ONCE)
                     yield Progress("copying", job.page_count - job.remaining, job.page_count)
-            # A copy of a database with a log wants to have one too. This one is complete in itself.
+            # A copy of a database in WAL mode expects a log. This one is complete in itself.
             copy.pragma("journal_mode", "delete")
         sync(path)
         self._files[DATABASE_NAME] = record_of(path)
@@ -305,7 +304,7 @@ def _pack(draft: Path, target: Path, names: list[str]) -> None:
 
 @contextmanager
 def troubles(path: Path) -> Iterator[None]:
-    """What the file system and the database have to say, in one line."""
+    """Turn errors of the file system and the database into one line."""
     try:
         yield
     except DataDirectoryError as error:
@@ -319,7 +318,7 @@ def troubles(path: Path) -> Iterator[None]:
 
 @contextmanager
 def removed_at_the_end(*paths: Path) -> Iterator[None]:
-    """Whatever is left of these goes, however it ends."""
+    """Remove what is left of these, however it ends."""
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
 """The checksum of a stored append.
 
-XXH3 over the body, seeded with the place it belongs to, so that a body that was damaged is noticed
-and one that turns up in the wrong place as well.
+XXH3 over the body, seeded with its place, so that both a damaged body and a misplaced one are
+detected.
 """
 
 from __future__ import annotations
@@ -14,5 +14,5 @@ _SPREAD = 0x9E3779B97F4A7C15
 
 
 def append_checksum(stream_id: int, start: int, body: bytes) -> int:
-    """A signed 64-bit number, which is what SQL databases store."""
+    """A signed 64-bit number, as SQL databases store it."""
     return xxh3_64_intdigest(body, (stream_id * _SPREAD + start) & _MASK) - _SIGN

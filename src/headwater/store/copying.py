@@ -1,18 +1,17 @@
-"""Copying everything that one engine keeps into another one, table by table.
+"""Copying everything from one engine to another, table by table.
 
-Engines with tables have the same ones, with the same columns (`headwater.store.rows`), so a copy is
-rows that are read here and written there: streams with their offsets, producers, message ids,
-groups and what they have under way, subscriptions, snapshots, live templates, secrets, forks and
-streams that are deleted but still needed or kept. Ids that were given out are not given out again.
+Engines with tables have the same ones, with the same columns (`headwater.store.rows`), so rows are
+read here and written there: streams with their offsets, producers, message ids, groups and their
+deliveries, subscriptions, snapshots, live templates, secrets, forks and deleted streams that are
+still needed or kept. Ids that were assigned are not assigned again.
 
-- Both places belong to the copy while it runs: no server may use them.
-- The target is empty before, and complete or empty after. A copy that was interrupted is begun
-  again.
-- Appends that lie in files of history become rows again, and the target seals them again. Files
-  belong to one place: nothing says when the other one does not need them any more.
-- Each append is compared with its checksum on the way. In the end the target is read back; every
-  table must have as many rows as were read, and the same digest. A digest is the sum of the digests
-  of the rows, so that it does not depend on their order.
+- The copy has both places to itself while it runs: no server may use them.
+- The target is empty before, and complete or empty after. An interrupted copy starts over.
+- Appends in history files become rows again, and the target seals them again. Files belong to one
+  place: nothing tells one place when the other no longer needs them.
+- Each append is verified against its checksum on the way. At the end the target is read back; every
+  table must have as many rows as were read, and the same digest. A digest is the sum of the rows'
+  digests, so it does not depend on their order.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from headwater.store.history.cold_segments import fetching
 from headwater.store.rows import Row
 from headwater.store.sql.extents import ExtentRow
 
-# The sizes of rows vary; no batch is much larger than this, but for one row that is.
+# Row sizes vary; a batch is not much larger than this, unless a single row is.
 _BATCH_BYTES: Final = 4 * 1024 * 1024
 _BATCH_ROWS: Final = 1_000
 _ROW_BYTES: Final = 200
@@ -42,7 +41,7 @@ _DIGEST_BYTES: Final = 16
 _FRAME_BYTES: Final = 1024 * 1024
 _MESSAGES_MAX: Final = 2**62
 CACHE_BYTES: Final = 64 * 1024 * 1024
-"""Of history that is fetched from object storage for a copy."""
+"""For history fetched from object storage during a copy."""
 
 TABLES: Final[dict[str, str]] = {
     "streams": f"{rows.CREATED_COLUMNS}, closed_at, closed_by_id, closed_by_epoch, closed_by_seq,"
@@ -59,15 +58,15 @@ TABLES: Final[dict[str, str]] = {
     "subscription_links": rows.LINK_COLUMNS,
     "secrets": "kind, value, created_at",
 }
-"""What is copied, and its columns. Secrets are read in the order in which they were made."""
+"""The tables to copy, and their columns. Secrets are read in the order of their creation."""
 COUNTED: Final = ("streams", "groups", "subscriptions")
-"""The kinds of ids that are never given out twice."""
+"""The kinds of ids that are never reused."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class CopyError(Exception):
-    """It cannot be done; the message is one line that says why."""
+    """The copy is not possible; the message is one line that says why."""
 
 
 class Source(Protocol):
@@ -76,11 +75,11 @@ class Source(Protocol):
     def count(self, table: str) -> int: ...
     def rows(self, table: str) -> Iterator[Row]: ...
     def last_ids(self) -> dict[str, int]:
-        """The last id of each kind that was given out."""
+        """The last assigned id of each kind."""
 
 
 class Target(Protocol):
-    """Where everything goes. Nothing of it counts before `finish`."""
+    """Where everything goes. Nothing takes effect before `finish`."""
 
     def rows(self, table: str) -> Iterator[Row]: ...
     def insert(self, table: str, batch: list[Row]) -> None: ...
@@ -89,7 +88,7 @@ class Target(Protocol):
 
 
 class Copied(NamedTuple):
-    """What a copy has found and made."""
+    """What a copy has found and written."""
 
     rows: dict[str, int]
     size_bytes: int
@@ -97,7 +96,7 @@ class Copied(NamedTuple):
 
 
 class Tally:
-    """How many rows a table has, and what they come to."""
+    """The row count and digest of a table."""
 
     def __init__(self) -> None:
         self.count = self._sum = 0
@@ -112,7 +111,7 @@ class Tally:
 
 
 def copy(source: Source, target: Target) -> Iterator[Progress | Copied]:
-    """Copy everything, read it back, and make it count."""
+    """Copy everything, read it back, and make it take effect."""
     total = sum(map(source.count, TABLES))
     tallies = {table: Tally() for table in TABLES}
     done = size_bytes = 0
@@ -146,7 +145,7 @@ def copy(source: Source, target: Target) -> Iterator[Progress | Copied]:
 
 
 def _checked(table: str, found: Iterator[Row]) -> Iterator[Row]:
-    """What is damaged is not copied: whoever reads it later would not know where that happened."""
+    """Damaged data is not copied: a later reader could not tell where the damage happened."""
     if table != "ops":
         yield from found
         return
@@ -170,7 +169,7 @@ def _batches(found: Iterator[Row]) -> Iterator[list[Row]]:
 
 
 def sealed_rows(appends: Appends, extent: ExtentRow) -> Iterator[Row]:
-    """The appends of an extent, as the rows that it was made of."""
+    """The appends of an extent, as the rows it was made from."""
     run, position, number = extent.run, extent.start, extent.first_message
     while position < extent.until:
         span = Span(run, position, extent.until)

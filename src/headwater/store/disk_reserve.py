@@ -1,8 +1,8 @@
-"""Room that is kept for the moment when the disk is full.
+"""Disk space reserved for when the disk is full.
 
-To delete something, a database has to write first. So a file of some size lies next to it that
-holds nothing. When the disk is full, that file goes, and what it took is there for deletions,
-retention and closing; nothing that grows is stored until it could be made again.
+To delete something, a database has to write first. So an empty file of some size is kept next to
+it. When the disk is full, that file is removed, and its space is there for deletions, retention and
+closing; nothing that grows is stored until the file could be created again.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from headwater.core.limits import MIB
 from headwater.store.permissions import FILE_MODE
 
 RESERVE_NAME: Final = "reserve"
-# Twice what the write-ahead log grows to before it is folded into the database: the log may have to
-# grow that far, and then the database.
+# Twice the size at which the write-ahead log is checkpointed: the log may have to grow that far,
+# and then the database.
 _BYTES_MAX: Final = 16 * MIB
 _SHARE_OF_DISK: Final = 4
 
@@ -33,11 +33,11 @@ class DiskReserve:
         self.size_bytes = min(_BYTES_MAX, disk.f_blocks * disk.f_frsize // _SHARE_OF_DISK)
         self.is_there = False
         self.reusable_bytes = 0
-        """What the database can use again without growing."""
+        """What the database can reuse without growing."""
         self.build()
 
     def build(self) -> bool:
-        """Have the file there, if the disk has room for it."""
+        """Create the file, if the disk has space for it."""
         if not self.is_there and self._fits():
             try:
                 file = os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, FILE_MODE)
@@ -59,13 +59,13 @@ class DiskReserve:
         return free_bytes >= self.size_bytes + max(0, growth_bytes - self.reusable_bytes)
 
     def release(self) -> None:
-        """The disk is full: give the room to those who make some."""
+        """The disk is full: free the space for operations that shrink."""
         self.is_there = False
         with suppress(OSError):
             self._path.unlink()
 
     def has_room(self) -> bool:
-        """Whether something may grow, or it is worth trying to."""
+        """Whether something may grow, or it is worth trying."""
         try:
             return self.is_there or self._fits()
         except OSError:

@@ -1,15 +1,15 @@
 """Removing what no stream and no fork needs any more, a little at a time.
 
-A stream that keeps less, or goes, *releases* positions: its own, and those that it inherits. What
-was released is noted in the transaction that did it, so nothing has to be looked for after a start.
-A release is then worked off on its own, in steps of bounded size:
+A stream that is trimmed or deleted *releases* positions: its own, and inherited ones. The
+transaction that does it records the release, so nothing has to be searched for after a start. Each
+release is then processed on its own, in steps of bounded size:
 
-1. What others need of the stream's positions is found; see `headwater.store.reachability`.
-2. The appends of its run that nobody needs are dropped.
-3. What was released of inherited positions, and nobody here needs, is released by its source.
+1. Find which of the stream's positions others need; see `headwater.store.reachability`.
+2. Drop the appends of its run that nobody needs.
+3. Pass released inherited positions that nobody here needs on, as a release of the source.
 
-So the cost follows what is dropped. A fork of a live stream that goes releases positions which
-its source needs itself, and that is the end of it, however large the family.
+So the cost follows what is dropped. A deleted fork of a live stream releases positions that its
+source needs itself, and that ends it, however large the family.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RELEASING: Final = (Trimmed, SoftDeleted, Deleted)
 
 
 class Release(NamedTuple):
-    """Positions that a stream, or a fork of it, does not need any more."""
+    """Positions that a stream, or a fork of it, no longer needs."""
 
     stream_id: int
     start: int
@@ -38,16 +38,16 @@ class Releases(Family, Protocol):
     def next_release(self) -> Release | None: ...
 
     def release(self, release: Release) -> None:
-        """Note a release; one that is noted for the same stream already grows."""
+        """Record a release; an existing one of the same stream grows."""
 
     def settle(self, release: Release) -> None:
-        """Forget a release, unless it has grown."""
+        """Remove a release, unless it has grown."""
 
     def last_start(self, run: int) -> int:
         """Where the last append of a run begins."""
 
     def drop(self, run: int, interval: Interval, most: int) -> int:
-        """Drop some appends that lie in an interval; says how many, 0 when none is left."""
+        """Drop some appends in an interval; returns how many, 0 when none is left."""
 
 
 class Collector:
@@ -57,10 +57,10 @@ class Collector:
         self._unneeded: list[Interval] | None = None
         self._known: dict[int, int] = {}
         self.visits = 0
-        """Streams that were looked at since the start."""
+        """Streams visited since the start."""
 
     def begin_again(self) -> None:
-        """What was found out may not hold any more."""
+        """What was found so far may no longer be valid."""
         self._release = self._search = self._unneeded = None
         self._known.clear()
 
@@ -69,14 +69,15 @@ class Collector:
         self._known = {}
 
     def step(self, releases: Releases, most: int) -> bool:
-        """Work off a release, or a part of it; False when there is none."""
+        """Process a release, or a part of it; False when there is none."""
         if self._release is None or self._search is None:
             release = releases.next_release()
             if release is None:
                 return False
             member = releases.member(release.stream_id)
             if member is None or _covers(member, release):
-                # It is deleted, which is a release of its own; or it needs all of that itself.
+                # It is deleted, which is a release of its own; or it needs all of these positions
+                # itself.
                 releases.settle(release)
                 return True
             self._release, self._unneeded = release, None
@@ -96,7 +97,7 @@ class Collector:
             return
         if self._unneeded is None:
             if member.live:
-                # It tells where the stream ends, needed or not. What is inherited does not.
+                # It shows where the stream ends, needed or not. Inherited ones do not.
                 search.need(max(releases.last_start(member.id), member.base), END)
             self._unneeded = search.unneeded(member.base, END)
         while self._unneeded:
@@ -115,9 +116,9 @@ def _covers(member: Member, release: Release) -> bool:
 
 
 def note_release(collector: Collector, releases: Releases, mutation: Mutation) -> None:
-    """Note what a mutation releases; to be called before it is stored."""
+    """Record what a mutation releases; call this before it is stored."""
     if isinstance(mutation, Undeleted):
-        # More is needed than was found, and what it had released before may be forgotten.
+        # More is needed than was found, and its earlier releases may be forgotten.
         collector.begin_again()
         if kept_from := mutation.state.config.kept_from:
             releases.release(Release(mutation.stream_id, 0, kept_from))
@@ -129,11 +130,11 @@ def note_release(collector: Collector, releases: Releases, mutation: Mutation) -
     if member is None:
         return
     if isinstance(mutation, Trimmed):
-        # At least one position, so that a release that is being worked off grows by it.
+        # At least one position, so that a release in progress grows by it.
         until = max(mutation.config.kept_from, member.kept_from + 1)
         releases.release(Release(member.id, member.kept_from, until))
     elif isinstance(mutation, SoftDeleted):
         releases.release(Release(member.id, member.kept_from, END))
     elif member.source_id is not None and member.kept_from < member.base:
-        # Its own run goes with it.
+        # Its own run is dropped with it.
         releases.release(Release(member.source_id, member.kept_from, member.base))

@@ -1,9 +1,9 @@
 """API keys, and the file that holds them, next to the streams.
 
-A file of its own and not a table: the database belongs to one process, and keys are made and
-revoked while a server runs. The file is replaced in one step, so a reader sees the old keys or
-the new ones; writers take turns by a lock. Only its owner can read it, although it holds no key,
-only digests.
+A separate file instead of a table: the database belongs to one process, and keys are created and
+revoked while a server runs. The file is replaced atomically, so a reader sees the old keys or the
+new ones; a lock serialises writers. Only its owner can read it, although it holds no keys, only
+digests.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ class KeyFileError(Exception):
 
 
 class KeyPlace(Protocol):
-    """Where the keys of a server are."""
+    """Where the keys of a server are stored."""
 
     name: str
     """For people to read."""
 
     def stamp(self) -> object:
-        """Another one whenever the keys have changed."""
+        """Changes whenever the keys change."""
 
     def load(self) -> KeyBook | None:
         """The keys; None if there have never been any. Raises KeyFileError."""
 
     def change(self, change: Callable[[KeyBook], KeyBook]) -> None:
-        """Read, change and replace them, while no one else does. Raises KeyFileError."""
+        """Read, change and replace them under a lock. Raises KeyFileError."""
 
     def close(self) -> None: ...
 
@@ -82,7 +82,7 @@ def file_stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def load_keys(path: Path) -> KeyBook | None:
-    """What the file holds, checked; None if there is none."""
+    """The verified content of the file; None if there is none."""
     try:
         with path.open("rb") as file:
             raw = file.read(FILE_BYTES_MAX + 1)
@@ -106,7 +106,7 @@ def parse_keys(raw: bytes, place: str) -> KeyBook:
 
 
 def change_keys(path: Path, change: Callable[[KeyBook], KeyBook]) -> None:
-    """Read, change and replace the file, while no one else does."""
+    """Read, change and replace the file under a lock."""
     try:
         make_directory(path.parent)
         with _turn(path):
@@ -116,13 +116,13 @@ def change_keys(path: Path, change: Callable[[KeyBook], KeyBook]) -> None:
 
 
 def load_secret(path: Path) -> bytes:
-    """The secret that addresses are signed with; made the first time."""
+    """The secret that signs addresses; created on first use."""
     try:
         if not path.exists():
             with _turn(path):
                 if not path.exists():
                     _replace(path, secrets.token_hex(signed.SECRET_BYTES).encode() + b"\n")
-        # Whoever made it, it may lie where this process cannot write.
+        # It may exist where this process cannot write.
         text = path.read_bytes().strip()
     except OSError as error:
         raise KeyFileError(f"cannot use {path}: {error.strerror}") from None
@@ -147,14 +147,14 @@ def _turn(path: Path) -> Iterator[None]:
 
 
 def _give_to_owner(descriptor: int, directory: Path) -> None:
-    """What an administrator makes must be readable by the server, whose directory it is."""
+    """A file created by an administrator must be readable by the directory's owner, the server."""
     if os.geteuid() == 0:
         owner = directory.stat()
         os.fchown(descriptor, owner.st_uid, owner.st_gid)
 
 
 def _replace(path: Path, content: bytes) -> None:
-    # Temporary files are made with mode 0600.
+    # Temporary files have mode 0600.
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
         with os.fdopen(descriptor, "wb") as file:

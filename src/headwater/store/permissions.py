@@ -1,4 +1,4 @@
-"""Data is for its owner: directories are 0700 and files 0600, whatever the umask says."""
+"""Data is private to its owner: directories are 0700 and files 0600, whatever the umask."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def make_directory(path: Path) -> None:
 
 
 def create_file(path: Path) -> None:
-    """An empty file that only its owner may read; others take their modes from it."""
+    """An empty file that only its owner may read; related files inherit its mode."""
     os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE))
 
 
 def tighten(directory: Path, own: tuple[str, ...]) -> None:
-    """Close a directory that an older version made, and what of it is ours, to other users."""
+    """Remove other users' access to a directory from an older version, and to our files in it."""
     changed = 0
     for path in _ours(directory, own):
         try:

@@ -1,15 +1,14 @@
-"""Which positions of a run somebody still needs.
+"""Which positions of a run are still needed.
 
 A fork shares the positions of its source: a stream needs every position from the first that it
-keeps, its own and inherited ones alike. A soft-deleted stream needs nothing by itself; its forks
-do, each up to where it parts. What nobody needs may go.
+keeps, its own and inherited ones alike. A soft-deleted stream needs nothing itself; its forks do,
+each up to its base. What nobody needs may be dropped.
 
-To find out what is needed of a run, its forks and theirs are looked at, those that part last
-first. A live one that keeps everything covers all that part before it and all its own forks, so
-most of a family is never visited. `Search` visits a bounded number of streams per step: a family
-may change between two steps, but only so that less is needed, never more, because a fork of a
-stream needs nothing that its source did not need. (A stream that is undeleted is the exception:
-whoever does that has to begin again.)
+To find what is needed of a run, its forks and theirs are visited, those with the highest base
+first. A live fork that keeps everything covers all with lower bases and all its own forks, so most
+of a family is never visited. `Search` visits a bounded number of streams per step: a family may
+change between two steps, but only so that less is needed, never more, because a fork needs nothing
+that its source did not need. (Undeleting a stream is the exception: it requires a new search.)
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Member(NamedTuple):
     id: int
     source_id: int | None
     base: int
-    """Where its own run begins, which is where it parts from its source."""
+    """Where its own run begins, which is where it leaves its source."""
     kept_from: int
     live: bool
 
@@ -43,29 +42,29 @@ class Family(Protocol):
 
 
 class Search:
-    """Finds what is needed of a stream's positions, a bounded number of streams at a time."""
+    """Finds the needed positions of a stream, a bounded number of streams at a time."""
 
     def __init__(self, stream: Member, lowest: int, known: dict[int, int] | None = None) -> None:
-        """Positions below `lowest` do not matter: whether they are needed is not looked for.
+        """Positions below `lowest` are ignored.
 
-        What is `known` says up to where everything is needed by the forks of a stream. Searches
-        share it, and add to it, for as long as nobody in any family needs less than before.
+        `known` says up to where the forks of a stream need everything. Searches share and extend
+        it, for as long as nothing in any family needs less than before.
         """
         self.visits = 0
         self._known = {} if known is None else known
         self._members: dict[int, Member] = {}
         self._above: dict[int, Member] = {}
-        """By stream, the one that it was found as a fork of."""
+        """For each stream, the one it was found as a fork of."""
         self._lowest = lowest
         self._needs: list[Interval] = []
         self._covered = lowest
         """Everything from `lowest` up to here is needed."""
         self._open: list[tuple[int, int, tuple[int, int]]] = []
-        """Streams whose forks are still to be looked at: which, up to where, and from which on."""
+        """Streams whose forks are still to be visited: which, up to where, and from which on."""
         self._visit(stream, END)
 
     def step(self, family: Family, most: int) -> bool:
-        """Look at some more forks; True when there are no more to look at."""
+        """Visit some more forks; True when there are no more."""
         while self._open and most > 0:
             stream_id, end, before = self._open.pop()
             if end <= self._covered:
@@ -73,7 +72,7 @@ class Search:
             forks = family.forks(stream_id, before, min(most, _PAGE))
             most -= max(1, len(forks))
             if not forks or min(end, forks[0].base) <= self._covered:
-                # Those that part later come first: the others are covered as well.
+                # Those with higher bases come first: the others are covered as well.
                 continue
             last = forks[-1]
             self._open.append((stream_id, end, (last.base, last.id)))
@@ -103,16 +102,16 @@ class Search:
         self._open.append((stream.id, end, (END, END)))
 
     def need(self, start: int, end: int) -> None:
-        """Keep this: a stream needs it, or whoever searches."""
+        """Keep this: a stream needs it, or the caller does."""
         if start >= end:
-            # A fork that keeps nothing of this. A need of nothing would still cut an append in two.
+            # A fork that keeps nothing of this. An empty need would still cut an append in two.
             return
         self._needs.append((start, end))
         if start <= self._covered:
             self._covered = max(self._covered, end)
 
     def _remember(self, stream: Member) -> None:
-        """A stream keeps everything: so much of those that it was found by way of is needed."""
+        """A stream keeps everything: record how much it needs of those it was found through."""
         end = stream.base
         while (above := self._above.get(stream.id)) is not None:
             if self._known.get(above.id, 0) >= end:
@@ -121,7 +120,7 @@ class Search:
             end, stream = min(end, above.base), above
 
     def unneeded(self, start: int, end: int) -> list[Interval]:
-        """The largest intervals between two positions that nobody needs."""
+        """The largest unneeded intervals between two positions."""
         found: list[Interval] = []
         for need_start, need_end in sorted(self._needs):
             if start < min(need_start, end):

@@ -1,7 +1,7 @@
-"""Restoring a backup: a new data directory, every part of it verified before it counts.
+"""Restoring a backup: a new data directory, every part of it verified before it takes effect.
 
-Everything is put together and verified in a directory of its own inside of the new one, and moved
-to its place at the end, the database last: without it there is no data directory.
+Everything is assembled and verified in a subdirectory of the new one, and moved into place at the
+end, the database last: without it there is no data directory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MANIFEST_BYTES_MAX: Final = 256 * 1024 * 1024
 
 
 def restore_backup(source: Path, directory: Path) -> Iterator[Progress | Manifest]:
-    """Make a data directory of a backup. It says done when every checksum has been verified."""
+    """Make a data directory from a backup. It is done when every checksum has been verified."""
     with troubles(directory), _Archive.open(source) as archive:
         manifest = _manifest(archive)
         _require_empty(directory)
@@ -61,7 +61,7 @@ def restore_backup(source: Path, directory: Path) -> Iterator[Progress | Manifes
 
 
 class _Archive:
-    """A backup that is read: a directory, or a tar file of one."""
+    """A backup to read: a directory, or a tar file of one."""
 
     def __init__(self, path: Path, packed: tarfile.TarFile | None) -> None:
         self.path = path

@@ -1,6 +1,6 @@
-"""Rows and the values they stand for: one codec for each table, for all engines with tables.
+"""Rows and the values they represent: one codec for each table, for all engines with tables.
 
-What a column means is said here, and how it is declared by the schema of each engine.
+The meaning of a column is defined here; the schema of each engine declares it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ KEPT: Final = 3
 Row = tuple[Any, ...]
 Query = Callable[[str, tuple[object, ...]], list[Row]]
 NextId = Callable[[Query, str], int]
-"""The smallest id that a table has never given out."""
+"""The smallest id that a table has never assigned."""
 
 CONFIG_COLUMNS: Final = (
     "id, path, content_type, created_at, ttl_s, expires_at, expires_text, lifetime_inherited,"
@@ -127,7 +127,7 @@ def created_row(config: StreamConfig) -> Row:
 
 
 def settings_row(config: StreamConfig, at_ms: int) -> Row:
-    """Values for SETTINGS_COLUMNS: what changes when a stream gets other settings."""
+    """Values for SETTINGS_COLUMNS: what changes with a stream's settings."""
     lifetime, retention = config.lifetime, config.retention
     return (
         config.version,
@@ -180,7 +180,7 @@ def read_config(row: Row) -> StreamConfig:
 def read_state(
     config: StreamConfig, row: Row, end: tuple[int, int] | None, forks: int
 ) -> StreamState:
-    """A state from STATE_COLUMNS and where the stream's own appends end (position, messages)."""
+    """A state from STATE_COLUMNS and the end of the stream's own appends (position, messages)."""
     touched_at, closed_at, closed_by_id, closed_by_epoch, closed_by_seq, *rest = row
     stream_seq, status, trim_due = rest
     closed_by = None
@@ -202,7 +202,7 @@ def read_state(
 
 
 def stored_deadline(lifetime: Lifetime, touched_at_ms: int) -> int | None:
-    """When to look whether the stream is over, given that the stored moment may lag."""
+    """When to check whether the stream has expired, given that the stored access time may lag."""
     return lifetime.deadline_ms(touched_at_ms + touch_interval_ms(lifetime))
 
 
@@ -223,7 +223,7 @@ def op_row(append: Appended) -> Row:
 
 
 def read_op(row: Row) -> Appended:
-    """The inverse of `op_row`. Whether the checksum holds is a question of its own."""
+    """The inverse of `op_row`. The checksum is not verified here."""
     producer = ProducerStamp(row[6], row[7], row[8]) if row[6] is not None else None
     return Appended(row[0], row[1], row[10], row[2], row[3], row[4], producer, message_id=row[9])
 
@@ -233,7 +233,7 @@ def op_is_intact(row: Row) -> bool:
 
 
 Producers = dict[tuple[int, str], ProducerState]
-"""What a batch makes of producers, by stream and producer."""
+"""The producer states after a batch, by stream and producer."""
 
 
 PRODUCER_COLUMNS: Final = "stream_id, producer_id, epoch, seq, used_at"
@@ -289,7 +289,7 @@ def read_delivery(row: Row) -> Outstanding:
 
 
 def subscription_row(record: SubscriptionRecord, config: SubscriptionConfig) -> Row:
-    """Values for SUBSCRIPTION_COLUMNS, of one that has not woken anybody yet."""
+    """Values for SUBSCRIPTION_COLUMNS, before the first wake."""
     return (*record, msgspec.json.encode(config).decode(), *wake_row(NO_WAKE))
 
 

@@ -1,6 +1,6 @@
 """Finding an append by a property that grows with its position: a message number, a time.
 
-Bisecting a run finds it with a few look-ups, and without an index of its own.
+Bisecting a run takes a few look-ups, and no separate index.
 """
 
 from __future__ import annotations

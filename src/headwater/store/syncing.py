@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def sync(path: Path) -> None:
-    """The content of a file, or the names in a directory."""
+    """Sync the content of a file, or the names in a directory."""
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)

@@ -1,8 +1,8 @@
-"""Walking a database from end to end: is everything there, and is it what was committed?
+"""Verifying a database from end to end: is everything there, and as committed?
 
-Checked: every page's checksum and the database's own structure; every append's checksum, in rows
-and in files of history; that the appends of a stream follow each other without gap or overlap, in
-bytes and in messages; that what forks inherit is still there; every block of every file.
+Checked are: every page's checksum and the database's own structure; every append's checksum, in
+rows and in history files; that the appends of a stream are contiguous, in bytes and in messages;
+that what forks inherit is still there; every block of every file.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def _check_streams(connection: apsw.Connection, files: HistoryCheck) -> Iterator
     there = f"FROM streams WHERE status <> {DELETED}"
     for status, *row in connection.execute(f"SELECT {columns} {there}"):
         config = rows.read_config(tuple(row))
-        # What is deleted but for its forks need not be whole; what those need is checked as theirs.
+        # A soft-deleted stream need not be complete; what its forks need is checked as theirs.
         kept_from = END if status == SOFT_DELETED else config.kept_from
-        # One moment for all of it: a running server moves appends from rows into files.
+        # One consistent snapshot: a running server moves appends from rows into files.
         with connection:
             found = [*_check_appends(connection, config, kept_from, files)]
             inherited = [*_check_inherited(connection, config)] if status == LIVE else []
@@ -86,7 +86,7 @@ def _check_streams(connection: apsw.Connection, files: HistoryCheck) -> Iterator
 
 
 class _Chain:
-    """Spans of a run that have to follow each other from the first one on that is kept."""
+    """Spans of a run that must be contiguous from the first kept one on."""
 
     def __init__(self, config: StreamConfig, kept_from: int) -> None:
         self._position, self._messages = config.lineage.base, config.base_messages
@@ -128,7 +128,7 @@ def _check_appends(
 
 
 def _check_inherited(connection: apsw.Connection, config: StreamConfig) -> Iterator[Problem]:
-    """Whether all that a fork inherits and keeps is there, in extents and in rows."""
+    """Whether everything that a fork inherits and keeps is there, in extents and in rows."""
     for run, start, end in config.lineage.spans(config.kept_from, config.lineage.base):
         found = connection.execute(
             "SELECT ifnull((SELECT sum(min(until, ?3) - max(start, ?2)) FROM extents"
@@ -145,7 +145,7 @@ def _check_inherited(connection: apsw.Connection, config: StreamConfig) -> Itera
 
 
 def sample_appends(connection: apsw.Connection, most: int) -> Iterator[Problem]:
-    """Look at some appends, half of them the newest, the others spread over all there are."""
+    """Check some appends: half of them the newest, the others spread over all."""
     query = f"SELECT {OP_COLUMNS} FROM ops"
     for row in connection.execute(f"{query} ORDER BY id DESC LIMIT ?", (most // 2,)):
         yield from _damage_of(row)
@@ -177,7 +177,7 @@ def newest_append_ms(connection: apsw.Connection) -> int:
 
 
 def missing_files(connection: apsw.Connection, directory: Path) -> Iterator[Problem]:
-    """Files of history that are not there or not as large as they were."""
+    """History files that are missing or have another size."""
     if not _has_history(connection):
         return
     query = "SELECT id, name, size FROM segments WHERE local = 1"
@@ -187,7 +187,7 @@ def missing_files(connection: apsw.Connection, directory: Path) -> Iterator[Prob
             if path.stat().st_size != size:
                 yield Problem(f"segment {segment_id}", "its file has another size than it had")
         except FileNotFoundError:
-            # A running server may have had no use for it any more.
+            # A running server may have removed it as unneeded.
             needed = "SELECT 1 FROM extents WHERE segment_id = ? LIMIT 1"
             if connection.execute(needed, (segment_id,)).fetchall():
                 yield Problem(f"segment {segment_id}", "its file of history is missing")

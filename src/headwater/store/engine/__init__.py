@@ -1,12 +1,12 @@
 """What an engine promises.
 
-An engine keeps what `core` decided. It commits a batch of mutations over any number of streams as
+An engine stores what `core` decided. It commits a batch of mutations over any number of streams as
 one transaction: all of it is durable when `commit` returns, none of it when it raises. It decides
 nothing, and it knows the mutations of `core` and nothing of HTTP.
 
 What can be read back is split by aggregate: streams, their appends, groups, subscriptions, live
 templates, snapshots. Each is a small protocol, and an engine is composed of one object for each, so
-a new engine can be written and held against the contract suite one aggregate at a time.
+a new engine can be written and tested against the contract suite one aggregate at a time.
 
 `commit` and `reap` are called from one thread at a time. Everything else may be called from any
 thread, at any time, and sees only what is committed.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class CannotOpen(Exception):
-    """What the engine keeps its data in cannot be used; the message is one line that says why."""
+    """The engine's storage cannot be used; the message is one line that says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,35 +48,36 @@ class Groups(Protocol):
     """Consumer groups."""
 
     def next_id(self) -> int:
-        """The smallest id that was never given out."""
+        """The smallest id that was never assigned."""
 
     def of_stream(self, stream_id: int) -> list[GroupState]:
         """The groups of a stream by name, each with its outstanding messages."""
 
     def streams(self, after: int, limit: int) -> list[int]:
-        """The ids of streams that have groups, in order, from the first one after an id."""
+        """The ids of streams that have groups, in order, after a given id."""
 
     def unsettled_from(self, stream_id: int) -> int | None:
         """The first position that a group of a stream has not settled."""
 
 
 class Subscriptions(Protocol):
-    """Subscriptions, and what their requests are signed with."""
+    """Subscriptions, and the secrets that sign their requests."""
 
     def next_id(self) -> int:
-        """The smallest id that was never given out."""
+        """The smallest id that was never assigned."""
 
     def load(
         self, subscription_id: int | None = None, shards: Collection[int] | None = None
     ) -> list[StoredSubscription]:
-        """All subscriptions by name, or one of them; of an engine with shards, those of this node,
-        or those of some of its shards."""
+        """All subscriptions by name, or one of them; in an engine with shards, those of this node,
+        or those of some of its shards.
+        """
 
     def count(self) -> int:
         """How many there are, on all nodes."""
 
     def secrets(self) -> list[SecretStored]:
-        """What this server signs with, oldest first."""
+        """The server's secrets, oldest first."""
 
 
 class Templates(Protocol):
@@ -91,11 +92,11 @@ class Snapshots(Protocol):
         """The snapshots of a stream, the newest first."""
 
     def find(self, stream_id: int, position: int) -> SnapshotTaken | None:
-        """One snapshot with its bytes. Raises DataCorrupt when they are not what was committed."""
+        """One snapshot with its bytes. Raises DataCorrupt if they are not what was committed."""
 
 
 class Engine(Protocol):
-    """All of it together: what can be read, by aggregate, and what changes it."""
+    """The whole engine: what can be read, by aggregate, and what changes it."""
 
     name: str
 
@@ -113,11 +114,11 @@ class Engine(Protocol):
     def snapshots(self) -> Snapshots: ...
     @property
     def history(self) -> History | None:
-        """Where older appends can be moved to, if the engine has such a place."""
+        """Where older appends can be moved to, if the engine has history."""
 
     @property
     def lease(self) -> Lease | None:
-        """What reads from memory rest on, if another process could take over."""
+        """What makes reads from memory safe, if another process could take over."""
 
     @property
     def membership(self) -> Membership | None:
@@ -126,21 +127,23 @@ class Engine(Protocol):
     def commit(self, mutations: Sequence[AnyMutation]) -> None:
         """Make all of it durable, or raise StorageUnavailable and change nothing.
 
-        It is StorageFull if something in it grows and there is no room for that, and
-        OutcomeUnknown if all of it may be stored, or nothing; whoever reads is told what holds."""
+        Raises StorageFull if something in it grows and there is no space for that, and
+        OutcomeUnknown if all of it may be stored, or nothing; later reads show which.
+        """
 
     def has_room(self) -> bool:
-        """Whether what grows can be stored, as far as can be told without trying; at once."""
+        """Whether growing mutations can probably be stored; returns immediately."""
 
     def reap(self, max_appends: int) -> bool:
-        """Remove some data that nobody needs any more; True when there is more to remove.
+        """Remove some unneeded data; True when there is more to remove.
 
-        That is the data of deleted streams, and what streams and their forks do not keep."""
+        That is the data of deleted streams, and what streams and their forks do not keep.
+        """
 
     def verify(self) -> Iterator[Problem | str]:
-        """Walk everything: problems, and lines of progress between them."""
+        """Check everything: yields problems, and lines of progress between them."""
 
     def figures(self) -> EngineFigures:
-        """For monitoring. Reads no data, so that it answers when data cannot be read."""
+        """For monitoring. Reads no data, so it works even if data cannot be read."""
 
     def close(self) -> None: ...

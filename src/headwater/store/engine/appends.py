@@ -1,4 +1,4 @@
-"""Appends: what streams hold, wherever it is kept."""
+"""Appends: what streams hold, wherever it is stored."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from headwater.core.stream import Appended
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
-    """Stored bytes that lie in a file, never change, and were found to be what was written.
+    """Verified stored bytes in a file that never change.
 
-    Whoever can have the kernel send them need not read them.
+    The kernel can send them without their being read here.
     """
 
     holder: object
@@ -51,7 +51,7 @@ class Outline(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SealedExtent:
-    """An extent, or as much of it as was asked for: which file it is in, and where its index is."""
+    """An extent, or the requested part of it: which file it is in, and where its index is."""
 
     start: int
     end: int
@@ -60,9 +60,9 @@ class SealedExtent:
     checksum: str
     index_offset: int
     url: str | None = None
-    """Where object storage has it."""
+    """Its location in object storage."""
     path: Path | None = None
-    """Where it is on this machine."""
+    """Its location on this machine."""
 
 
 Piece = bytes | FileRange
@@ -75,32 +75,33 @@ class Appends(Protocol):
     def read(self, span: Span, max_bytes: int) -> list[bytes]:
         """Stored appends from the start of the span on, the last one cut at its end.
 
-        Stops before `max_bytes` is passed, but gives at least one append. Raises DataCorrupt when
-        what is stored is not what was committed, UnknownOffset when no append starts there.
+        Stops before `max_bytes` is exceeded, but returns at least one append. Raises DataCorrupt if
+        what is stored is not what was committed, UnknownOffset if no append starts there.
         """
 
     def read_pieces(self, span: Span, max_bytes: int) -> list[Piece]:
-        """The very bytes of `read`, but cut anywhere: what is history, as ranges of files."""
+        """The same bytes as `read`, but split anywhere: history as ranges of files."""
 
     def known_pieces(self, span: Span, max_bytes: int) -> list[Piece] | None:
-        """The same at once, if all of it is history that was read before; on any thread."""
+        """The same without blocking, if all of it is history read before; on any thread."""
 
     def frames(self, span: Span, max_bytes: int, max_messages: int) -> list[Frame]:
-        """The appends of `read`, with all that is known of them.
+        """The appends of `read`, with all their metadata.
 
-        No more messages than so many either, but at least one append."""
+        Also limited to `max_messages`, but at least one append.
+        """
 
     def sealed_extents(self, span: Span) -> list[SealedExtent]:
-        """What of a span lies in files of history, in order."""
+        """The parts of a span that are in history files, in order."""
 
     def append_at(self, run: int, position: int) -> Appended | None:
         """The append of a run that holds the byte after the position."""
 
     def outline_at(self, run: int, position: int) -> Outline | None:
-        """The same without looking at its bytes, which may be many or far away."""
+        """The same without its bytes, which may be large or remote."""
 
     def seek(self, span: Span, by: SeekBy, value: int) -> Appended | None:
         """The last append of a span that starts at or before a message number or a time."""
 
     def known_ids(self, spans: Sequence[Span], ids: Sequence[str]) -> set[str]:
-        """Which of the message ids are held within the spans."""
+        """Which of the message ids exist within the spans."""

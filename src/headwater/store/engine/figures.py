@@ -1,4 +1,4 @@
-"""What an engine tells those who watch it."""
+"""What an engine reports for monitoring."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.core.histograms import Histogram
 
 @dataclass(frozen=True, slots=True)
 class HistoryFigures:
-    """The files of history: those of this machine, those in object storage, those in both."""
+    """History files: those on this machine, those in object storage, those in both."""
 
     local_files: int = 0
     local_bytes: int = 0
@@ -21,21 +21,21 @@ class HistoryFigures:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationFigures:
-    """Who has a copy of what is committed, where the engine's database is replicated."""
+    """Which replicas have what is committed, if the engine's database is replicated."""
 
     replicas: int = 0
-    """Those that a commit waits for, or for some of them."""
+    """Replicas that a commit waits for, all or some of them."""
     lag_bytes: int = 0
-    """How much the slowest replica has not on its disk yet."""
+    """How much the slowest replica does not have on disk yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineFigures:
-    """What an engine tells those who watch it."""
+    """What an engine reports for monitoring."""
 
     sync_seconds: Histogram
-    """How long it took to make a batch durable, once everything was written."""
+    """How long making a batch durable took, once everything was written."""
     disk_bytes: dict[str, int]
-    """What it occupies on disk, by part; empty when it has no files."""
+    """Disk usage by part; empty without files."""
     history: HistoryFigures = HistoryFigures()
     replication: ReplicationFigures = ReplicationFigures()

@@ -1,19 +1,19 @@
 """History: the older part of streams, in immutable files next to the database.
 
 What a stream has written is its *run*: bytes at positions that never change. The newest part of a
-run is rows of the database. Older parts are *extents* in *segment* files: contiguous spans of a
-run, cut between appends, in exactly the form in which they are sent to readers. A long run fills
-segments by itself; short ones share them.
+run is in rows of the database. Older parts are *extents* in *segment* files: contiguous spans of a
+run, split between appends, in exactly the form that readers are sent. A long run fills whole
+segments; short ones share them.
 
-A segment is made after every acknowledgement, in these steps:
+A segment is made after its appends were acknowledged, in these steps:
 
-1. The file is written under a name that nobody looks at, synced, renamed, and its directory synced.
+1. The file is written under a temporary name, synced, renamed, and its directory synced.
 2. It is read back and compared with what was to be written.
 3. In transactions of bounded size, extents are recorded and exactly the rows they hold are dropped.
 
-A crash before a transaction of step 3 leaves the rows where they were, and one after it leaves the
-extent: a byte of a run is in the rows or in an extent, and never in neither. A file that no
-transaction recorded is removed at the next start.
+A crash before a transaction of step 3 leaves the rows, and one after it the extent: every byte of a
+run is always in the rows or in an extent. A file that no transaction recorded is removed at the
+next start.
 
 - `segment_format`   what the bytes of a segment file mean
 - `segment_writer`, `gathering`  writing one, and what goes into it

@@ -1,7 +1,7 @@
-"""Calls that may never come to an end, made so that nobody has to wait for that.
+"""Calls that may never return, made so that nobody has to wait for them.
 
-Each is made on a thread of its own, which the process does not wait for when it ends. Whoever made
-the call waits for its outcome, or for the end of all calls, whichever comes first.
+Each runs on its own thread, which the process does not wait for at exit. The caller waits for its
+outcome, or for the end of all calls, whichever comes first.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Calls:
             self._under_way.discard(outcome)
 
     def end(self) -> None:
-        """Give up those under way, and refuse all others from now on."""
+        """Abandon those in progress, and refuse all others from now on."""
         with self._lock:
             self._ended = True
             for outcome in list(self._under_way):

@@ -1,14 +1,13 @@
-"""Segments on their way to object storage and, when space is short, away from this machine.
+"""Uploading segments to object storage and, when space is short, removing them from this machine.
 
-1. The database notes that an upload is begun, so that whatever becomes of it is known to be there.
+1. The database records that an upload has begun, so that whatever becomes of it is known.
 2. The file is sent, read back and compared block by block.
-3. The database notes that it is there.
-4. When the files of this machine are more than they may be, the database notes that the oldest
-   are not here any more, and only then do they go.
+3. The database records that it is there.
+4. When the files on this machine exceed their limit, the database records that the oldest are no
+   longer here, and only then are they removed.
 
-Whenever segments were uploaded, and now and then, a catalog follows; see there. A segment that
-nobody needs any more is removed from object storage only when none of the catalogs that are kept
-names it, and before its row is.
+After uploads, and periodically, a catalog follows; see there. An unneeded segment is removed from
+object storage only when none of the kept catalogs names it, and before its row is.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _CATALOGS_KEPT: Final = 3
 
 
 class Archive:
-    """The steps one by one. Those that `note` something run on the thread that commits."""
+    """The individual steps. Those that `note` something run on the thread that commits."""
 
     def __init__(self, history: SqliteHistory, remote: Remote, cache_bytes_max: int) -> None:
         self._history = history
@@ -37,7 +36,7 @@ class Archive:
         self._oldest_catalog = ""
         self._leftovers: list[SegmentRow] = []
         self._absent_since: dict[int, str] = {}
-        """Leftovers, and the first catalog that does not name them."""
+        """Unneeded segments, and the first catalog that does not name them."""
         history.open_segments.connect(remote, cache_bytes_max)
 
     # ── What there is to do ──────────────────────────────────────────────────────────────────
@@ -58,7 +57,7 @@ class Archive:
         return self._leftovers
 
     def to_remove(self) -> list[SegmentRow]:
-        """Those of them that no catalog names that is kept."""
+        """Those of them that no kept catalog names."""
         since, oldest = self._absent_since, self._oldest_catalog
         return [row for row in self.leftovers() if row.id in since and since[row.id] <= oldest]
 
@@ -67,18 +66,18 @@ class Archive:
         return self._version() != self._catalogued
 
     def _version(self) -> int:
-        # Changes with every commit of another connection than this thread's own.
+        # Changes with every commit of a connection other than this thread's own.
         with translating():
             version: int = self._history.reader().pragma("data_version")
         return version
 
     def catalog(self, now_ms: int) -> None:
-        """Write down what there is in addition to segments."""
+        """Write everything besides segments to object storage."""
         version, leftovers = self._version(), self.leftovers()
         with translating():
             content = encode_catalog(make_catalog(self._history.reader(), now_ms))
         known = self._remote.catalogs()
-        # The newest has the last name, whatever the clock says.
+        # The newest must sort last, whatever the clock says.
         newest_ms = max([self._catalog_ms, *map(catalog_ms, known)])
         self._catalog_ms = max(now_ms, newest_ms + 1)
         name = catalog_name(self._catalog_ms)
@@ -97,12 +96,12 @@ class Archive:
     # ── Uploading ────────────────────────────────────────────────────────────────────────────
 
     def note_begun(self, row: SegmentRow) -> bool:
-        """False if nobody needs the segment any more."""
+        """False if the segment is no longer needed."""
         with self._history.transaction() as write:
             return tables.note_remote(write, row.id, PERHAPS, self._history.making)
 
     def upload(self, row: SegmentRow) -> bool:
-        """Send a file and compare what arrived; False if nobody needed the file any more."""
+        """Send a file and compare what arrived; False if the file was no longer needed."""
         path = self._history.directory / row.name
         if not path.exists():
             return False
@@ -121,7 +120,7 @@ class Archive:
     # ── Evicting, removing ───────────────────────────────────────────────────────────────────
 
     def evict(self, row: SegmentRow) -> None:
-        """Note that a file is not here any more, and let it go."""
+        """Record that a file is no longer here, and remove it."""
         with self._history.transaction() as write:
             tables.note_not_local(write, row.id)
         self._history.step("eviction recorded")
@@ -130,7 +129,7 @@ class Archive:
         self._history.step("evicted")
 
     def remove(self, row: SegmentRow) -> None:
-        """Remove a segment that nobody needs from object storage."""
+        """Remove an unneeded segment from object storage."""
         self._remote.delete(row.name)
         self._history.step("removed from object storage")
 
@@ -142,5 +141,5 @@ class Archive:
         self._absent_since.pop(row.id, None)
 
     def close(self) -> None:
-        """Let go of object storage: whoever waits for it is told that it does not answer."""
+        """Disconnect from object storage: pending calls fail as if it did not answer."""
         self._remote.close()

@@ -1,12 +1,12 @@
-"""Catalogs: what object storage has to know to give everything back.
+"""Catalogs: everything besides segments that a restore from object storage needs.
 
-Segments hold what streams wrote, but not which streams there are. A catalog is everything else: all
-tables of the database but the rows of appends, as of one moment, compressed, with a checksum in
-front. It also says how far each stream reached at that moment, so that whoever restores from it can
-say what is missing.
+Segments hold what streams wrote, but not which streams exist. A catalog is everything else: all
+tables of the database except the rows of appends, as of one moment, compressed, with a checksum in
+front. It also records how far each stream reached at that moment, so that a restore can report what
+is missing.
 
 A catalog is written after segments were uploaded, and the last few are kept. None of those names a
-segment that is not there. A name begins with the moment, so names sort by age.
+segment that is not there. A name begins with the time, so names sort by age.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Table(msgspec.Struct):
 
 
 class Reach(msgspec.Struct, array_like=True):
-    """What a stream had in rows: appends that no segment holds."""
+    """What a stream had in rows: appends that are in no segment."""
 
     stream_id: int
     appends: int
@@ -47,12 +47,12 @@ class Catalog(msgspec.Struct):
     made_at_ms: int
     tables: dict[str, Table]
     sequences: dict[str, int]
-    """The highest ids that were given out, for they must not be given out again."""
+    """The highest assigned ids, because ids must not be reused."""
     in_rows: list[Reach]
 
 
 def make_catalog(connection: apsw.Connection, now_ms: int) -> Catalog:
-    # One moment for all tables.
+    # A consistent snapshot of all tables.
     connection.execute("BEGIN")
     try:
         tables = {name: _table(connection, name) for name in _table_names(connection)}
@@ -106,6 +106,6 @@ def catalog_name(made_at_ms: int) -> str:
 
 
 def catalog_ms(name: str) -> int:
-    """The moment in a catalog's name; 0 if it is none."""
+    """The time in a catalog's name; 0 if it is not one."""
     digits = name.removesuffix(".catalog")
     return int(digits) if digits.isdecimal() else 0

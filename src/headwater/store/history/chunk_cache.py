@@ -1,9 +1,9 @@
-"""Where chunks that were read before lie, so that nobody has to look for them again.
+"""The locations of chunks that were read before, so that they need not be looked up again.
 
-What is history never changes, and neither does where a chunk of it ends: that depends on the sizes
-of the appends alone. So the thread that finds a chunk leaves a note here, and the next one who
-wants it needs neither a thread nor the database. A note holds numbers and no file: if its segment
-is not open any more, the note says nothing.
+History never changes, and neither does the end of a chunk of it, which depends only on the sizes of
+the appends. So the thread that finds a chunk leaves a note here, and the next reader of it needs
+neither a thread nor the database. A note holds numbers and no file: if its segment is no longer
+open, the note is useless.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOTES_MAX: Final = 4_096
 class _Note(NamedTuple):
     end: int
     is_full: bool
-    """Whether the chunk ends because it is full, and not because there was no more to read."""
+    """Whether the chunk ended because it was full, not because there was no more to read."""
     parts: tuple[tuple[int, int, int], ...]
     """Segment, offset and length of each."""
 
@@ -36,7 +36,7 @@ class ChunkCache:
         self._lock = Lock()
 
     def note(self, span: Span, max_bytes: int, pieces: Sequence[Piece]) -> None:
-        """These pieces are the chunk at the start of a span."""
+        """Record that these pieces are the chunk at the start of a span."""
         parts: list[tuple[int, int, int]] = []
         for piece in pieces:
             if isinstance(piece, bytes) or not isinstance(piece.holder, Segment):
@@ -50,7 +50,7 @@ class ChunkCache:
                 self._notes.popitem(last=False)
 
     def find(self, span: Span, max_bytes: int) -> list[Piece] | None:
-        """A chunk that can be sent at once. Waits for nothing, neither a disk nor a lock."""
+        """A chunk that can be sent at once. Never blocks on a disk or a lock."""
         note = self._notes.get((span.run, span.start, max_bytes))
         if note is None or not (note.end == span.end or (note.is_full and note.end < span.end)):
             return None

@@ -1,12 +1,12 @@
 """Segments that are only in object storage: read through a bounded cache on this machine.
 
-A cold segment has a file of the same size that is empty at first. Blocks are fetched into it when
-they are needed, each compared with its checksum, and from then on they are read and sent like
-those of any other segment.
+A cold segment has a file of the same size that is empty at first. Blocks are fetched into it on
+demand, each verified against its checksum, and are then read and sent like those of any other
+segment.
 
-Fetching takes as long as the network likes. So it is not done by whoever needs a block: that one
-gets `FetchNeeded`, which says how to fetch what is missing, for others to do it elsewhere, once for
-all who wait, and to ask again then.
+Fetching takes as long as the network does. So the reader that needs a block does not do it: it gets
+`FetchNeeded`, which says how to fetch what is missing, so that it can be done elsewhere, once for
+all who wait, and the read repeated.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ Key = tuple[int, int, int]
 
 
 class FetchNeeded(Exception):
-    """Something has to come from object storage first."""
+    """Something has to be fetched from object storage first."""
 
     def __init__(self, key: Key, fetch: Callable[[], object]) -> None:
         super().__init__(key)
         self.key = key
-        """Equal for those who need the same."""
+        """Equal for the same missing data."""
         self.fetch = fetch
 
 
 def fetching(work: Callable[[], R]) -> R:
-    """Do something that needs object storage, for callers that have the time to wait."""
+    """Run something that needs object storage, for callers that can wait."""
     while True:
         try:
             return work()
@@ -61,7 +61,7 @@ class ColdSegment(Segment):
 
     @classmethod
     def begin(cls, path: Path, row: SegmentRow, remote: Remote) -> ColdSegment:
-        """Start with an empty file. Asks object storage for the end of the segment."""
+        """Start with an empty file. Reads the end of the segment from object storage."""
         trailer = remote.trailer(row)
         path.unlink(missing_ok=True)
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
@@ -71,14 +71,14 @@ class ColdSegment(Segment):
         self.require_within(offset, length)
         missing = [n for n in segment_format.blocks_of(offset, length) if not self._known_good[n]]
         if missing:
-            # Some more than asked for: whoever reads here will most likely read on.
+            # Some more than requested: the reader will most likely read on.
             first, count = missing[0], len(self._trailer.sums)
             last = max(missing[-1] + 1, first + _FETCH_BLOCKS_MIN)
             last = min(last, first + _FETCH_BLOCKS_MAX, count)
             raise FetchNeeded((self.row.id, first, last), partial(self.fetch, first, last))
 
     def fetch(self, first: int, last: int) -> int:
-        """Bring blocks here and say how many bytes they are."""
+        """Fetch blocks and return how many bytes they are."""
         start = first * BLOCK_BYTES
         size = min(last * BLOCK_BYTES, self._trailer.sums_offset) - start
         data = self._remote.read(self.row, start, size)

@@ -1,20 +1,20 @@
-"""Compaction: several files that are small, or that hardly anyone needs, become one.
+"""Compaction: merging files that are small or mostly unneeded.
 
-Streams that are sealed by age leave many short extents, and files in which most was deleted since
-still take their space. What is needed of such files is written into a new one, the extents of each
-run one after the other and joined where they touch:
+Streams sealed by age leave many short extents, and files with mostly deleted data still take space.
+What is needed of such files is written into a new one, the extents of each run in order and joined
+where they touch:
 
 1. The new file is written in slices, synced, and read back, exactly as in sealing.
-2. The database notes the file, in which nothing lies yet. If any of the old ones is in object
-   storage, the new one has to be there too before the next step, or a catalog could name less than
-   the one before it.
-3. In transactions of bounded size, extents are made to lie in the new file. One that was dropped
-   or cut off meanwhile stays what it is.
-4. The old files go as all unused ones do: readers who hold them open may finish, and what is in
-   object storage stays there until no catalog names it.
+2. The database records the file, with no extents yet. If any of the old ones is in object storage,
+   the new one has to be uploaded before the next step, or a catalog could name less than the one
+   before it.
+3. In transactions of bounded size, extents are moved to the new file. One that was dropped or cut
+   off meanwhile stays as it is.
+4. The old files are removed like all unused ones: readers that hold them open may finish, and
+   objects in object storage stay until no catalog names them.
 
-After a crash at any point each extent lies in the old file or in the new one, and a file in which
-nothing lies is unused. Readers notice nothing: positions and bytes stay what they are.
+After a crash at any point each extent is in the old file or in the new one, and a file without
+extents is unused. Readers notice nothing: positions and bytes stay the same.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class Compacted(NamedTuple):
 
 
 def compact(history: SqliteHistory, segment_bytes: int, now_ms: int) -> Compacted:
-    """Rewrite everything that is worth it. Nobody else may use the database meanwhile."""
+    """Rewrite everything that is worth it. Nothing else may use the database meanwhile."""
     old: list[SegmentRow] = []
     new: dict[int, SegmentDraft] = {}
     while groups := choose(usable(history), segment_bytes, company=2):
         for files in groups:
-            # A new file may still be small, and then it goes into the next one.
+            # A new file may still be small, and is then merged into the next one.
             old += [one.row for one in files if not new.pop(one.row.id, None)]
             draft = _rewrite(history, files, now_ms)
             new[draft.id] = draft
@@ -85,7 +85,7 @@ def _rewrite(history: SqliteHistory, files: Sequence[FileUse], now_ms: int) -> S
 
 
 def usable(history: SqliteHistory, *, uploads: bool = True) -> list[FileUse]:
-    """Files on this machine that can be rewritten: those of object storage only with `uploads`."""
+    """Files on this machine that can be rewritten: those in object storage only with `uploads`."""
     left_out = history.making | history.damaged
     return [
         use
@@ -95,12 +95,12 @@ def usable(history: SqliteHistory, *, uploads: bool = True) -> list[FileUse]:
 
 
 class Rewriting:
-    """A new file out of some old ones, step by step."""
+    """Merges old files into a new one, step by step."""
 
     def __init__(self, history: SqliteHistory, files: Sequence[SegmentRow]) -> None:
-        """Raises FileNotFoundError when one of the files has gone."""
+        """Raises FileNotFoundError if one of the files is gone."""
         self._history = history
-        # From here on they can be read to the end, whatever becomes of them.
+        # From here on they can be read to the end, even if they are removed.
         self._segments = {row.id: history.open_segments.segment(row) for row in files}
         self._joined = [*_touching(tables.extents_of(history.query, self._segments))]
         self._builder = history.begin_file()
@@ -117,7 +117,7 @@ class Rewriting:
     # ── The file ─────────────────────────────────────────────────────────────────────────────
 
     def copy(self) -> int:
-        """Copy a slice and say how many bytes that was; 0 when there is no more."""
+        """Copy a slice and return how many bytes that was; 0 when there is no more."""
         return next(self._copying, 0)
 
     def _copy(self) -> Iterator[int]:
@@ -129,7 +129,7 @@ class Rewriting:
                     self._builder.add_all(columns, bodies)
                     copied += len(bodies)
                     if copied >= _SLICE_BYTES or monotonic() - began_s > _SLICE_S:
-                        # A little at a time, for a long sync holds up those of others.
+                        # A little at a time, because a long sync delays those of others.
                         self._builder.sync()
                         yield copied
                         began_s, copied = monotonic(), 0
@@ -149,7 +149,7 @@ class Rewriting:
                 yield columns, extent.body(columns.starts[0], columns.end)
                 number = stop
         except DataCorrupt:
-            # It stays as it is, for reads and `verify` to tell of.
+            # It stays as it is; reads and `verify` will report it.
             self._history.damaged.add(row.segment_id)
             raise
 
@@ -161,7 +161,7 @@ class Rewriting:
     # ── In the database ──────────────────────────────────────────────────────────────────────
 
     def note(self, now_ms: int) -> None:
-        """Let the database know the file. On the thread that commits, as is `record`."""
+        """Record the file in the database. On the thread that commits, like `record`."""
         with self._history.transaction() as write:
             if not tables.has_segment(write, self.draft.id):
                 tables.insert_segment(write, self.draft, now_ms)
@@ -169,7 +169,7 @@ class Rewriting:
         self._history.step("noted")
 
     def is_awaited(self) -> bool:
-        """Whether the file has to be in object storage first and is not."""
+        """Whether the file has to be uploaded first and is not."""
         query = self._history.query
         (row,) = find_segments(query, "id = ?", (self.draft.id,))
         return row.remote != PRESENT and tables.are_elsewhere(query, self._segments)
@@ -177,7 +177,7 @@ class Rewriting:
     def record(self, *, uploads: bool = False) -> bool:
         """Move some extents to the new file; True when there is more.
 
-        With `uploads`, nothing is done as long as the new file is awaited in object storage.
+        With `uploads`, nothing is done until the new file is in object storage.
         """
         stop, extents = self._recorded, 0
         with self._history.transaction() as write:
@@ -190,7 +190,7 @@ class Rewriting:
                 extents += len(self._joined[stop])
                 stop += 1
             self._history.step("before moving")
-        # If that failed, the same is tried again: what has moved already is left as it is then.
+        # If that failed, the same is tried again: extents already moved are then left as they are.
         self._recorded = stop
         self._history.step("moved")
         return stop < len(self._joined)
@@ -217,7 +217,7 @@ def _touching(extents: Sequence[ExtentRow]) -> Iterator[list[ExtentRow]]:
 
 
 def _end_of_slice(extent: Extent, first: int, stop: int) -> int:
-    """Where to stop with appends from this one on; after it at least."""
+    """Where to stop with appends from this one on; at least after it."""
     limit = extent.start_of(first) + _SLICE_BYTES
     if stop - first <= _SLICE_APPENDS and extent.start_of(stop) <= limit:
         return stop

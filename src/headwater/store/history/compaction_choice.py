@@ -1,10 +1,9 @@
-"""Which files of history are worth rewriting.
+"""Which history files are worth rewriting.
 
-Those of which more than half is needed by nobody: what is written then is less than what becomes
-free. And small ones that make a larger one together. To write the same bytes over and over for a
-little that came with them would be a waste, so a file waits for company of about its own size.
-Eight of a size make one of the next, so a byte is written a few times in its life and not more, and
-what is left are a few files of each size.
+Those that are more than half unneeded: writing them costs less than it frees. And small ones that
+together make a larger one. Writing the same bytes again and again for a small addition would be
+wasteful, so a file waits for others of about its own size. Eight of a size make one of the next, so
+a byte is rewritten only a few times, and a few files of each size remain.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from typing import Final, NamedTuple
 from headwater.store.history.segment import SegmentRow
 
 COMPANY: Final = 8
-# What is held in memory and open at the same time.
+# Bounds memory and open files.
 _FILES_MAX: Final = 128
 _EXTENTS_MAX: Final = 50_000
 
 
 class FileUse(NamedTuple):
-    """How much of a file somebody needs."""
+    """How much of a file is needed."""
 
     row: SegmentRow
     extents: int
     needed_bytes: int
     bodies_bytes: int
-    """All that was written. Exact while all of it is needed, and never too little."""
+    """Everything that was written. Exact while all of it is needed, and never too little."""
 
     @property
     def is_wasteful(self) -> bool:
@@ -37,12 +36,12 @@ class FileUse(NamedTuple):
 def choose(
     files: Sequence[FileUse], segment_bytes: int, company: int = COMPANY
 ) -> list[list[FileUse]]:
-    """Files that are to become one, as many times as it is worth it."""
+    """Groups of files to merge, as many as are worth it."""
     chosen = [*_grouped([one for one in files if one.is_wasteful], segment_bytes)]
     alike: dict[int, list[FileUse]] = {}
     for one in files:
         if not one.is_wasteful and 2 * one.row.size_bytes < segment_bytes:
-            # Who does not wait for company does not look at sizes either.
+            # Without waiting for others, sizes do not matter either.
             size = _size_class(one, segment_bytes) if company == COMPANY else 0
             alike.setdefault(size, []).append(one)
     for _, small in sorted(alike.items(), reverse=True):
@@ -54,7 +53,7 @@ def choose(
 
 
 def _size_class(one: FileUse, segment_bytes: int) -> int:
-    """Eight files of a class are together of the class below."""
+    """Eight files of a class together have the class below."""
     return (segment_bytes // one.row.size_bytes).bit_length() // 3
 
 

@@ -1,8 +1,8 @@
-"""Segments read by others than the server, from where it says that they are.
+"""Segments read by clients directly, from where the server says they are.
 
-A location is a URL: of an object, which is read with the credentials of whoever reads it, or of a
-file of this machine. The name and the checksums that the server gave along are compared with what
-is found there, so a wrong place gives an error and never wrong data.
+A location is a URL: of an object, which is read with the client's own credentials, or of a file on
+this machine. What is found there is compared with the name and the checksums from the server, so a
+wrong place gives an error and never wrong data.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headwater.store.history.segment import BlockReader, Segment, SegmentRow, ch
 from headwater.store.history.segment_format import BLOCK_BYTES
 
 _SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
-# An index is read in many small steps: what lies around each of them is worth keeping.
+# An index is read in many small steps: the surroundings of each are worth keeping.
 _AHEAD_BLOCKS: Final = 8
 _HELD_BLOCKS_MAX: Final = 64
 
@@ -43,7 +43,7 @@ def open_segment(location: str, name: str, size_bytes: int, checksum: str) -> Bl
 
 @lru_cache(8)
 def _remote(url: str) -> Remote:
-    """One for all segments there, for it keeps its connections."""
+    """One for all segments there, because it keeps its connections."""
     try:
         return Remote(url)
     except ValueError as error:
@@ -51,7 +51,7 @@ def _remote(url: str) -> Remote:
 
 
 class ObjectSegment(BlockReader):
-    """A segment in object storage, read where it is by someone who has the time to wait."""
+    """A segment in object storage, read in place by a caller that can wait."""
 
     def __init__(self, row: SegmentRow, trailer: segment_format.Trailer, remote: Remote) -> None:
         super().__init__(row, trailer)

@@ -1,4 +1,4 @@
-"""Reading an extent: what a segment holds of one run, found by the extent's index."""
+"""Reading an extent: what a segment holds of one run, located by the extent's index."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STARTS_AT_ONCE_MAX: Final = 1_024
 
 
 class Extent:
-    """A contiguous span of a run in a segment, and its index. Numbers of appends count from 0."""
+    """A contiguous span of a run in a segment, and its index. Appends are numbered from 0."""
 
     def __init__(
         self, segment: BlockReader, index_offset: int, header: segment_format.Header
@@ -53,7 +53,7 @@ class Extent:
         """The append that holds the byte after a position of the run."""
         relative = position - self.header.start
         first, stop = 0, self.header.appends
-        # Few entries are read at once: each read is a system call, and lets other threads in.
+        # Few entries are read at once: each read is a system call, and lets other threads run.
         while stop - first > _STARTS_AT_ONCE_MAX:
             middle = (first + stop) // 2
             if self._small(self._places.starts, middle) <= relative:
@@ -97,7 +97,7 @@ class Extent:
         )
 
     def columns(self, first: int, stop: int) -> segment_format.Columns:
-        """All there is about some appends but their bodies."""
+        """All metadata of some appends, without their bodies."""
         header, places = self.header, self._places
         starts = self._small_array(places.starts, first, stop)
         messages = self._small_array(places.messages, first, stop)
@@ -113,7 +113,7 @@ class Extent:
         )
 
     def ids(self, first: int, stop: int) -> dict[int, str]:
-        """The ids of some appends, by their numbers counted from the first of them."""
+        """The ids of some appends, by index from the first of them."""
         if not self.header.has_ids:
             return {}
         before = self._small(self._places.id_ends, first - 1) if first else 0
@@ -128,7 +128,7 @@ class Extent:
         }
 
     def stamps(self, first: int, stop: int) -> dict[int, ProducerStamp]:
-        """The stamps of some appends, by their numbers counted from the first of them."""
+        """The stamps of some appends, by index from the first of them."""
         if not self.header.stamped:
             return {}
         stamps = self._stamp_columns(first, stop)
@@ -158,8 +158,9 @@ class Extent:
         )
 
     def frame(self, start: int, end: int, limit: int, max_messages: int = 2**62) -> Frame:
-        """Appends from a position to another, at least one, none that ends after the limit, and
-        no more messages than so many."""
+        """Appends from one position to another: at least one, none that ends after the limit, and
+        at most `max_messages` messages.
+        """
         first = self.number_at(start)
         if self.start_of(first) != start:
             raise UnknownOffset(format_offset(self.header.run, start))
@@ -184,7 +185,7 @@ class Extent:
         )
 
     def _stop_within(self, first: int, stop: int, max_messages: int) -> int:
-        """Where so many messages end at the latest, but after at least one append."""
+        """Where `max_messages` messages end at the latest, but after at least one append."""
         most = self.first_message(first) + max_messages
         if self.first_message(stop) <= most:
             return stop
@@ -221,8 +222,8 @@ class Extent:
     def cut(self, position: int, limit: int, end: int) -> int:
         """Where the last append that ends within a limit ends; `end` bounds the extent.
 
-        The position itself if not even the append that begins there ends within the limit. The
-        limit lies after the position.
+        The position itself if even the append that begins there ends beyond the limit. The limit
+        lies after the position.
         """
         if end <= limit:
             return end
@@ -239,7 +240,7 @@ class Extent:
         return self.segment.range(self._place(start), end - start)
 
     def bodies(self, start: int, end: int) -> list[bytes]:
-        """Bodies from one position to another, the last one cut if need be."""
+        """Bodies from one position to another, the last one cut if necessary."""
         found: list[bytes] = []
         number = self.number_at(start)
         data = memoryview(self.body(start, end))
@@ -255,7 +256,7 @@ class Extent:
         return found
 
     def _stops(self, number: int) -> list[int]:
-        """Where some appends from this one on end."""
+        """The ends of some appends from this one on."""
         count = min(_STARTS_AT_ONCE_MAX, self.header.appends - 1 - number)
         place = self._offset + self._places.starts + SMALL.size * (number + 1)
         data = self.segment.read(place, SMALL.size * count)

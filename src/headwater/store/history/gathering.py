@@ -1,7 +1,7 @@
 """Rows of a run on their way into a file.
 
-Sealing goes over every append once more, alongside the loop that takes new ones. So rows are taken
-in slices, looked at as little as is safe, and turned into columns at once.
+Sealing processes every append once more, next to the loop that takes new ones. So rows are taken in
+slices, checked as little as is safe, and turned into columns at once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def in_slices(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def count_sound(taken: Sequence[Row], position: int | None) -> int:
-    """How many of these, from the first on, are what was committed and follow each other."""
+    """How many of these, from the first, are as committed and contiguous."""
     for number, row in enumerate(taken):
         if (position is not None and row[1] != position) or not op_is_intact(row):
             return number
@@ -42,7 +42,7 @@ def count_sound(taken: Sequence[Row], position: int | None) -> int:
 
 
 def count_fitting(taken: Sequence[Row], room_bytes: int) -> int:
-    """How many of these, from the first on, fit."""
+    """How many of these, from the first, fit."""
     for number, row in enumerate(taken):
         room_bytes -= len(row[-1])
         if room_bytes < 0:
@@ -51,7 +51,7 @@ def count_fitting(taken: Sequence[Row], room_bytes: int) -> int:
 
 
 def as_columns(taken: Sequence[Row]) -> tuple[Columns, bytes]:
-    """All about the appends of some rows, and their bodies joined."""
+    """All metadata of the appends in some rows, and their bodies joined."""
     _, starts, firsts, counts, times, sums, producers, epochs, seqs, ids, bodies = zip(
         *taken, strict=True
     )

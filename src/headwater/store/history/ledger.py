@@ -1,12 +1,12 @@
 """How much of each run is still in rows, and since when.
 
-The ledger only says where it is worth looking. It is kept by the commits and by what was sealed,
-and starts from a survey of the rows, so it may be off by what happens during the survey; what is
-sealed in the end is decided by the rows themselves.
+The ledger only says where to look. It is updated by commits and by sealing, and starts from a
+survey of the rows, so it may be off by what happens during the survey; the rows themselves decide
+what is sealed.
 
-It is asked every second what is due, and mostly nothing is. So it keeps the sum of all sizes, a
-size that none exceeds and a time that none precedes. As long as nothing can be due by these, the
-runs are not looked at; when they are, the bounds become exact again.
+It is asked every second what is due, and mostly nothing is. So it keeps the sum of all sizes, an
+upper bound of the sizes and a lower bound of the times. As long as these rule out that anything is
+due, the runs are not examined; when they are, the bounds become exact again.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Ledger:
         self._oldest_ms: float = inf
 
     def bar(self, run: int) -> None:
-        """Rows of this run are damaged: what comes after them cannot be sealed."""
+        """Rows of this run are damaged: nothing after them can be sealed."""
         with self._lock:
             self._barred.add(run)
             self._put(run, None)
 
     def keep(self) -> None:
-        """From now on, commits are noted."""
+        """Start recording commits."""
         self._kept = True
 
     def note(self, appends: Iterable[Appended]) -> None:
@@ -68,7 +68,7 @@ class Ledger:
                         self._largest = size
 
     def survey(self, found: Iterable[tuple[int, int, int]]) -> None:
-        """Runs, their size and the time of their first append, as of when `keep` was called."""
+        """Runs, their size and the time of their first append, as of the call of `keep`."""
         with self._lock:
             for run, size, oldest_ms in found:
                 self._add(run, size, oldest_ms)
@@ -93,7 +93,7 @@ class Ledger:
             self._oldest_ms = min(self._oldest_ms, value[1])
 
     def seal(self, run: int, size_bytes: int, until_ms: int) -> None:
-        """The first rows of a run, up to a time, are rows no more; there are others."""
+        """The first rows of a run, up to a time, were sealed; others are left."""
         with self._lock:
             known = self._runs.get(run)
             if known is not None:
@@ -112,7 +112,7 @@ class Ledger:
             runs = list(self._runs.items())
             self._largest = max((size for _, (size, _) in runs), default=0)
             self._oldest_ms = min((oldest for _, (_, oldest) in runs), default=inf)
-        # Those that will be due before long go along: a file for each would be a waste.
+        # Those that will be due soon go along: a file for each would be wasteful.
         due: set[int] = set()
         if any(size >= policy.after_bytes for _, (size, _) in runs):
             due.update(run for run, (size, _) in runs if size >= policy.after_bytes // 2)
@@ -133,7 +133,7 @@ class Ledger:
 
 
 def _largest(runs: Sequence[tuple[int, int]], most: int) -> set[int]:
-    """Runs to do without if all of these are too much; half of what is allowed stays."""
+    """The largest runs, to seal when all together exceed the limit; half of it stays."""
     left = sum(size for _, size in runs)
     chosen: set[int] = set()
     if left > most:
@@ -148,9 +148,9 @@ def _largest(runs: Sequence[tuple[int, int]], most: int) -> set[int]:
 def into_files(due: Sequence[Due], segment_bytes: int) -> list[list[Due]]:
     """How much of which run goes into each file.
 
-    Streams that are written at the same time share pages of the database. So a file takes a share
-    of each of them, from the same time, and whole pages become free: to drop one stream after the
-    other would write every page as often as there are streams on it.
+    Streams written at the same time share pages of the database. So a file takes a share of each of
+    them, from the same time, and whole pages become free: dropping one stream after the other would
+    write every page as often as there are streams on it.
     """
     number = max(1, -(-sum(one.size_bytes for one in due) // segment_bytes))
     largest_first = sorted(due, key=lambda one: -one.size_bytes)
@@ -167,7 +167,7 @@ def into_files(due: Sequence[Due], segment_bytes: int) -> list[list[Due]]:
 
 
 def _one_round(shares: Sequence[tuple[Due, int]], segment_bytes: int) -> Iterator[list[Due]]:
-    """A share of each run, in one file if it has room for that."""
+    """A share of each run, in one file if there is room."""
     file: list[Due] = []
     size = 0
     for one, share in shares:

@@ -1,11 +1,11 @@
-"""Object storage: a second home for segment files, and in the end their only one.
+"""Object storage: a second place for segment files, and in the end their only one.
 
 A URL says where: `file:///directory`, `s3://bucket/prefix`, `gs://…`, `az://…` and whatever else
-obstore knows. Credentials and endpoints come from the environment, as each provider has it.
+obstore supports. Credentials and endpoints come from the environment, as each provider defines.
 
-Every call may take as long as the network likes, so none is made from a thread that others need,
-and each can be given up: it goes on by itself then, and nobody waits for it. What fails or is given
-up is `HistoryUnavailable`; whoever asked may try again.
+Every call may take as long as the network does, so none is made on a thread that others need, and
+each can be abandoned: it then continues on its own, and nobody waits for it. A call that fails or
+is abandoned raises `HistoryUnavailable`; the caller may retry.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PART_BYTES: Final = 8 * 1024 * 1024
 
 class Remote:
     def __init__(self, url: str) -> None:
-        """Raises ValueError when the URL is none that can be used."""
+        """Raises ValueError if the URL is not usable."""
         self.url = url
         self._calls = Calls()
         self._directory: Path | None = None
@@ -58,7 +58,7 @@ class Remote:
                     client_options={
                         "connect_timeout": _CONNECT,
                         "timeout": _REQUEST,
-                        # Only where the endpoint in the environment says so.
+                        # Only takes effect if the endpoint in the environment uses it.
                         "allow_http": True,
                     },
                     retry_config={"max_retries": 3, "retry_timeout": _RETRY},
@@ -67,13 +67,13 @@ class Remote:
             raise ValueError(f"{url} cannot be used as object storage: {_short(error)}") from None
 
     def location(self, name: str) -> str:
-        """Where a segment is, for others: without anything that only its owner should know."""
+        """Where a segment is, for clients: without anything private."""
         parts = urlsplit(self.url)
         host = parts.netloc.rpartition("@")[2]
         return f"{parts.scheme}://{host}{parts.path.rstrip('/')}/{SEGMENTS}/{name}"
 
     def close(self) -> None:
-        """Give up whatever is under way, and refuse everything from now on."""
+        """Abandon calls in progress, and refuse everything from now on."""
         self._calls.end()
 
     def _ask(self, what: str, call: Callable[[], R]) -> R:
@@ -95,7 +95,7 @@ class Remote:
         self._ask(path.name, lambda: self._put(f"{SEGMENTS}/{path.name}", path))
 
     def verify(self, row: SegmentRow) -> None:
-        """Read a segment back and compare every block of it; raises DataCorrupt."""
+        """Read a segment back and verify every block; raises DataCorrupt."""
         trailer = self.trailer(row)
         covered = trailer.sums_offset
         blocks = _PART_BYTES // segment_format.BLOCK_BYTES
@@ -105,7 +105,7 @@ class Remote:
             check_blocks(row, trailer, first, data)
 
     def trailer(self, row: SegmentRow) -> segment_format.Trailer:
-        """The end of a segment, if it is the one that was recorded."""
+        """The trailer of a segment, if it is the recorded one."""
         return find_trailer(row, partial(self.read, row))
 
     def read(self, row: SegmentRow, offset: int, length: int) -> bytes:
@@ -143,7 +143,7 @@ class Remote:
     # ── Whose it is ──────────────────────────────────────────────────────────────────────────
 
     def owner(self) -> str | None:
-        """The database whose history this is, if somebody said so."""
+        """The database whose history this is, if recorded."""
         try:
             found = self._ask(OWNER, lambda: bytes(obstore.get(self._store, OWNER).bytes()))
         except DataCorrupt:
@@ -163,7 +163,7 @@ class Remote:
         return self._ask(f"the list of {prefix}", names)
 
     def _delete(self, key: str) -> None:
-        """Deleting what is not there is no error."""
+        """Deleting a missing object is not an error."""
         with suppress(DataCorrupt):
             self._ask(key, lambda: obstore.delete(self._store, key))
 
@@ -171,10 +171,10 @@ class Remote:
         try:
             obstore.put(self._store, key, content)
         except FileNotFoundError:
-            # What is new cannot be missing: it is the place for it that is.
+            # A new object cannot be missing: its bucket is.
             raise HistoryUnavailable(f"there is no {self.url}: create the bucket first") from None
         if self._directory is not None and isinstance(self._store, LocalStore):
-            # A directory of this machine gives no promise of its own.
+            # A local directory guarantees nothing by itself.
             path = self._directory / key
             sync(path)
             sync(path.parent)

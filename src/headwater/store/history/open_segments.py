@@ -1,7 +1,7 @@
-"""The segment files that are open, least recently used first.
+"""The open segment files, least recently used first.
 
-Files of this machine are opened as they are. Those that are only in object storage have a file in
-the cache, which holds what was fetched of them; the cache is bounded and starts empty.
+Local files are opened as they are. Those only in object storage have a file in the cache with what
+was fetched of them; the cache is bounded and starts empty.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DIRECTORY_NAME: Final = "segments"
 CACHE_NAME: Final = "cache"
 _OPEN_MAX: Final = 512
-# However small the cache is, a read that needs a few segments at once must come to its end.
+# However small the cache is, a read that needs a few segments at once must be able to finish.
 _COLD_MIN: Final = 4
 
 
@@ -48,17 +48,17 @@ class OpenSegments:
         make_directory(self._cache)
 
     def locations(self, row: SegmentRow) -> tuple[str | None, Path | None]:
-        """Where others find a segment: in object storage, on this machine."""
+        """Where clients find a segment: in object storage, on this machine."""
         url = self._remote.location(row.name) if self._remote and row.remote == PRESENT else None
         return url, (self.directory / row.name).absolute() if row.local else None
 
     @property
     def cached_bytes(self) -> int:
-        """What was fetched from object storage and is here still."""
+        """What was fetched from object storage and is still here."""
         return self._cold_bytes
 
     def segment(self, row: SegmentRow) -> Segment:
-        """A segment to read from. Raises FileNotFoundError when the file is gone."""
+        """A segment to read from. Raises FileNotFoundError if the file is gone."""
         if not row.local:
             return self._cold_segment(row)
         with self._lock:
@@ -68,14 +68,14 @@ class OpenSegments:
                 return held
         opened = Segment.open(self.directory / row.name, row)
         with self._lock:
-            # Someone else may have opened it meanwhile and have looked at its blocks already.
+            # Another thread may have opened it meanwhile and verified some blocks already.
             kept = self._open.setdefault(row.id, opened)
             while len(self._open) > _OPEN_MAX:
                 self._open.popitem(last=False)
         return kept
 
     def held(self, segment_id: int) -> Segment | None:
-        """A segment if it is open. Needs no lock: a look into a dict is one step."""
+        """A segment if it is open. Needs no lock: a dict look-up is atomic."""
         return self._open.get(segment_id) or self._cold.get(segment_id)
 
     def _cold_segment(self, row: SegmentRow) -> ColdSegment:
@@ -95,7 +95,7 @@ class OpenSegments:
             self._shrink()
 
     def fetched(self, size_bytes: int) -> None:
-        """So much was added to the cache."""
+        """This much was added to the cache."""
         with self._lock:
             self._cold_bytes += size_bytes
             self._shrink()
@@ -111,7 +111,7 @@ class OpenSegments:
             (self._cache / dropped.row.name).unlink(missing_ok=True)
 
     def drop(self, segment_id: int) -> None:
-        """Hand this one out no more; whoever has it may finish with it."""
+        """Stop handing this one out; current readers may finish."""
         with self._lock:
             self._open.pop(segment_id, None)
             self._drop_cold(segment_id)

@@ -1,15 +1,15 @@
-"""Segments in object storage that nobody knows of.
+"""Segments in object storage that no database knows.
 
-The database notes an upload before it is begun, and forgets a segment after it was removed. So a
-server that crashes leaves nothing there that its database does not know. But what a machine that is
-lost had uploaded after its last catalog is unknown to the one that was restored from it, and so is
-an upload that was given up for lost and came to its end after all. A PostgreSQL database that was
-set back to an earlier moment does not know what was uploaded since. It has no catalogs; instead,
-object storage says whose it is.
+The database records an upload before it begins, and forgets a segment after it was removed. So a
+server that crashes leaves nothing there that its database does not know. But segments that a lost
+machine uploaded after its last catalog are unknown to the server restored from it, and so is an
+abandoned upload that completed after all. A PostgreSQL database that was reset to an earlier time
+does not know what was uploaded since. It has no catalogs; instead, an owner is recorded in object
+storage.
 
-Lists of objects may be old. One that is too old names segments that have been removed since, and
-removing them again does no harm, for names are never used twice. It may also lack new ones, and
-those stay. What is in it was noted before, so the database is asked after the list was made.
+Object listings may be stale. A stale one names segments that were removed since, and removing them
+again does no harm, because names are never reused. It may also lack new ones, and those stay.
+Everything in it was recorded before, so the database is queried after the listing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class NotItsOwn(Exception):
 def find_orphans(remote: Remote, query: Query) -> list[str]:
     """Names of segments that neither the database nor any catalog knows; raises NotItsOwn.
 
-    That is when there is no catalog, or one that names segments of which the database knows none.
+    That is raised if there is no catalog, or one that names segments of which the database knows
+    none.
     """
     there = set(remote.segments())
     known = _known(query)
@@ -46,7 +47,7 @@ def find_orphans(remote: Remote, query: Query) -> list[str]:
 
 
 def find_orphans_of(owner: str, remote: Remote, query: Query) -> list[str]:
-    """The same where object storage says whose it is, and there are no catalogs."""
+    """The same if object storage records its owner, and there are no catalogs."""
     there = set(remote.segments())
     require_owner(owner, remote, is_empty=not there)
     return sorted(there - _known(query))
@@ -67,7 +68,7 @@ def _known(query: Query) -> set[str]:
 def _read_catalogs(remote: Remote) -> Iterator[set[str]]:
     """The segments that each catalog names."""
     for name in remote.catalogs():
-        # One that is not there has just been removed, and a damaged one is of no use to anybody.
+        # A missing one was just removed, and a damaged one is useless.
         with suppress(DataCorrupt):
             segments = decode_catalog(name, remote.get_catalog(name)).tables["segments"]
             rows = [dict(zip(segments.columns, row, strict=True)) for row in segments.rows]

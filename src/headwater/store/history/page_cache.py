@@ -1,7 +1,7 @@
-"""Whether bytes of a file can be had without waiting for the disk.
+"""Whether bytes of a file can be read without waiting for the disk.
 
-The kernel can be asked to read only what it has in memory. One byte in every 128 KiB is enough
-to tell: what it keeps and what it drops is larger than that.
+The kernel can be asked to read only what it has in memory. Checking one byte per 128 KiB is enough:
+the kernel keeps and drops larger units than that.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _WITHOUT_WAITING: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 
 
 def is_in_memory(file: int, offset: int, length: int) -> bool:
-    """False where the system cannot tell, too."""
+    """Also False if the system cannot tell."""
     if _WITHOUT_WAITING is None:
         return False
     byte = [bytearray(1)]

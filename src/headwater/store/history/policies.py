@@ -1,4 +1,4 @@
-"""What can be chosen about history."""
+"""The settings of history."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class SealPolicy:
     after_ms: int = 3_600_000
     """A stream whose oldest row is this old."""
     database_bytes_max: int = 512 * MIB
-    """All streams together: beyond this, the largest, until half of it is left."""
+    """All streams together: beyond this, the largest are sealed until half of it is left."""
     segment_bytes: int = 64 * MIB
-    """About the size of a file."""
+    """The approximate size of a file."""
     compact_bytes_per_second: int = 4 * MIB
-    """How fast small and hardly needed files are made into fewer; 0 for not at all."""
+    """How fast small and mostly unneeded files are merged; 0 disables it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,4 +31,4 @@ class ArchivePolicy:
     local_bytes_max: int = 10 * 1024 * MIB
     cache_bytes_max: int = 1024 * MIB
     unused_kept_ms: int = 600_000
-    """Where several nodes share it: how long a segment stays in which nothing lies any more."""
+    """If several nodes share it: how long a segment without extents stays."""

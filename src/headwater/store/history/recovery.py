@@ -1,9 +1,9 @@
-"""A data directory out of object storage: what the newest catalog names, and nothing else.
+"""Restoring a data directory from object storage: what the newest catalog names, and nothing else.
 
-Streams come back as far as their segments were uploaded. What a stream had written after that is
-gone, and the stream is brought into the state that it was in at that point: producers may send
-again what was lost, a closed stream whose end is missing is open again, groups do not stand after
-the end. A fork of which inherited data is missing cannot be restored.
+Streams are restored as far as their segments were uploaded. What a stream wrote after that is lost,
+and the stream gets the state it had at that point: producers may send lost data again, a closed
+stream whose end is missing is open again, groups are not beyond the end. A fork with missing
+inherited data cannot be restored.
 
 Segments stay where they are; the new directory reads them from there.
 """
@@ -38,13 +38,13 @@ from headwater.store.sqlite.database import (
 from headwater.store.sqlite.schema import DERIVED, SCHEMA_VERSION
 from headwater.store.sqlite.tables import insert_rows
 
-# Ids given out after the catalog was made must not be given out again either.
+# Ids assigned after the catalog was made must not be reused either.
 _IDS_SKIPPED: Final = 1_000_000
 _SCRATCH: Final = "restoring"
 
 
 class Missing(NamedTuple):
-    """What of a stream could not be restored."""
+    """What could not be restored of a stream."""
 
     path: str
     size_bytes: int
@@ -67,7 +67,7 @@ class Restored(NamedTuple):
 
 
 def restore(remote: Remote, directory: Path) -> Restored:
-    """Make a data directory. Raises DataDirectoryError when that cannot be done."""
+    """Create a data directory. Raises DataDirectoryError if that is not possible."""
     if (directory / DATABASE_NAME).exists():
         raise DataDirectoryError(f"{directory} holds streams already; name an empty directory")
     catalog, skipped = _newest(remote)
@@ -81,7 +81,7 @@ def restore(remote: Remote, directory: Path) -> Restored:
             restored = _Restoring(write, remote, scratch, catalog).run(skipped)
         if not empty_log(write):
             raise DataDirectoryError(f"{scratch} is in use by another process; try again")
-    # In one step, so that a crash on the way leaves no half of a directory.
+    # In one step, so that a crash leaves no half-made directory.
     (scratch / DATABASE_NAME).rename(directory / DATABASE_NAME)
     for leftover in scratch.iterdir():
         leftover.unlink()
@@ -131,10 +131,10 @@ class _Restoring:
                 messages = was.messages - there.messages
                 missing.append(Missing(config.path, was.end - there.end, messages))
         missing += self._drop_forks(configs)
-        # Whether what was deleted is whole is not known, so it cannot come back.
+        # It is unknown whether deleted streams are complete, so they cannot be undeleted.
         self._write.execute(f"UPDATE streams SET status = {DELETED} WHERE status = {KEPT}")
         self._write.execute(DERIVED)
-        # Others of which nothing is needed are known to be there, and go as all unused ones do.
+        # Other unneeded segments are known to be there, and are removed like all unused ones.
         self._write.execute(f"DELETE FROM segments WHERE remote = {ABSENT}")
         streams = self._one("SELECT count(*) FROM streams WHERE status < 2")
         size = self._one("SELECT sum(until - start) FROM extents")
@@ -154,7 +154,7 @@ class _Restoring:
             )
 
     def _streams(self) -> list[StreamConfig]:
-        """Those that are there for everyone. Of others only what forks need is there, if that."""
+        """Streams that exist for everyone. Of others at most what forks need is there."""
         found: list[Row] = self._write.execute(
             f"SELECT {CONFIG_COLUMNS} FROM streams WHERE status = {LIVE} ORDER BY id"
         ).fetchall()
@@ -168,7 +168,7 @@ class _Restoring:
         return max(sealed, self._in_rows.get(config.id, sealed))
 
     def _end(self, config: StreamConfig) -> _End:
-        """Where what is here of a stream ends."""
+        """Where the available part of a stream ends."""
         found = self._write.execute(
             "SELECT until, first_message + messages FROM extents WHERE run = ?"
             " ORDER BY start DESC LIMIT 1",
@@ -179,7 +179,7 @@ class _Restoring:
         return _End(int(found[0][0] or 0), int(found[0][1] or 0))
 
     def _keep_uploaded(self, configs: list[StreamConfig]) -> None:
-        """Forget extents whose segment is not in object storage, and all that come after a gap."""
+        """Forget extents whose segment is not in object storage, and everything after a gap."""
         self._write.execute("UPDATE segments SET local = 0")
         self._write.execute(
             "DELETE FROM extents WHERE segment_id NOT IN"
@@ -202,7 +202,7 @@ class _Restoring:
     # ── The state at the end of what is there ────────────────────────────────────────────────
 
     def _take_back(self, config: StreamConfig, there: _End) -> None:
-        """Bring a stream into the state that it was in when it ended here."""
+        """Return a stream to the state it had when it ended here."""
         run, end = config.id, there.end
         write = self._write.execute
         write(
@@ -232,7 +232,7 @@ class _Restoring:
         )
 
     def _stamps(self, run: int) -> dict[str, ProducerStamp]:
-        """The last stamp of each producer in what is there of a run."""
+        """The last stamp of each producer in the available part of a run."""
         found: list[Row] = self._write.execute(
             f"SELECT index_offset, {SEGMENT_COLUMNS} FROM extents JOIN segments ON id = segment_id"
             " WHERE run = ? ORDER BY start",
@@ -249,7 +249,7 @@ class _Restoring:
     # ── Forks ────────────────────────────────────────────────────────────────────────────────
 
     def _drop_forks(self, configs: list[StreamConfig]) -> list[Missing]:
-        """Forks of which inherited data is missing, and sources that are there for nobody then."""
+        """Forks with missing inherited data, and sources that nobody needs then."""
         missing: list[Missing] = []
         for config in configs:
             spans = config.lineage.spans(config.kept_from, config.lineage.base)

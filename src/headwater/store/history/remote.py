@@ -1,22 +1,22 @@
-"""History that is in object storage only, for nodes that keep nothing on their own disks.
+"""History only in object storage, for nodes that keep nothing on their own disks.
 
-A file is written on this machine as in any other history, and goes when it has been recorded:
+A file is written on this machine as in any other history, and removed when it has been recorded:
 
-1. The database notes the segment and who makes it. So nothing is ever in object storage that the
+1. The database records the segment and its maker. So nothing is ever in object storage that the
    database does not know.
 2. The file is sent, read back and compared block by block.
 3. In transactions of bounded size, extents are recorded and exactly the rows they hold are dropped.
-4. The database notes that nothing more will be recorded in the segment.
+4. The database records that nothing more will be added to the segment.
 
-Whoever makes a segment may lose its right to write at any point, and another node seals the same
-rows into a segment of its own. What the first one left is complete as it is: either extents lie in
-it, or nothing ever will. Nobody has to know what became of an upload.
+The maker of a segment may lose its right to write at any point, and another node seals the same
+rows into its own segment. What the first one left is complete as it is: either it has extents, or
+it never will. Nobody has to know how an upload ended.
 
-A segment in which nothing lies stays for a while, for those who were told where it is, and for an
-upload that was given up for lost. Then the object goes, and after it the row.
+A segment without extents stays for a while, for clients that were told where it is, and for an
+abandoned upload. Then the object is removed, and after it the row.
 
-Object storage says whose it is (`owner`), so that a node with the wrong address neither misses the
-history of its own database nor removes that of another.
+Object storage records its `owner`, so that a node with the wrong address neither misses the history
+of its own database nor removes that of another.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class RemoteHistory(History):
         return self._remote
 
     def close(self) -> None:
-        """Let go of object storage: whoever waits for it is told that it does not answer."""
+        """Disconnect from object storage: pending calls fail as if it did not answer."""
         self.remote.close()
 
     def claim(self) -> None:
-        """See that object storage answers and is this database's own; raises HistoryUnavailable."""
+        """Check that object storage answers and is this database's; raises HistoryUnavailable."""
         owner = self.remote.owner()
         if owner is None:
             if self.figures.remote_files:
@@ -73,17 +73,18 @@ class RemoteHistory(History):
     # ── Making a segment ─────────────────────────────────────────────────────────────────────
 
     def _recording(self, draft: SegmentDraft, cut: Set[int]) -> Recording:
-        # What is left of a run is counted by looking at its ends.
+        # What is left of a run is computed from its ends.
         return Recording(draft, is_at_its_place=False)
 
     @abstractmethod
     def announce(self, recording: Recording, now_ms: int) -> None:
-        """Note a segment that is about to be uploaded. On the thread that commits."""
+        """Record a segment that is about to be uploaded. On the thread that commits."""
 
     def publish(self, recording: Recording) -> None:
-        """Upload a file that was announced, and compare what arrived. May be tried again.
+        """Upload an announced file, and compare what arrived. May be retried.
 
-        Raises FileNotFoundError if somebody has emptied the directory meanwhile."""
+        Raises FileNotFoundError if the directory was emptied meanwhile.
+        """
         draft = recording.draft
         path = self.directory / draft.name
         path.stat()
@@ -104,15 +105,15 @@ class RemoteHistory(History):
 
     @abstractmethod
     def look(self) -> bool:
-        """Bring the figures up to date; says whether a node that is gone has left segments."""
+        """Update the figures; returns whether a node that is gone has left segments."""
 
     @abstractmethod
     def adopt(self) -> None:
-        """Note that nothing more comes into such segments. On the thread that commits."""
+        """Record that nothing more is added to such segments. On the thread that commits."""
 
     @abstractmethod
     def to_remove(self, kept_ms: int) -> list[SegmentRow]:
-        """Some segments in which nothing has lain for that long."""
+        """Some segments that have had no extents for that long."""
 
     def remove(self, row: SegmentRow) -> None:
         if not self._is_claimed:

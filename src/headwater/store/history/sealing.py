@@ -1,7 +1,7 @@
-"""From rows to recorded extents; see the package's own notes for the order of things.
+"""From rows to recorded extents; see the package docstring for the order of steps.
 
-`gather` and everything before it runs on a thread of its own and touches nothing that a commit
-needs. `record` runs between two commits, a bounded slice at a time.
+`gather` and everything before it runs on its own thread and touches nothing that a commit needs.
+`record` runs between two commits, a bounded slice at a time.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from headwater.store.permissions import make_directory
 from headwater.store.rows import Query, Row
 from headwater.store.syncing import sync
 
-# One transaction drops about this much, so that commits are not held up for long.
+# One transaction drops about this much, so that commits are not delayed for long.
 _SLICE_APPENDS: Final = 1_000
 _SLICE_EXTENTS: Final = 250
 
 
 class Stopped(Exception):
-    """Sealing was told to stop; what was under way is left as it was."""
+    """Sealing was told to stop; unfinished work is left as it was."""
 
 
 class Recording:
@@ -46,14 +46,14 @@ class Recording:
     ) -> None:
         self.draft = draft
         self.cut = cut
-        """Runs of which there were more rows than were taken."""
+        """Runs that had more rows than were taken."""
         self.is_at_its_place = is_at_its_place
-        """Whether the file is where it will be read. Nothing of it is recorded before."""
+        """Whether the file is where it will be read. Nothing is recorded before."""
         self.begun = False
         """Whether the database knows the segment."""
         self._left = _parts(draft)
         self.skipped: set[int] = set()
-        """Runs whose rows are not what they were when the file was written: deleted meanwhile."""
+        """Runs whose rows changed since the file was written: deleted meanwhile."""
         self._next: list[Part] | None = None
 
     def slice(self) -> list[Part]:
@@ -77,16 +77,16 @@ Part = tuple[ExtentDraft, Mark | None, Mark]
 
 
 def _parts(draft: SegmentDraft) -> Iterator[Part]:
-    """In the order in which they were written: what lies side by side in the database goes at once.
+    """In write order: what is adjacent in the database is dropped together.
 
-    Rows of streams that are written at the same time share pages. To drop them stream by stream
-    would write every page as often as there are streams on it.
+    Rows of streams written at the same time share pages. Dropping them stream by stream would write
+    every page as often as there are streams on it.
     """
     parts: list[tuple[int, Part]] = []
     for extent in draft.extents:
         written_ms = 0
         for since, to in zip((None, *extent.marks), extent.marks, strict=False):
-            # Whatever clocks do, the parts of an extent stay in their order.
+            # Whatever clocks do, the parts of an extent stay in order.
             written_ms = max(written_ms, to.last_at_ms)
             parts.append((written_ms, (extent, since, to)))
     parts.sort(key=itemgetter(0))
@@ -102,7 +102,7 @@ class History(ABC):
         self.open_segments = OpenSegments(directory)
         self.stopping = False
         self.making: set[int] = set()
-        """Segments that are not recorded completely yet: nobody else may remove or rewrite them."""
+        """Segments that are not fully recorded yet: nothing else may remove or rewrite them."""
         self.query = query
         self.step = step
 
@@ -111,22 +111,22 @@ class History(ABC):
     @property
     @abstractmethod
     def needs_survey(self) -> bool:
-        """Whether there are rows from earlier on that the ledger does not know."""
+        """Whether there are earlier rows that the ledger does not know."""
 
     @abstractmethod
     def keep_ledger(self) -> None:
-        """From now on commits are noted. On the thread that commits."""
+        """Start recording commits. On the thread that commits."""
 
     @abstractmethod
     def survey(self) -> None:
-        """Find out what is in rows from earlier on, a part at a time: there may be a lot."""
+        """Find earlier rows, a part at a time: there may be many."""
 
     @abstractmethod
     def look_again(self, *runs: int) -> None:
-        """Note what of some runs is in rows."""
+        """Record what some runs have in rows."""
 
     def forget(self, due: Sequence[Due]) -> None:
-        """There was nothing to seal in these: bring the ledger up to date with that."""
+        """There was nothing to seal in these: update the ledger."""
         self.look_again(*(one.run for one in due))
 
     # ── Writing a file ───────────────────────────────────────────────────────────────────────
@@ -173,22 +173,22 @@ class History(ABC):
         return draft
 
     def give_up(self, builder: SegmentBuilder) -> None:
-        """Leave nothing of a file that nothing refers to."""
+        """Remove a file that nothing refers to."""
         builder.abandon()
         self.made(builder.id)
 
     def made(self, segment_id: int) -> None:
-        """A segment is recorded as far as it ever will be; maybe nothing lies in it by now."""
+        """A segment is fully recorded; by now it may have no extents."""
         self.making.discard(segment_id)
 
     @abstractmethod
     def _rows_of(self, run: int) -> AbstractContextManager[Iterator[Row]]:
-        """What is in rows of a run, in order; nothing if its stream is gone."""
+        """The rows of a run, in order; none if its stream is gone."""
 
     def _gather_run(self, builder: SegmentBuilder, run: int, room_bytes: int) -> bool:
-        """Add an extent with what is in rows of a run, as far as there is room.
+        """Add an extent with the rows of a run, as far as there is room.
 
-        Says whether there was too little of it.
+        Returns whether there was too little room.
         """
         position: int | None = None
         with self._rows_of(run) as rows:
@@ -197,7 +197,7 @@ class History(ABC):
                     raise Stopped
                 sound = count_sound(taken, position)
                 if sound < len(taken):
-                    # Rows that are not what was committed stay where they are.
+                    # Damaged rows stay where they are.
                     self.ledger.bar(run)
                 fitting = count_fitting(taken[:sound], room_bytes)
                 if position is None and sound:
@@ -224,11 +224,11 @@ class History(ABC):
         """
 
     def settle(self, recording: Recording) -> None:
-        """Bring the ledger up to date with what was recorded, and tidy up what was not."""
+        """Update the ledger with what was recorded, and clean up what was not."""
         looked_at: list[int] = []
         for extent in recording.draft.extents:
             if extent.run in recording.cut - recording.skipped:
-                # To count what is left would take longer than to seal it.
+                # Counting what is left would take longer than sealing it.
                 end = extent.marks[-1]
                 self.ledger.seal(extent.run, end.end - extent.start, end.last_at_ms)
             else:

@@ -1,11 +1,11 @@
 """Reading a segment file.
 
-Nothing is believed unseen: the trailer must be the one that was recorded, and every block is
-compared with its checksum when it is first touched. After that the process remembers that it is
-good, and its bytes may be sent by the kernel without passing through here.
+Everything is verified: the trailer must be the recorded one, and every block is compared with its
+checksum on first access. After that the process remembers that it is good, and the kernel may send
+its bytes without passing them through here.
 
-A file stays open as long as anyone holds it, so it may be removed from its directory while it is
-still being sent to somebody.
+A file stays open as long as anything holds it, so it may be removed from its directory while it is
+still being sent.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from headwater.store.history.segment_format import (
 
 
 class SegmentRow(NamedTuple):
-    """What the database knows of a segment."""
+    """The database row of a segment."""
 
     id: int
     name: str
@@ -43,11 +43,11 @@ class SegmentRow(NamedTuple):
 ABSENT: Final = 0
 PRESENT: Final = 1
 PERHAPS: Final = 2
-"""An upload was begun, and may or may not have come to its end."""
+"""An upload was begun, and may or may not have completed."""
 
 
 class BlockReader(ABC):
-    """A segment, wherever it is. What is read was compared with its checksums."""
+    """A segment, wherever it is. What is read is verified against its checksums."""
 
     def __init__(self, row: SegmentRow, trailer: segment_format.Trailer) -> None:
         self.row = row
@@ -55,7 +55,7 @@ class BlockReader(ABC):
 
     @abstractmethod
     def read(self, offset: int, length: int) -> bytes:
-        """Some bytes of it; raises DataCorrupt when they are not what was written."""
+        """Some bytes of it; raises DataCorrupt if they are not what was written."""
 
     def damaged(self, problem: str) -> DataCorrupt:
         return DataCorrupt(f"segment {self.row.name}: {problem}")
@@ -83,12 +83,12 @@ class BlockReader(ABC):
         return Extent(self, index_offset, header)
 
     def range(self, offset: int, length: int) -> FileRange:
-        """Good bytes for the kernel to send, which it can from a file of this machine."""
+        """Verified bytes for the kernel to send, possible for files on this machine."""
         raise TypeError(f"segment {self.row.name} is not a file of this machine")
 
 
 class Segment(BlockReader):
-    """One open file, shared by everyone who reads from it."""
+    """One open file, shared by all its readers."""
 
     def __init__(self, row: SegmentRow, file: int, trailer: segment_format.Trailer) -> None:
         super().__init__(row, trailer)
@@ -108,7 +108,7 @@ class Segment(BlockReader):
         os.close(self.file)
 
     def ensure(self, offset: int, length: int) -> None:
-        """Make sure that a range is what was written; raises DataCorrupt otherwise."""
+        """Verify that a range is what was written; raises DataCorrupt otherwise."""
         self.require_within(offset, length)
         for number in segment_format.blocks_of(offset, length):
             if not self._known_good[number]:
@@ -127,7 +127,7 @@ class Segment(BlockReader):
         check_blocks(self.row, self._trailer, number, block)
 
     def check_all(self) -> None:
-        """Compare every block, known or not."""
+        """Verify every block, known to be good or not."""
         for number in range(len(self._trailer.sums)):
             self._check(number)
 
@@ -139,21 +139,21 @@ class Segment(BlockReader):
         return data
 
     def range(self, offset: int, length: int) -> FileRange:
-        """Good bytes to be sent without being read here, nor waited for by whoever sends them."""
+        """Verified bytes, in memory, to be sent without being read here."""
         self.ensure(offset, length)
         if not page_cache.is_in_memory(self.file, offset, length):
             page_cache.bring(self.file, offset, length)
         return FileRange(self, self.file, offset, length)
 
     def is_at_hand(self, offset: int, length: int) -> bool:
-        """Whether a range is known to be good and can be had without waiting."""
+        """Whether a range is known to be good and can be read without waiting."""
         blocks = segment_format.blocks_of(offset, length)
         is_known = 0 not in self._known_good[blocks.start : blocks.stop]
         return is_known and page_cache.is_in_memory(self.file, offset, length)
 
 
 def check_blocks(row: SegmentRow, trailer: segment_format.Trailer, first: int, data: bytes) -> None:
-    """Compare blocks from a given one on with their checksums."""
+    """Verify blocks from a given one on against their checksums."""
     for number in range(first, first + -(-len(data) // segment_format.BLOCK_BYTES)):
         start = (number - first) * segment_format.BLOCK_BYTES
         block = data[start : start + segment_format.BLOCK_BYTES]
@@ -162,7 +162,7 @@ def check_blocks(row: SegmentRow, trailer: segment_format.Trailer, first: int, d
 
 
 def find_trailer(row: SegmentRow, read: Callable[[int, int], bytes]) -> segment_format.Trailer:
-    """The end of a segment, if it is the one that was recorded; reads it at once."""
+    """The trailer of a segment, if it is the recorded one; reads it in one go."""
     size = min(row.size_bytes, segment_format.trailer_bytes(row.size_bytes))
     try:
         data = read(row.size_bytes - size, size)

@@ -8,17 +8,17 @@
     block sums     a checksum for every block of everything above
     footer         where directory and sums begin, and a checksum of itself and of the sums
 
-All numbers are little-endian and of fixed width, so that one entry of an array is found without
-reading the others. Positions and message numbers of appends are relative to the extent, which
-halves them.
+All numbers are little-endian and of fixed width, so that one entry of an array can be read without
+the others. Positions and message numbers of appends are relative to the extent, which halves their
+size.
 
-Ids that headers gave to messages follow the names of producers: where each one ends, and then all
-of them one after the other. An append without an id has one of no length. That they are there is
-said by the highest bit of the length of the names.
+Message ids from headers follow the names of producers: the end of each, and then all of them
+concatenated. An append without an id has an empty one. The highest bit of the length of the names
+says whether there are ids.
 
-The *root* of a segment is a checksum over its block sums and footer, so it stands for the whole
-file. It is part of the file's name and of its row in the database: a file that is complete in
-itself but not the one that was recorded is found out too.
+The *root* of a segment is a checksum over its block sums and footer, so it covers the whole file.
+It is part of the file's name and of its row in the database, so a valid file that is not the
+recorded one is detected too.
 """
 
 from __future__ import annotations
@@ -76,19 +76,19 @@ class Append(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Appends that follow each other, property by property, without their bodies."""
+    """Consecutive appends as columns, without their bodies."""
 
     starts: Sequence[int]
     first_messages: Sequence[int]
     times: Sequence[int]
     sums: Sequence[int]
     stamps: dict[int, ProducerStamp]
-    """By the number of the append, counted from the first of these."""
+    """By the index of the append, from the first of these."""
     end: int
     end_message: int
     """The number of the first message after them."""
     ids: dict[int, str]
-    """By the number of the append as well."""
+    """By the index of the append as well."""
 
 
 class Header(NamedTuple):
@@ -102,13 +102,13 @@ class Header(NamedTuple):
     data_offset: int
     appends: int
     stamped: int
-    """Appends with a producer's stamp; without any, there are no arrays of stamps."""
+    """Appends with a producer's stamp; if 0, there are no arrays of stamps."""
     names_bytes: int
     has_ids: bool = False
 
 
 class Entry(NamedTuple):
-    """A line of the directory."""
+    """An entry of the directory."""
 
     index_offset: int
     run: int
@@ -117,7 +117,7 @@ class Entry(NamedTuple):
 
 
 class Places(NamedTuple):
-    """Where the arrays of an index begin, counted from its header."""
+    """Where the arrays of an index begin, relative to its header."""
 
     starts: int
     messages: int
@@ -153,7 +153,7 @@ def _numbers() -> array[int]:
 
 @dataclass(slots=True)
 class IndexDraft:
-    """The index of an extent while it is being gathered: numbers in arrays, no object each."""
+    """The index of an extent being built: numbers in arrays, without an object for each."""
 
     run: int
     start: int
@@ -235,7 +235,7 @@ def unpack_small(data: bytes) -> array[int]:
 
 
 def unpack_large(data: bytes) -> array[int]:
-    """Numbers that may be of any size."""
+    """Numbers of any size."""
     return _unpack("q", data)
 
 
@@ -301,12 +301,12 @@ class Trailer:
 
 
 def trailer_bytes(covered_bytes: int) -> int:
-    """How long the trailer is after so many bytes."""
+    """The length of the trailer after this many bytes."""
     return _SUM.size * -(-covered_bytes // BLOCK_BYTES) + FOOTER_BYTES
 
 
 def read_sums_offset(footer: bytes) -> int:
-    """How many bytes the block sums cover, which tells where they begin."""
+    """How many bytes the block sums cover, which is where they begin."""
     try:
         magic, _, sums_offset, block_bytes = _FOOTER.unpack_from(footer)
     except struct.error:
@@ -317,7 +317,7 @@ def read_sums_offset(footer: bytes) -> int:
 
 
 def read_trailer(data: bytes) -> Trailer:
-    """The inverse of `Trailer.encode`; raises unless every bit is as it was written."""
+    """The inverse of `Trailer.encode`; raises unless every bit is as written."""
     sums_offset = read_sums_offset(data[-FOOTER_BYTES:])
     if len(data) != trailer_bytes(sums_offset):
         raise LayoutError("the block sums do not fit the file")

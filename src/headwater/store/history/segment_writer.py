@@ -1,4 +1,4 @@
-"""Writing a segment file: gathered in blocks, synced, renamed, read back."""
+"""Writing a segment file: in blocks, synced, renamed, read back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headwater.store.permissions import FILE_MODE
 from headwater.store.syncing import sync
 
 Step = Callable[[str], None]
-"""Called with the name of each step that was just taken. Tests end the process there."""
+"""Called with the name of each completed step. Tests end the process there."""
 
 
 def nothing(step: str) -> None:
@@ -22,7 +22,7 @@ def nothing(step: str) -> None:
 
 
 class Mark(NamedTuple):
-    """A place in an extent up to which it can be recorded by itself."""
+    """A place in an extent up to which it can be recorded separately."""
 
     end: int
     appends: int
@@ -40,7 +40,7 @@ class ExtentDraft(NamedTuple):
 
 
 class SegmentDraft(NamedTuple):
-    """A file that is complete, synced and verified, and that nothing refers to yet."""
+    """A complete, synced and verified file that nothing refers to yet."""
 
     id: int
     name: str
@@ -53,7 +53,7 @@ class SegmentDraft(NamedTuple):
 
 
 class SegmentBuilder:
-    """Takes bodies extent by extent; `finish` makes a file of them, `abandon` makes none."""
+    """Takes bodies extent by extent; `finish` makes a file of them, `abandon` none."""
 
     def __init__(self, directory: Path, segment_id: int, step: Step = nothing) -> None:
         self._directory = directory
@@ -72,7 +72,7 @@ class SegmentBuilder:
 
     @property
     def size_bytes(self) -> int:
-        """What was taken so far."""
+        """The size so far."""
         return self._written + len(self._block)
 
     @property
@@ -80,21 +80,21 @@ class SegmentBuilder:
         return bool(self._drafts)
 
     def begin(self, run: int, start: int, first_message: int) -> None:
-        """The bodies that follow are of this run, from this position on."""
+        """The bodies that follow belong to this run, from this position on."""
         self._drafts.append((IndexDraft(run, start, first_message, self.size_bytes), []))
 
     def add_all(self, columns: segment_format.Columns, bodies: bytes) -> None:
-        """Appends that follow each other, with their bodies joined."""
+        """Consecutive appends, with their bodies joined."""
         index, _ = self._drafts[-1]
         index.extend(columns)
         self._write(bodies)
 
     def sync(self) -> None:
-        """Bring to disk what is there so far, so that there is less to wait for in the end."""
+        """Sync what is written so far, so that the final sync is shorter."""
         os.fdatasync(self._file)
 
     def mark(self) -> None:
-        """The extent may be recorded up to here, if not as a whole."""
+        """The extent may be recorded up to here."""
         index, marks = self._drafts[-1]
         if not marks or marks[-1].end < index.end:
             marks.append(Mark(index.end, len(index.starts), index.messages, index.times[-1]))
@@ -153,7 +153,7 @@ class SegmentBuilder:
 
 
 def write_all(file: int, data: bytes) -> None:
-    """A write may take less than it is given; the next one says why."""
+    """A write may be partial; the next one fails with the reason."""
     view = memoryview(data)
     while view:
         view = view[os.write(file, view) :]

@@ -1,4 +1,4 @@
-"""Walking the files of history: does each hold what the database says, and as it was written?"""
+"""Verifying history files: does each hold what the database says, as it was written?"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class HistoryCheck:
         self._segments = OpenSegments(database.parent / DIRECTORY_NAME)
 
     def check_extent(self, where: str, row: ExtentRow) -> Iterator[Problem]:
-        """Every append of an extent, against what the database and its own checksum say."""
+        """Verify every append of an extent against the database and its own checksum."""
         try:
             segment = self._segment(row.segment_id)
             if segment is None:
@@ -55,7 +55,7 @@ class HistoryCheck:
             position = end
 
     def check_blocks(self) -> Iterator[Problem | str]:
-        """Every block of every file, those that no stream reads any more included."""
+        """Every block of every file, including those that no stream reads any more."""
         found = self._connection.execute(
             "SELECT id FROM segments WHERE local = 1 ORDER BY id"
         ).fetchall()
@@ -77,7 +77,7 @@ class HistoryCheck:
             yield f"{count} more are only in object storage and were not looked at"
 
     def _segment(self, segment_id: int) -> Segment | None:
-        """A file of this machine, if the database knows it as one."""
+        """A local file, if the database lists it as one."""
         found: list[Row] = self._connection.execute(
             f"SELECT {SEGMENT_COLUMNS} FROM segments WHERE id = ? AND local = 1", (segment_id,)
         ).fetchall()
@@ -91,7 +91,7 @@ class HistoryCheck:
         )
 
     def _missing(self, where: str, segment_id: int) -> Iterator[Problem]:
-        """A file that is not there. A running server may have had no use for it any more."""
+        """A missing file. A running server may have removed it as unneeded."""
         with closing(connect(self._database, read_only=True)) as now:
             needed = now.execute(
                 "SELECT 1 FROM segments s JOIN extents ON segment_id = s.id"

@@ -1,1 +1,1 @@
-"""The memory engine: for tests and throw-away servers. Nothing survives the process."""
+"""The memory engine, for tests and throw-away servers. Nothing survives the process."""

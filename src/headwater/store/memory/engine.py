@@ -1,4 +1,4 @@
-"""The memory engine: for tests and throw-away servers. Nothing survives the process."""
+"""The memory engine, for tests and throw-away servers. Nothing survives the process."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class MemoryEngine:
     def _undelete(self, mutation: Undeleted) -> None:
         kept = self._tables.unkeep(mutation.stream_id)
         assert kept is not None
-        # That of the mutation need not have all producers.
+        # The mutation's state need not have all producers.
         kept.log.state = state = kept.log.state.undeleted(mutation.at_ms)
         self._tables.add(kept.log)
         for producer_id in state.producers:

@@ -1,7 +1,7 @@
-"""What the memory engine holds: a log for each stream, and what helps to find some of them.
+"""The data of the memory engine: a log for each stream, and indexes.
 
-Everything that is asked for now and then has an index that changes along with the streams, so that
-an engine with many idle streams has nothing to walk over.
+Every periodic query has an index that is updated with the streams, so that an engine with many idle
+streams never has to scan them.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ class Tables:
         self.logs: dict[int, Log] = {}
         self.ids: dict[str, int] = {}
         self.paths: list[str] = []
-        """In order."""
+        """Sorted."""
         self.forks: dict[int, list[tuple[int, int]]] = {}
-        """Of each stream that has any, by base and id, ascending."""
+        """The forks of each stream that has any, by base and id, ascending."""
         self.releases: dict[int, Release] = {}
         self.deadlines = Schedule[int]()
         self.trims = Schedule[int]()
         self.producers = Schedule[tuple[int, str]]()
         """When each producer was last used, by stream and id."""
         self.kept: dict[int, Kept] = {}
-        """In the order in which they were deleted."""
+        """In the order of deletion."""
         self.kept_ends = Schedule[int]()
         self.next_id = 1
 
@@ -96,13 +96,13 @@ class Tables:
                 del self.forks[config.source_id]
 
     def plan_expiry(self, state: StreamState) -> None:
-        """Note when to look whether a stream is over, given that the stored moment may lag."""
+        """Schedule a check whether a stream has expired; the stored access time may lag."""
         lifetime = state.config.lifetime
         deadline = lifetime.deadline_ms(state.stored_touch_ms + touch_interval_ms(lifetime))
         self.deadlines.set(state.config.id, None if state.soft_deleted else deadline)
 
     def listed(self, prefix: str, after: str) -> Iterator[StreamState]:
-        """Streams whose path starts with a prefix and sorts after another, in order."""
+        """Streams whose path has a prefix and sorts after another, in order."""
         first = bisect_left(self.paths, max(prefix, after))
         for index in range(first, len(self.paths)):
             path = self.paths[index]

@@ -1,5 +1,5 @@
-"""The PostgreSQL engine: the streams of a server, kept in a PostgreSQL database.
+"""The PostgreSQL engine: a server's streams in a PostgreSQL database.
 
-Not to be confused with `headwater.postgres`, which follows the changes of somebody else's database
-and is a client like any other.
+Not to be confused with `headwater.postgres`, which follows the changes of another database and is
+an ordinary client.
 """

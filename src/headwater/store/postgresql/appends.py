@@ -42,7 +42,7 @@ class Appends(StoredAppends):
     def _rows_from(self, span: Span, limit: int, columns: str) -> list[Row]:
         """Rows that end before a limit, but at least one; none if no row begins at the start.
 
-        Appends of a run lie one after the other, so where they start says how far they go.
+        Appends of a run are contiguous, so their starts say how far they reach.
         """
         found = self._query(
             f"SELECT {columns}, start FROM ops WHERE stream_id = ? AND start >= ? AND start < ?"

@@ -1,4 +1,4 @@
-"""Prefixes of paths that are bound to labels of nodes, and the shards that are for them.
+"""Path prefixes bound to node labels, and the shards for them.
 
 The rules are in `headwater.core.cluster`. Nodes see a change with their next look.
 """
@@ -14,11 +14,11 @@ from headwater.store.engine import CannotOpen
 from headwater.store.postgresql.database import Connection, Database, explained
 
 _SHARE: Final = 4
-"""One part in so many of all shards gets a new label."""
+"""One in this many of all shards gets a new label."""
 
 
 def bind(url: str, prefix: str, label: str, shards: int | None = None) -> int:
-    """Bind a prefix to a label; says how many shards have that label."""
+    """Bind a prefix to a label; returns how many shards have that label."""
     database = Database(url)
     database.open(warn=False)
     try:
@@ -61,7 +61,7 @@ def unbind(url: str, prefix: str) -> bool:
 
 
 def _clear(connection: Connection) -> None:
-    """Labels that nothing is bound to are taken off."""
+    """Remove labels that nothing is bound to."""
     connection.execute(
         "UPDATE shards SET label = NULL WHERE label NOT IN (SELECT label FROM bindings)"
     )

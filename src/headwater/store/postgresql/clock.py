@@ -1,11 +1,11 @@
-"""The time of day of a cluster: PostgreSQL's, carried on by the monotonic clock of this machine.
+"""The clock of a cluster: PostgreSQL's time, extrapolated by this machine's monotonic clock.
 
-Leases of groups, expiry and retention are moments that one node stores and another one acts on. If
-each went by a clock of its own, a node whose clock is a day ahead would expire what the others
-keep, and one whose clock is behind would hold for a day what another has lent for a minute. So the
-time of day of a node counts for nothing. Each sign of life brings PostgreSQL's time, which was true
-at some moment between question and answer: as long as what we have lies between them it stays, and
-otherwise it moves as little as it must. So it neither jitters nor is misled by a slow answer.
+Leases of groups, expiry and retention are times that one node stores and another one acts on. If
+each used its own clock, a node whose clock is a day ahead would expire what the others keep, and
+one whose clock is behind would hold for a day what another leased for a minute. So a node's own
+time of day is ignored. Each heartbeat brings PostgreSQL's time, which was correct at some moment
+between request and answer: if our time lies within those bounds it stays, and otherwise it moves as
+little as necessary. So it neither jitters nor is misled by a slow answer.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class SharedClock:
         self._ahead_ms: int | None = None
 
     def __call__(self) -> int:
-        """Milliseconds since 1970. It has to have been told once."""
+        """Milliseconds since 1970. `tell` must have been called once."""
         assert self._ahead_ms is not None
         return self._monotonic_ns() // 1_000_000 + self._ahead_ms
 
     def tell(self, now_ms: int, asked_s: float, answered_s: float) -> None:
-        """What PostgreSQL said, between two moments of the monotonic clock."""
+        """PostgreSQL's time, taken between two times of the monotonic clock."""
         least, most = now_ms - int(answered_s * 1000), now_ms - int(asked_s * 1000)
         known = least if self._ahead_ms is None else self._ahead_ms
         self._ahead_ms = min(max(known, least), most)

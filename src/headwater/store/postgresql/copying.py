@@ -1,9 +1,9 @@
 """PostgreSQL databases as the source and the target of a copy; see `headwater.store.copying`.
 
-A copy is one transaction, so a target has all of it or nothing. It holds the table of nodes, which
-keeps every node from joining, from renewing its lease and from writing. Whoever is in it must have
-shown no sign of life for its whole lease before, and is not in it afterwards: nothing that it began
-before can be committed into what was copied.
+A copy is one transaction, so a target has all of it or nothing. It locks the table of nodes, which
+keeps every node from joining, from renewing its lease and from writing. A node in it must have
+shown no sign of life for a whole lease before, and is removed: nothing that it began earlier can be
+committed into the copied data.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Sleep = Callable[[float], None]
 
 
 class PostgresqlCopy:
-    """A database that belongs to a copy for the length of a transaction: a source or a target."""
+    """A database that a copy has to itself for one transaction: a source or a target."""
 
     def __init__(self, connection: Connection, segments: OpenSegments | None = None) -> None:
         self._connection = connection
@@ -46,7 +46,7 @@ class PostgresqlCopy:
     def source(
         cls, url: str, sleep: Sleep = time.sleep, remote: Remote | None = None
     ) -> Iterator[PostgresqlCopy]:
-        """Object storage is needed if there is history."""
+        """Object storage is required if there is history."""
         database = Database(url)
         with _said(database), TemporaryDirectory(prefix="headwater-") as cache:
             database.open_existing()
@@ -82,7 +82,7 @@ class PostgresqlCopy:
 
     @property
     def files(self) -> int:
-        """Files of history, all of which become rows."""
+        """History files, all of which become rows."""
         return self._one("SELECT count(DISTINCT segment_id) FROM extents")
 
     def count(self, table: str) -> int:
@@ -99,7 +99,7 @@ class PostgresqlCopy:
                 yield from sealed_rows(self._appends, ExtentRow(*row))
         order = " ORDER BY id" if table == "secrets" else ""
         query = f"SELECT {TABLES[table]} FROM {table}{order}"
-        # Row by row: nobody knows how large they are.
+        # Row by row: rows can be of any size.
         yield from self._connection.cursor().stream(query.encode())
 
     def last_ids(self) -> dict[str, int]:
@@ -124,12 +124,12 @@ class PostgresqlCopy:
             self._connection.execute(sql, values)
 
     def finish(self) -> None:
-        """Give everything its shard. What was copied counts when the transaction ends."""
+        """Assign everything its shard. The copy takes effect when the transaction ends."""
         self._connection.execute("SELECT reshard((SELECT shards FROM cluster))")
 
 
 def _anywhere(name: str) -> int:
-    """Where everything goes until it is given its shard."""
+    """Where everything goes until it is assigned its shard."""
     return 0
 
 
@@ -143,8 +143,8 @@ def _said(database: Database) -> Iterator[None]:
 
 @contextmanager
 def _held(database: Database, sleep: Sleep) -> Iterator[Connection]:
-    """A transaction during which no node can do anything; it is undone unless all goes well."""
-    # Closing is all that is done after a failure: rows may still be under way.
+    """A transaction during which no node can do anything; rolled back on any failure."""
+    # After a failure only close it: rows may still be in flight.
     with closing(database.connect()) as connection:
         seen = _outwaited(database, connection, sleep)
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
@@ -159,7 +159,7 @@ def _held(database: Database, sleep: Sleep) -> Iterator[Connection]:
 
 
 def _outwaited(database: Database, connection: Connection, sleep: Sleep) -> list[Any]:
-    """The nodes, once it is certain that none of them lives."""
+    """The nodes, once it is certain that none of them is alive."""
     seen = _look(connection)
     if seen:
         lease_s = max(row[3] for row in seen) / 1000

@@ -1,11 +1,11 @@
 """History of a PostgreSQL database, in object storage; see `headwater.store.history.remote`.
 
-A node seals what belongs to its own shards. Whether that is still so is looked up in the
-transaction that records an extent, and the shard's row is held until its end: it cannot be given
-away in between. So a byte of a run is in the rows or in one extent, whoever sealed it.
+A node seals what belongs to its own shards. The transaction that records an extent checks that this
+is still so, and locks the shard's row until its end: the shard cannot be given away in between. So
+a byte of a run is in the rows or in one extent, whoever sealed it.
 
-What lies in a segment may belong to several nodes by and by. Whoever takes the last extent out of
-it holds the segment's row, so that of two nodes that do it at the same time one sees the other.
+The extents in a segment may come to belong to several nodes. A node that removes the last extent
+locks the segment's row, so that of two nodes that do so at the same time one sees the other.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _GROW: Final = (
     " WHERE extents.segment_id = excluded.segment_id"
     " AND extents.index_offset = excluded.index_offset"
 )
-# What a run has in rows lies in one piece, so its ends say how much that is.
+# What a run has in rows is contiguous, so its ends give the size.
 _IN_ROWS: Final = (
     "SELECT s.id, last.until - first.start, first.created_at FROM streams s"
     " JOIN shards h ON h.id = s.shard"
@@ -71,7 +71,7 @@ class PostgresqlHistory(RemoteHistory):
         self._transaction = transaction
         self._ownership = ownership
         self._surveyed: frozenset[tuple[int, int]] = frozenset()
-        """Shards whose rows are in the ledger, each with the epoch in which it came here."""
+        """Shards whose rows are in the ledger, each with the epoch in which this node got it."""
 
     # ── What is in rows ──────────────────────────────────────────────────────────────────────
 
@@ -117,7 +117,7 @@ class PostgresqlHistory(RemoteHistory):
         yield self._pages(run)
 
     def _pages(self, run: int) -> Iterator[Row]:
-        """Up to where something is missing that only forks needed: that part is for next time."""
+        """Up to a gap left by data that only forks needed: the rest is for next time."""
         if not self.query(f"{_IN_ROWS} AND s.id = ?", (self._ownership.id, run)):
             return
         sql = "SELECT min(start) FROM ops WHERE stream_id = ?"
@@ -127,7 +127,7 @@ class PostgresqlHistory(RemoteHistory):
             position = page[-1][1] + len(page[-1][-1])
 
     def _page(self, run: int, start: int) -> list[Row]:
-        """Rows from one on; at least that one, for nobody knows how large it is."""
+        """Rows from one on; at least that one, because it can be of any size."""
         limit = start + SLICE_BYTES
         found = self.query(
             f"SELECT {OP_COLUMNS} FROM ops WHERE stream_id = ? AND start >= ? AND start < ?"
@@ -139,7 +139,7 @@ class PostgresqlHistory(RemoteHistory):
     def announce(self, recording: Recording, now_ms: int) -> None:
         draft = recording.draft
         with self._transaction() as write:
-            # How an earlier attempt ended may be unknown.
+            # The outcome of an earlier attempt may be unknown.
             write(
                 f"INSERT INTO segments ({SEGMENT_COLUMNS}, created_at, maker)"
                 " VALUES (?, ?, ?, ?, 0, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
@@ -167,7 +167,7 @@ class PostgresqlHistory(RemoteHistory):
         return begun
 
     def _sound(self, write: Query, joined: _Joined) -> _Joined:
-        """What is in rows as it was, of streams that are there and belong to this node."""
+        """The parts whose rows are unchanged, of existing streams that belong to this node."""
         places = [(run, _start(one), one[2].end) for run, one in joined.items()]
         if not places:
             return {}
@@ -220,7 +220,7 @@ _Joined = dict[int, tuple[ExtentDraft, Mark | None, Mark]]
 
 
 def _joined(parts: Iterable[Part]) -> _Joined:
-    """What follows each other of an extent, as one part."""
+    """Consecutive parts of an extent, joined."""
     joined: _Joined = {}
     for extent, since, to in parts:
         first = joined[extent.run][1] if extent.run in joined else since
@@ -239,7 +239,7 @@ def _appends(part: Part) -> int:
 
 
 def _begin(write: Query, segment_id: int, node_id: int) -> bool:
-    """Note that a segment is where it belongs; False if another node has taken it for abandoned."""
+    """Record that a segment is in its place; False if another node considers it abandoned."""
     return bool(
         write(
             f"UPDATE segments SET remote = {PRESENT} WHERE id = ? AND maker = ? RETURNING 1",
@@ -269,10 +269,10 @@ def _move(write: Query, segment_id: int, parts: _Joined) -> None:
 
 
 def _let_go(write: Query, condition: str, values: tuple[object, ...], which: str = "") -> None:
-    """Nothing more comes into some segments, and maybe nothing lies in them by now.
+    """Nothing more is added to some segments, and by now they may have no extents.
 
-    They are held before anybody looks: whoever takes an extent out of them at the same time has
-    done so, or waits and then looks too.
+    They are locked before anything is read: a node that removes extents from them at the same time
+    has finished, or waits and then checks too.
     """
     found = write(f"SELECT id FROM segments WHERE {condition} ORDER BY id FOR UPDATE", values)
     write(
@@ -283,7 +283,7 @@ def _let_go(write: Query, condition: str, values: tuple[object, ...], which: str
 
 
 class PostgresqlReleases(StoredReleases):
-    """Releases in the PostgreSQL database, where what goes may be in rows or in extents."""
+    """Releases in the PostgreSQL database; dropped data may be in rows or in extents."""
 
     def __init__(self, write: Query, own: str) -> None:
         super().__init__(write, own)
@@ -304,7 +304,7 @@ class PostgresqlReleases(StoredReleases):
         return len(dropped) + super().drop(run, interval, most)
 
     def note_unused(self) -> None:
-        """Mark segments in which nothing lies any more. At the end of the transaction."""
+        """Mark segments without extents. At the end of the transaction."""
         if self._shrunk:
             ids = bigints(sorted(self._shrunk))
             _let_go(self._write, "id = ANY(?)", (ids,), " AND maker IS NULL")

@@ -1,4 +1,4 @@
-"""Looking at a database of which nodes may make use. Nothing is written."""
+"""Inspecting a database that nodes may be using. Nothing is written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headwater.store.rows import Query, Row
 
 
 def verify_address(url: str) -> Iterator[Problem | str]:
-    """Problems of one moment as they are found, lines of progress in between. Raises CannotOpen."""
+    """Problems in one consistent snapshot, with lines of progress in between. Raises CannotOpen."""
     database = Database(url)
     database.open_existing()
     try:
@@ -24,7 +24,7 @@ def verify_address(url: str) -> Iterator[Problem | str]:
 
             def query(sql: str, values: tuple[object, ...] = ()) -> list[Row]:
                 try:
-                    # What one look-up runs into must not end the moment for all others.
+                    # One failed query must not end the snapshot for all others.
                     with connection.transaction():
                         return connection.execute(native(sql), values).fetchall()
                 except psycopg.Error as error:
@@ -37,7 +37,7 @@ def verify_address(url: str) -> Iterator[Problem | str]:
 
 @contextmanager
 def reading(url: str) -> Iterator[tuple[Query, str]]:
-    """Questions, each to what is there by then, and what object storage calls the database.
+    """Queries, each of the current state, and the database's name in object storage.
 
     Raises CannotOpen, also when PostgreSQL goes away in between.
     """

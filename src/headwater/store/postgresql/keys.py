@@ -1,8 +1,8 @@
-"""API keys, and the secret that addresses are signed with, in the database.
+"""API keys, and the secret that signs addresses, in the database.
 
-All nodes have the same. The keys are one row, which is replaced whenever they change: its number
-tells whether there is something new to read. Whoever changes them has the table to itself for that
-long. As in the file of a server with a data directory, there is no key in it, only digests.
+All nodes share them. The keys are one row, which is replaced whenever they change: its number tells
+whether there is something new to read. A change locks the table. As in a key file, it holds no
+keys, only digests.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class KeyTable:
         self.name = f"postgresql://{self._database.name}"
 
     def stamp(self) -> object:
-        # A database that does not answer has nothing new to say.
+        # A database that does not answer has nothing new.
         with suppress(KeyFileError, NoStreams):
             self._stamp = self._ask(lambda c: c.execute(_NUMBER, (_KEYS,)).fetchall()[0][0])
         return self._stamp
@@ -79,12 +79,12 @@ class KeyTable:
         try:
             self._ask(replace)
         except NoStreams:
-            # Keys may be made before the first node is started.
+            # Keys may be created before the first node is started.
             self._make_tables()
             self._ask(replace)
 
     def secret(self) -> bytes:
-        """What addresses are signed with; made the first time."""
+        """The secret that signs addresses; created on first use."""
 
         def find(connection: Connection) -> bytes:
             with connection.transaction():

@@ -1,20 +1,20 @@
-"""Who may write: nodes, their leases and epochs, and the shards that they own.
+"""Who may write: nodes, their leases and epochs, and the shards they own.
 
-The rules are in `headwater.core.cluster`. This is how they are kept in the database:
+The rules are in `headwater.core.cluster`. This is how the database enforces them:
 
-- A node has a row with its epoch and its counter. Every transaction that writes begins with the
-  epoch it believes in (`fence`) and holds the row while it lasts. Whoever takes a node for gone
-  deletes its row. So that waits for the transaction that is under way, and lets none of the former
-  node begin after it; the shards that it had are free from then on.
-- A node that does not know how a commit of its own ended raises its epoch, on a new connection:
+- A node has a row with its epoch and its counter. Every transaction that writes begins by checking
+  the epoch it believes in (`fence`) and locks the row while it lasts. A node that considers another
+  gone deletes its row. So that waits for the transaction in progress, and lets none of the former
+  node begin after it; its shards are free from then on.
+- A node that does not know how one of its commits ended raises its epoch, on a new connection:
   after that, the commit has happened or never will.
-- Only the owner of a shard gives it away, when nothing of it is under way any more, and to a node
-  that it names. That is a transaction under the fence too: an owner that does not know how it ended
-  raises its epoch, and looks whose the shard is, before it uses it again. A free shard goes to who
+- Only the owner of a shard gives it away, when nothing in it is in flight any more, and to a named
+  node. That is a transaction under the fence too: an owner that does not know how it ended raises
+  its epoch, and checks who owns the shard, before using it again. A free shard goes to whoever
   takes it first.
-- A node without an address wants the database for itself: it begins only if nobody else lives, and
-  nobody else begins while it does.
-- A node that stops in good order removes its row, so nobody has to wait for it.
+- A node without an address wants the database to itself: it starts only if no other node is alive,
+  and no other starts while it is.
+- A node that stops cleanly removes its row, so nobody has to wait for it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Clock = Callable[[], float]
 
 
 class Ownership:
-    """This node, and what it owns. All methods may be called from any thread."""
+    """This node, and what it owns. All methods are thread-safe."""
 
     def __init__(
         self,
@@ -61,14 +61,14 @@ class Ownership:
         self.id = 0
         self.epoch = 0
         self.good_until = 0.0
-        """Until when nobody else can have taken this node for gone, by its own clock."""
+        """Until when no other node can consider this one gone, by its own clock."""
         self.is_lost = False
         self.time_of_day = SharedClock()
-        """PostgreSQL's, for what is stored; leases of nodes do not go by it."""
+        """PostgreSQL's, for stored times; node leases do not use it."""
         self.seen = ClusterSeen()
-        """The cluster when this node last looked."""
+        """The cluster at this node's last look."""
         self.shards: frozenset[int] = frozenset()
-        """What this node owns and uses: not what it is about to give away."""
+        """The shards this node owns and uses: not those it is about to give away."""
         self._leaving: frozenset[int] = frozenset()
 
     @property
@@ -81,7 +81,7 @@ class Ownership:
 
     @property
     def is_good(self) -> bool:
-        """Whether nobody else can have taken over."""
+        """Whether no other node can have taken over."""
         return self._clock() < self.good_until
 
     def demand(self, shard: int) -> None:
@@ -93,7 +93,7 @@ class Ownership:
     def join(
         self, connection: Connection, sleep: Callable[[float], None] = time.sleep
     ) -> list[str]:
-        """Take part; says who was outwaited for it. Raises CannotOpen if somebody is in the way."""
+        """Join; returns the nodes that were outwaited. Raises CannotOpen if one is in the way."""
         outwaited: list[str] = []
         watched = Sightings(self._lease_ms)
         first = {node.id: node for node in _nodes(connection)}
@@ -128,7 +128,7 @@ class Ownership:
         with self._lock, connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_JOIN_LOCK,))
             if any(self._is_in_the_way(node) for node in _nodes(connection)):
-                # Somebody has come at the same moment.
+                # Another node joined at the same time.
                 return False
             asked = self._clock()
             found = connection.execute(
@@ -147,9 +147,9 @@ class Ownership:
     # ── Keeping ──────────────────────────────────────────────────────────────────────────────
 
     def renew(self, connection: Connection) -> None:
-        """Show that this node lives. Raises LostShard if it was taken for gone."""
+        """Show that this node is alive. Raises LostShard if it was considered gone."""
         asked = self._clock()
-        # Not by epoch: this node may be raising its own epoch at this very moment.
+        # Not by epoch: this node may be raising its own epoch right now.
         renewed = connection.execute(
             f"UPDATE nodes SET counter = counter + 1 WHERE id = %s RETURNING {NOW_MS}", (self.id,)
         ).fetchall()
@@ -160,7 +160,7 @@ class Ownership:
         self.good_until = max(self.good_until, asked + self.lease_s)
 
     def raise_epoch(self, connection: Connection) -> None:
-        """Let nothing that this node began before be committed any more; what is, is."""
+        """Prevent anything this node began before from still being committed."""
         with self._lock:
             asked = self._clock()
             with connection.transaction():
@@ -169,7 +169,7 @@ class Ownership:
                 if not found:
                     self.is_lost = True
                     raise LostShard
-                # An earlier attempt may have succeeded without our hearing of it.
+                # An earlier attempt may have succeeded without an answer.
                 epoch = int(found[0][0]) + 1
                 connection.execute(
                     "UPDATE nodes SET epoch = %s, counter = counter + 1 WHERE id = %s",
@@ -187,11 +187,11 @@ class Ownership:
     # ── Looking ──────────────────────────────────────────────────────────────────────────────
 
     def look(self, connection: Connection) -> tuple[NodeSeen, ...]:
-        """See who takes part and who owns what; says which nodes are gone."""
+        """Read who takes part and who owns what; returns the nodes that are gone."""
         with self._lock:
             asked = self._clock()
             with connection.transaction():
-                # Of one moment.
+                # A consistent snapshot.
                 connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 nodes = tuple(_nodes(connection))
                 found = connection.execute(
@@ -212,7 +212,7 @@ class Ownership:
             return self._sightings.note(others, asked, answered)
 
     def take_over(self, connection: Connection, node: NodeSeen) -> bool:
-        """Remove a node that is gone, unless it has moved; its shards are free after that."""
+        """Remove a node that is gone, unless its counter has moved; this frees its shards."""
         with connection.transaction():
             removed = connection.execute(
                 "DELETE FROM nodes WHERE id = %s AND epoch = %s AND counter = %s RETURNING 1",
@@ -225,7 +225,7 @@ class Ownership:
     # ── Shards ───────────────────────────────────────────────────────────────────────────────
 
     def planned(self) -> dict[int, int]:
-        """Who should own each shard, as this node sees it."""
+        """Who should own each shard, according to this node."""
         seen = self.seen
         return plan(
             {shard.id: shard.node_id for shard in seen.shards},
@@ -235,7 +235,7 @@ class Ownership:
         )
 
     def claim(self, connection: Connection) -> list[int]:
-        """Take the free shards that are due to this node."""
+        """Take free shards up to this node's share."""
         planned = self.planned()
         free = [shard.id for shard in self.seen.shards if shard.node_id is None]
         due = [shard for shard in free if planned.get(shard) == self.id]
@@ -249,7 +249,7 @@ class Ownership:
         return [int(row[0]) for row in found]
 
     def excess(self) -> dict[int, int]:
-        """What this node has beyond its due, and who is to have it."""
+        """Shards beyond this node's share, and who should have them."""
         planned = self.planned()
         return {
             shard: planned[shard]
@@ -258,20 +258,20 @@ class Ownership:
         }
 
     def withhold(self, shards: Collection[int]) -> None:
-        """Use these no longer; they are about to be given away."""
+        """Stop using these; they are about to be given away."""
         with self._lock:
             self._leaving |= frozenset(shards)
             self.shards -= self._leaving
 
     def keep(self, shards: Collection[int]) -> None:
-        """Use these after all."""
+        """Use these again."""
         with self._lock:
             own = {shard.id for shard in self.seen.shards if shard.node_id == self.id}
             self._leaving -= frozenset(shards)
             self.shards |= own & frozenset(shards)
 
     def give(self, write: Query, moves: Mapping[int, int]) -> None:
-        """Give shards away. Nothing of them may be under way any more."""
+        """Give shards away. Nothing in them may be in flight any more."""
         for shard, node_id in moves.items():
             write(
                 "UPDATE shards SET epoch = epoch + 1,"
@@ -280,7 +280,7 @@ class Ownership:
             )
 
     def given(self, shards: Collection[int]) -> None:
-        """These are given away, and may well come back before the next look."""
+        """These were given away, and may come back before the next look."""
         with self._lock:
             self._leaving -= frozenset(shards)
 

@@ -1,8 +1,8 @@
-"""Connections to read with: a few, shared by all threads.
+"""Connections for reading: a few, shared by all threads.
 
-A connection that PostgreSQL or the network has dropped is replaced once per look-up, so a restart
-of the database costs those who read nothing but time. Reads are only answered while the engine has
-no doubt about what is committed; see `headwater.store.postgresql.ownership`.
+A connection that PostgreSQL or the network has dropped is replaced once per query, so a restart of
+the database costs readers only time. Reads are answered only while the engine is certain about what
+is committed; see `headwater.store.postgresql.ownership`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Readers:
                     raise translated(error) from error
             except psycopg.Error as error:
                 raise translated(error) from error
-            # Those that are left may well be as dead as this one.
+            # The others are probably as dead as this one.
             self.reset()
             try:
                 return self._ask(sql, values)
@@ -74,7 +74,7 @@ class Readers:
                 connection.close()
 
     def reset(self) -> None:
-        """Use none of the connections that are there any more."""
+        """Discard all existing connections."""
         with self._lock:
             self._generation += 1
             idle, self._idle = self._idle, []

@@ -1,6 +1,6 @@
-"""What a transaction releases, noted in the PostgreSQL database; see `store.garbage`.
+"""What a transaction releases, recorded in the PostgreSQL database; see `store.garbage`.
 
-Of streams that are stored, their rows say what they needed so far, so this comes before any change.
+The rows of stored streams say what they needed so far, so this comes before any change.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _INTO = f"INSERT INTO releases ({RELEASE_COLUMNS})"
 
 
 def release_trimmed(tables: StatementTables, kept_from: Mapping[int, int]) -> None:
-    """At least one position each, so that a release that is being worked off grows by it."""
+    """At least one position each, so that a release in progress grows by it."""
     ids, untils = bigints(list(kept_from)), bigints(list(kept_from.values()))
     tables.execute(
         f"{_INTO} SELECT s.id, s.kept_from, greatest(v.until, s.kept_from + 1) FROM streams s"
@@ -35,7 +35,7 @@ def release_soft_deleted(tables: StatementTables, ids: Sequence[int]) -> None:
 
 
 def release_deleted(tables: StatementTables, ids: Sequence[int]) -> None:
-    """The runs of these go with them; what they inherited, their sources may drop."""
+    """The runs of these are dropped with them; their sources may drop what they inherited."""
     tables.execute(
         f"{_INTO} SELECT source_id, min(kept_from), max(base)"
         " FROM streams WHERE id = ANY(?) AND status < 2 AND source_id IS NOT NULL"
@@ -45,10 +45,10 @@ def release_deleted(tables: StatementTables, ids: Sequence[int]) -> None:
 
 
 def release_created(tables: StatementTables, configs: Sequence[StreamConfig]) -> None:
-    """Of streams that were created within the same transaction, and keep less already.
+    """Streams that were created in the same transaction, and already keep less.
 
-    What they inherited was needed by their sources up to then, and if not any more, that is a
-    release of its own.
+    Their sources needed what they inherited up to then, and if no longer, that is a release of its
+    own.
     """
     release(tables, [(config.id, config.kept_from, END) for config in configs])
 

@@ -1,28 +1,28 @@
 """The layout of the PostgreSQL database, and how older layouts become the current one.
 
-Everything lies in a schema of its own, `headwater`. Version n of the layout is what
-`MIGRATIONS[:n]` make of nothing. A migration is never edited once it has been released: a new
-layout is a new entry at the end.
+Everything is in its own schema, `headwater`. Version n of the layout is the result of
+`MIGRATIONS[:n]`. A migration is never edited once it has been released: a new layout is a new entry
+at the end.
 
-The tables are those of the SQLite engine, with the same columns (`headwater.store.rows`). What is
-different, or only here:
+The tables are those of the SQLite engine, with the same columns (`headwater.store.rows`). The
+differences:
 
 - `cluster` has one row: whose database this is, its layout, and how many shards it has.
-- `nodes` has a row per node that takes part: where others reach it, its epoch, and a counter that
-  it raises to show that it lives. `fence` is the first statement of every transaction that writes:
-  it fails unless the node is there in that epoch, and holds the row, so that no other node can take
-  over before the transaction has ended. It takes the weakest lock that a take-over (which deletes
-  the row) conflicts with and that the counter's own updates do not.
-- `shards` has a row per shard: which node owns it, and an epoch that counts how often that changed.
-  `home` is the shard of a subscription, and of a path that is bound to no label. `bindings` says
-  which paths are, and the column `label` which shards are for them.
-- A sequence per kind gives out ids: never one twice, and later ones are larger.
+- `nodes` has a row per node: where others reach it, its epoch, and a counter that it raises to show
+  that it is alive. `fence` is the first statement of every transaction that writes: it fails unless
+  the node has that epoch, and locks the row, so that no other node can take over before the
+  transaction has ended. It takes the weakest lock that conflicts with a take-over (which deletes
+  the row) but not with updates of the counter.
+- `shards` has a row per shard: its owner, and an epoch that counts how often that changed. `home`
+  is the shard of a subscription, and of a path that is bound to no label. `bindings` says which
+  paths are, and the column `label` which shards are for them.
+- A sequence per kind assigns ids: never one twice, and later ones are larger.
 - Streams and subscriptions carry their shard.
 - `segments` are in object storage only (`headwater.store.postgresql.history`). `maker` is the node
-  that may still record something in one, `unused_at` the time since when nothing lies in it.
-- There are no foreign keys: core has decided that everything fits, and each would cost a look-up
-  per row.
-- Rows that change often leave room on their page, so that a change touches no index.
+  that may still add extents to one, `unused_at` the time since when it has none.
+- There are no foreign keys: core has already checked consistency, and each would cost a look-up per
+  row.
+- Rows that change often leave free space on their page, so that a change touches no index.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from headwater.core.cluster import SHARDS_DEFAULT
 SCHEMA: Final = "headwater"
 PURPOSE: Final = "durable streams"
 LOST_SHARD: Final = "HW001"
-"""The SQLSTATE with which `fence` refuses."""
+"""The SQLSTATE of a refusal by `fence`."""
 
 _V1 = f"""
 CREATE TABLE cluster (
@@ -248,7 +248,7 @@ CREATE INDEX streams_kept_until ON streams (kept_until) WHERE status = 3;
 
 
 def _reshard(*, subscriptions: str) -> str:
-    """The function that divides the streams into another number of shards."""
+    """The function that changes the number of shards."""
     return f"""
 CREATE OR REPLACE FUNCTION reshard(wanted integer) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -362,4 +362,4 @@ COLUMN_TYPES: Final[dict[str, str]] = {
     name: declared if declared in ("text", "bytea") else "bigint"
     for name, declared in _DECLARED.findall("".join(MIGRATIONS))
 }
-"""What the columns hold, by name: a name means the same in every table."""
+"""The types of columns by name: a name means the same in every table."""

@@ -1,4 +1,4 @@
-"""What a transaction writes, gathered as statements: one per table and kind, however many rows."""
+"""The writes of a transaction as statements: one per table and kind, however many rows."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _SHARDED: Final = ("streams", "subscriptions")
 
 @lru_cache(1_000)
 def native(sql: str) -> bytes:
-    """A statement with PostgreSQL's marks for values."""
+    """A statement with PostgreSQL's placeholders."""
     return sql.replace("?", "%s").encode()
 
 
 def next_id(query: Query, table: str) -> int:
-    """The smallest that was never given out, without giving it out."""
+    """The smallest id that was never assigned, without assigning it."""
     return int(query(f"SELECT last_value + is_called::int FROM {table}_ids", ())[0][0])
 
 
 def new_id(query: Query, table: str) -> int:
-    """One that nobody else gets, and larger than those before it."""
+    """An id that nobody else gets, larger than those before it."""
     return int(query(f"SELECT nextval('{table}_ids')", ())[0][0])
 
 
@@ -80,7 +80,7 @@ class StatementTables:
     def update(
         self, table: str, keys: str, columns: str, rows: Sequence[Row], also: str = ""
     ) -> None:
-        """`also` is another assignment; `v` has the new values, `t` what is there."""
+        """`also` is another assignment; `v` has the new values, `t` the existing row."""
         if not rows:
             return
         source, values = unnest(f"{keys}, {columns}".split(", "), rows)

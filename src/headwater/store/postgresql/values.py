@@ -1,8 +1,8 @@
-"""How values travel to PostgreSQL and back.
+"""How values are sent to PostgreSQL and back.
 
-Columns of a batch go as arrays, one parameter each, and `unnest` makes rows of them: one statement
-per table, however many rows. The arrays are put together here, in PostgreSQL's binary form, because
-that is done for every append and psycopg would do it value by value.
+Columns of a batch are sent as arrays, one parameter each, and `unnest` makes rows of them: one
+statement per table, however many rows. The arrays are built here, in PostgreSQL's binary form,
+because that is done for every append and psycopg would do it value by value.
 
 PostgreSQL's text cannot hold the character U+0000, and JSON can. It is stored as U+0001 U+0001, and
 U+0001 itself as U+0001 U+0002; nothing else changes, nor does the order of texts without either.
@@ -132,7 +132,7 @@ class _TextLoader(Loader):
 
 
 def adapt(adapters: AdaptersMap) -> None:
-    """Let a connection take and give values in these forms."""
+    """Register these formats with a connection."""
     adapters.register_dumper(Bigints, _BigintsDumper)
     adapters.register_dumper(Texts, _TextsDumper)
     adapters.register_dumper(Byteas, _ByteasDumper)

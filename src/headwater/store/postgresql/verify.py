@@ -1,7 +1,7 @@
-"""Is everything in the PostgreSQL database what was committed?
+"""Verifying the PostgreSQL database: is everything as committed?
 
-Of history, what the database knows is looked at. The files are in object storage, and each of their
-blocks is compared with its checksum whenever it is fetched.
+Of history, only the rows are checked. The files are in object storage, and each of their blocks is
+verified against its checksum whenever it is fetched.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _APPENDS_AT_ONCE: Final = 200
 
 
 def verify(query: Query) -> Iterator[Problem | str]:
-    """Walk all streams: problems, and lines of progress between them."""
+    """Check all streams: yields problems, and lines of progress between them."""
     last_id = appends = streams = 0
     while True:
         found = query(
@@ -32,8 +32,8 @@ def verify(query: Query) -> Iterator[Problem | str]:
         for row in found:
             last_id, streams = row[0], streams + 1
             config = rows.read_config(row[:-1])
-            # What its forks do not need of a hidden stream may be gone, and so may what they do not
-            # need of what was trimmed.
+            # Data of a soft-deleted stream that its forks do not need may be gone, and so may
+            # trimmed data that they do not need.
             whole = row[-1] != SOFT_DELETED
             start = max(config.lineage.base, config.kept_from) if whole else None
             for line in _verify_run(query, config.id, start):

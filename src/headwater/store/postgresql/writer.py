@@ -1,10 +1,10 @@
 """The connection that writes: transactions under the fence, and what to do when one is lost.
 
-A batch goes to PostgreSQL in one piece, from BEGIN to COMMIT, and the answers come back in one
+A batch is sent to PostgreSQL in one piece, from BEGIN to COMMIT, and the answers come back in one
 piece: a commit costs one round trip. An error that PostgreSQL reports means that nothing was
-written. Anything else (a connection that is lost, a wait for replicas that somebody cancelled)
-leaves the outcome unknown. Then nothing may be read or written until this node has raised its epoch
-on a new connection, which settles the matter; see `headwater.store.postgresql.ownership`.
+written. Anything else (a lost connection, a cancelled wait for replicas) leaves the outcome
+unknown. Then nothing may be read or written until this node has raised its epoch on a new
+connection, which settles it; see `headwater.store.postgresql.ownership`.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Writer:
         self._database = database
         self._ownership = ownership
         self._renewed = renewed
-        """Told when connections from before are not to be trusted any more."""
+        """Called when earlier connections can no longer be trusted."""
         self._connection: Connection | None = None
         self._warnings: list[str] = []
         self._lock = threading.Lock()
         self._in_doubt = ""
-        """Why it is not known what is committed; empty if it is."""
+        """Why it is unknown what is committed; empty if it is known."""
         self.sync_seconds = Histogram(SECONDS)
 
     # ── Transactions ─────────────────────────────────────────────────────────────────────────
@@ -75,7 +75,7 @@ class Writer:
 
     @contextmanager
     def transaction(self) -> Iterator[Query]:
-        """A transaction that looks before it writes."""
+        """A transaction that reads before it writes."""
         with self._guarded() as connection:
 
             def execute(sql: str, values: tuple[object, ...]) -> list[Row]:
@@ -110,7 +110,7 @@ class Writer:
     def _failed(self, connection: Connection, error: psycopg.Error) -> None:
         self._roll_back(connection)
         if isinstance(error, pg.ReadOnlySqlTransaction):
-            # Another host takes writes now.
+            # Another host now accepts writes.
             self._drop()
         if isinstance(translated(error), LostShard):
             self._ownership.is_lost = True
@@ -130,13 +130,13 @@ class Writer:
             raise StorageUnavailable(f"PostgreSQL {self._in_doubt}; try again")
 
     def _ready(self) -> Connection:
-        """A connection that seems to be alive, and nothing in doubt."""
+        """A connection that seems alive, with nothing in doubt."""
         if self._in_doubt:
             self.settle()
         self.check()
         connection = self._connection
         if connection is not None and _is_dead(connection):
-            # It died while nothing was under way, so nothing is in doubt.
+            # It died while idle, so nothing is in doubt.
             self._drop()
             connection = None
         if connection is None:
@@ -167,7 +167,7 @@ class Writer:
     # ── Unknown outcomes ─────────────────────────────────────────────────────────────────────
 
     def _doubt(self, reason: str) -> None:
-        """Nobody knows whether the last commit happened."""
+        """It is unknown whether the last commit happened."""
         self._in_doubt = reason
         self._drop()
         log.warning("commit_in_doubt", reason=reason)
@@ -176,7 +176,7 @@ class Writer:
             time.sleep(_PAUSE_S)
 
     def settle(self) -> bool:
-        """Find out, if PostgreSQL lets us. May be called from any thread, and again."""
+        """Find out, if PostgreSQL is reachable. Thread-safe, and may be repeated."""
         with self._lock:
             if not self._in_doubt or self._ownership.is_lost:
                 return True
@@ -201,13 +201,13 @@ class Writer:
 
 
 def _is_dead(connection: Connection) -> bool:
-    """Whether PostgreSQL has hung up, which it says although nobody asked."""
+    """Whether PostgreSQL has hung up, which it signals unasked."""
     if connection.closed or connection.broken:
         return True
     poll = select.poll()
     try:
         poll.register(connection.fileno(), select.POLLIN)
-        # Its last words come first, and then the end.
+        # Its last messages come first, and then the end.
         while poll.poll(0):
             connection.pgconn.consume_input()
     except (psycopg.OperationalError, OSError):

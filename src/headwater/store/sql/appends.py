@@ -1,7 +1,7 @@
 """The appends of a run, wherever they are: in rows of the database or in extents.
 
-Sealing moves appends from rows to extents and never back. So whoever looks for a position first in
-the rows and then in the extents finds it, whatever is being sealed meanwhile.
+Sealing moves appends from rows to extents and never back. So looking for a position first in the
+rows and then in the extents always finds it, whatever is being sealed meanwhile.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class StoredAppends(ABC):
     def _gather(
         self, span: Span, max_bytes: int, take: Callable[[Extent, int, int], Sequence[P]]
     ) -> list[P]:
-        """Appends from the start of a span on. Where they end depends on their sizes alone."""
+        """Appends from the start of a span on. Where they end depends only on their sizes."""
         found: list[P] = []
         position, limit = span.start, span.start + max_bytes
         while position < span.end:
             in_rows = self._rows(span._replace(start=position), limit, at_least_one=not found)
             if in_rows is not None:
-                # Behind the rows of a run there is nothing more.
+                # Nothing follows the rows of a run.
                 found += in_rows
                 break
             sealed = self._extent(span.run, position)
@@ -92,7 +92,7 @@ class StoredAppends(ABC):
             try:
                 extent = self._segments.segment(found.segment).extent(found.index_offset)
             except FileNotFoundError:
-                # The data may have moved to another file just now.
+                # The data may have just moved to another file.
                 continue
             header = extent.header
             if (header.run, header.start) != (run, found.start) or header.end < found.until:
@@ -101,7 +101,7 @@ class StoredAppends(ABC):
         raise DataCorrupt(f"the file of stream {run} at {position} is missing")
 
     def frames(self, span: Span, max_bytes: int, max_messages: int) -> list[Frame]:
-        """Appends from the start of a span on, as `read` gives their bodies."""
+        """Appends from the start of a span on, whose bodies `read` returns."""
         found: list[Frame] = []
         position, limit = span.start, span.start + max_bytes
         while position < span.end and (not found or (position < limit and max_messages > 0)):
@@ -126,7 +126,7 @@ class StoredAppends(ABC):
 
     @abstractmethod
     def _whole_rows(self, span: Span, max_bytes: int, max_messages: int) -> list[Appended]:
-        """Appends that are in rows; none if no row begins there."""
+        """Appends in rows; none if no row begins there."""
 
     def sealed_extents(self, span: Span) -> list[SealedExtent]:
         return sealed_extents(self._query, span, self._segments)
@@ -178,7 +178,7 @@ class StoredAppends(ABC):
         return self.append_at(span.run, found.start) if found else None
 
     def _narrow(self, span: Span, by: SeekBy, value: int) -> tuple[int, int]:
-        """The part of a span that can hold the answer, as far as the extents' own rows tell."""
+        """The part of a span that can hold the answer, according to the extents' rows."""
         last = self._query(
             "SELECT start FROM extents WHERE run = ? AND start >= ? AND start < ?"
             f" AND {_EXTENT_KEYS[by]} <= ? ORDER BY start DESC LIMIT 1",

@@ -1,4 +1,4 @@
-"""Where what a run wrote lies in segments; see `headwater.store.history`."""
+"""Where the data of a run is in segments; see `headwater.store.history`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ExtentRow(NamedTuple):
 
 
 class FoundExtent(NamedTuple):
-    """A span of a run and where it is."""
+    """A span of a run and where it is stored."""
 
     start: int
     until: int

@@ -1,4 +1,4 @@
-"""Groups: a row for each, and one for each message that is not settled."""
+"""Groups: a row for each, and one for each unsettled message."""
 
 from __future__ import annotations
 
@@ -31,10 +31,9 @@ from headwater.store.sql.tables import Tables
 
 
 class GroupChanges:
-    """The changes to groups within one transaction, brought together.
+    """The changes to groups within one transaction, merged.
 
-    A message is often taken, leased and settled within one batch. Only what is left of that in the
-    end is written.
+    A message is often taken, leased and settled within one batch. Only the final result is written.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Releases, and the rows that go with them; see `headwater.store.garbage`."""
+"""Releases, and the rows dropped with them; see `headwater.store.garbage`."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ GROW: Final = (
     " THEN excluded.until ELSE releases.until END"
 )
 _MEMBER: Final = f"SELECT id, source_id, base, kept_from, status = {LIVE} FROM streams"
-# To free the pages of a large row takes as long as writing them did.
+# Freeing the pages of a large row takes as long as writing them did.
 _BYTES_PER_STEP: Final = 4 * MIB
 _STREAMS_PER_STEP: Final = 32
 
 
 class StoredReleases:
-    """Within one transaction."""
+    """Releases within one transaction."""
 
     def __init__(self, write: Query, own: str = "") -> None:
         self._write = write
         self._own = own
-        """Further condition: that a stream belongs to this node."""
+        """An additional condition: that a stream belongs to this node."""
 
     def member(self, stream_id: int) -> Member | None:
         found = self._write(f"{_MEMBER} WHERE id = ? AND status < 2", (stream_id,))
@@ -67,7 +67,7 @@ class StoredReleases:
         return drop_rows(self._write, run, interval, most)
 
     def drop_deleted(self, most: int) -> bool:
-        """Remove some of what deleted streams left; False when there was nothing."""
+        """Remove some data of deleted streams; False when there was nothing."""
         write = self._write
         deleted = f"SELECT id FROM streams WHERE status = {DELETED}{self._own} LIMIT ?"
         found = write(deleted, (_STREAMS_PER_STEP,))
@@ -95,7 +95,7 @@ def _member(row: Row) -> Member:
 
 
 def drop_rows(write: Query, run: int, interval: Interval, most: int) -> int:
-    """Drop the first appends in an interval, but not too much at once; says how many."""
+    """Drop the first appends in an interval, but not too much at once; returns how many."""
     start, end = interval
     found = write(
         "SELECT start, length(body) FROM ops WHERE stream_id = ? AND start >= ? AND start < ?"
@@ -113,7 +113,7 @@ def drop_rows(write: Query, run: int, interval: Interval, most: int) -> int:
     return dropped
 
 
-# What a deleted stream leaves in addition to its appends, and the key of each kind of row.
+# What a deleted stream leaves besides its appends, and the key of each kind of row.
 _BELONGINGS: Final = (
     ("message_ids", "stream_id = ?", "stream_id, message_id"),
     ("producers", "stream_id = ?", "stream_id, producer_id"),

@@ -17,7 +17,7 @@ from headwater.store.sql.templates import TemplateChanges
 
 
 def write_resources(tables: Tables, mutations: Sequence[AnyMutation]) -> None:
-    """What the mutations of a batch come to, table by table; those of streams are left out."""
+    """Write the result of a batch's mutations, table by table; those of streams are left out."""
     if not mutations:
         return
     groups, templates, subscriptions = GroupChanges(), TemplateChanges(), SubscriptionChanges()

@@ -20,7 +20,7 @@ _COLUMNS: Final = f"{_KEYS}, content_type, created_at, checksum, body"
 
 
 def write_snapshot(tables: Tables, mutation: SnapshotMutation) -> None:
-    """One after the other: they are rare, and each may drop an older one."""
+    """One at a time: they are rare, and each may drop an older one."""
     match mutation:
         case SnapshotTaken(stream_id, at_ms, position, content_type, body, keep):
             checksum = append_checksum(stream_id, position, body)
@@ -62,7 +62,7 @@ class Snapshots:
 
 
 def damaged_snapshots(query: Query) -> list[str]:
-    """Which snapshots are not what was committed."""
+    """The snapshots that are not as committed."""
     damaged: list[str] = []
     for stream_id, position in query(f"SELECT {_KEYS} FROM snapshots ORDER BY {_KEYS}", ()):
         found = query(

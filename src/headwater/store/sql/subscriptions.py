@@ -1,7 +1,7 @@
 """Subscriptions: a row for each, one for each link with a place, and the secrets they sign with.
 
-A link needs a row when it was named explicitly or when something of its stream is acknowledged.
-Streams that a pattern takes in and that begin at their beginning need none.
+A link needs a row if it was named explicitly or if something in its stream is acknowledged. Streams
+that match a pattern and begin at their beginning need none.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SECRET: Final = "kind, value, created_at"
 
 
 class SubscriptionChanges:
-    """The changes to subscriptions within one transaction, brought together."""
+    """The changes to subscriptions within one transaction, merged."""
 
     def __init__(self) -> None:
         self._created: dict[int, Row] = {}
@@ -86,7 +86,7 @@ class Subscriptions:
         self._query = query
         self._next_id = next_id
         self._own = own
-        """Further condition: that a subscription belongs to this node."""
+        """An additional condition: that a subscription belongs to this node."""
 
     def next_id(self) -> int:
         return self._next_id(self._query, "subscriptions")

@@ -1,1 +1,1 @@
-"""The SQLite engine, a module for each of its parts."""
+"""The SQLite engine, one module per part."""

@@ -53,7 +53,7 @@ class Appends(StoredAppends):
         return bodies if begins else None
 
     def _whole_rows(self, span: Span, max_bytes: int, max_messages: int) -> list[Appended]:
-        """Appends that are in rows; none if no row begins there."""
+        """Appends in rows; none if no row begins there."""
         appends: list[Appended] = []
         position, messages = span.start, 0
         with translating(), closing(self._reader().cursor()) as cursor:

@@ -1,7 +1,7 @@
 """Data directories as the source and the target of a copy; see `headwater.store.copying`.
 
-A target is built in a directory inside of the new one and moved to its place when it is complete
-and on disk: without its database a directory is empty, whatever happened to a copy.
+A target is built in a subdirectory of the new one and moved into place when it is complete and on
+disk: without its database a directory is empty, whatever happened to a copy.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SCRATCH_NAME: Final = "copying"
 
 
 class SqliteSource:
-    """A data directory that nobody uses meanwhile."""
+    """A data directory that nothing else uses meanwhile."""
 
     def __init__(self, engine: SqliteEngine, reader: apsw.Connection) -> None:
         self._engine = engine
@@ -64,7 +64,7 @@ class SqliteSource:
 
     @property
     def files(self) -> int:
-        """Files of history, all of which become rows."""
+        """History files, all of which become rows."""
         return self._one("SELECT count(DISTINCT segment_id) FROM extents")
 
     @property
@@ -91,7 +91,7 @@ class SqliteSource:
         return int(self._reader.execute(sql).fetchall()[0][0] or 0)
 
     def _sealed(self) -> Iterator[Row]:
-        """The appends of all files of history, as the rows that they were made of."""
+        """The appends of all history files, as the rows they were made from."""
         extents: Iterator[Row] = self._reader.execute(
             f"SELECT {EXTENT_COLUMNS} FROM extents ORDER BY run, start"
         )
@@ -100,7 +100,7 @@ class SqliteSource:
 
 
 class SqliteTarget:
-    """A data directory in the making."""
+    """A data directory being built."""
 
     def __init__(self, directory: Path, scratch: Path, write: apsw.Connection) -> None:
         self._directory = directory
@@ -110,7 +110,7 @@ class SqliteTarget:
     @classmethod
     @contextmanager
     def open(cls, directory: Path) -> Iterator[SqliteTarget]:
-        """Begin, in a directory that is new or empty, or has only what a failed copy left."""
+        """Start in a directory that is new or empty, or has only what a failed copy left."""
         _require_empty(directory)
         lock = prepare_directory(directory)
         try:

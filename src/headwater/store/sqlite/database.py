@@ -33,7 +33,7 @@ _STATEMENTS_CACHED: Final = 400
 _WAL_PAGES_BEFORE_CHECKPOINT: Final = 2_000
 _WAL_BYTES_KEPT: Final = 64 * 1024 * 1024
 _LOCK_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-# What an older version may have left open to others.
+# What an older version may have left readable to others.
 _OWN: Final = (
     DATABASE_NAME,
     f"{DATABASE_NAME}-wal",
@@ -50,7 +50,7 @@ class DataDirectoryError(CannotOpen):
 
 
 class DirectoryLock:
-    """Holds a data directory for this process until released."""
+    """Locks a data directory for this process until released."""
 
     def __init__(self, directory: Path) -> None:
         self._file = os.open(directory / LOCK_NAME, _LOCK_FLAGS, FILE_MODE)
@@ -79,12 +79,12 @@ def prepare_directory(directory: Path) -> DirectoryLock:
 
 
 def close_to_others(directory: Path) -> None:
-    """Take from other users what an older version let them read."""
+    """Remove other users' access that an older version allowed."""
     tighten(directory, _OWN)
 
 
 def connect(path: Path, *, read_only: bool = False) -> apsw.Connection:
-    """A connection with checksummed pages. The file must exist when it is read only."""
+    """A connection with checksummed pages. If read-only, the file must exist."""
     if _CHECKSUM_VFS not in apsw.vfs_names():
         apsw.sqlite_extra.load(apsw.Connection(":memory:"), "cksumvfs")
     flags = apsw.SQLITE_OPEN_READONLY if read_only else 0
@@ -97,7 +97,7 @@ def connect(path: Path, *, read_only: bool = False) -> apsw.Connection:
 
 
 def open_reader(path: Path) -> apsw.Connection:
-    """A read-only connection to a database that is ours and whose log is whole."""
+    """A read-only connection to a database that is ours and whose log is intact."""
     if not path.is_file():
         raise DataDirectoryError(f"{path.parent} holds no headwater database")
     try:
@@ -114,17 +114,17 @@ def open_reader(path: Path) -> apsw.Connection:
 
 
 def empty_log(write: apsw.Connection) -> bool:
-    """Bring everything that is committed into the database file; False if somebody reads the log.
+    """Checkpoint everything into the database file; False if somebody reads the log.
 
-    `Connection.pragma` would quote all of this as the name of a pragma, which SQLite takes for one
-    that it does not know, and ignores.
+    `Connection.pragma` would quote all of this as the name of a pragma, which SQLite does not know,
+    and ignores.
     """
     ((busy, _, _),) = write.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return not busy
 
 
 def disk_bytes(path: Path) -> dict[str, int]:
-    """How large the parts of a database are."""
+    """The sizes of the parts of a database."""
     return {"database": _size(path), "wal": _size(Path(f"{path}-wal"))}
 
 
@@ -146,9 +146,9 @@ def open_writer(path: Path) -> apsw.Connection:
 
 
 def _create(path: Path) -> None:
-    """Make the file under another name and rename it when it is complete.
+    """Create the file under another name and rename it when it is complete.
 
-    So a crash on the way leaves nothing half done, and a file that is empty was damaged later.
+    So a crash leaves nothing half done, and an empty file was damaged later.
     """
     if Path(f"{path}-wal").exists():
         raise DataDirectoryError(f"{path} is missing, but its write-ahead log is there")
@@ -169,7 +169,7 @@ def _create(path: Path) -> None:
 def _open_existing(path: Path) -> apsw.Connection:
     connection = connect(path)
     try:
-        # What is refused is left as it was: closing would fold the log into the file.
+        # A refused database is left as it was: closing would checkpoint the log.
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         _check_identity(connection, path)
         _check_log(connection, path)
@@ -192,7 +192,7 @@ def _check_identity(connection: apsw.Connection, path: Path) -> None:
         application = connection.pragma("application_id")
         tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()[0][0]
         if application == APPLICATION_ID:
-            # The first thing that will be asked of the database.
+            # The first query that will be made.
             connection.execute("SELECT seq FROM sqlite_sequence").fetchall()
     except apsw.NotADBError:
         raise DataDirectoryError(f"{path} is not a headwater database") from None
@@ -231,7 +231,7 @@ def _migrate(connection: apsw.Connection) -> None:
 
 @contextmanager
 def translating() -> Iterator[None]:
-    """Whatever SQLite refuses becomes an error that requests are told of."""
+    """Turn SQLite errors into errors for requests."""
     try:
         yield
     except apsw.Error as error:
@@ -239,7 +239,7 @@ def translating() -> Iterator[None]:
 
 
 def translated(error: apsw.Error) -> Exception:
-    """What a request is told when SQLite refuses."""
+    """The error for a request when SQLite refuses."""
     damaged = isinstance(error, apsw.CorruptError | apsw.NotADBError) or (
         getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_DATA
     )

@@ -115,7 +115,7 @@ class SqliteEngine:
         try:
             self._commit(mutations)
         except StorageFull:
-            # The reserve is free now, for what makes room.
+            # The reserve is free now, for operations that make room.
             if any(isinstance(mutation, GROWING) for mutation in mutations):
                 raise
             self._commit(mutations)
@@ -137,7 +137,7 @@ class SqliteEngine:
                 self.history.look_again(mutation.stream_id)
 
     def _insert_alone(self, appends: Sequence[Appended]) -> None:
-        """The usual case in one statement: the interpreter lock is handed over once."""
+        """The usual case in one statement: the interpreter lock is released once."""
         began = perf_counter()
         try:
             values = [rows.op_row(one) for one in appends]
@@ -157,7 +157,8 @@ class SqliteEngine:
                 if isinstance(mutation, Appended):
                     appends.append(mutation)
                 elif isinstance(mutation, Mutation):
-                    # Appends wait to be written together, but never past a change to a stream.
+                    # Appends are collected to be written together, but never past a change to a
+                    # stream.
                     self._write_appends(write, appends)
                     appends.clear()
                     note_release(self._collector, releases, mutation)
@@ -201,11 +202,11 @@ class SqliteEngine:
                 self._writer.execute("ROLLBACK")
 
     def _void_commit(self) -> None:
-        """Make sure that a commit that failed stays so, even if the process is killed now.
+        """Make sure that a failed commit stays failed, even if the process is killed now.
 
-        When only the sync failed, the commit is complete in the write-ahead log, and recovery
-        would find it there. The next commit takes its place in the log, so make one that changes
-        nothing. Whether that one can be synced does not matter.
+        If only the sync failed, the commit is complete in the write-ahead log, and recovery would
+        find it there. The next commit overwrites it in the log, so make one that changes nothing.
+        Whether that one can be synced does not matter.
         """
         self._roll_back()
         with suppress(apsw.Error):
@@ -236,20 +237,20 @@ class SqliteEngine:
                 more = releases.drop_deleted(max_appends)
                 more = more or self._collector.step(releases, max_appends)
         except BaseException:
-            # What it had found out may rest on what was just undone.
+            # What it had found may depend on what was just rolled back.
             self._collector.begin_again()
             raise
         if releases.extents_dropped:
             self.history.shrunk()
         if not self._reserve.is_there:
             self._note_reusable()
-        # The files that held all that go when nothing else lies in them.
+        # Files are removed when they have no extents left.
         return more or self.history.remove_unused(_FILES_REMOVED_AT_ONCE)
 
     def _note_reusable(self) -> None:
-        """See how much of the database is free, and bring its log back to nothing."""
+        """Measure how much of the database is free, and truncate its log."""
         with suppress(apsw.Error):
-            # Whoever reads at this moment is not waited for: it is tried again.
+            # Do not wait for current readers: it is tried again.
             self._writer.set_busy_timeout(0)
             empty_log(self._writer)
         self._writer.set_busy_timeout(BUSY_TIMEOUT_MS)

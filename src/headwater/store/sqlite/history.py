@@ -1,6 +1,6 @@
 """The history of a SQLite database: files next to it, and rows that say what is where.
 
-See `headwater.store.history` for the order of things.
+See `headwater.store.history` for the order of steps.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class SqliteHistory(History):
     ) -> None:
         super().__init__(directory, query, step)
         self.has_shrunk = True
-        """Whether extents may have gone since unused files were last looked for."""
+        """Whether extents may have been dropped since the last search for unused files."""
         self.has_shrunk_elsewhere = True
         """The same for files that are only in object storage."""
         self.damaged: set[int] = set()
-        """Segments that could not be read when they were to be rewritten."""
+        """Segments that could not be read for a rewrite."""
         self._transaction = transaction
         self._changes = 0
         self._counted: tuple[int, HistoryFigures] | None = None
@@ -84,13 +84,13 @@ class SqliteHistory(History):
         return not self._is_surveyed
 
     def keep_ledger(self) -> None:
-        """From now on commits are noted. On the thread that commits."""
+        """Start recording commits. On the thread that commits."""
         found = self.query("SELECT max(id) FROM ops", ())
         self._surveyed_to = int(found[0][0] or 0)
         self.ledger.keep()
 
     def survey(self) -> None:
-        """Find out what is in rows from earlier on, a part at a time: there may be a lot."""
+        """Find earlier rows, a part at a time: there may be many."""
         for first in range(0, self._surveyed_to, _SURVEY_ROWS):
             if self.stopping:
                 return
@@ -160,14 +160,14 @@ class SqliteHistory(History):
     # ── Removing files ───────────────────────────────────────────────────────────────────────
 
     def shrunk(self) -> None:
-        """Extents have gone, and maybe the last ones of a file with them."""
+        """Extents were dropped, perhaps the last ones of a file."""
         self.has_shrunk = self.has_shrunk_elsewhere = True
 
     def remove_unused(self, most: int) -> bool:
-        """Remove files that nothing lies in any more; True when there may be more of them.
+        """Remove files without extents; True when there may be more of them.
 
-        On the thread that commits. First the file goes and then its row, so that a crash in
-        between leaves a row to start over from. What is in object storage is for others to remove.
+        On the thread that commits. The file is removed before its row, so that a crash in between
+        leaves a row to start over from. Objects in object storage are removed elsewhere.
         """
         if not self.has_shrunk:
             return False

@@ -1,7 +1,7 @@
 """What streams remember of their producers, as rows.
 
-The hour of a producer's last use is indexed, and changes so seldom that it is a statement of its
-own. Which of them have it right is remembered, so that most commits go without that statement.
+The hour of a producer's last use is indexed, and changes so rarely that it has its own statement.
+Which rows are current is remembered, so that most commits skip that statement.
 """
 
 from __future__ import annotations

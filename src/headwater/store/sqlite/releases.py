@@ -1,4 +1,4 @@
-"""Releases in the SQLite database, where what goes may be in rows or in extents."""
+"""Releases in the SQLite database; dropped data may be in rows or in extents."""
 
 from __future__ import annotations
 

@@ -1,27 +1,27 @@
 """The layout of the SQLite database, and how older layouts become the current one.
 
-Version n of the schema is what `MIGRATIONS[:n]` make of an empty file. A migration is never edited
-once it has been released: a new layout is a new entry at the end.
+Version n of the schema is the result of `MIGRATIONS[:n]` on an empty file. A migration is never
+edited once it has been released: a new layout is a new entry at the end.
 
-- `streams` has a row per stream, deleted ones until their data is gone. Ids are never used twice.
-  `kept_until` says how long a deleted one that is kept can be undeleted.
-  What changes with every append (the tail, the message count) is not here: the last row in `ops`
-  knows it, and a commit then touches one place per append and not two.
-- `ops` is the log of all streams in commit order, so that a batch is written to neighbouring
-  pages; the index finds the appends of one stream.
-- `releases` says which positions streams have let go of that nobody has cleared away yet; see
-  `headwater.store.garbage`. `base` is where the own run of a stream begins, `trim_due` when to see
+- `streams` has a row per stream, including deleted ones until their data is gone. Ids are never
+  reused. `kept_until` says how long a deleted one can be undeleted. What changes with every append
+  (the tail, the message count) is not here but in the last row of `ops`, so that a commit touches
+  one place per append and not two.
+- `ops` is the log of all streams in commit order, so that a batch is written to neighbouring pages;
+  the index finds the appends of one stream.
+- `releases` has the positions that streams have released and the collector has not processed yet;
+  see `headwater.store.garbage`. `base` is where a stream's own run begins, `trim_due` when to check
   whether it keeps more than it has to.
-- `message_ids` knows where each message of a stream with unique ids begins. It is on disk only.
+- `message_ids` has the start of each message of a stream with unique ids. It is on disk only.
 - `groups` has the cursor of each consumer group, `deliveries` the messages before it that are not
-  settled. What is before the cursor and not in `deliveries` is done.
-- `segments` has a row per file of history, `extents` one for each extent in such a file.
-  What is in an extent is not in `ops`; see `headwater.store.history`.
+  settled. Messages before the cursor that are not in `deliveries` are done.
+- `segments` has a row per file of history, `extents` one for each extent in such a file. What is in
+  an extent is not in `ops`; see `headwater.store.history`.
 - `live_templates` are the query shapes that live streams follow.
-- `snapshots` are states that were folded out of a stream, each at an offset.
+- `snapshots` are folded states of a stream, each at an offset.
 - `producers` holds the last request accepted from each idempotent producer, and in which hour.
 - `subscriptions` has a row per subscription with its current wake, `subscription_links` the place
-  in each linked stream where there is one to remember.
+  in each linked stream, if there is one to remember.
 - `secrets` holds what webhook requests are signed with and what tokens are made of.
 """
 
@@ -217,7 +217,7 @@ CREATE TABLE snapshots (
 );
 """
 
-# What follows from the other columns, for rows that were written without it.
+# Columns derived from others, for rows that were written without them.
 DERIVED: Final = """
 UPDATE streams SET base = json_extract(inherited, '$[#-1][1]') WHERE inherited IS NOT NULL;
 UPDATE streams SET trim_due = 0 WHERE trim_due IS NULL

@@ -76,7 +76,7 @@ def record_extent(
 
 
 def insert_extent(write: apsw.Connection, segment_id: int, extent: ExtentDraft, to: Mark) -> None:
-    """Note that an extent up to a mark is there."""
+    """Record an extent up to a mark."""
     row = extent_row(segment_id, extent, to)
     insert_rows(write, "extents", EXTENT_COLUMNS, [row], _GROW)
 
@@ -84,7 +84,7 @@ def insert_extent(write: apsw.Connection, segment_id: int, extent: ExtentDraft, 
 def drop_extents_within(
     write: apsw.Connection, run: int, interval: tuple[int, int], most: int
 ) -> int:
-    """Forget some extents that lie in an interval of a run; says how many."""
+    """Drop some extents in an interval of a run; returns how many."""
     write.execute(
         "DELETE FROM extents WHERE run = ?1 AND start IN (SELECT start FROM extents"
         " WHERE run = ?1 AND start >= ?2 AND start < ?3 AND until <= ?3 LIMIT ?4)",
@@ -97,12 +97,12 @@ _EMPTY: Final = "NOT EXISTS (SELECT 1 FROM extents WHERE segment_id = s.id)"
 
 
 def _is_unused(making: Collection[int]) -> str:
-    """The condition that nothing lies in a segment, and nothing ever will."""
+    """The condition that a segment has no extents, and never will."""
     return f"({_EMPTY} AND s.id NOT IN ({', '.join(map(str, tuple(making)))}))"
 
 
 def unused_segments(query: Query, making: Collection[int], *, local: bool) -> list[SegmentRow]:
-    """Segments that nobody needs any more: those that have to do with this machine or not."""
+    """Unneeded segments, either those on this machine or the others."""
     here = f"(local = 1 OR remote = {ABSENT})"
     return find_segments(query, f"{_is_unused(making)} AND {here if local else f'NOT {here}'}")
 
@@ -113,7 +113,7 @@ def not_uploaded(query: Query, making: Collection[int]) -> list[SegmentRow]:
 
 
 def evictable(query: Query, total: int, local_bytes_max: int) -> list[SegmentRow]:
-    """The oldest files that object storage has too, as many as there are too many bytes."""
+    """The oldest files that object storage also has, enough to get below the limit."""
     chosen: list[SegmentRow] = []
     if total > local_bytes_max:
         for row in find_segments(query, f"local = 1 AND remote = {PRESENT}"):
@@ -127,7 +127,7 @@ def evictable(query: Query, total: int, local_bytes_max: int) -> list[SegmentRow
 def note_remote(
     write: apsw.Connection, segment_id: int, remote: int, making: Collection[int]
 ) -> bool:
-    """Note whether a segment is in object storage; False if nobody needs it any more."""
+    """Record whether a segment is in object storage; False if it is no longer needed."""
     write.execute(
         f"UPDATE segments AS s SET remote = ? WHERE id = ? AND NOT {_is_unused(making)}",
         (remote, segment_id),
@@ -144,7 +144,7 @@ def delete_segment(write: apsw.Connection, segment_id: int) -> None:
 
 
 def extents_of(query: Query, segments: Collection[int]) -> list[ExtentRow]:
-    """What lies in some segments, by run and position."""
+    """The extents in some segments, by run and position."""
     places = ", ".join("?" * len(segments))
     found = query(
         f"SELECT {EXTENT_COLUMNS} FROM extents WHERE segment_id IN ({places}) ORDER BY run, start",

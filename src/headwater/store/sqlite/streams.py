@@ -1,4 +1,4 @@
-"""Changes to streams in the SQLite database; their appends are written elsewhere, together."""
+"""Changes to streams in the SQLite database; their appends are written elsewhere, in batches."""
 
 from __future__ import annotations
 

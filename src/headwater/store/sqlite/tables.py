@@ -1,7 +1,7 @@
 """Writing many rows in few statements.
 
-The interpreter lock is handed back and forth once per statement, so this matters more than what
-SQLite itself does per row.
+The interpreter lock is released and reacquired once per statement, which matters more than SQLite's
+own work per row.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def insert_alone(
     *,
     again: bool = True,
 ) -> None:
-    """Write rows, no more than fit into one statement, as a transaction of its own."""
+    """Write rows, no more than fit into one statement, as a separate transaction."""
     flat = [value for row in values for value in row]
     sql = _insert("OR ROLLBACK", table, columns, len(values))
     write.execute(sql, flat, can_cache=again)
 
 
-# OR FAIL, because the transaction is rolled back on any error anyway: without it SQLite keeps a
-# journal of every large statement, in a temporary file, to be able to take back that one alone.
+# OR FAIL, because the transaction is rolled back on any error anyway: without it SQLite journals
+# every large statement in a temporary file, to be able to roll back that one alone.
 @cache
 def _insert(conflict: str, table: str, columns: str, count: int, suffix: str = "") -> str:
     row = "(" + ",".join("?" * len(columns.split(","))) + ")"
@@ -97,7 +97,7 @@ class SqliteTables:
             self._write.executemany(f"DELETE FROM {table} WHERE {condition}", rows)
 
     def delete_numbers(self, table: str, keys: str, numbers: Mapping[int, Sequence[int]]) -> None:
-        """Members settle what they were given together, so many numbers are neighbours."""
+        """Members settle what they were given together, so many numbers are consecutive."""
         key_name, number_name = keys.split(", ")
         sql = f"DELETE FROM {table} WHERE {key_name} = ? AND {number_name}"
         for key, some in numbers.items():

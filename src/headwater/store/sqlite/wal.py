@@ -1,13 +1,13 @@
 """A second look at SQLite's write-ahead log.
 
-SQLite reads the log up to the first frame that does not check out, and takes that for the place
-where a crash cut off an unfinished commit. A byte that was damaged later looks just the same to it,
-and every commit from there on would be dropped without a word.
+SQLite reads the log up to the first invalid frame, and assumes that a crash cut off an unfinished
+commit there. A byte that was damaged later looks the same to it, and every commit from there on
+would be dropped silently.
 
 The two can be told apart. A commit is synced before the next one is written, so an unfinished one
-is the last thing in the log. A whole commit with the start of another one after it was finished;
-if it lies after the first bad frame, that frame is damage. (Damage to the very last commits
-remains: nothing in the file distinguishes it from a crash.)
+is the last thing in the log. A complete commit followed by the start of another was finished; if it
+lies after the first bad frame, that frame is damaged. (Damage to the very last commits goes
+undetected: nothing in the file distinguishes it from a crash.)
 
 The format is documented at https://www.sqlite.org/walformat.html.
 """
@@ -24,7 +24,7 @@ import apsw
 
 _HEADER: Final = struct.Struct(">8I")
 _FRAME: Final = struct.Struct(">6I")
-_MAGIC: Final = 0x377F0682  # The lowest bit says in which byte order the sums are made.
+_MAGIC: Final = 0x377F0682  # The lowest bit says in which byte order the sums are computed.
 _MASK: Final = 2**32 - 1
 
 Sums = tuple[int, int]
@@ -72,7 +72,7 @@ class _Log:
         return _Frame(pages > 0, (salt, other_salt), (first, second), head)
 
     def follows(self, number: int, frame: _Frame, before: Sums) -> bool:
-        """Whether a frame is whole and was written right after the one with these sums."""
+        """Whether a frame is intact and was written right after the one with these sums."""
         page = os.pread(self._file, self._page_bytes, self._offset(number) + _FRAME.size)
         if len(page) < self._page_bytes:
             return False
@@ -82,10 +82,10 @@ class _Log:
 def find_damage(connection: apsw.Connection, database: Path) -> str | None:
     """What is wrong with the log of a database, if anything.
 
-    The connection must have been read from, so that SQLite has been through its log. How far it
-    got is asked of SQLite. Looking into the `-shm` file would tell as well, but closing that file
-    gives up all locks that this process has on it, and the next one to open the database would
-    take it for abandoned and start over, under our feet.
+    The connection must have been read from, so that SQLite has processed its log. SQLite reports
+    how far it got. The `-shm` file would tell as well, but closing that file drops all locks that
+    this process has on it, and the next process to open the database would consider it abandoned
+    and start over while we use it.
     """
     try:
         file = os.open(f"{database}-wal", os.O_RDONLY)
@@ -107,7 +107,7 @@ def _examine(log: _Log, recovered: int) -> str | None:
     commit_before = False
     for number in range(last_good + 1, log.frames + 1):
         frame = log.frame(number)
-        # The sums tell that a frame is whole, given those of the one before, whole or not.
+        # The sums show that a frame is intact, given those of the one before, intact or not.
         whole = (
             frame is not None
             and before is not None
