@@ -1,1 +1,1 @@
-"""Nodes that share an engine: who owns what, and how that changes hands. Only loaded if they do."""
+"""Nodes that share an engine: who owns what, and how that changes. Only loaded in a cluster."""

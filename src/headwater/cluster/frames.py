@@ -1,7 +1,7 @@
-"""Frames: how nodes tell each other things on a connection that stays open.
+"""Frames: messages between nodes on a connection that stays open.
 
-Each is its size on a line, and then itself. A frame without anything is a sign of life, and so is a
-line of comments, which event streams are sent from time to time.
+Each is its size on a line, followed by its content. An empty frame is a sign of life, and so is a
+comment line, which event streams are sent from time to time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _LINE_MAX: Final = 20
 
 
 class OutOfStep(Exception):
-    """Something that does not follow from what is known."""
+    """A message that does not follow from the current state."""
 
 
 def frame(body: bytes) -> bytes:
@@ -21,7 +21,7 @@ def frame(body: bytes) -> bytes:
 
 
 class Frames:
-    """Takes them apart, however they were cut on their way."""
+    """Splits a byte stream into frames, however it was cut in transit."""
 
     def __init__(self, bytes_max: int) -> None:
         self._rest = bytearray()

@@ -1,13 +1,13 @@
-"""Mirrors: streams of other nodes, as this one follows them for its readers.
+"""Mirrors: streams of other nodes, followed by this one for its readers.
 
-However many readers follow a stream here, its owner sends each append once. What it sends is news:
-appends in stored form, each after the one before, with the stream's settings whenever they have
-changed. A mirror is an entry like those of streams that this node owns, except that it is moved by
-news and nothing is ever decided on it. So feeds and polls serve from it as from any other, and what
-is not in memory is read from the database, which has everything that an owner sends.
+However many readers follow a stream here, its owner sends each append once. It sends news: appends
+in stored form, in order, with the stream's settings whenever they have changed. A mirror is an
+entry like those of streams that this node owns, except that news moves it and nothing is ever
+decided on it. So feeds and polls serve from it as from any other entry, and what is not in memory
+is read from the database, which has everything that an owner sends.
 
-News that does not begin where the last ended is refused; the feed then begins again at the mirror's
-own tail. So a mirror has no gap and nothing twice, whoever owns the stream meanwhile.
+News that does not begin where the last ended is refused; the relay then starts again at the
+mirror's own tail. So a mirror has no gaps and no duplicates, whoever owns the stream meanwhile.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from headwater.service.hot_tail import HeldBytes
 
 
 class Fate(IntEnum):
-    """What has become of a stream."""
+    """What happened to a stream."""
 
     THERE = 0
     DELETED = 1
@@ -42,7 +42,7 @@ class News(msgspec.Struct, array_like=True, frozen=True):
     bodies: list[bytes] = []
     closed: bool = False
     config: StreamConfig | None = None
-    """If it is the first, or has changed."""
+    """For the first news, or if it has changed."""
     fate: Fate = Fate.THERE
 
     @classmethod
@@ -59,7 +59,7 @@ def decode(body: bytes) -> News:
 
 
 class MirroredEntry(Entry):
-    """A stream of another node's. Once it is released, requests are passed on to that node."""
+    """A stream of another node. Once it is released, requests are forwarded to that node."""
 
     __slots__ = ()
 
@@ -92,7 +92,7 @@ class Mirror:
 
     @property
     def token(self) -> str | None:
-        """Where a feed has to begin; None if any place will do."""
+        """Where a relay has to begin; None if anywhere."""
         view = self.entry.view
         return None if view is None else view.config.lineage.token_at(view.tail)
 
@@ -116,7 +116,7 @@ class Mirror:
         self._tell(Event.CHANGED if changed else None)
 
     def _view(self, news: News) -> View | None:
-        """The view that news is about; None if it is about another stream, and this one gone."""
+        """The view for news; None if it is about another stream, and this one is gone."""
         view, config = self.entry.view, news.config
         if view is None:
             if config is None:
@@ -131,7 +131,7 @@ class Mirror:
         return view
 
     def lose(self, fate: Fate) -> None:
-        """The stream is not there any more."""
+        """The stream no longer exists."""
         self.is_over, self.fate = True, fate
         view = self.entry.view
         if fate is Fate.KEPT_FOR_FORKS and view is not None:
@@ -147,12 +147,12 @@ class Mirror:
         return StreamNotFound(self.path) if self.fate is Fate.DELETED else None
 
     def clear(self) -> None:
-        """Give back memory."""
+        """Free memory."""
         if self.entry.view is not None:
             self.entry.view.hot.clear()
 
     def end(self) -> None:
-        """It is followed no longer. Whoever reads it comes back, and is led where it is."""
+        """It is no longer followed. Its readers reconnect, and find the right node."""
         if not self.is_over:
             self.is_over = self.entry.released = True
             self._tell(Event.RELEASED)
@@ -166,7 +166,7 @@ class Mirror:
     # ── Waiting ──────────────────────────────────────────────────────────────────────────────
 
     async def reach(self, news: News, patience_s: float) -> bool:
-        """Wait until the mirror is where the owner was; False if that takes too long."""
+        """Wait until the mirror has caught up with the owner; False if that takes too long."""
         with suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
                 while not self.is_over:

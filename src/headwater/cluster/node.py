@@ -1,13 +1,13 @@
-"""This node among the others, as the event loop sees it.
+"""This node among the others, from the event loop's side.
 
-The engine's membership looks at the cluster on a thread of its own. After every look, this finds
-out what has changed: shards that were gained are announced to those who keep something by shard,
-shards beyond this node's due are handed over, and whoever waits for an owner looks again.
+The engine's membership looks at the cluster on its own thread. After every look, this module finds
+what has changed: gained shards are announced to those that keep something per shard, shards beyond
+this node's share are handed over, and requests that wait for an owner look again.
 
-A hand-over loses nothing and shows nobody an error. From its beginning on, nothing new is decided
-about the shards: requests wait, as they do for an owner that is not known yet. What is under way is
-committed, those who follow a stream are sent to come back, everything is forgotten, and then the
-shards are given to the node that is to have them.
+A hand-over loses nothing and shows nobody an error. Once it begins, nothing new is decided about
+the shards: requests wait, as they do for an owner that is not known yet. What is in flight is
+committed, followers of a stream are sent to reconnect, everything is dropped, and then the shards
+are given to the new owner.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class Node:
         self._refreshing: asyncio.Future[None] | None = None
         self._rest_until = 0.0
         self.on_gain: list[Keeper] = []
-        """Told of shards that this node has from now on."""
+        """Called with shards that this node has gained."""
         self.on_release: list[Keeper] = []
-        """Told of shards that are about to go; the hand-over waits for them."""
+        """Called with shards that are about to be given away; the hand-over waits for them."""
         self.on_look: list[Callable[[], None]] = []
         self.ask: Callable[[NodeSeen, int, int], Awaitable[bool]] | None = None
-        """How an owner is asked to hand a shard over to a node."""
+        """How to ask an owner to hand a shard over to a node."""
         self.watch = streams.watch("cluster")
         self.handed_over = 0
 
@@ -125,13 +125,13 @@ class Node:
             self.watch.failed(error)
 
     async def settled(self) -> None:
-        """Wait until those who keep something by shard have what this node has gained."""
+        """Wait until everything kept per shard is loaded for the gained shards."""
         self._looked()
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     async def refresh(self) -> None:
-        """Look at the cluster now. Everyone who asks meanwhile waits for the next look."""
+        """Look at the cluster now. Calls during a look wait for the next one."""
         while self._refreshing is not None:
             await asyncio.shield(self._refreshing)
         self._refreshing = self._loop.create_future()
@@ -142,13 +142,13 @@ class Node:
             self._refreshing = None
 
     async def change(self, timeout_s: float) -> None:
-        """Wait until somebody has looked, but not for ever."""
+        """Wait for the next look, with a timeout."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._changed.wait()
 
     async def renew(self) -> None:
-        """Make sure that nobody has taken over."""
+        """Make sure that no other node has taken over."""
         await self._in_thread(self._membership.renew)
 
     @property
@@ -164,7 +164,7 @@ class Node:
     # ── Handing over ─────────────────────────────────────────────────────────────────────────
 
     async def hand(self, shard: int, node_id: int) -> bool:
-        """Hand one shard over to a node that asks for it; False if that cannot be done."""
+        """Hand one shard over to a node that asks for it; False if that is not possible."""
         while self._moving is not None:
             await asyncio.wait([self._moving])
         if node_id == self.id:
@@ -176,14 +176,14 @@ class Node:
         return shard not in self.shards
 
     async def shards_of(self, paths: Set[str]) -> Set[int]:
-        """Where streams are, or would be."""
+        """The shards of streams: where they are, or would be."""
         return set(await self._in_thread(self._membership.shards_of, sorted(paths)))
 
     async def gather(self, shards: Set[int]) -> None:
-        """Have shards handed over to this node, for something that concerns all of them at once.
+        """Get shards handed over to this node, for an operation on all of them at once.
 
-        In vain if their owner cannot be asked: then the others find out, and take over. For a
-        while, nothing is given away again.
+        This fails if their owner cannot be reached: then the other nodes notice, and take over. For
+        a while, none of these is given away again.
         """
         self._rest_until = monotonic() + self.lease_s
         for shard in sorted(shards - self.shards):
@@ -202,7 +202,7 @@ class Node:
             for keeper in self.on_release:
                 await keeper(shards)
             await self._streams.release(shards)
-            # Between two commits, so that nothing of the collector is under way either.
+            # Between two commits, so that the collector is not working on them either.
             await self._streams.writer.run(lambda: self._membership.give(moves))
             self.handed_over += len(shards)
             log.info("handed_over", shards=sorted(shards))
@@ -215,8 +215,9 @@ class Node:
             self._moving = None
 
     async def _keep(self, shards: Set[int]) -> None:
-        """Use shards after all. Not at once: they may have been given away although nobody said so,
-        and who has them then writes to them."""
+        """Use shards again. Not at once: they may have been given away although the call failed,
+        and their new owner then writes to them.
+        """
         while True:
             try:
                 await self._in_thread(self._membership.keep, shards)
@@ -227,24 +228,24 @@ class Node:
                 return
 
     async def empty(self, timeout_s: float) -> None:
-        """Hand everything over before this node ends, if there is anybody to have it."""
+        """Hand everything over before this node ends, if another node can take it."""
         deadline = monotonic() + timeout_s
         if not self._has_heir():
             return
         try:
             await self.drain(self.id)
-            # The others may be gone by now, or about to.
+            # The others may be gone by now, or about to be.
             while self.seen_shards() and self._has_heir() and monotonic() < deadline:
                 await self.change(self.lease_s)
         except StreamError as error:
             self.watch.failed(error)
 
     def _has_heir(self) -> bool:
-        """Whether there is a node that would take what this one has."""
+        """Whether there is a node that would take this one's shards."""
         return any(not node.draining for node in self.others())
 
     def seen_shards(self) -> int:
-        """How many this node has, those included that are about to go."""
+        """How many shards this node has, including those about to be given away."""
         return sum(shard.node_id == self.id for shard in self.seen.shards)
 
     async def stop(self) -> None:
