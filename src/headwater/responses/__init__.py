@@ -1,5 +1,5 @@
-"""Durable responses: requests made for others, whose answers are kept as streams.
+"""Durable responses: requests made for callers, whose answers are kept as streams.
 
-The rules are in `core.responses`. `Responses` has what callers can do, and a `Transfer` is one
-answer on its way into its stream. Without patterns of allowed addresses none of this is loaded.
+The rules are in `core.responses`. `Responses` has the operations for callers, and a `Transfer`
+moves one answer into its stream. Without allowed address patterns none of this is loaded.
 """

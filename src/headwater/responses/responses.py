@@ -1,4 +1,4 @@
-"""What callers can do with durable responses: make, find, abort, delete."""
+"""Operations on durable responses: make, find, abort, delete."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ class Responses:
         self.ended = {_COMPLETE: 0, **{reason.value: 0 for reason in Reason}}
         """Responses since the start, by how they ended."""
         self.refused = 0
-        """Requests that came to no response."""
+        """Requests that did not become a response."""
         self.received_bytes = 0
         self.log = log
         self._policy = policy
         self._secret = secret
         self._outbound = Outbound(resolve=resolve, verify=verify)
         self._opening: set[str] = set()
-        """Those that are about to be transfers, and may have a stream already."""
+        """Responses that are about to become transfers, and may have a stream already."""
         self._transfers: dict[str, Transfer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._by_caller: Counter[str] = Counter()
@@ -86,15 +86,15 @@ class Responses:
 
     @property
     def under_way(self) -> int:
-        """Requests to upstreams at this moment, from the first look-up to the last byte."""
+        """Current requests to upstreams, from the first look-up to the last byte."""
         return self._by_caller.total()
 
     def start(self) -> None:
-        """Close what a former process left open."""
+        """Close what an earlier process left open."""
         self._retried.start(self._recover)
 
     async def stop(self) -> None:
-        """Nothing more arrives; what has arrived is stored and closed."""
+        """Stop receiving; what has arrived is stored and closed."""
         self._stopping = True
         for transfer in self._transfers.values():
             transfer.end(Reason.INTERRUPTED)
@@ -111,7 +111,7 @@ class Responses:
         signing.verify(self._secret, response_id, expires, signature, self.log.clock())
 
     async def find(self, response_id: str) -> About:
-        """What is known of a response; it is in memory then."""
+        """The metadata of a response; it is in memory then."""
         if is_id(response_id):
             entry = await self.log.entry(path_of(response_id))
             with suppress(StreamNotFound, StreamGone):
@@ -128,7 +128,7 @@ class Responses:
         await self._end(response_id, Reason.ABORTED)
 
     async def delete(self, response_id: str) -> None:
-        """End a response and drop what it holds, if there is one."""
+        """End a response and drop its data, if it exists."""
         if not is_id(response_id):
             return
         with suppress(StreamNotFound, StreamGone):
@@ -141,7 +141,7 @@ class Responses:
             transfer.end(reason)
             await transfer.done.wait()
         else:
-            # If another node fetches it, that one finds out with its next append.
+            # If another node fetches it, its next append fails.
             with suppress(StreamNotFound, StreamGone):
                 await end_response(self.log, path_of(response_id), reason)
 
@@ -151,7 +151,7 @@ class Responses:
         self._retried.start(self._recover)
 
     def looked(self) -> None:
-        """See whether a node is gone, with what it fetched for streams of this one."""
+        """Check whether a node is gone that was fetching for streams of this one."""
         before, self._nodes = self._nodes, self._living()
         if before - self._nodes:
             self._retried.start(self._recover)
@@ -169,7 +169,7 @@ class Responses:
             after = page[-1].path
 
     async def _is_left(self, path: str) -> bool:
-        """Whether a response is this node's to end, because nobody fetches it any more."""
+        """Whether this node has to end a response, because no node fetches it any more."""
         response_id = path.removeprefix(f"{ROOT}/")
         if response_id in self._transfers or response_id in self._opening:
             return False
@@ -208,7 +208,7 @@ class Responses:
 
     @asynccontextmanager
     async def _place(self, caller: str) -> AsyncIterator[_Place]:
-        """One of the requests that may be under way; kept beyond the block if it is taken."""
+        """A slot for one concurrent request; kept beyond the block if it is taken."""
         policy = self._policy
         if self._stopping or self.under_way >= policy.requests_max:
             raise TooManyResponses("the server makes as many requests as it may; try again shortly")
@@ -230,7 +230,7 @@ class Responses:
         policy, target = self._policy, asked.target
         allowed = find_allowed(policy.allow, policy.networks, target)
         head_s = policy.head_timeout_ms / 1000
-        # How long the body may take is for the transfer to say.
+        # The transfer limits how long the body may take.
         timeout = httpx.Timeout(head_s, read=None)
         try:
             async with asyncio.timeout(head_s):
@@ -250,7 +250,7 @@ class Responses:
             raise UpstreamFailed(f"the upstream failed: {type(error).__name__}") from None
 
     async def _judge(self, response: httpx.Response) -> str | Refused:
-        """The content type of an answer that is to be kept."""
+        """The content type of an answer to keep."""
         status = response.status_code
         content_type = content_type_of(response.headers.get("content-type"))
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
@@ -260,7 +260,7 @@ class Responses:
             body = b"" if encoding != "identity" else await self._error_body(response)
             return Refused(status, content_type, body)
         if encoding != "identity":
-            # Nobody asked for that, and it is never unpacked here.
+            # It was not requested, and is never decoded here.
             raise UpstreamFailed("the upstream encodes its answer, though it was asked not to")
         return content_type
 
@@ -277,9 +277,10 @@ class Responses:
         return body[:ERROR_BODY_BYTES_MAX]
 
     def _new_id(self) -> str:
-        """An id, in a cluster one whose stream this node will own: so it fetches what it stores.
+        """An id; in a cluster, one whose stream this node owns, so it stores what it fetches.
 
-        Raises OwnedElsewhere if it owns next to nothing: then another node is to do it."""
+        Raises OwnedElsewhere if it owns next to nothing: then another node should do it.
+        """
         membership = self.log.membership
         response_id = secrets.token_urlsafe(ID_BYTES)
         if membership is None:
@@ -326,7 +327,7 @@ class Responses:
         try:
             await self.log.append(path, command)
         except OwnedElsewhere:
-            # Its shard was handed over; this node fetches the rest all the same.
+            # Its shard was handed over; this node still fetches the rest.
             if self.elsewhere is None:
                 raise
             await self.elsewhere(path, command)
@@ -347,7 +348,7 @@ class Responses:
             transfer.done.set()
 
     async def _close(self, path: str, reason: Reason) -> None:
-        """Close a response with a reason, sooner or later."""
+        """Close a response with a reason, retrying in the background."""
 
         async def close() -> None:
             with suppress(StreamNotFound, StreamGone):
@@ -366,7 +367,7 @@ class Responses:
 
 
 class _Place:
-    """One request under way."""
+    """One request in progress."""
 
     def __init__(self, by_caller: Counter[str], caller: str) -> None:
         self.taken = False

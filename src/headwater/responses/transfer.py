@@ -1,8 +1,8 @@
 """One answer on its way from the upstream into its stream.
 
-Two tasks: one receives, the other stores what has been gathered. Between them is a buffer with an
-end, so an upstream that is faster than the disk waits. Appends are numbered, as those of any
-producer, so one that has to be tried again is stored once.
+There are two tasks: one receives, the other stores what was gathered. The buffer between them is
+bounded, so an upstream that is faster than the disk waits. Appends are numbered, like those of any
+producer, so a retried one is stored once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _STORING_PAUSE_S: Final = 0.1
 
 
 class _TooLarge(Exception):
-    """More came than a response may have."""
+    """The response exceeded its size limit."""
 
 
 class Transfer:
@@ -46,7 +46,7 @@ class Transfer:
         self.done = asyncio.Event()
         """Set when it is over, and closed."""
         self.ended: Reason | None = None
-        """Why it did not end by itself, as far as that is known."""
+        """Why it ended early, if known."""
         self._append_to = store
         self._path = path
         self._response = response
@@ -58,14 +58,14 @@ class Transfer:
         self._receiving: asyncio.Task[None] | None = None
 
     def end(self, reason: Reason) -> None:
-        """Receive no more; what has arrived is stored."""
+        """Stop receiving; what has arrived is stored."""
         if self.ended is None:
             self.ended = reason
             if self._receiving is not None:
                 self._receiving.cancel()
 
     async def run(self) -> Reason | None:
-        """Take the answer in. It is closed then, unless there is a reason to close it with."""
+        """Receive the answer. It is closed then, unless there is a reason to close it with."""
         self._receiving = receiving = asyncio.ensure_future(self._receive())
         receiving.add_done_callback(lambda _: self._news.set())
         if self.ended is not None:
@@ -73,7 +73,7 @@ class Transfer:
         try:
             await self._store(receiving)
         except StreamError:
-            # Deleted, closed by someone else, over a quota, or the disk is gone for longer.
+            # Deleted, closed by someone else, over a quota, or storage failed for too long.
             self.ended = self.ended or Reason.STORAGE_FAILED
         finally:
             receiving.cancel()
@@ -101,7 +101,7 @@ class Transfer:
                 await self._room.wait()
 
     def _reason(self, receiving: asyncio.Task[None]) -> Reason | None:
-        """Why nothing more comes; None if that was all."""
+        """Why nothing more comes; None if it is complete."""
         import httpx
 
         if receiving.cancelled():
@@ -133,7 +133,7 @@ class Transfer:
             await self._append(b"", close=True)
 
     async def _gather(self, receiving: asyncio.Task[None]) -> None:
-        """Wait until there is something to store, and then for what comes right after it."""
+        """Wait until there is something to store, and then for what follows immediately."""
         while not self._gathered.size and not receiving.done():
             self._news.clear()
             await self._news.wait()
@@ -156,7 +156,7 @@ class Transfer:
 
 
 async def persisted(work: Callable[[], Awaitable[R]]) -> R:
-    """Try until the disk takes it, but not forever."""
+    """Retry until the disk accepts it, but not forever."""
     pause_s = _STORING_PAUSE_S
     for _ in range(_STORING_TRIES - 1):
         try:
@@ -168,7 +168,7 @@ async def persisted(work: Callable[[], Awaitable[R]]) -> R:
 
 
 async def end_response(log: Log, path: str, reason: Reason) -> None:
-    """Close a response, with the reason, unless it is closed."""
+    """Close a response with the reason, unless it is closed."""
 
     async def end() -> None:
         entry = await log.entry(path)
