@@ -12,8 +12,8 @@ In code that is not async:
     with headwater.open("data") as log:
         log.stream("orders").append({"id": 2})
 
-Everything the server promises holds here too: when `append` returns, the data is committed, and
-nobody reads what is not. One process uses a directory at a time.
+All guarantees of the server hold here too: when `append` returns, the data is committed, and only
+committed data is read. One process uses a directory at a time.
 """
 
 from headwater.embedded.log import EmbeddedLog, ReadResult, Subscription, Update

@@ -1,4 +1,4 @@
-"""`headwater.open`: from a directory to a log, for async code and for all other."""
+"""`headwater.open`: open a directory as a log, in async and in blocking code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headwater.store.sqlite.engine import SqliteEngine
 
 
 class Opening:
-    """A log that is open inside an `async with` block; or a `with` block, as a blocking client."""
+    """Opens a log in an `async with` block, or a blocking client in a `with` block."""
 
     def __init__(
         self, path: str | Path, *, memory: bool, limits: Limits | None, linger_ms: int
@@ -62,7 +62,7 @@ class Opening:
 
 
 class BlockingLog(Headwater):
-    """The log on an event loop and a thread of its own."""
+    """The log on its own event loop and thread."""
 
     def __init__(self, opening: Opening) -> None:
         self._portal = Portal()
@@ -74,7 +74,7 @@ class BlockingLog(Headwater):
 
 
 async def _nothing() -> None:
-    """There is nothing to end but the loop."""
+    """Only the loop has to end."""
 
 
 def open(
@@ -84,7 +84,7 @@ def open(
     limits: Limits | None = None,
     linger_ms: int = 0,
 ) -> Opening:
-    """The streams of a data directory, or of nothing but memory.
+    """The streams of a data directory, or in memory only.
 
     `async with` gives an `EmbeddedLog`; `with` gives the same as a blocking client, for code that
     is not async.

@@ -1,7 +1,7 @@
-"""What a log in one's own process is made of, put together once and ended in order.
+"""The parts of an embedded log, created together and stopped in order.
 
-It is the server without sockets, keys, figures and pages. A layer that nobody uses has nothing to
-do: groups, live queries and subscriptions are looked up when they are asked for.
+It is the server without sockets, keys, metrics and pages. An unused layer has nothing to do:
+groups, live queries and subscriptions are loaded on demand.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PATIENCE_S: Final = 10.0
 
 
 class _NoWebhooks(Webhooks):
-    """A worker answers a wake to the server that sent it, and here is none."""
+    """A worker answers a wake by calling the server that sent it, and there is none here."""
 
     _REASON: Final = "a log in your own process sends no webhooks; use a pull-wake subscription"
 
@@ -70,11 +70,11 @@ class Parts:
         return cls(log, groups, await Subscriptions.start(log, _NoWebhooks(log.limits)))
 
     async def stop(self, client_done: Callable[[], Awaitable[None]]) -> None:
-        """End it, unless that was done or has begun. `client_done` waits for what is on its way."""
+        """Stop once; later calls wait for the first. `client_done` waits for requests in flight."""
         if self._ending is None:
             self.transport.check()
             self._ending = asyncio.ensure_future(self._stop(client_done))
-        # Whoever is cancelled meanwhile must not leave it half open.
+        # A cancelled caller must not leave it half open.
         await asyncio.shield(self._ending)
 
     async def _stop(self, client_done: Callable[[], Awaitable[None]]) -> None:

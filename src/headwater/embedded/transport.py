@@ -1,9 +1,9 @@
-"""The way from the client to the handlers of the server without a socket in between.
+"""The transport from the client to the server's handlers without a socket.
 
-A request of the client becomes one of the server, and its answer an answer of the client. So
-everything that the client can do over the network, it can do here, by the same rules.
+A client request becomes a server request, and the server's answer a client response. So everything
+that the client can do over the network works here, by the same rules.
 
-A caller that is cancelled has hung up: what waits for news ends, and a commit goes on.
+A cancelled caller counts as a closed connection: waits end, and a commit continues.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from headwater.http.wire.flow_control import UNSENT_BYTES_HIGH
 from headwater.http.wire.outcomes import abandon, as_future, as_is, failure, outcome
 
 URL = "http://headwater.embedded"
-"""Stands for the log in the addresses of its streams; nothing listens there."""
+"""The base of the addresses of its streams; nothing listens there."""
 _HERE = Peer("127.0.0.1")
 
 
@@ -59,10 +59,10 @@ class EmbeddedTransport:
         return _Whole(answer.status, _headers(answer), await _body(request, answer))
 
     async def distrust(self) -> None:
-        """There is no connection that could be confused."""
+        """There is no connection whose state could be unknown."""
 
     async def aclose(self) -> None:
-        """The client is done with it; the log ends by `stop`."""
+        """The client is done with it; `stop` ends the log."""
 
     # ── Answers ──────────────────────────────────────────────────────────────────────────────
 
@@ -91,7 +91,7 @@ class EmbeddedTransport:
         return answer
 
     def _handle(self, asked: messages.Request, settle: Callable[[Answer], None]) -> None:
-        """As a connection does it: now, or when its answer is there."""
+        """Handle it like a connection: now, or when its answer is there."""
         try:
             refusal = self._screened(asked)
             answer = self._app(asked) if refusal is None else refusal
@@ -112,7 +112,7 @@ class EmbeddedTransport:
         future.add_done_callback(finish)
 
     def _screened(self, asked: messages.Request) -> messages.Response | None:
-        """The refusal of a body that is too large, as on a connection."""
+        """Refuse a body that is too large, like a connection."""
         if not asked.body:
             return None
         most = self._app.screen(asked, self._limits.body_bytes_max)
@@ -127,7 +127,7 @@ class EmbeddedTransport:
     # ── Its life ─────────────────────────────────────────────────────────────────────────────
 
     def check(self) -> None:
-        """Refuse to be used after the end, or from where nothing would ever be answered."""
+        """Refuse use after the end, or from a loop where nothing would be answered."""
         if self._is_closed:
             raise RuntimeError("the log is closed; open it again with headwater.open")
         if asyncio.get_running_loop() is not self._loop:
@@ -137,13 +137,13 @@ class EmbeddedTransport:
             )
 
     def close(self) -> None:
-        """Take no more requests, and end what never ends by itself."""
+        """Accept no more requests, and end those that never end by themselves."""
         self._is_closed = True
         for events in [*self._events]:
             events.end()
 
     async def settled(self, patience_s: float) -> None:
-        """Wait for the answers that are still due; hang up on those that take too long."""
+        """Wait for outstanding answers; disconnect those that take too long."""
         if self._under_way:
             await asyncio.wait([*self._under_way], timeout=patience_s)
         for waiting in [*self._under_way]:
@@ -151,7 +151,7 @@ class EmbeddedTransport:
 
 
 def _asked(request: Request) -> messages.Request:
-    """The request as a connection would have read it."""
+    """The request as a connection would have parsed it."""
     url = urlsplit(request.url)
     if f"{url.scheme}://{url.netloc}" != URL:
         raise ValueError(f"{request.url} is not in this log; use headwater.client for servers")
@@ -187,7 +187,7 @@ async def _body(request: Request, answer: messages.Response) -> bytes:
 
 
 class _Whole:
-    """An answer that is there at once, for somebody who would also take it in pieces."""
+    """A complete answer, for a client that could also take it in pieces."""
 
     def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         self.status = status
@@ -205,7 +205,7 @@ class _Whole:
 class _Events:
     """Both ends of an event stream: `messages.Sink` to the server, `OpenResponse` to the client.
 
-    As over a connection, a reader that falls too far behind is cut off and comes back by its
+    As over a connection, a reader that falls too far behind is cut off and reconnects from its
     offset.
     """
 
